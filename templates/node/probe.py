@@ -1,0 +1,86 @@
+"""The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
+
+`probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. Messages
+go to standard output, one a line, as node.py's do. Exit code 0: whole; 1: not in time.
+"""
+
+import sys
+import time
+
+
+def verdict(table, expected, gpus):
+    """What is there and what is missing.
+
+    table: dicts as `ray.nodes()` gives them. expected: node names. gpus: wanted on each node.
+    Returns (alive nodes, their GPUs, {name: what is wrong with it}).
+    """
+    alive = {}
+    for row in table:
+        if row["Alive"]:
+            alive[row["NodeName"]] = int(row["Resources"].get("GPU", 0))
+    wrong = {}
+    for name in expected:
+        if name not in alive:
+            wrong[name] = "has not joined"
+        elif alive[name] < gpus:
+            wrong[name] = f"has {alive[name]} of {gpus} GPUs"
+    here = [name for name in expected if name in alive]
+    return len(here), sum(alive[name] for name in here), wrong
+
+
+def progress(nodes, total_gpus, wrong, expected, gpus):
+    """`3/4 nodes, 24/32 GPUs, waiting for gpu-2`."""
+    names = list(wrong)
+    rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    waiting = f", waiting for {', '.join(names[:4])}{rest}" if names else ""
+    return f"{nodes}/{len(expected)} nodes, {total_gpus}/{gpus * len(expected)} GPUs{waiting}"
+
+
+def wait(read_table, expected, gpus, timeout, say, clock=time.monotonic, pause=time.sleep):
+    """Reads the table until nothing is wrong (returns {}) or time is up (returns what is wrong)."""
+    deadline = clock() + timeout
+    said = None
+    while True:
+        nodes, total, wrong = verdict(read_table(), expected, gpus)
+        text = progress(nodes, total, wrong, expected, gpus)
+        if text != said:
+            say("probe", text)
+            said = text
+        if not wrong or clock() >= deadline:
+            return wrong
+        pause(0.2)
+
+
+def node_table(address):
+    """A function that reads the GCS's node table.
+
+    Not `ray.init`: that registers a driver, for which the raylet starts a worker process per CPU.
+    """
+    from ray._private.state import GlobalState
+    from ray._raylet import GcsClientOptions
+
+    state = GlobalState()
+    state._initialize_global_state(
+        GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
+    )
+    return state.node_table
+
+
+def main():
+    """See the module's text."""
+    node, address, gpus, timeout, *expected = sys.argv[1:]
+
+    def say(verb, *text):
+        print("slurmray", node, verb, *text, flush=True)
+
+    wrong = wait(node_table(address), expected, int(gpus), float(timeout), say)
+    if not wrong:
+        say("ready", f"{len(expected)} nodes, {int(gpus) * len(expected)} GPUs")
+        return 0
+    for name, text in wrong.items():
+        say("missing", name, text)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
