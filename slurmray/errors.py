@@ -12,20 +12,26 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes that are ours. The table in the README is generated from the comments here."""
+    """Exit codes that are ours, each with its `meaning` in one line (the README's table says the same)."""
 
-    USAGE = 2  # bad input to the command line; nothing was written
-    CONFIG = 64  # the job spec does not fit the allocation, the nodes or the submitter's environment
-    PREFLIGHT = 65  # a node lacks something: runtime, GPUs, address, temp folder
-    IMAGE = 66  # the image is missing, or could not be pulled or built
-    BRING_UP = 67  # a container or Ray did not start on a node
-    PROBE = 68  # the cluster was not whole before ray.ready_timeout
-    PREPARE = 69  # reserved: a prepare command failed
-    SERVICE = 70  # reserved: a service failed or was never ready
-    NODE_LOST = 71  # Ray, the container or the node died while the trainer ran
-    TIME_LIMIT = 72  # reserved: the trainer was stopped because of the time limit
-    REHEARSAL = 73  # the rehearsal could not run on this machine
-    INTERNAL = 79  # a defect of slurmray; please report it
+    meaning: str
+
+    USAGE = 2, "bad input to the command line; nothing was written"
+    CONFIG = 64, "the job spec does not fit the allocation, the nodes or the submitter's environment"
+    PREFLIGHT = 65, "a node lacks something: runtime, GPUs, address, mount, temp folder"
+    IMAGE = 66, "the image is missing, could not be pulled or built, or has no Ray"
+    BRING_UP = 67, "a container or Ray did not start on a node"
+    PROBE = 68, "the cluster was not whole before ray.ready_timeout"
+    NODE_LOST = 71, "Ray, the container or the node died while the trainer ran"
+    REHEARSAL = 73, "the rehearsal could not run on this machine"
+    INTERNAL = 79, "a defect of slurmray; please report it"
+
+    def __new__(cls, value: int, meaning: str) -> ExitCode:
+        """Makes the member an int that carries its meaning."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
 
 
 class SlurmrayError(Exception):

@@ -1,4 +1,4 @@
-"""Slurm without I/O: sbatch's options, which of them are slurmray's own, and how one line of `#SBATCH` is written."""
+"""Slurm without I/O: sbatch's options, those that are slurmray's own, how an `#SBATCH` line is written."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def directive(option: str, value: str | None) -> str:
 
 
 def split_extra(word: str) -> tuple[str, str | None]:
-    """Split one entry of slurm.extra, `--option[=value]`, into name and value; ValueError says what to mend."""
+    """Split one entry of slurm.extra, `--option[=value]`, into name and value; ValueError says the remedy."""
     found = re.fullmatch(r"--([A-Za-z][\w-]*)(?:=(.*))?", word, re.DOTALL)
     if not found:
         raise ValueError(f"expected one long option as --option=value, got {word!r}")
@@ -187,7 +187,7 @@ def gpus_in_gres(gres: str) -> tuple[str | None, int]:
     found = [
         match
         for element in gres.split(",")
-        if (match := re.fullmatch(r"gpu(?::([A-Za-z][\w.-]*))?(?::(\d+))?", element.strip()))
+        if (match := re.fullmatch(r"gpu(?::([A-Za-z][\w.-]*))?(?::([0-9]+))?", element.strip()))
     ]
     if len(found) > 1:
         raise ValueError("more than one kind of GPU; slurmray needs the same on each node")
@@ -198,7 +198,7 @@ def gpus_in_gres(gres: str) -> tuple[str | None, int]:
 
 def gpus_in_count(text: str) -> tuple[str | None, int]:
     """Return type and count of `8` or `h100:8`; ValueError for anything else."""
-    found = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?([1-9]\d*)", text)
+    found = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(0|[1-9][0-9]*)", text)
     if not found:
         raise ValueError(f"expected a count as 8, or a type and a count as h100:8, got {text!r}")
     return found[1], int(found[2])

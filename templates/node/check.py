@@ -28,14 +28,15 @@ def main():
             for row in rows
         ]
     )
-    total = {"CPU": 0, "GPU": 0}
+    total_cpus = total_gpus = 0
     for row, (host, devices) in zip(rows, answers):
-        count = {kind: int(row["Resources"].get(kind, 0)) for kind in total}
-        for kind in total:
-            total[kind] += count[kind]
-        seen = f", devices {' '.join(devices)}" if devices else ""
-        print(f"{row["NodeName"]}: a task ran on {host}, {count['CPU']} CPUs, {count['GPU']} GPUs{seen}")
-    print(f"{len(rows)} nodes, {total['GPU']} GPUs, {total['CPU']} CPUs")
+        cpus, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
+        total_cpus += cpus
+        total_gpus += gpus
+        seen = ", devices " + " ".join(devices) if devices else ""
+        name = row["NodeName"]
+        print(f"{name}: a task ran on {host}, {cpus} CPUs, {gpus} GPUs{seen}")
+    print(f"{len(rows)} nodes, {total_gpus} GPUs, {total_cpus} CPUs")
     wanted = int(os.environ["NNODES"])
     if len(rows) != wanted:
         print(f"expected {wanted} nodes", file=sys.stderr)

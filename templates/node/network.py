@@ -1,6 +1,6 @@
 """Which address and which ports Ray uses on this node.
 
-Runs in the container, which shares the host's network, so everything seen here is the host's.
+Runs in the container, which shares the network of the host, so everything seen here is what the host has.
 """
 
 import array
@@ -25,7 +25,7 @@ class NetworkError(Exception):
 
 
 def local_addresses():
-    """Every address of this host as (interface, address), IPv4 first, in the kernel's order."""
+    """Every address of this host as (interface, address), IPv4 first, in the order of the kernel."""
     buffer = array.array("B", bytes(64 * 1024))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
@@ -44,7 +44,7 @@ def local_addresses():
 def choose_address(candidates, local, family="auto", interface=""):
     """The address at which other nodes reach this one.
 
-    candidates: what the host's resolver says of this node's names, best first (texts).
+    candidates: what the resolver of the host says of the name of this node, best first (texts).
     local: as local_addresses() gives it. family: ipv4 | ipv6 | auto (IPv4 where there is one).
     """
     if interface and interface not in {name for name, _ in local}:
@@ -61,7 +61,7 @@ def choose_address(candidates, local, family="auto", interface=""):
         with contextlib.suppress(ValueError):
             named.append(ipaddress.ip_address(text.split("%")[0]))
     here = [address for _, address in usable]
-    # What the site's resolver says comes first; a node that knows itself only as 127.0.1.1 still has its links.
+    # What the resolver says comes first; a node that knows itself only as 127.0.1.1 still has its links.
     ordered = [address for address in named if address in here] + here
     for version in {"ipv4": (4,), "ipv6": (6,), "auto": (4, 6)}[family]:
         for address in ordered:
@@ -74,7 +74,7 @@ def choose_address(candidates, local, family="auto", interface=""):
 
 
 def family_of(address):
-    """The value for `family` that keeps the other nodes on the head's side."""
+    """The value for `family` that keeps the other nodes on the side of the head."""
     return "ipv6" if ":" in address else "ipv4"
 
 

@@ -1,10 +1,10 @@
 """The first process of the container on every node: starts Ray, and on the head the probe and the trainer.
 
-Standard input is the tether: NUL-terminated `key=value` records from the node's supervisor, and when it ends,
+Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it ends,
 whatever the cause, everything in this container ends. Standard output is for the messages to the batch script, one
-`slurmray NODE VERB TEXT` a line. Standard error is the node's log.
+`slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
 
-Runs on the image's own Python, 3.8 or later, with nothing but the standard library.
+Runs on the Python of the image, 3.8 or later, with nothing but the standard library.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ class Node:
         self.conf.setdefault(key, []).append(value)
         if key == "go":
             self.start()
-        elif key == "cluster":
+        elif key == "cluster" and self.one("rank") != "0":
             self.cluster = value
             self.waiting = "cluster"
         elif key == "stop":
@@ -83,7 +83,7 @@ class Node:
             self.waiting = "gcs"
 
     def choose_address(self, family):
-        """This node's address, the interface and family told."""
+        """The address of this node, the interface and family told."""
         return network.choose_address(
             self.conf.get("candidate", []), network.local_addresses(), family, self.one("interface")
         )
@@ -212,13 +212,15 @@ class Node:
             raise GiveUp("ray", f"ray start ended with {code}")
 
     def stop(self):
-        """The job is being ended: the trainer gets the spec's signal and its grace."""
+        """The job is being ended: the trainer gets the signal of the spec, and its grace."""
+        if self.deadline:
+            return
         trainer = self.pid_of("trainer")
         if trainer:
             os.killpg(trainer, getattr(signal, "SIG" + self.one("stop_signal", "TERM")))
         elif self.one("rank") == "0":
             raise SystemExit(0)
-        # A worker outlives the trainer's grace a little: Ray must not vanish under a checkpoint.
+        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
         self.deadline = time.monotonic() + float(self.one("grace", "10")) + (0 if trainer else 2)
 
     def tick(self):
@@ -277,7 +279,7 @@ def main():
     except SystemExit:
         pass
     finally:
-        if os.getpid() == 1:  # else this is somebody's process namespace
+        if os.getpid() == 1:  # else this is the process namespace of somebody else
             os.kill(-1, signal.SIGKILL)
         for name in os.listdir(node.temp_dir):
             path = os.path.join(node.temp_dir, name)

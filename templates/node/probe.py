@@ -1,7 +1,7 @@
 """The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
 `probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. Messages
-go to standard output, one a line, as node.py's do. Exit code 0: whole; 1: not in time.
+go to standard output, one a line, as those of node.py do. Exit code 0: whole; 1: not in time.
 """
 
 import sys
@@ -32,7 +32,7 @@ def progress(nodes, total_gpus, wrong, expected, gpus):
     """`3/4 nodes, 24/32 GPUs, waiting for gpu-2`."""
     names = list(wrong)
     rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    waiting = f", waiting for {', '.join(names[:4])}{rest}" if names else ""
+    waiting = ", waiting for " + ", ".join(names[:4]) + rest if names else ""
     return f"{nodes}/{len(expected)} nodes, {total_gpus}/{gpus * len(expected)} GPUs{waiting}"
 
 
@@ -52,7 +52,7 @@ def wait(read_table, expected, gpus, timeout, say, clock=time.monotonic, pause=t
 
 
 def node_table(address):
-    """A function that reads the GCS's node table.
+    """A function that reads the node table of the GCS.
 
     Not `ray.init`: that registers a driver, for which the raylet starts a worker process per CPU.
     """
@@ -67,7 +67,7 @@ def node_table(address):
 
 
 def main():
-    """See the module's text."""
+    """See the text of the module."""
     node, address, gpus, timeout, *expected = sys.argv[1:]
 
     def say(verb, *text):

@@ -8,7 +8,7 @@ import sys
 
 import network
 
-TOKEN_SINCE = (2, 52)  # Ray's release notes: token authentication
+TOKEN_SINCE = (2, 52)  # the release notes of Ray: token authentication
 WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was for the head only and workers took over its path
 
 # Places in a leased block of ports.
@@ -25,15 +25,15 @@ def ray_version():
 
 
 def wants_token(auth, version):
-    """Whether Ray shall ask for the job's token. auth: the spec's `ray.auth`."""
+    """Whether Ray shall ask for the token of the job. auth: `ray.auth` of the spec."""
     return auth != "none" and version >= TOKEN_SINCE
 
 
 def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra):
     """The words of `ray start --block`.
 
-    cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for Ray's scheduler, never guessed
-    by Ray, which counts the whole host. extra: the user's own words, last, so that they win.
+    cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for the scheduler, never guessed
+    by Ray, which counts the whole host. extra: the words of the user, last, so that they win.
     """
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
     words += [f"--node-ip-address={address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
@@ -60,7 +60,7 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra)
 
 
 def environment(temp_dir, address, user_env, token):
-    """What Ray's processes and the trainer inherit. user_env: the spec's `env`, which wins over our defaults."""
+    """What the processes of Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults."""
     env = dict(os.environ)
     env.update(
         PYTHONUNBUFFERED="1",
@@ -79,7 +79,7 @@ def environment(temp_dir, address, user_env, token):
 
 
 def trainer_environment(ray_env, head, node_count, gpus_per_node):
-    """Ray's environment and what a trainer asks about the cluster. head: (address, ports)."""
+    """The environment of Ray and what a trainer asks about the cluster. head: (address, ports)."""
     address, ports = head
     return {
         **ray_env,

@@ -1,0 +1,112 @@
+"""The command `slurmray`: one file per verb, imported when the verb is used, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import cast
+
+import click
+from click.shell_completion import CompletionItem
+
+from slurmray import __version__
+from slurmray.errors import ExitCode, SlurmrayError, UsageError
+
+# The command of a verb is the object of that name in the module slurmray.cli.VERB.
+_VERBS = {
+    "render": "Write the sbatch script of a job.",
+    "rehearse": "Run that script on a real Slurm, booted on this one machine.",
+    "schema": "Print the JSON Schema of the job spec.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _VERBS:
+            return None
+        module = importlib.import_module(f"slurmray.cli.{cmd_name}")
+        return cast("click.Command", getattr(module, cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _VERBS and not name.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(name, _VERBS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_VERBS)}"
+            raise UsageError(f"slurmray: unknown command {name!r}, {hint}")
+        return super().resolve_command(ctx, args)
+
+    # Click's own ways to list and to complete import every verb.
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_VERBS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [
+            CompletionItem(name, help=text) for name, text in _VERBS.items() if name.startswith(incomplete)
+        ]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="slurmray %(version)s")
+def slurmray() -> None:
+    """A Ray cluster in containers over several Slurm nodes.
+
+    \b
+      slurmray render --nodes 2                         the built-in check, on two nodes
+      slurmray render job.yaml -- python train.py       a job spec, and the trainer's command
+      slurmray rehearse job.yaml                        try it here, without a cluster
+    """
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line at the first `--` into what is slurmray's and the entrypoint.
+
+    Click would drop that `--` and take the first word after it for an argument of its own.
+    """
+    if "--" not in words:
+        return list(words), []
+    at = list(words).index("--")
+    if at + 1 == len(words):
+        raise UsageError("slurmray: no command after --; leave out the -- too for the built-in check")
+    return list(words[:at]), list(words[at + 1 :])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (None: that of the process) and return the exit code.
+
+    A verb finds the words after the first `--` in `ctx.obj`, a list of str.
+    """
+    try:
+        words, entrypoint = split(sys.argv[1:] if argv is None else argv)
+        code = slurmray.main(words, prog_name="slurmray", standalone_mode=False, obj=entrypoint)
+        sys.stdout.flush()
+    except SlurmrayError as error:
+        click.echo(str(error), err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader went away; Python must not find that out again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception:
+        traceback.print_exc()
+        click.echo("slurmray: this is a defect of slurmray; please report it with the lines above", err=True)
+        return ExitCode.INTERNAL
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,28 @@
+"""`slurmray schema`: the JSON Schema of the job spec, for editors and for the reference in docs/."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command
+def schema() -> None:
+    """Print the JSON Schema (draft 2020-12) of the job spec.
+
+    \b
+    An editor with a YAML language server completes and checks a job spec that begins with
+      # yaml-language-server: $schema=job-spec.schema.json
+    after
+      slurmray schema > job-spec.schema.json
+    """
+    click.echo(schema_text().encode(), nl=False)
+
+
+def schema_text() -> str:
+    """Return the schema as it is printed and checked in."""
+    from slurmray.spec import JobSpec
+
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobSpec.model_json_schema()}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,85 @@
+"""What pydantic finds wrong with a job spec, in the words of somebody who writes one."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from slurmray import slurm
+from slurmray.source import Path
+from slurmray.spec import JobSpec
+from slurmray.values import shown
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+
+# By pydantic's kind of error (docs.pydantic.dev, "Validation Errors").
+_WORDS = {
+    "string_type": "expected text, got {got}",
+    "string_unicode": "not UTF-8; a job spec holds text only",
+    "list_type": "expected a list, got {got}",
+    "dict_type": "expected `name: value` pairs, got {got}",
+    "model_type": "expected `name: value` pairs, got {got}",
+    "literal_error": "expected {expected}, got {got}",
+    "greater_than_equal": "expected {ge} or more, got {got}",
+    "less_than_equal": "expected {le} or less, got {got}",
+    "missing": "is needed",
+}
+
+
+def explain(error: ErrorDetails) -> str:
+    """Return one line for one mistake: the field and what to do."""
+    path = error["loc"]
+    if error["type"] == "extra_forbidden":
+        return f"{dotted(path)}: {_unknown(path)}"
+    if path[-1:] == ("[key]",):
+        path = path[:-1]
+    text = _words(error["type"], error["input"], error.get("ctx", {}), error["msg"])
+    return f"{dotted(path)}: {text}" if path else text
+
+
+def dotted(path: Path) -> str:
+    """Return `container.mounts, item 2` for a path of names and positions."""
+    names = ".".join(part for part in path if isinstance(part, str))
+    return ", ".join([names, *(f"item {part + 1}" for part in path if isinstance(part, int))])
+
+
+def _words(kind: str, value: object, context: dict[str, Any], message: str) -> str:
+    if kind == "value_error":
+        return str(context["error"])
+    expected = str(context.get("expected", "")).replace("'", "")
+    return _WORDS.get(kind, message).format(**{**context, "expected": expected, "got": shown(value)})
+
+
+def _sections(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, list[str]]]:
+    """Yield the path and the field names of every part of the job spec."""
+    yield path, list(model.model_fields)
+    for name, info in model.model_fields.items():
+        for candidate in (info.annotation, *typing.get_args(info.annotation)):
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                yield from _sections(candidate, (*path, name))
+
+
+def _unknown(path: Path) -> str:
+    section, name = path[:-1], str(path[-1])
+    if section == ("slurm",) and (instead := slurm.TAKEN.get(name.replace("_", "-"))):
+        return instead
+    sections = dict(_sections(JobSpec))
+    guess, fields = name.replace("-", "_"), sections.get(section, [])
+    if guess in fields:
+        return f"unknown option, did you mean {guess}?"
+    for other, names in sections.items():
+        if guess in names:
+            return f"unknown option, did you mean {dotted((*other, guess))}?"
+    if close := difflib.get_close_matches(guess, fields, n=1):
+        return f"unknown option, did you mean {close[0]}?"
+    if section == ("slurm",):
+        return (
+            f"unknown option; if your Slurm knows it, put --{name.replace('_', '-')}=VALUE into slurm.extra"
+        )
+    return f"unknown option; known here: {', '.join(fields)}"

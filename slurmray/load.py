@@ -1,0 +1,199 @@
+"""From a YAML file and the command line to a job spec, or to a list of everything that is wrong with them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from slurmray import source
+from slurmray.errors import Problem, SpecError
+from slurmray.explain import dotted, explain
+from slurmray.source import Source
+from slurmray.spec import JobSpec
+
+STDIN = Path("-")
+_LAST = (sys.maxsize, 0)  # the command line's mistakes come after the file's
+
+# Flags of the command line and the field that each one sets; their values are taken as they are.
+FLAGS = {
+    "--nodes": "slurm.nodes",
+    "--gpus-per-node": "slurm.gpus_per_node",
+    "--cpus-per-task": "slurm.cpus_per_task",
+    "--mem": "slurm.mem",
+    "--time": "slurm.time",
+    "--partition": "slurm.partition",
+    "--account": "slurm.account",
+    "--image": "container.image",
+    "--runtime": "container.runtime",
+}
+
+
+class _Setting(NamedTuple):
+    """A value from the command line. place: what the user typed, for messages."""
+
+    place: str
+    path: source.Path
+    value: Any
+
+
+def load_spec(
+    path: Path | None, settings: Sequence[tuple[str, str]] = (), entrypoint: Sequence[str] = ()
+) -> JobSpec:
+    """Return the job spec of a file with the command line's settings over it; SpecError holds all mistakes.
+
+    path: None for defaults, `-` for standard input. settings: (name, value) in the order given; a name is
+    one of FLAGS, `--mount` (one more), `--env` (`NAME=VALUE`, or `NAME` for the submitter's own value), or
+    the dotted path of a field, as --set has it; then `[a, b]`, `{a: b}`, quotes and null mean what they mean
+    in YAML. entrypoint: the words after `--`.
+    """
+    text = Source("") if path is None else _read(path)
+    data = text.data if text.data is not None else {}
+    if not isinstance(data, dict):
+        text.refuse(text.values[()], "expected `name: value` lines, as `name: my-job`")
+        raise SpecError(text.problems)
+    problems = [((0, 0), problem) for problem in text.problems]
+    given: list[_Setting] = []
+    for name, value in settings:
+        try:
+            setting = _setting(name, value, data)
+        except ValueError as error:
+            problems.append((_LAST, Problem(_typed(name), str(error))))
+        else:
+            given.append(setting)
+            _put(data, setting.path, setting.value)
+    if entrypoint:
+        if data.get("run") is not None:
+            at, where = _where(text, given, ("run",))
+            problems.append((at, Problem(where, "run: given here and after --; keep one of the two")))
+        data["run"] = list(entrypoint)
+    try:
+        spec = JobSpec.model_validate(data)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            at, where = _where(text, given, detail["loc"], key=detail["type"] == "extra_forbidden")
+            words = explain(detail)
+            if at == _LAST and any(setting.path == _field(detail["loc"]) for setting in given):
+                words = words.removeprefix(f"{dotted(_field(detail['loc']))}: ")  # the place says it already
+            problems.append((at, Problem(where, words)))
+    else:
+        problems += _missing_build(spec, path, text, given)
+    if problems:
+        raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
+    return spec
+
+
+def _read(path: Path) -> Source:
+    if path == STDIN:
+        return source.read("stdin", source.decode("stdin", sys.stdin.buffer.read()))
+    try:
+        return source.read(str(path), source.decode(str(path), path.read_bytes()))
+    except FileNotFoundError:
+        text = "no such file; leave it out to render from flags alone"
+    except IsADirectoryError:
+        text = "a folder; name the job spec's file in it"
+    except OSError as error:
+        text = f"can't be read: {error.strerror}"
+    raise SpecError([Problem(str(path), text)])
+
+
+def _typed(name: str) -> str:
+    return name if name.startswith("--") else f"--set {name}"
+
+
+def _setting(name: str, value: str, data: dict[str, Any]) -> _Setting:
+    if name in FLAGS:
+        return _Setting(name, tuple(FLAGS[name].split(".")), value)
+    if name == "--env":
+        variable, equals, text = value.partition("=")
+        return _Setting(f"--env {variable}", ("env", variable), text if equals else None)
+    if name == "--mount":
+        container = data.get("container")
+        mounts = container.get("mounts") if isinstance(container, dict) else None
+        return _Setting(
+            f"--mount {value}", ("container", "mounts", len(mounts) if isinstance(mounts, list) else 0), value
+        )
+    path = tuple(name.split("."))
+    if not all(path):
+        raise ValueError("expected the dotted path of a field, as container.shm_size")
+    return _Setting(_typed(name), path, _scalar_or_flow(value))
+
+
+def _scalar_or_flow(text: str) -> Any:
+    if text in ("", "~", "null"):
+        return None
+    if text.lstrip()[:1] not in ("[", "{", '"', "'"):
+        return text
+    try:
+        found = source.read("", text)
+    except SpecError as error:
+        found = Source("", problems=error.problems)
+    if found.problems:
+        raise ValueError("; ".join(problem.text for problem in found.problems))
+    return found.data
+
+
+def _put(data: dict[str, Any], path: source.Path, value: Any) -> None:
+    """Set a value at a path; what stands in its way and is no section is replaced, and found wrong later."""
+    *sections, last = path
+    here: Any = data
+    for name, below in zip(sections, path[1:], strict=True):
+        wanted = list if isinstance(below, int) else dict
+        if not isinstance(here.get(name), wanted):
+            here[name] = wanted()
+        here = here[name]
+    if isinstance(here, list):
+        here.append(value)
+    else:
+        here[last] = value
+
+
+def _where(
+    text: Source, given: Iterable[_Setting], loc: source.Path, key: bool = False
+) -> tuple[source.Place, str]:
+    """Return where to sort it, and the place of a path as users see it."""
+    key = key or loc[-1:] == ("[key]",)
+    loc = _field(loc)
+    settings = list(given)
+    for setting in reversed(settings):
+        if loc[: len(setting.path)] == setting.path:
+            return _LAST, setting.place
+    if key and loc in text.keys:
+        return text.keys[loc], text.where(text.keys[loc])
+    for length in range(len(loc), 0, -1):
+        if place := text.values.get(loc[:length]):
+            return place, text.where(place)
+    for setting in reversed(settings):
+        if setting.path[: len(loc)] == loc:
+            return _LAST, setting.place
+    return (0, 0), text.name
+
+
+def _field(loc: source.Path) -> source.Path:
+    """A path without pydantic's mark for the name of an entry."""
+    return loc[:-1] if loc[-1:] == ("[key]",) else loc
+
+
+def _missing_build(
+    spec: JobSpec, path: Path | None, text: Source, given: Iterable[_Setting]
+) -> list[tuple[source.Place, Problem]]:
+    """The build's files are looked up beside the job spec, which is where its job is submitted."""
+    build = spec.container.build
+    if build is None:
+        return []
+    folder = Path.cwd() if path is None or path == STDIN else path.parent
+    found = []
+    for name, value, there in (
+        ("file", build.file, Path.is_file),
+        ("context", build.context, Path.is_dir),
+    ):
+        target = folder / Path(value).expanduser()
+        if not there(target):
+            loc = ("container", "build", name)
+            at, where = _where(text, given, loc)
+            what = "file" if name == "file" else "folder"
+            found.append((at, Problem(where, f"{dotted(loc)}: no such {what}: {target}")))
+    return found

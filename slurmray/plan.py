@@ -1,0 +1,177 @@
+"""Every decision between the job spec and the script. Templates decide nothing: they write down a Plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmray import __version__, slurm
+from slurmray.errors import ExitCode
+from slurmray.spec import Container, JobSpec
+from slurmray.values import Mount
+
+# The first that works on a node is used there.
+AUTO_RUNTIMES = ("podman", "docker")
+
+
+# Assignments of the script that the nodes need too; the templates have those of the spec in use.
+NODE_VALUES = (
+    "RENDER_AGAIN GPUS TEMP_DIR SETUP RUNTIMES IMAGE IMAGE_NAME PULL CONTAINER_USER CONTAINER_ARGS WORKDIR SHM_SIZE"
+    " HEAD ATTEMPT RUN PROGRAMS"
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Python file that travels in the script."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the templates need. Lists become words of a bash array; the renderer quotes every text."""
+
+    version: str
+    directives: list[str]
+    """`#SBATCH` lines, quoted for Slurm."""
+    render_again: str
+    """Command that renders the script anew."""
+    nodes: int
+    gpus: int
+    """For each node; 0: none."""
+    cpus: int
+    """For each node; 0: what Slurm gives."""
+    run_dir: str
+    temp_dir: str
+    setup: str
+    runtimes: list[str]
+    accelerators: list[str]
+    """Whose device flags may be needed; empty: nobody's."""
+    image: str
+    image_name: str
+    """The image with its registry."""
+    pull: str
+    build_file: str
+    """Empty: nothing to build."""
+    build_context: str
+    user: str
+    mounts: list[str]
+    """Three words for each: source, destination (empty: the source's path), flags for --mount."""
+    container_args: list[str]
+    workdir: str
+    shm_size: str
+    records: list[str]
+    """`key=value` for the first process in the containers."""
+    env_from_submitter: list[str]
+    """Names only; their values never come near the script."""
+    ready_timeout: int
+    stop_grace: int
+    programs: list[Program]
+
+    @property
+    def exit_codes(self) -> list[ExitCode]:
+        """The exit codes that a job can end with when the trainer is not the cause."""
+        return [code for code in ExitCode if code not in (ExitCode.USAGE, ExitCode.REHEARSAL)]
+
+    @property
+    def node_values(self) -> str:
+        """Names of the assignments that the nodes need, for `declare -p`."""
+        more = (" MOUNTS" if self.mounts else "") + (" BUILD_FILE BUILD_CONTEXT" if self.build_file else "")
+        return NODE_VALUES + more
+
+
+def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
+    """Decide everything. programs: the folder with the Python files that run in the containers."""
+    container = spec.container
+    return Plan(
+        version=__version__,
+        directives=_directives(spec),
+        render_again=render_again,
+        nodes=spec.slurm.nodes,
+        gpus=spec.gpus,
+        cpus=spec.slurm.cpus_per_task or 0,
+        run_dir=spec.run_dir,
+        temp_dir=spec.ray.temp_dir,
+        setup=spec.setup,
+        runtimes=list(AUTO_RUNTIMES) if container.runtime == "auto" else [container.runtime],
+        accelerators=_accelerators(spec),
+        image=container.image,
+        image_name=with_registry(container.image),
+        pull=container.pull,
+        build_file=container.build.file if container.build else "",
+        build_context=container.build.context if container.build else "",
+        user=container.user,
+        mounts=[word for mount in container.mounts for word in _mount(mount)],
+        container_args=_container_args(container),
+        workdir=container.workdir or "",
+        shm_size=container.shm_size or "",
+        records=_records(spec),
+        env_from_submitter=[name for name, value in spec.env.items() if value is None],
+        ready_timeout=spec.ray.ready_timeout,
+        stop_grace=spec.stop.grace,
+        programs=[
+            Program(file.name, file.read_text(encoding="utf-8")) for file in sorted(programs.glob("*.py"))
+        ],
+    )
+
+
+def with_registry(image: str) -> str:
+    """Return the image's name with its registry: the first part is one if it could be a host's name."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def _directives(spec: JobSpec) -> list[str]:
+    lines = [slurm.directive("job-name", spec.name)]
+    lines += [slurm.directive(option, value) for option, value in spec.slurm.given()]
+    # One node supervisor on each node, and no restart behind the user's back.
+    lines += [slurm.directive("ntasks-per-node", "1"), slurm.directive("no-requeue", None)]
+    return lines
+
+
+def _accelerators(spec: JobSpec) -> list[str]:
+    if not spec.gpus or spec.container.accelerator == "none":
+        return []
+    return ["nvidia", "amd"] if spec.container.accelerator == "auto" else [spec.container.accelerator]
+
+
+def _mount(mount: Mount) -> tuple[str, str, str]:
+    flags = ""
+    for option in mount.options:
+        if option == "ro":
+            flags += ",readonly"
+        elif option not in ("rw", "z", "Z"):  # SELinux's labels are off for the container
+            flags += f",bind-propagation={option}"
+    return mount.source, mount.destination or "", flags
+
+
+def _container_args(container: Container) -> list[str]:
+    words = [] if container.user in ("auto", "image") else ["--user", container.user]
+    for limit in container.ulimits:
+        words += ["--ulimit", limit]
+    return words + container.args
+
+
+def _records(spec: JobSpec) -> list[str]:
+    ray = spec.ray
+    run = ["bash", "-c", spec.run] if isinstance(spec.run, str) else spec.run or []
+    listed = {
+        "ray_arg": ray.args,
+        "head_arg": ray.head_args,
+        "worker_arg": ray.worker_args,
+        "env": [f"{name}={value}" for name, value in spec.env.items() if value is not None],
+        "run": run,
+    }
+    return [
+        f"interface={spec.network.interface or ''}",
+        f"family={spec.network.family}",
+        f"port={ray.port}",
+        f"dashboard_port={ray.dashboard_port}",
+        f"auth={ray.auth}",
+        f"stop_signal={spec.stop.signal}",
+        *(f"{key}={word}" for key, words in listed.items() for word in words),
+    ]

@@ -1,0 +1,77 @@
+"""What a rehearsal builds once and keeps: whole or not there at all, whoever else builds at the same time."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from slurmray import run
+from slurmray.errors import RehearsalError
+
+# Where packages put their programs; the caller's own path may lack sbin, or begin with somebody's wrapper.
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
+
+# Root in a mount namespace of its own, and for an ordinary user in a user namespace as `podman unshare`
+# maps it: root inside is the user, everything else comes from /etc/subuid and /etc/subgid.
+_PRIVATE = ["unshare", "--mount", "--propagation", "private"]
+_MAPPED = ["--user", "--map-root-user", "--map-auto"]
+
+
+def as_root(*extra: str) -> list[str]:
+    """Words before a command that needs root's rights over files; `extra` are options of unshare(1)."""
+    return [*_PRIVATE, *([] if os.geteuid() == 0 else _MAPPED), *extra, "--"]
+
+
+def key(*inputs: object) -> str:
+    """Twelve hex digits that change when any of `inputs` (JSON types) changes."""
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
+
+
+def need(program: str, package: str) -> None:
+    """Check for a program of this machine; RehearsalError with the remedy where it is missing."""
+    if shutil.which(program, path=PATH) is None:
+        raise RehearsalError(f"{program} is missing on this machine: apt-get install {package}")
+
+
+def call(argv: Sequence[str], failure: str, env: Mapping[str, str] | None = None) -> None:
+    """Run to the end. RehearsalError where it fails: `failure`, then the first complaint of the program."""
+    done = run.run(argv, env={**os.environ, **(env or {})})
+    if done.returncode != 0:
+        lines = (done.stderr + done.stdout).strip().splitlines()
+        errors = [line for line in lines if line.startswith(("E:", "ERROR", "Error"))] or lines[-1:]
+        raise RehearsalError(": ".join([failure, *errors[:1]]))
+
+
+def once(cache: Path, name: str, build: Callable[[Path], None]) -> Path:
+    """`cache/name`, made by `build(path)` if it is not there yet.
+
+    Two callers at once build it once. What an interrupted build left is removed, at the latest by the next.
+    """
+    final = cache / name
+    if final.exists():
+        return final
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if final.exists():
+            return final
+        scratch = cache / f".{name}.new"
+        _remove(scratch)
+        scratch.mkdir()
+        try:
+            build(scratch / name)
+            (scratch / name).rename(final)
+        finally:
+            _remove(scratch)
+    return final
+
+
+def _remove(path: Path) -> None:
+    """Remove a tree, also one whose files belong to a user's subordinate ids."""
+    if path.exists():
+        call([*as_root(), "rm", "-rf", "--one-file-system", str(path)], f"cannot remove {path}")

@@ -1,0 +1,192 @@
+"""What the rehearsal's Slurm looks like, and the files that say so. Nothing here reads or runs anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+from typing import Literal, NamedTuple
+
+Addresses = Literal["v4", "v6", "v6-first", "both"]
+
+LOGIN = "login"
+IMAGES = "/var/lib/rehearsal-images"  # the image store that all hosts share, read-only
+_V4 = IPv4Network("10.77.0.0/16")
+_V6 = IPv6Network("fd77::/64")
+GATEWAY_V4 = f"{_V4[-2]}/16"
+GATEWAY_V6 = f"{_V6[-2]}/64"
+
+
+class Gres(NamedTuple):
+    """A generic resource of each node, such as 8 GPUs of type h100; type "" has none."""
+
+    name: str
+    type: str
+    count: int
+
+
+class User(NamedTuple):
+    """An ordinary user of the rehearsal's hosts; 65,536 subordinate ids begin at `sub`."""
+
+    name: str
+    uid: int
+    sub: int
+
+    @property
+    def home(self) -> str:
+        """The home folder, shared by the hosts."""
+        return f"/home/{self.name}"
+
+
+USERS = (User("alice", 1001, 200_000), User("bob", 1002, 300_000))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The nodes of a rehearsal, all alike.
+
+    memory: MiB per node, declared, like cpus and gres: the machine need not have them.
+    addresses: which addresses the hosts have and, where they have both, which one their names give first.
+    options: more lines of slurm.conf, such as {"KillWait": "5"}.
+    """
+
+    nodes: tuple[str, ...] = ("node1", "node2")
+    cpus: int = 4
+    memory: int = 1_000_000
+    gres: tuple[Gres, ...] = ()
+    features: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ("batch",)
+    addresses: Addresses = "v4"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The login host, where slurmctld runs, and the nodes."""
+        return (LOGIN, *self.nodes)
+
+
+def addresses(cluster: Cluster, host: str) -> list[str]:
+    """Return a host's addresses, the first one as its name should give it first."""
+    index = cluster.hosts.index(host) + 1
+    v4, v6 = str(_V4[index]), str(_V6[index])
+    return {"v4": [v4], "v6": [v6], "v6-first": [v6, v4], "both": [v4, v6]}[cluster.addresses]
+
+
+def slurm_conf(cluster: Cluster) -> str:
+    """Return slurm.conf. One text for Slurm 22.05 to 26.05; sites' usual choices where they matter to a job.
+
+    CR_Core_Memory and memory in each step show the hangs that a missing --overlap causes; CR_CPU hides them.
+    MinJobAge keeps finished jobs in `scontrol show job`, as there is no accounting.
+    """
+    nets = {"v4": "", "v6": "EnableIPv6,DisableIPv4"}.get(cluster.addresses, "EnableIPv6")
+    settings = {
+        "ClusterName": "rehearsal",
+        "SlurmctldHost": LOGIN,
+        "SlurmUser": "root",
+        "AuthType": "auth/munge",
+        "CredType": "cred/munge",
+        "StateSaveLocation": "/var/spool/slurmctld",
+        "SlurmdSpoolDir": "/var/spool/slurmd",
+        "SlurmctldPidFile": "/run/slurmctld.pid",
+        "SlurmdPidFile": "/run/slurmd.pid",
+        "SlurmctldLogFile": "/var/log/slurmctld.log",
+        "SlurmdLogFile": "/var/log/slurmd.log",
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "TaskProlog": "/etc/slurm/task_prolog",
+        "MpiDefault": "none",
+        "JobAcctGatherType": "jobacct_gather/none",
+        "AccountingStorageType": "accounting_storage/none",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        "SchedulerParameters": "batch_sched_delay=0,sched_interval=2",
+        "SlurmdParameters": "config_overrides",
+        "ReturnToService": "2",
+        "MinJobAge": "100000",
+        "KillWait": "30",
+    }
+    if nets:
+        settings["CommunicationParameters"] = nets
+    if cluster.gres:
+        settings["GresTypes"] = ",".join(dict.fromkeys(gres.name for gres in cluster.gres))
+    settings |= cluster.options
+    lines = [f"{name}={value}" for name, value in settings.items()]
+    common = f"CPUs={cluster.cpus} RealMemory={cluster.memory} TmpDisk=1000000 State=UNKNOWN"
+    if cluster.gres:
+        common += " Gres=" + ",".join(":".join(filter(None, map(str, gres))) for gres in cluster.gres)
+    if cluster.features:
+        common += " Feature=" + ",".join(cluster.features)
+    lines += [f"NodeName={node} {common}" for node in cluster.nodes]
+    for index, partition in enumerate(cluster.partitions):
+        default = "YES" if index == 0 else "NO"
+        lines.append(
+            f"PartitionName={partition} Nodes={','.join(cluster.nodes)} Default={default} MaxTime=INFINITE State=UP"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def gres_devices(cluster: Cluster) -> list[str]:
+    """Return the device files that stand for GPUs: Slurm refuses a GPU count without files that exist."""
+    return [
+        f"/dev/rehearsal-{gres.name}-{gres.type}{index}"
+        for gres in cluster.gres
+        if gres.name == "gpu"
+        for index in range(gres.count)
+    ]
+
+
+def gres_conf(cluster: Cluster) -> str:
+    """Return gres.conf."""
+    lines = []
+    for gres in cluster.gres:
+        line = f"Name={gres.name}" + (f" Type={gres.type}" if gres.type else "")
+        if gres.name == "gpu":
+            last = gres.count - 1
+            line += f" File=/dev/rehearsal-gpu-{gres.type}" + (f"[0-{last}]" if last else "0")
+        else:
+            line += f" Count={gres.count}"
+        lines.append(line)
+    return "".join(line + "\n" for line in lines)
+
+
+def etc_files(cluster: Cluster, slurm_major: int, limits: Mapping[str, int], root_home: str) -> dict[str, str]:
+    """Return path -> text of the files below /etc that make a host of the rehearsal.
+
+    slurm_major: 22 for 22.05; `CgroupPlugin=disabled` is known from 23 on.
+    limits: ulimits that a container may be given, by Podman's names.
+    root_home: where root's home is.
+    """
+    names = ",".join(user.name for user in USERS)
+    plugin = "disabled" if slurm_major > 22 else "cgroup/v1"
+    ulimits = ", ".join(f'"{name}={value}:{value}"' for name, value in limits.items())
+    passwd = [f"root:x:0:0:root:{root_home}:/bin/bash"]
+    passwd += [f"{user.name}:x:{user.uid}:{user.uid}::{user.home}:/bin/bash" for user in USERS]
+    hosts = ["127.0.0.1 localhost", "::1 localhost ip6-localhost"]
+    hosts += [f"{address} {host}" for host in cluster.hosts for address in addresses(cluster, host)]
+    return {
+        "slurm/slurm.conf": slurm_conf(cluster),
+        "slurm/gres.conf": gres_conf(cluster),
+        "slurm/cgroup.conf": f"CgroupPlugin={plugin}\n",
+        "slurm/task_prolog": "#!/bin/sh\necho export SLURMRAY_ACCELERATOR=none\n",
+        "passwd": _lines(passwd),
+        "group": _lines(["root:x:0:", "tty:x:5:", f"docker:x:990:{names}", *(f"{user.name}:x:{user.uid}:" for user in USERS)]),
+        "subuid": _lines([f"{user.name}:{user.sub}:65536" for user in USERS]),
+        "subgid": _lines([f"{user.name}:{user.sub}:65536" for user in USERS]),
+        "hosts": _lines(hosts),
+        "gai.conf": "precedence ::ffff:0:0/96 100\n" if cluster.addresses == "both" else "",
+        "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
+        "resolv.conf": "",
+        "containers/containers.conf": "[containers]\n"
+        f'cgroups = "disabled"\ndefault_ulimits = [{ulimits}]\nlog_driver = "k8s-file"\n'
+        '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n',
+        "containers/storage.conf": '[storage]\ndriver = "overlay"\nrunroot = "/run/containers/storage"\n'
+        'graphroot = "/var/lib/containers/storage"\nrootless_storage_path = "/var/tmp/containers-$UID"\n'
+        '[storage.options]\n'
+        f'additionalimagestores = ["{IMAGES}"]\n',
+        "containers/policy.json": '{"default": [{"type": "insecureAcceptAnything"}]}\n',
+        "containers/registries.conf": 'unqualified-search-registries = []\nshort-name-mode = "permissive"\n',
+    }
+
+
+def _lines(lines: list[str]) -> str:
+    return "".join(line + "\n" for line in lines)

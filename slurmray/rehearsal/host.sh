@@ -1,0 +1,94 @@
+#!/bin/bash
+# The first process of one host of a rehearsal. It starts in new mount, uts, ipc, pid, net and cgroup namespaces, in
+# which everything of the machine is still to be seen; composes the host's root and moves into it; starts the
+# daemons; then only reaps. Its end, or the end of its standard input, is the host's power failure.
+#
+# usage: host.sh BASE OWN NAME CGROUP PARENT DAEMONS ADDRESS... -- [SOURCE TARGET]...
+#   BASE     what all hosts have in common; a mount point      OWN      what this host keeps over a power failure
+#   CGROUP   v1, v2 or none                                    PARENT   the cgroup of Docker's containers
+#   DAEMONS  words: munged slurmctld dockerd slurmd
+set -eu
+base=$1 own=$2 name=$3 cgroup=$4 cgroup_parent=$5 daemons=$6
+shift 6
+
+read -r pid _ </proc/self/stat # seen through the machine's /proc: its own number for this process
+echo "$pid"
+read -r _ # the network cable is in
+
+hostname "$name"
+ip link set lo up
+ip link set eth0 up
+while [[ $1 != -- ]]; do
+	[[ $1 == *:* ]] && dad=nodad || dad=
+	# shellcheck disable=SC2086 # $dad is one word or none
+	ip address add "$1" dev eth0 $dad
+	shift
+done
+shift
+ip route add default via 10.77.255.254 2>/dev/null || true
+ip -6 route add default via fd77::ffff:ffff:ffff:fffe 2>/dev/null || true
+
+mount --make-rprivate /
+mount --rbind "$own/var" "$base/var"
+mount --bind "$own/tmp" "$base/tmp"
+mount -t tmpfs -o mode=755 tmpfs "$base/run"
+mount -t tmpfs -o mode=1777 tmpfs "$base/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts "$base/dev/pts"
+mount -t mqueue mqueue "$base/dev/mqueue"
+mount -t proc proc "$base/proc"
+mount -t sysfs sysfs "$base/sys"
+case $cgroup in
+v1)
+	mount -t tmpfs -o mode=755 tmpfs "$base/sys/fs/cgroup"
+	for controller in /sys/fs/cgroup/*/; do
+		[[ $controller == */unified/ ]] && continue # crun refuses a hybrid of v1 and v2
+		mkdir "$base$controller"
+		mount --bind "$controller" "$base$controller"
+	done
+	;;
+v2) mount -t cgroup2 cgroup2 "$base/sys/fs/cgroup" ;;
+esac
+mkdir -p "$base/run/lock" "$base/run/user"
+while (($#)); do
+	if [[ -d $1 ]]; then
+		mkdir -p "$base$2"
+	else
+		mkdir -p "$base${2%/*}"
+		touch "$base$2"
+	fi
+	mount --rbind "$1" "$base$2"
+	shift 2
+done
+
+cd "$base"
+pivot_root . .old
+cd /
+umount -l /.old
+mount --make-rshared /
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
+umask 022
+
+# start DAEMON: all of them say what they have to say in the host's log folder.
+start() {
+	case $1 in
+	munged) munged --force ;;
+	dockerd)
+		dockerd --iptables=false --ip6tables=false --bridge=none --ip-forward=false --storage-driver=overlay2 \
+			--cgroup-parent="/$cgroup_parent" >/var/log/dockerd.log 2>&1 &
+		until docker version; do
+			kill -0 $! || return
+			sleep 0.05
+		done
+		;;
+	*) "$1" ;;
+	esac
+}
+for daemon in $daemons; do
+	start "$daemon" >"/var/log/$daemon.boot.log" 2>&1 || {
+		tail -n 20 "/var/log/$daemon.boot.log" "/var/log/$daemon.log" >&2 || true
+		exit 1
+	}
+done
+echo up
+exec >&2
+while read -r _; do :; done

@@ -1,0 +1,126 @@
+"""The rehearsal's container image, built from Debian and Ray without a registry, and stores that hold it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import platform
+import shlex
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+from slurmray.errors import RehearsalError
+from slurmray.rehearsal import cache as store
+from slurmray.rehearsal import suites
+
+RAY_VERSION = "2.60.0"
+# The suite decides the Python, and the Python which of Ray's wheels fits.
+_SUITE = "bookworm"
+_PYTHON = "3.11"
+_DEBIAN = ["python3", "libstdc++6", "procps"]
+_PACKAGES = f"/usr/local/lib/python{_PYTHON}/dist-packages"
+# OCI's names for the machines Ray has wheels for.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# 45 MB that need Java, or packages `ray[default]` does not bring.
+_DROPPED = ("bin", "ray/jars", "ray/rllib", "ray/llm")
+_RAY_COMMAND = "#!/usr/bin/python3\nimport sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n"
+# User, group and home are those of rayproject/ray: an image that does not run as root.
+_CONFIG = {
+    "User": "ray",
+    "WorkingDir": "/home/ray",
+    "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/ray", "LANG=C.UTF-8"],
+    "Cmd": ["bash"],
+}
+_EPOCH = "1970-01-01T00:00:00Z"
+
+
+def archive(cache: Path, tag: str, say: Callable[[str], None]) -> Path:
+    """A docker-archive of minimal Debian and `ray[default]`; Podman and Docker load it as `tag`.
+
+    About 450 MB; a minute the first time. Packages come from the Debian mirror and from pip's
+    configured index. Runs as root and as an ordinary user. RehearsalError names what could not be had.
+    """
+    machine = platform.machine()
+    if machine not in _ARCHITECTURES:
+        raise RehearsalError(f"no Ray is published for {machine}: name a container image that runs there")
+    wheels = _pip(machine)
+    # Without the interpreter's path and the cache's: where things are must not change the key.
+    recipe = [machine, tag, wheels[1:], suites.command(_SUITE, _DEBIAN, _hooks("")), _DROPPED, _CONFIG]
+
+    def build(path: Path) -> None:
+        tree = path.parent / "dist-packages"
+        env = {"TMPDIR": str(path.parent)}
+        say(f"fetching Ray {RAY_VERSION} (once)")
+        store.call([*wheels, "--target", str(tree)], f"Ray {RAY_VERSION} could not be fetched", env)
+        for name in _DROPPED:
+            shutil.rmtree(tree / name, ignore_errors=True)
+        script = path.parent / "ray"
+        script.write_text(_RAY_COMMAND)
+        script.chmod(0o755)
+        say(f"building a Debian {_SUITE} with Ray {RAY_VERSION} (once, about a minute)")
+        layer = path.parent / "layer.tar"
+        suites.bootstrap(suites.command(_SUITE, _DEBIAN, _hooks(str(path.parent))), layer)
+        _write(path, layer, tag, _ARCHITECTURES[machine])
+
+    return store.once(cache, f"ray-{RAY_VERSION}-{store.key(recipe)}.tar", build)
+
+
+def _pip(machine: str) -> list[str]:
+    """pip's command line for the image's Python, whatever Python runs slurmray."""
+    platforms = [f"--platform={name}_{machine}" for name in ("manylinux2014", "manylinux_2_28")]
+    return [
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"),
+        *(f"--python-version={_PYTHON}", "--implementation=cp", *platforms, f"ray[default]=={RAY_VERSION}"),
+    ]
+
+
+def _hooks(folder: str) -> list[str]:
+    """What is done to the minimal Debian; `folder` holds `dist-packages` and the `ray` command."""
+    source = shlex.quote(folder)
+    # Ray's start is bound by the CPU. Files that say they need no check spare it compiling and comparing.
+    options = "-q -f -j 0 --invalidation-mode unchecked-hash"
+    compiled = f"python3 -m compileall {options} /usr/lib/python{_PYTHON} {_PACKAGES}"
+    return [
+        f"copy-in {source}/dist-packages {_PACKAGES.rpartition('/')[0]}",
+        f"copy-in {source}/ray /usr/local/bin",
+        f'chroot "$1" chown -R 0:0 {_PACKAGES} /usr/local/bin',
+        'echo "ray:x:1000:100::/home/ray:/bin/bash" >> "$1/etc/passwd"',
+        'chroot "$1" install -d -o 1000 -g 100 /home/ray',
+        f'chroot "$1" {compiled}',
+        # An image whose Ray does not start is found here, not on the hosts.
+        'chroot "$1" python3 -B /usr/local/bin/ray --version',
+    ]
+
+
+def _write(path: Path, layer: Path, tag: str, architecture: str) -> None:
+    """Write the docker-archive: manifest.json, the image's config and its one layer.
+
+    The format is Docker's image specification 1.2, github.com/moby/moby/blob/master/image/spec/v1.2.md.
+    """
+    with layer.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    config = json.dumps(
+        {
+            "architecture": architecture,
+            "os": "linux",
+            "created": _EPOCH,
+            "config": _CONFIG,
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+            "history": [{"created": _EPOCH, "created_by": "slurmray rehearse"}],
+        }
+    ).encode()
+    name = f"{hashlib.sha256(config).hexdigest()}.json"
+    manifest = json.dumps([{"Config": name, "RepoTags": [tag], "Layers": [f"{digest}.tar"]}]).encode()
+    with tarfile.open(path, "w") as tar:
+        for member, content in (("manifest.json", manifest), (name, config)):
+            entry = tarfile.TarInfo(member)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+        entry = tarfile.TarInfo(f"{digest}.tar")
+        entry.size = layer.stat().st_size
+        with layer.open("rb") as stream:
+            tar.addfile(entry, stream)

@@ -1,0 +1,41 @@
+"""Images for the rehearsal's ordinary users, whose Podman cannot use a store of root's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurmray.errors import RehearsalError
+from slurmray.rehearsal import cache as store
+from slurmray.rehearsal import conf
+from slurmray.rehearsal.lab import Lab, cache
+
+_CONFIG = """[storage]
+driver = "overlay"
+graphroot = "{graphroot}"
+[storage.options]
+additionalimagestores = ["{images}"]
+"""
+
+
+def give(lab: Lab, archive: Path, user: conf.User) -> None:
+    """Give a user of the hosts the image in `archive` (docker-archive): kept in the cache, loaded as that user once.
+
+    Containers are node-local, below /var/tmp, as rootless Podman cannot keep them in a home that nodes share.
+    """
+    about = archive.stat()
+    name = f"{user.name}-{store.key(str(archive), about.st_size, about.st_mtime_ns)}"
+
+    def build(path: Path) -> None:
+        path.mkdir()
+        os.chown(path, user.uid, user.uid)
+        path.parent.chmod(0o755)
+        inside = Path(conf.ROOTLESS, path.relative_to(cache() / "rootless"))
+        with archive.open("rb") as stream:
+            done = lab.run(["podman", "--root", str(inside), "load", "--quiet"], user=user.name, timeout=None, stdin=stream)
+        if done.returncode != 0:
+            raise RehearsalError(f"Podman could not load {archive} for {user.name}: {done.stderr.strip()}")
+
+    store.once(cache() / "rootless", name, build)
+    config = _CONFIG.format(graphroot=f"/var/tmp/containers-{user.uid}", images=f"{conf.ROOTLESS}/{name}")
+    folder = ".config/containers"
+    lab.run(["bash", "-c", f"mkdir -p ~/{folder} && cat >~/{folder}/storage.conf"], user=user.name, text=config)

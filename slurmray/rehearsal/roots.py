@@ -1,0 +1,128 @@
+"""What all hosts of a rehearsal have in common, composed on a tmpfs: runs inside the rehearsal's namespaces."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+_EMPTY = (
+    "dev/pts", "dev/shm", "dev/mqueue", "dev/net", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp", "var", ".old",
+)  # fmt: skip
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse", "net/tun")
+_LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
+          "stderr": "/proc/self/fd/2"}  # fmt: skip
+_FROM_ROOT = ("usr", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_OWN = ("log/munge", "lib/munge", "lib/containers", "lib/docker", "lib/rehearsal-images", "cache", "spool/slurmctld", "spool/slurmd")
+_FLAGS = {os.ST_NOSUID: "nosuid", os.ST_NODEV: "nodev", os.ST_NOEXEC: "noexec", os.ST_NOATIME: "noatime"}
+
+
+def mount(*words: str | Path, cwd: Path | None = None) -> None:
+    """Call mount(8)."""
+    subprocess.run(["mount", *map(str, words)], check=True, cwd=cwd)
+
+
+def compose(base: Path, root: Path, etc: Mapping[str, str], devices: Iterable[str]) -> None:
+    """Compose the common root at `base` from the root filesystem `root`.
+
+    etc: path below /etc -> text; the rest of /etc is copied, without what can't be read.
+    devices: paths of the files below /dev that stand for GPUs.
+    """
+    base.mkdir()
+    mount("--bind", base, base)
+    for folder in _EMPTY:
+        (base / folder).mkdir(parents=True)
+    for name in _FROM_ROOT:
+        _take(root / name, base / name)
+    _devices(base / "dev", devices)
+    copy = ["cp", "-dR", "--preserve=mode,timestamps,links", f"{root}/etc/.", str(base / "etc")]
+    subprocess.run(copy, check=False, stderr=subprocess.DEVNULL)  # an ordinary user may not read all of it
+    shutil.rmtree(base / "etc/cni", ignore_errors=True)  # Podman warns of plugins; containers use the host's network
+    (base / "etc/mtab").unlink(missing_ok=True)
+    (base / "etc/mtab").symlink_to("../proc/self/mounts")
+    for name, text in etc.items():
+        path = base / "etc" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_text(text)
+        path.chmod(0o755 if text.startswith("#!") else 0o644)
+    key = base / "etc/munge/munge.key"
+    key.parent.mkdir(exist_ok=True)
+    key.unlink(missing_ok=True)
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o600)
+    key.parent.chmod(0o700)
+
+
+def own(folder: Path) -> None:
+    """Make the folder that holds what one host keeps over a power failure: /var and /tmp."""
+    for name in _OWN:
+        (folder / "var" / name).mkdir(parents=True)
+    for name in ("tmp", "var/tmp"):
+        (folder / name).mkdir()
+        (folder / name).chmod(0o1777)
+    (folder / "var/log/munge").chmod(0o700)
+    (folder / "var/lib/munge").chmod(0o711)
+    (folder / "var/run").symlink_to("/run")
+
+
+def docker_root(template: Path, target: Path) -> None:
+    """Make a Docker data root from a template, whose layers are shared, read-only, and whose rest is copied."""
+    layers = [path for path in (template / "overlay2").iterdir() if path.name != "l"]
+    _copy([path for path in template.iterdir() if path.name != "overlay2"], target)
+    (target / "overlay2").mkdir()
+    _copy([template / "overlay2/l"], target / "overlay2")
+    for layer in layers:
+        own_layer = target / "overlay2" / layer.name
+        (own_layer / "diff").mkdir(parents=True)
+        _copy([path for path in layer.iterdir() if path.name != "diff"], own_layer)
+        mount("--bind", layer / "diff", own_layer / "diff")
+        read_only(own_layer / "diff")
+
+
+def copy_on_write(folder: Path, source: Path, options: str) -> Path:
+    """Return a view of the folder `source` whose changes stay in `folder`, so on the tmpfs."""
+    for name in ("lower", "upper", "work", "merged"):
+        (folder / name).mkdir(parents=True)
+    mount("--rbind", source, folder / "lower")
+    stat = source.stat()
+    (folder / "upper").chmod(stat.st_mode & 0o7777)
+    os.chown(folder / "upper", stat.st_uid, stat.st_gid)
+    # Relative, as a comma or colon in a path would end an option.
+    layers = f"lowerdir=lower,upperdir=upper,workdir=work{options}"
+    mount("-t", "overlay", "-o", layers, "overlay", "merged", cwd=folder)
+    return folder / "merged"
+
+
+def read_only(path: Path) -> None:
+    """Make a bind mount read-only; what it may not do already must be said again, or the kernel refuses."""
+    flags = os.statvfs(path).f_flag
+    words = ["remount", "bind", "ro", *(name for flag, name in _FLAGS.items() if flags & flag)]
+    mount("-o", ",".join(words), path)
+
+
+def _copy(paths: Iterable[Path], target: Path) -> None:
+    subprocess.run(["cp", "-a", *paths, target], check=True)
+
+
+def _take(source: Path, target: Path) -> None:
+    if source.is_symlink():
+        target.symlink_to(source.readlink())
+    elif source.is_dir():
+        target.mkdir()
+        mount("--rbind", source, target)
+        read_only(target)
+
+
+def _devices(dev: Path, files: Iterable[str]) -> None:
+    for name in _DEVICES:
+        if Path("/dev", name).exists():
+            (dev / name).touch()
+            mount("--bind", Path("/dev", name), dev / name)
+    for name, target in _LINKS.items():
+        (dev / name).symlink_to(target)
+    for path in files:  # Slurm wants character devices here, but never opens them
+        (dev / Path(path).name).touch()
+        mount("--bind", "/dev/null", dev / Path(path).name)

@@ -1,0 +1,58 @@
+"""Root filesystems of Debian suites, made by mmdebstrap without touching this machine's packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from slurmray.rehearsal import cache as store
+
+# What a compute node and the controller need, and nothing a site might lack: no python3, no jq.
+# From trixie on Docker's client is a package of its own; a pattern may match nothing, a name may not.
+_HOST = [
+    *("slurmctld", "slurmd", "slurm-client", "munge"),
+    *("podman", "crun", "netavark", "uidmap", "docker.io", "?exact-name(docker-cli)"),
+    *("iproute2", "util-linux", "procps"),
+]
+
+# A suite's Release file can outlive its date on a mirror that is a snapshot.
+_MMDEBSTRAP = [
+    *("mmdebstrap", "--mode=root", "--variant=essential", "--skip=output/dev"),
+    '--aptopt=Acquire::Check-Valid-Until "false"',
+    *(f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in ("doc", "man", "locale", "info")),
+]
+
+
+def command(suite: str, packages: Sequence[str], hooks: Sequence[str] = ()) -> list[str]:
+    """Mmdebstrap's command line for a minimal Debian of `suite`, without the path it writes to."""
+    included = [f"--include={package}" for package in packages]
+    return [*_MMDEBSTRAP, *included, *(f"--customize-hook={hook}" for hook in hooks), suite]
+
+
+def bootstrap(argv: Sequence[str], path: Path) -> None:
+    """Run `argv`, as `command` made it: `path` becomes a tar if it ends in .tar, else a folder.
+
+    The files belong to root; an ordinary user's folder to the root that `cache.as_root` maps. A home that is
+    closed to others lets in that root, but not the one of mmdebstrap's own unshare mode.
+    RehearsalError says what mmdebstrap missed.
+    """
+    store.need("mmdebstrap", "mmdebstrap")
+    # Same packages, same bytes: reproducible-builds.org/specs/source-date-epoch.
+    env = {"SOURCE_DATE_EPOCH": "0", "TMPDIR": str(path.parent)}
+    namespaces = store.as_root("--pid", "--fork", "--kill-child", "--mount-proc")
+    store.call([*namespaces, *argv, str(path)], f"Debian {argv[-1]} could not be built", env)
+
+
+def root(cache: Path, suite: str, say: Callable[[str], None]) -> Path:
+    """A folder with the root filesystem of `suite` (bookworm, trixie, sid, …): Slurm, Podman, Docker, munge.
+
+    About 450 MB; 30 s the first time. RehearsalError for a suite that the mirror does not have, or when
+    packages cannot be fetched.
+    """
+    argv = command(suite, _HOST)
+
+    def build(path: Path) -> None:
+        say(f"building a Debian {suite} with Slurm (once, about a minute)")
+        bootstrap(argv, path)
+
+    return store.once(cache, f"root-{suite}-{store.key(argv)}", build)

@@ -1,0 +1,179 @@
+"""The kinds of value that a job spec is made of: text, sbatch values, whole numbers, ports, mounts.
+
+Each takes what YAML, flags or Python give (numbers and switches may come as their source text) and raises
+ValueError with a message for the person who wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
+
+
+def shown(value: object) -> str:
+    """Return how a message names a value: its text, shortened, or what it is."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    text = str(value)
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _text(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a NUL character can't be passed to a program; leave it out")
+    if re.search("[\ud800-\udfff]", value):
+        raise ValueError("not UTF-8; a job spec holds text only")
+    return value
+
+
+def _line(value: str) -> str:
+    if "\n" in value:
+        raise ValueError("a newline is not possible here; write it on one line")
+    if not value:
+        raise ValueError("is empty; give it a value or leave it out")
+    return value
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value):
+        return int(value)
+    raise ValueError(f"expected a whole number, got {shown(value)}")
+
+
+def _flag(value: object) -> object:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueError(f"expected true or false, got {shown(value)}")
+
+
+def _switch(value: object) -> object:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return str(value)
+    raise ValueError(f"expected true, false or text, got {shown(value)}")
+
+
+def _port(value: object) -> object:
+    if value == "auto":
+        return value
+    try:
+        port = _whole(value)
+    except ValueError:
+        raise ValueError(f"expected auto or a port from 1024 to 65535, got {shown(value)}") from None
+    if not (isinstance(port, int) and 1024 <= port <= 65535):
+        raise ValueError(f"expected auto or a port from 1024 to 65535, got {port}")
+    return port
+
+
+def _env_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ValueError("not the name of a variable: letters, digits and _ only, no digit first")
+    return value
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError(f"expected an absolute path, got {shown(value)}")
+    return value
+
+
+def _program(value: object) -> object:
+    if isinstance(value, list | tuple):
+        if not value:
+            raise ValueError("is an empty list; leave it out for the built-in check")
+        for number, word in enumerate(value, start=1):
+            if isinstance(word, bool) or not isinstance(word, str | int | float):
+                raise ValueError(f"word {number}: expected text, got {shown(word)}")
+            _text(str(word))
+        return [str(word) for word in value]
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("is empty; leave it out for the built-in check")
+    if value is None or isinstance(value, str):
+        return value
+    raise ValueError(f"expected a list of words or one text for bash, got {shown(value)}")
+
+
+class Mount(NamedTuple):
+    """A host folder or file that the containers see.
+
+    source: as written; `~` and relative paths are resolved on the node. destination: absolute path in the
+    container; None: the same as the resolved source. options: words for the runtime.
+    """
+
+    source: str
+    destination: str | None
+    options: tuple[str, ...]
+
+
+# Of each group at most one. Docker and Podman agree on these (docker-run and podman-run, --volume).
+_MOUNT_OPTIONS = (
+    ("ro", "rw"),
+    ("z", "Z"),
+    ("shared", "slave", "private", "rshared", "rslave", "rprivate"),
+)
+
+
+def parse_mount(value: object) -> Mount:
+    """Split `SOURCE[:DEST[:OPTIONS]]`; ValueError says what to mend."""
+    if isinstance(value, Mount):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
+    parts = _text(value).split(":")
+    if len(parts) > 3 or not all(parts) or "\n" in value:
+        raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
+    destination = parts[1] if len(parts) > 1 else None
+    if destination is not None and (not destination.startswith("/") or not destination.strip("/")):
+        raise ValueError(f"expected an absolute path below / after the colon, got {shown(destination)}")
+    options = tuple(parts[2].split(",")) if len(parts) > 2 else ()
+    for option in options:
+        if not any(option in group for group in _MOUNT_OPTIONS):
+            known = ", ".join(word for group in _MOUNT_OPTIONS for word in group)
+            raise ValueError(f"unknown mount option {shown(option)}; known are {known}")
+    for group in _MOUNT_OPTIONS:
+        if len(chosen := [option for option in options if option in group]) > 1:
+            raise ValueError(f"mount options {' and '.join(chosen)} exclude each other")
+    return Mount(parts[0], destination, options)
+
+
+def _mount_text(mount: Mount) -> str:
+    return ":".join(part for part in (mount.source, mount.destination, ",".join(mount.options)) if part)
+
+
+# For editors: `mem: 200` and `x: true` are text to us, but a number and a truth value to YAML.
+_ANY_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+
+Text = Annotated[str, AfterValidator(_text), WithJsonSchema(_ANY_SCALAR)]
+Line = Annotated[str, AfterValidator(_text), AfterValidator(_line), WithJsonSchema(_ANY_SCALAR)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Switch = Annotated[bool | Line, BeforeValidator(_switch)]
+Port = Annotated[
+    Annotated[int, Field(ge=1024, le=65535)] | Literal["auto"],
+    BeforeValidator(_port),
+]
+EnvName = Annotated[str, AfterValidator(_env_name)]
+AbsolutePath = Annotated[str, AfterValidator(_text), AfterValidator(_absolute)]
+Program = Annotated[list[Text] | Text | None, BeforeValidator(_program)]
+MountField = Annotated[
+    Mount,
+    PlainValidator(parse_mount),
+    PlainSerializer(_mount_text),
+    WithJsonSchema({"type": "string", "description": "SOURCE[:DEST[:OPTIONS]]"}),
+]

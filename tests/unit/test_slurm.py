@@ -1,0 +1,118 @@
+import pytest
+
+from slurmray import slurm
+
+
+def read_like_sbatch(line: str) -> str:
+    """What sbatch makes of the rest of an #SBATCH line (src/sbatch/opt.c, get_argument)."""
+    found, quote, position = "", "", 0
+    while position < len(line):
+        char = line[position]
+        if char == "\\" and quote != "'" and position + 1 < len(line):
+            position += 1
+            found += line[position]
+        elif quote and char == quote:
+            quote = ""
+        elif not quote and char in "\"'":
+            quote = char
+        elif not quote and (char.isspace() or char == "#"):
+            break
+        else:
+            found += char
+        position += 1
+    assert not quote
+    return found
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "1-00:00:00",
+        "a b",
+        'say "hi"',
+        r"back\slash",
+        "\\",
+        "it's",
+        "#no comment",
+        "h100&ib",
+        "$HOME `x`",
+        "é\t",
+    ],
+)
+def test_a_value_arrives_through_sbatch(value: str) -> None:
+    line = slurm.directive("comment", value)
+    assert line.startswith("#SBATCH --comment=")
+    assert read_like_sbatch(line.removeprefix("#SBATCH ")) == f"--comment={value}"
+
+
+def test_a_plain_value_is_not_quoted() -> None:
+    assert slurm.directive("time", "1-00:00:00") == "#SBATCH --time=1-00:00:00"
+    assert slurm.directive("hold", None) == "#SBATCH --hold"
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"),
+    [
+        ("gpu:8", (None, 8)),
+        ("gpu:h100:8", ("h100", 8)),
+        ("gpu", (None, 1)),
+        ("gpu:h100", ("h100", 1)),
+        ("nvme:1,gpu:2", (None, 2)),
+        ("nvme:1", (None, 0)),
+        ("gpuless:3", (None, 0)),
+    ],
+)
+def test_gpus_in_gres(gres: str, expected: tuple[str | None, int]) -> None:
+    assert slurm.gpus_in_gres(gres) == expected
+
+
+def test_two_kinds_of_gpus_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than one kind"):
+        slurm.gpus_in_gres("gpu:a100:4,gpu:h100:4")
+
+
+def test_gpus_in_count() -> None:
+    assert slurm.gpus_in_count("8") == (None, 8)
+    assert slurm.gpus_in_count("h100:8") == ("h100", 8)
+    assert slurm.gpus_in_count("0") == (None, 0)
+    for text in ("", "h100", "08", "-1", "h100:", "gpu:h100:8", "٨"):
+        with pytest.raises(ValueError, match="expected a count"):
+            slurm.gpus_in_count(text)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("--comment=x", ("comment", "x")),
+        ("--site-option=a=b", ("site-option", "a=b")),
+        ("--site-flag", ("site-flag", None)),
+        ("--hold", ("hold", None)),
+        ("--exclusive=user", ("exclusive", "user")),
+    ],
+)
+def test_extra(word: str, expected: tuple[str, str | None]) -> None:
+    assert slurm.split_extra(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("comment=x", "expected one long option"),
+        ("-c 4", "expected one long option"),
+        ("--comment x", "expected one long option"),
+        ("--nodes=3", "use slurm.nodes"),
+        ("--wrap=x", "use run"),
+        ("--ntask=3", "write the whole name"),
+        ("--hold=1", "takes no value"),
+        ("--time", "needs a value"),
+    ],
+)
+def test_extra_refused(word: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        slurm.split_extra(word)
+
+
+def test_no_option_is_both_known_and_taken() -> None:
+    assert not slurm.OPTIONS.keys() & slurm.TAKEN.keys()
+    assert set(slurm.COUNTED) <= slurm.OPTIONS.keys()

@@ -1,0 +1,143 @@
+import pytest
+from pydantic import ValidationError
+
+from slurmray import slurm
+from slurmray.spec import DEFAULT_IMAGE, JobSpec
+from slurmray.values import Mount, parse_mount
+
+
+def spec(**fields: object) -> JobSpec:
+    return JobSpec.model_validate(fields)
+
+
+def refusal(**fields: object) -> str:
+    with pytest.raises(ValidationError) as caught:
+        spec(**fields)
+    return "; ".join(error["msg"] for error in caught.value.errors())
+
+
+def test_defaults() -> None:
+    job = spec()
+    assert (job.name, job.run, job.gpus, job.env) == ("slurmray", None, 0, {})
+    assert job.container.image == DEFAULT_IMAGE
+    assert list(job.slurm.given()) == [("nodes", "1")]
+
+
+def test_null_means_not_set() -> None:
+    assert spec(name=None, slurm=None, container={"image": None}, run=None) == spec()
+
+
+def test_python_values_mean_the_same_as_their_text() -> None:
+    assert spec(slurm={"nodes": 2, "gpus_per_node": 8, "nice": 5, "hold": True}) == spec(
+        slurm={"nodes": "2", "gpus_per_node": "8", "nice": "5", "hold": "true"}
+    )
+
+
+def test_every_option_of_sbatch_is_a_field_and_arrives() -> None:
+    samples = {"nodes": "2", "cpus-per-task": "4", "gpus-per-node": "h100:8", "gres": "nvme:1"}
+    wanted: dict[str, str | None] = {}
+    for name, option in slurm.OPTIONS.items():
+        wanted[name] = None if option.kind == "flag" else samples.get(name, "x")
+    del wanted["extra"]
+    fields = {name.replace("-", "_"): "true" if value is None else value for name, value in wanted.items()}
+    assert dict(spec(slurm=fields).slurm.given()) == wanted
+
+
+def test_an_optional_value_may_be_a_switch() -> None:
+    assert ("exclusive", None) in spec(slurm={"exclusive": "true"}).slurm.given()
+    assert ("exclusive", "user") in spec(slurm={"exclusive": "user"}).slurm.given()
+    assert ("oom-kill-step", "0") in spec(slurm={"oom_kill_step": "0"}).slurm.given()
+    assert spec(slurm={"exclusive": "false", "hold": "false"}).slurm == spec().slurm
+
+
+def test_extra_comes_last_and_once() -> None:
+    job = spec(slurm={"time": "1:00", "extra": ["--site=a=b", "--flag"]})
+    assert list(job.slurm.given()) == [("nodes", "1"), ("time", "1:00"), ("site", "a=b"), ("flag", None)]
+    assert "--time is given twice" in refusal(slurm={"time": "1:00", "extra": ["--time=2:00"]})
+    assert "--x is given twice" in refusal(slurm={"extra": ["--x", "--x"]})
+
+
+def test_gpus() -> None:
+    assert spec(slurm={"gpus_per_node": "h100:8"}).gpus == 8
+    assert spec(slurm={"gres": "gpu:h100:4,nvme:1"}).gpus == 4
+    assert spec(slurm={"gres": "nvme:1", "gpus_per_node": "2"}).gpus == 2
+    assert "both ask for GPUs" in refusal(slurm={"gpus_per_node": "8", "gres": "gpu:8"})
+    assert "expected a count" in refusal(slurm={"gpus_per_node": "many"})
+    assert "more than one kind" in refusal(slurm={"gres": "gpu:a:1,gpu:b:1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("~/data", Mount("~/data", None, ())),
+        ("a b:/c d", Mount("a b", "/c d", ())),
+        ("/a:/b:ro,z,rslave", Mount("/a", "/b", ("ro", "z", "rslave"))),
+    ],
+)
+def test_mount(text: str, expected: Mount) -> None:
+    assert parse_mount(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a:", ":/b", "a:b", "a:/", "a:/b:", "a:/b:exec", "a:/b:ro,rw", "a:/b:z,Z", "a:/b:ro:x"]
+)
+def test_mount_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected|unknown mount option|exclude each other"):
+        parse_mount(text)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": "a\nb"},
+        {"setup": "a\0b"},
+        {"run": []},
+        {"run": " "},
+        {"run": ["a", ["b"]]},
+        {"run": ["a\0"]},
+        {"run": ["\udcff"]},
+        {"env": {"A-B": "1"}},
+        {"env": {"1A": "1"}},
+        {"env": {"É": "1"}},
+        {"env": {"A": "a\0b"}},
+        {"slurm": {"time": "1\n2"}},
+        {"slurm": {"nodes": "2.0"}},
+        {"slurm": {"nodes": True}},
+        {"slurm": {"cpus_per_task": 0}},
+        {"container": {"image": "a b"}},
+        {"container": {"image": "--rm"}},
+        {"container": {"user": "root"}},
+        {"container": {"workdir": "x"}},
+        {"container": {"shm_size": "64 GB"}},
+        {"container": {"ulimits": ["memlock"]}},
+        {"container": {"mounts": ["a:/x", "b:/x/"]}},
+        {"container": {"build": {"file": "f"}}},
+        {"ray": {"port": 1023}},
+        {"ray": {"port": 65536}},
+        {"ray": {"port": 7000, "dashboard_port": 7000}},
+        {"ray": {"temp_dir": "tmp"}},
+        {"ray": {"temp_dir": "/t:mp"}},
+        {"ray": {"temp_dir": "/" + "a" * 25}},
+        {"ray": {"ready_timeout": 0}},
+        {"ray": {"head_args": ["--port=1"]}},
+        {"stop": {"signal": "KILL"}},
+        {"stop": {"grace": 21}},
+    ],
+)
+def test_refused(fields: dict[str, object]) -> None:
+    assert refusal(**fields)
+
+
+def test_ray_options_of_ours_name_the_field() -> None:
+    assert "use slurm.cpus_per_task" in refusal(ray={"args": ["--num-cpus", "4"]})
+    assert spec(ray={"args": ["--num-cpus-of-mine", "--resources={}"]}).ray.args[1] == "--resources={}"
+
+
+def test_longest_temp_dir() -> None:
+    assert spec(ray={"temp_dir": "/" + "a" * 24}).ray.temp_dir == "/" + "a" * 24
+
+
+def test_nothing_changes_afterwards() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        spec().name = "x"  # type: ignore[misc]
