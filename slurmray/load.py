@@ -14,6 +14,7 @@ from slurmray.errors import Problem, SpecError
 from slurmray.explain import dotted, explain
 from slurmray.source import Source
 from slurmray.spec import JobSpec
+from slurmray.values import shown
 
 STDIN = Path("-")
 _LAST = (sys.maxsize, 0)  # the command line's mistakes come after the file's
@@ -54,17 +55,17 @@ def load_spec(
     data = text.data if text.data is not None else {}
     if not isinstance(data, dict):
         text.refuse(text.values[()], "expected `name: value` lines, as `name: my-job`")
-        raise SpecError(text.problems)
-    problems = [((0, 0), problem) for problem in text.problems]
+        raise SpecError([problem for _, problem in text.problems])
+    problems = list(text.problems)
     given: list[_Setting] = []
     for name, value in settings:
         try:
             setting = _setting(name, value, data)
+            _put(data, setting.path, setting.value)
         except ValueError as error:
             problems.append((_LAST, Problem(_typed(name), str(error))))
         else:
             given.append(setting)
-            _put(data, setting.path, setting.value)
     if entrypoint:
         if data.get("run") is not None:
             at, where = _where(text, given, ("run",))
@@ -80,7 +81,7 @@ def load_spec(
                 words = words.removeprefix(f"{dotted(_field(detail['loc']))}: ")  # the place says it already
             problems.append((at, Problem(where, words)))
     else:
-        problems += _missing_build(spec, path, text, given)
+        problems += _missing_build(spec, text, given)
     if problems:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
     return spec
@@ -129,21 +130,24 @@ def _scalar_or_flow(text: str) -> Any:
         return text
     try:
         found = source.read("", text)
+        problems = [problem for _, problem in found.problems]
     except SpecError as error:
-        found = Source("", problems=error.problems)
-    if found.problems:
-        raise ValueError("; ".join(problem.text for problem in found.problems))
+        problems = error.problems
+    if problems:
+        raise ValueError("; ".join(problem.text for problem in problems))
     return found.data
 
 
 def _put(data: dict[str, Any], path: source.Path, value: Any) -> None:
-    """Set a value at a path; what stands in its way and is no section is replaced, and found wrong later."""
+    """Set a value at a path; ValueError where something else stands in its way."""
     *sections, last = path
     here: Any = data
-    for name, below in zip(sections, path[1:], strict=True):
-        wanted = list if isinstance(below, int) else dict
-        if not isinstance(here.get(name), wanted):
-            here[name] = wanted()
+    for depth, name in enumerate(sections, start=1):
+        kind, words = (list, "a list") if isinstance(path[depth], int) else (dict, "`name: value` pairs")
+        if here.get(name) is None:
+            here[name] = kind()
+        if not isinstance(here[name], kind):
+            raise ValueError(f"{dotted(path[:depth])}: expected {words}, got {shown(here[name])}")
         here = here[name]
     if isinstance(here, list):
         here.append(value)
@@ -178,19 +182,18 @@ def _field(loc: source.Path) -> source.Path:
 
 
 def _missing_build(
-    spec: JobSpec, path: Path | None, text: Source, given: Iterable[_Setting]
+    spec: JobSpec, text: Source, given: Iterable[_Setting]
 ) -> list[tuple[source.Place, Problem]]:
-    """The build's files are looked up beside the job spec, which is where its job is submitted."""
+    """The build's files are looked up in the current folder, since the job is submitted where it was rendered."""
     build = spec.container.build
     if build is None:
         return []
-    folder = Path.cwd() if path is None or path == STDIN else path.parent
     found = []
     for name, value, there in (
         ("file", build.file, Path.is_file),
         ("context", build.context, Path.is_dir),
     ):
-        target = folder / Path(value).expanduser()
+        target = Path(value).expanduser()
         if not there(target):
             loc = ("container", "build", name)
             at, where = _where(text, given, loc)

@@ -29,25 +29,24 @@ def write_script(path: Path, text: str, force: bool) -> None:
     slurmray's or was edited.
     """
     try:
-        target = path.resolve()
-        _refuse_place(path, target)
+        _refuse_place(path)
         if path.exists() and not force:
             _refuse_to_lose(path)
-        _replace(target, text.encode())
+        _replace(path.resolve(), text.encode())
     except OSError as error:
         raise UsageError(
             f"{path}: can't be written: {error.strerror}; choose another place with -o"
         ) from None
 
 
-def _refuse_place(path: Path, target: Path) -> None:
+def _refuse_place(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a file in it")
     if path.is_symlink() and not path.exists():
         raise UsageError(f"{path}: is a link to {path.readlink()}, which does not exist; remove the link")
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: is not a regular file; use `-o -` for standard output")
-    if not target.parent.is_dir():
+    if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}; make it with mkdir -p {path.parent}")
 
 

@@ -14,10 +14,9 @@ from slurmray.values import Mount
 AUTO_RUNTIMES = ("podman", "docker")
 
 
-# Assignments of the script that the nodes need too; the templates have those of the spec in use.
+# Assignments of the script that its nodes need; more where the spec uses more.
 NODE_VALUES = (
-    "RENDER_AGAIN GPUS TEMP_DIR SETUP RUNTIMES IMAGE IMAGE_NAME PULL CONTAINER_USER CONTAINER_ARGS WORKDIR SHM_SIZE"
-    " HEAD ATTEMPT RUN PROGRAMS"
+    "RENDER_AGAIN GPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS HEAD ATTEMPT RUN PROGRAMS"
 )
 
 
@@ -78,8 +77,13 @@ class Plan:
     @property
     def node_values(self) -> str:
         """Names of the assignments that the nodes need, for `declare -p`."""
-        more = (" MOUNTS" if self.mounts else "") + (" BUILD_FILE BUILD_CONTEXT" if self.build_file else "")
-        return NODE_VALUES + more
+        used = {
+            " SETUP": self.setup,
+            " IMAGE_NAME": self.image_name != self.image,
+            " BUILD_FILE BUILD_CONTEXT": self.build_file,
+            " MOUNTS": self.mounts,
+        }
+        return NODE_VALUES + "".join(names for names, use in used.items() if use)
 
 
 def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:

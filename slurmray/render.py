@@ -44,7 +44,7 @@ def template_root() -> Path:
 def render(spec: JobSpec, command: str = "slurmray render") -> str:
     """Return the script for a job spec; the same for the same input on every machine.
 
-    command: what renders it anew, for bash. The script's messages put options such as `--nodes 4` behind its second word.
+    command: what renders it anew, for bash. The script's messages add options such as `--nodes 4` to its end.
     """
     root = template_root()
     environment = jinja2.Environment(

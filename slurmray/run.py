@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
 
 def run(
@@ -12,16 +12,16 @@ def run(
     *,
     env: Mapping[str, str] | None = None,
     text: str | None = None,
+    stdin: IO[bytes] | None = None,
     timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and return its code and output.
 
-    env: None is this process's own environment. text: its standard input; None is an empty one.
+    env: None is this process's own environment. text or stdin: its standard input; with neither it is empty.
     timeout: seconds, then subprocess.TimeoutExpired; None waits for ever.
     """
-    return subprocess.run(
-        argv, env=env, input=text or "", capture_output=True, text=True, timeout=timeout, check=False
-    )
+    source: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text or ""}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=timeout, check=False, **source)
 
 
 def start(

@@ -26,7 +26,7 @@ class Source:
     data: Any = None
     keys: dict[Path, Place] = field(default_factory=dict)
     values: dict[Path, Place] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[tuple[Place, Problem]] = field(default_factory=list)
 
     def where(self, place: Place) -> str:
         """`job.yaml:12:5`."""
@@ -34,7 +34,7 @@ class Source:
 
     def refuse(self, place: Place, text: str) -> None:
         """Note a mistake and go on."""
-        self.problems.append(Problem(self.where(place), text))
+        self.problems.append((place, Problem(self.where(place), text)))
 
 
 class _Loader(yaml.SafeLoader):
@@ -120,7 +120,7 @@ def read(name: str, text: str) -> Source:
     except RecursionError:
         source.refuse((1, 1), "nested too deeply")
     if source.problems:
-        raise SpecError(source.problems)
+        raise SpecError([problem for _, problem in source.problems])
     if root is not None:
         source.data = _plain(source, (), root)
     return source

@@ -47,7 +47,7 @@ def call(argv: Sequence[str], failure: str, env: Mapping[str, str] | None = None
         raise RehearsalError(": ".join([failure, *errors[:1]]))
 
 
-def once(cache: Path, name: str, build: Callable[[Path], None]) -> Path:
+def once(cache: Path, name: str, build: Callable[[Path], object]) -> Path:
     """`cache/name`, made by `build(path)` if it is not there yet.
 
     Two callers at once build it once. What an interrupted build left is removed, at the latest by the next.

@@ -11,6 +11,7 @@ Addresses = Literal["v4", "v6", "v6-first", "both"]
 
 LOGIN = "login"
 IMAGES = "/var/lib/rehearsal-images"  # the image store that all hosts share, read-only
+ROOTLESS = "/var/lib/rehearsal-rootless"  # the image stores of ordinary users
 _V4 = IPv4Network("10.77.0.0/16")
 _V6 = IPv6Network("fd77::/64")
 GATEWAY_V4 = f"{_V4[-2]}/16"
@@ -45,12 +46,14 @@ USERS = (User("alice", 1001, 200_000), User("bob", 1002, 300_000))
 class Cluster:
     """The nodes of a rehearsal, all alike.
 
+    absent: nodes that Slurm knows and that are not there, for a job that excludes them.
     memory: MiB per node, declared, like cpus and gres: the machine need not have them.
     addresses: which addresses the hosts have and, where they have both, which one their names give first.
     options: more lines of slurm.conf, such as {"KillWait": "5"}.
     """
 
     nodes: tuple[str, ...] = ("node1", "node2")
+    absent: tuple[str, ...] = ()
     cpus: int = 4
     memory: int = 1_000_000
     gres: tuple[Gres, ...] = ()
@@ -117,10 +120,12 @@ def slurm_conf(cluster: Cluster) -> str:
     if cluster.features:
         common += " Feature=" + ",".join(cluster.features)
     lines += [f"NodeName={node} {common}" for node in cluster.nodes]
+    lines += [f"NodeName={node} NodeAddr=localhost State=DOWN" for node in cluster.absent]
+    nodes = ",".join((*cluster.nodes, *cluster.absent))
     for index, partition in enumerate(cluster.partitions):
         default = "YES" if index == 0 else "NO"
         lines.append(
-            f"PartitionName={partition} Nodes={','.join(cluster.nodes)} Default={default} MaxTime=INFINITE State=UP"
+            f"PartitionName={partition} Nodes={nodes} Default={default} MaxTime=INFINITE State=UP"
         )
     return "\n".join(lines) + "\n"
 

@@ -5,7 +5,7 @@
 #
 # usage: host.sh BASE OWN NAME CGROUP PARENT DAEMONS ADDRESS... -- [SOURCE TARGET]...
 #   BASE     what all hosts have in common; a mount point      OWN      what this host keeps over a power failure
-#   CGROUP   v1, v2 or none                                    PARENT   the cgroup of Docker's containers
+#   CGROUP   v1 or v2                                          PARENT   the cgroup of Docker's containers
 #   DAEMONS  words: munged slurmctld dockerd slurmd
 set -eu
 base=$1 own=$2 name=$3 cgroup=$4 cgroup_parent=$5 daemons=$6

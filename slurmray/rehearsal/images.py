@@ -64,7 +64,7 @@ def archive(cache: Path, tag: str, say: Callable[[str], None]) -> Path:
         say(f"building a Debian {_SUITE} with Ray {RAY_VERSION} (once, about a minute)")
         layer = path.parent / "layer.tar"
         suites.bootstrap(suites.command(_SUITE, _DEBIAN, _hooks(str(path.parent))), layer)
-        _write(path, layer, tag, _ARCHITECTURES[machine])
+        write(path, layer, tag, _ARCHITECTURES[machine])
 
     return store.once(cache, f"ray-{RAY_VERSION}-{store.key(recipe)}.tar", build)
 
@@ -96,7 +96,7 @@ def _hooks(folder: str) -> list[str]:
     ]
 
 
-def _write(path: Path, layer: Path, tag: str, architecture: str) -> None:
+def write(path: Path, layer: Path, tag: str, architecture: str) -> None:
     """Write the docker-archive: manifest.json, the image's config and its one layer.
 
     The format is Docker's image specification 1.2, github.com/moby/moby/blob/master/image/spec/v1.2.md.

@@ -11,20 +11,21 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from slurmray import run
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal import conf
+from slurmray.rehearsal import cgroups, conf
+from slurmray.rehearsal.cache import as_root
+from slurmray.rehearsal.machine import cache_folder
 
 Runtime = Literal["podman", "docker"]
 _PACKAGES = Path(__file__).parents[2]
 _FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
 
 
-def cache() -> Path:
-    """Return the only folder of the machine that a rehearsal writes to."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "slurmray")
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "PYTHONPATH": str(_PACKAGES)}
 
 
 class Lab:
@@ -71,12 +72,13 @@ class Lab:
 
     def boot(self) -> None:
         """Boot all hosts and wait until every node is idle."""
-        mount_point = cache() / "lab"
+        cgroups.sweep()
+        mount_point = cache_folder() / "lab"
         mount_point.mkdir(parents=True, exist_ok=True)
         user = [] if os.geteuid() == 0 else ["--user", "--map-auto", "--map-root-user"]
         argv = ["setpriv", "--pdeathsig", "KILL", "unshare", *user, "--mount", "--net", "--pid", "--ipc", "--uts"]
         argv += ["--fork", "--kill-child=KILL", sys.executable, "-P", "-m", "slurmray.rehearsal.inner"]
-        self._inner = run.start(argv, env={**os.environ, "PYTHONPATH": str(_PACKAGES)})
+        self._inner = run.start(argv, env=_environment())
         self._send(self._plan(mount_point))
         self.power_on(conf.LOGIN)
         self.power_on(*self.cluster.nodes)
@@ -84,9 +86,14 @@ class Lab:
 
     def down(self) -> None:
         """End everything at once."""
-        if self._inner:
-            self._inner.kill()
-            self._inner.wait()
+        if self._inner and self._inner.stdin:
+            self._inner.stdin.close()
+            try:
+                self._inner.wait(10)
+            except subprocess.TimeoutExpired:
+                self._inner.kill()
+                self._inner.wait()
+            cgroups.sweep()
         self._inner = None
         self.pids = {}
 
@@ -129,9 +136,10 @@ class Lab:
         host: str = conf.LOGIN,
         timeout: float | None = 60,
         text: str | None = None,
+        stdin: IO[bytes] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a host in the submit folder to its end; timeout is in seconds."""
-        return run.run(self.argv(argv, user, host), timeout=timeout, text=text)
+        return run.run(self.argv(argv, user, host), timeout=timeout, text=text, stdin=stdin)
 
     def sbatch(self, script: str | Path, user: str = "root", args: Sequence[str] = ()) -> int:
         """Submit a script from the submit folder and return the job's id."""
@@ -169,20 +177,25 @@ class Lab:
         limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 1_048_576)
         tasks = min(resource.getrlimit(resource.RLIMIT_NPROC)[1], 4_194_304)
         limits = {"nofile": limit, "nproc": tasks} if limit > 0 and tasks > 0 else {}
-        major = int(run.run(["slurmctld", "-V"]).stdout.split()[1].split(".")[0])
+        version = run.run([*as_root(), "chroot", str(self.root), "/usr/sbin/slurmctld", "-V"], env=_environment())
+        major = int(version.stdout.split()[1].split(".")[0])
         daemons = {host: "slurmd" for host in cluster.nodes} | {conf.LOGIN: "munged slurmctld"}
         if self.runtime == "docker":
             daemons |= {host: "dockerd slurmd" for host in cluster.nodes}
         binds = [(str(self.folder), str(self.folder))]
         if self.podman_store:
             binds.append((str(self.podman_store), conf.IMAGES))
+        if os.geteuid() == 0:
+            rootless = cache_folder() / "rootless"
+            rootless.mkdir(exist_ok=True)
+            binds.append((str(rootless), conf.ROOTLESS))
         return {
             "mount_point": str(mount_point),
             "root": str(self.root),
             "etc": conf.etc_files(cluster, major, limits, str(Path.home())),
             "devices": conf.gres_devices(cluster),
-            "cgroup": "v1" if os.geteuid() == 0 and Path("/sys/fs/cgroup/unified").exists() else "none",
-            "cgroup_parent": f"slurmray-{os.getpid()}",
+            "cgroup": "v2" if os.geteuid() != 0 or Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
+            "cgroup_parent": cgroups.parent(),
             "docker_root": str(self.docker_root or ""),
             "copy_on_write": [str(path) for path in self.copy_on_write],
             "overlay_options": "" if os.geteuid() == 0 else ",userxattr",

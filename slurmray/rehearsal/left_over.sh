@@ -9,7 +9,7 @@ for proc in /proc/[0-9]*; do
 	case "${words[*]}" in
 	'') ;; # a thread of the kernel's, or gone
 	*munged\ * | slurmctld* | :\ slurmscriptd* | slurmd* | dockerd\ * | containerd\ *) ;;
-	catatonit\ -P | */catatonit\ -P | podman\ pause) ;; # Podman's own, one for each rootless user
+	podman | catatonit\ -P | */catatonit\ -P) ;; # Podman's own, one for each rootless user
 	*) echo "process $pid: ${words[*]}" ;;
 	esac
 done

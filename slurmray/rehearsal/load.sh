@@ -13,7 +13,8 @@ mount -t tmpfs tmpfs /run
 mkdir /run/root /run/upper /run/work
 mount --bind "$root" /run/root
 mount -t overlay -o lowerdir=/etc,upperdir=/run/upper,workdir=/run/work overlay /etc
-for folder in /dev/shm /opt /var/lib/containers; do
+mkdir -p /etc/docker
+for folder in /dev/shm /etc/docker /opt /var/lib/containers; do
 	[ ! -d "$folder" ] || mount -t tmpfs tmpfs "$folder"
 done
 
@@ -29,7 +30,7 @@ docker)
 		--data-root /run/root --exec-root /run/docker --storage-driver overlay2 \
 		--bridge none --iptables=false --ip6tables=false --ip-forward=false >/run/log 2>&1 &
 	until docker --host unix:///run/docker.sock version >/dev/null 2>&1; do
-		kill -0 $! || {
+		kill -0 $! 2>/dev/null || {
 			grep -v level=info /run/log | tail -n1 >&2
 			exit 1
 		}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import cache as store
 from slurmray.rehearsal import conf
-from slurmray.rehearsal.lab import Lab, cache
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.machine import cache_folder
 
 _CONFIG = """[storage]
 driver = "overlay"
@@ -29,13 +31,13 @@ def give(lab: Lab, archive: Path, user: conf.User) -> None:
         path.mkdir()
         os.chown(path, user.uid, user.uid)
         path.parent.chmod(0o755)
-        inside = Path(conf.ROOTLESS, path.relative_to(cache() / "rootless"))
+        inside = Path(conf.ROOTLESS, path.relative_to(cache_folder() / "rootless"))
         with archive.open("rb") as stream:
             done = lab.run(["podman", "--root", str(inside), "load", "--quiet"], user=user.name, timeout=None, stdin=stream)
         if done.returncode != 0:
             raise RehearsalError(f"Podman could not load {archive} for {user.name}: {done.stderr.strip()}")
 
-    store.once(cache() / "rootless", name, build)
+    store.once(cache_folder() / "rootless", name, build)
     config = _CONFIG.format(graphroot=f"/var/tmp/containers-{user.uid}", images=f"{conf.ROOTLESS}/{name}")
     folder = ".config/containers"
     lab.run(["bash", "-c", f"mkdir -p ~/{folder} && cat >~/{folder}/storage.conf"], user=user.name, text=config)

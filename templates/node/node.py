@@ -106,7 +106,7 @@ class Node:
             token = os.path.join(self.temp_dir, "token")
             write_private(token, self.one("token"))
         elif is_head:
-            self.say("open", f"Ray {self.version_text} runs without a token: every user who reaches it can run code")
+            self.say("phase ray", f"Ray {self.version_text} runs without a token: every user who reaches it can run code")
         user_env = dict(pair.split("=", 1) for pair in self.conf.get("env", []))
         home = {} if "HOME" in user_env or os.access(os.environ.get("HOME", ""), os.W_OK) else {"HOME": self.temp_dir}
         login = {"USER": self.one("user"), "LOGNAME": self.one("user")}
@@ -123,7 +123,9 @@ class Node:
         """One turn of waiting; see `waiting`."""
         if self.waiting == "gcs" and network.is_open(self.address, self.head[1][ray_start.GCS]):
             address, ports = self.head
-            self.say("head", network.host_port(address, ports[ray_start.GCS]), ports[ray_start.DASHBOARD])
+            cluster = network.host_port(address, ports[ray_start.GCS])
+            self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
+            self.say("cluster", cluster)
             self.waiting = None
             self.probe()
         elif self.waiting == "cluster":
@@ -133,7 +135,6 @@ class Node:
                 self.waiting = None
                 self.address = self.choose_address(network.family_of(host))
                 self.start_ray()
-                self.say("joining", self.address)
         elif self.waiting == "reader" and self.trainer():
             self.waiting = None
 
@@ -158,7 +159,7 @@ class Node:
             os.set_blocking(stream, True)
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
         env = ray_start.trainer_environment(self.ray_env, self.head, len(self.conf["nodes"]), self.one("gpus"))
-        self.say("trainer", "started")
+        self.say("phase trainer", "started:", " ".join(words)[:200].replace("\n", " ") if self.conf.get("run") else "the built-in check")
         try:
             self.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
         except OSError as error:

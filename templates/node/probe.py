@@ -44,7 +44,7 @@ def wait(read_table, expected, gpus, timeout, say, clock=time.monotonic, pause=t
         nodes, total, wrong = verdict(read_table(), expected, gpus)
         text = progress(nodes, total, wrong, expected, gpus)
         if text != said:
-            say("probe", text)
+            say("phase probe", text)
             said = text
         if not wrong or clock() >= deadline:
             return wrong
@@ -74,12 +74,9 @@ def main():
         print("slurmray", node, verb, *text, flush=True)
 
     wrong = wait(node_table(address), expected, int(gpus), float(timeout), say)
-    if not wrong:
-        say("ready", f"{len(expected)} nodes, {int(gpus) * len(expected)} GPUs")
-        return 0
     for name, text in wrong.items():
         say("missing", name, text)
-    return 1
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

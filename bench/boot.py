@@ -1,0 +1,176 @@
+"""How long until the trainer runs and until every host is clean: slurmray and three other ways, on one Slurm.
+
+usage: python -m bench.boot [--hosts 2 3 4] [--repeat 3], from the checkout; needs what `slurmray rehearse`
+needs. Every script goes through a real sbatch on the same hosts with the same image; the ways take turns.
+Seconds are counted from the batch script's start, that is from the moment its output file appears.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from slurmray.load import load_spec
+from slurmray.rehearsal import images, stores
+from slurmray.rehearsal.conf import Cluster, Gres
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.machine import cache_folder
+from slurmray.render import render
+from slurmray.spec import DEFAULT_IMAGE
+
+SCRIPTS = Path(__file__).with_name("scripts")
+WAYS = {
+    "bare": "one srun, a probe, no checks",
+    "slurmray": "slurmray",
+    "symmetric-run": "`srun podman run … ray symmetric-run`",
+    "verl": "the verl script's sequence",
+}
+JOB_LIMIT = 400  # seconds for one job: `ray stop` alone takes 100 of them under symmetric-run
+CLEAN_LIMIT = 15  # seconds after the job's end; what is left then stays
+
+
+class Measured(NamedTuple):
+    """Seconds after the batch script's start; clean is None where something was left for good."""
+
+    first_line: float
+    clean: float | None
+    containers_left: int
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
+    """Put into the submit folder what the jobs need; slurmray's script once for each number of nodes."""
+    folder.chmod(0o755)  # the image's user is not the submitter
+    for path in SCRIPTS.iterdir():
+        shutil.copy(path, folder)
+    for size in sizes:
+        settings = {
+            "name": "slurmray",
+            "slurm.nodes": size,
+            "slurm.gpus_per_node": 8,
+            "slurm.cpus_per_task": 4,
+        }
+        settings |= {"slurm.time": 10, "container.runtime": "podman", "container.shm_size": "8g"}
+        spec = load_spec(
+            None,
+            [(path, str(value)) for path, value in settings.items()],
+            ["python3", "trainer.py", str(size)],
+        )
+        (folder / f"slurmray-{size}.sh").write_text(render(spec, "slurmray render"))
+
+
+def measure(lab: Lab, way: str, size: int) -> Measured:
+    """Run one job and watch it and its hosts to the end."""
+    script = f"slurmray-{size}.sh" if way == "slurmray" else f"{way}.sh"
+    job = lab.sbatch(
+        script, args=[f"--nodes={size}", f"--export=ALL,IMAGE={DEFAULT_IMAGE}", "--output=%j.out"]
+    )
+    output = lab.folder / f"{job}.out"
+    until(output.exists, 30, f"{script} did not start")
+    start = time.time()
+    state, code = lab.wait(job, JOB_LIMIT)
+    text = output.read_text(errors="replace")
+    began = re.search(r"trainer began (\S+)", text)
+    if code != "0:0" or not began or f"trainer sees {size} nodes, {8 * size} GPUs" not in text:
+        raise SystemExit(f"{script} failed: {state} {code}\n{text}")
+    deadline = time.monotonic() + CLEAN_LIMIT
+    while (left := lab.left_over()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    containers = sum(" container " in text for text in left)
+    return Measured(float(began[1]) - start, None if left else time.time() - start, containers)
+
+
+def until(true: Callable[[], bool], limit: float, failure: str) -> None:
+    """Wait for something, looking every hundredth of a second."""
+    deadline = time.monotonic() + limit
+    while not true():
+        if time.monotonic() > deadline:
+            raise SystemExit(failure)
+        time.sleep(0.01)
+
+
+def sweep(lab: Lab) -> None:
+    """Remove what a way has left, so that the next one starts on clean hosts."""
+    for host in lab.pids:
+        lab.run(["podman", "rm", "--all", "--force", "--time", "0"], host=host)
+    deadline = time.monotonic() + 60
+    while left := lab.left_over():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"cannot be cleaned: {left}")
+        time.sleep(0.2)
+
+
+def table(results: dict[tuple[str, int], list[Measured]], sizes: Sequence[int]) -> str:
+    """Medians, with their ratio to bare in brackets, as a Markdown table."""
+    lines = ["| hosts | way | trainer's first line, s | job over, hosts clean, s |", "|---|---|---|---|"]
+    for size in sizes:
+        bare = results["bare", size]
+        first_base = median(one.first_line for one in bare)
+        clean_base = median(one.clean or 0 for one in bare)
+        for way, title in WAYS.items():
+            runs = results[way, size]
+            first = median(one.first_line for one in runs)
+            row = f"| {size} | {title} | {first:.1f} ({first / first_base:.2f}) | "
+            clean = [one.clean for one in runs if one.clean is not None]
+            if len(clean) == len(runs):
+                row += f"{median(clean):.1f} ({median(clean) / clean_base:.2f}) |"
+            else:
+                row += f"never: {max(one.containers_left for one in runs)} containers left |"
+            lines.append(row)
+    return "\n".join(lines)
+
+
+def machine(lab: Lab) -> str:
+    """What the figures were measured on."""
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    slurm = lab.run(["slurmctld", "-V"]).stdout.split()[-1]
+    podman = lab.run(["podman", "--version"]).stdout.split()[-1]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"Slurm {slurm}, Podman {podman}, Ray {images.RAY_VERSION}; {os.cpu_count()} CPUs "
+        f"({cpu[1] if cpu else platform.machine()}), {memory:.0f} GiB, Linux {platform.release()}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.boot")
+    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 3, 4])
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    cache = cache_folder()
+    store = stores.podman_store(cache, images.archive(cache, DEFAULT_IMAGE, say))
+    nodes = tuple(f"node{index}" for index in range(1, max(options.hosts) + 1))
+    results: dict[tuple[str, int], list[Measured]] = {}
+    with tempfile.TemporaryDirectory(prefix="slurmray-bench-") as folder:
+        write_scripts(Path(folder), options.hosts)
+        with Lab(Cluster(nodes, gres=(Gres("gpu", "", 8),)), Path(folder), podman_store=store) as lab:
+            about = machine(lab)
+            for turn in range(options.repeat):
+                for size in options.hosts:
+                    for way in WAYS:
+                        one = measure(lab, way, size)
+                        results.setdefault((way, size), []).append(one)
+                        clean = (
+                            f"{one.clean:.1f} s" if one.clean else f"never ({one.containers_left} containers)"
+                        )
+                        say(f"{turn + 1}: {way}, {size} hosts: {one.first_line:.1f} s, clean {clean}")
+                        sweep(lab)
+    print(f"{about}; medians of {options.repeat}, ratios to the first way in brackets.\n")
+    print(table(results, options.hosts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+#!/bin/bash
+#SBATCH --job-name=bare
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=4
+#SBATCH --gpus-per-node=8
+#SBATCH --time=10
+# The least that forms the cluster: one srun, workers wait for the head's port, one probe. It checks nothing,
+# passes no values, and cleans up only when all went well.
+set -euo pipefail
+
+probe='
+import sys, time, ray
+while not ray.is_initialized():
+    try:
+        ray.init(address="auto", log_to_driver=False)
+    except ConnectionError:
+        time.sleep(0.1)
+while sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[1]):
+    time.sleep(0.1)
+'
+
+# shellcheck disable=SC2329 # the step calls it
+# usage: node HEAD IMAGE NAME
+node() {
+	local ray=(ray start --block --num-cpus=4 --num-gpus=8)
+	if ((SLURM_NODEID == 0)); then
+		ray+=(--head --port=6379)
+	else
+		until (: <>"/dev/tcp/$1/6379") 2>/dev/null; do sleep 0.1; done
+		ray+=(--address="$1:6379")
+	fi
+	trap 'podman rm --force --time 0 "$3"' TERM
+	podman run --rm --name "$3" --network host --shm-size 8g -v "$PWD:$PWD" -w "$PWD" "$2" "${ray[@]}" &
+	wait
+}
+
+name=bare-$SLURM_JOB_ID
+read -r head < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+srun --overlap --cpus-per-task=4 bash -c "$(declare -f node); node \"\$@\"" node "$head" "$IMAGE" "$name" &
+until (: <>"/dev/tcp/$head/6379") 2>/dev/null; do sleep 0.1; done
+podman exec "$name" python3 -c "$probe" "$SLURM_NNODES"
+code=0
+podman exec "$name" python3 trainer.py "$SLURM_NNODES" || code=$?
+scancel --signal=TERM "$SLURM_JOB_ID.0"
+wait
+exit "$code"

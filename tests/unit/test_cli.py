@@ -1,0 +1,252 @@
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import slurmray
+from slurmray import cli
+from slurmray.cli import render as render_verb
+from slurmray.errors import ExitCode
+from slurmray.load import FLAGS
+
+ROOT = Path(slurmray.__file__).parent.parent
+HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "slurmray", *words],
+        check=False,
+        input=stdin,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def imported_by(code: str, **env: str) -> tuple[set[str], str]:
+    """Modules of HEAVY that are imported when `code` has run, and what it wrote."""
+    code = f"import sys\ntry:\n    {code}\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return HEAVY & set(done.stderr.split()), done.stdout
+
+
+def main(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = cli.main(words)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["render", "--help"], ["schema", "--help"]])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    heavy, out = imported_by(f"from slurmray.cli import main; main({words})")
+    assert "slurmray" in out
+    assert not heavy
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"), [("re", {"render", "rehearse"}), ("render --no", {"--nodes"})]
+)
+def test_completion_imports_nothing_heavy(typed: str, expected: set[str]) -> None:
+    heavy, out = imported_by(
+        "from slurmray.cli import main; main([])",
+        _SLURMRAY_COMPLETE="bash_complete",
+        COMP_WORDS=f"slurmray {typed}",
+        COMP_CWORD=str(len(typed.split())),
+    )
+    assert {line.split(",")[1] for line in out.split()} == expected
+    assert not heavy
+
+
+def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = main(["--help"], capsys)
+    assert code == 0
+    for verb in ("render", "rehearse", "schema"):
+        assert any(line.split()[:1] == [verb] for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
+        (["xyz"], "slurmray: unknown command 'xyz', known are render, rehearse, schema"),
+        (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
+        (["render", "--set", "name"], "--set name: expected PATH=VALUE, as --set container.shm_size=64g"),
+        (["render", "nope.yaml"], "nope.yaml: no such file; leave it out to render from flags alone"),
+        (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
+    ],
+)
+def test_mistakes(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = main(words, capsys)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.splitlines()[0] == expected
+    assert list(Path().iterdir()) == []
+
+
+def test_clicks_own_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = main(["render", "--nodez", "2"], capsys)
+    assert code == ExitCode.USAGE
+    assert "--nodes" in err
+
+
+def test_the_first_command_of_a_new_user() -> None:
+    done = run("render", "--nodes", "2")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [
+        "wrote generated.sh: 2 nodes, no GPUs (ask for them with --gpus-per-node 8), the built-in check",
+        "submit it with: sbatch generated.sh",
+        "or try it on this machine: slurmray rehearse generated.sh",
+    ]
+    assert os.access("generated.sh", os.X_OK)
+    assert "#SBATCH --nodes=2" in Path("generated.sh").read_text().splitlines()
+
+
+def test_an_edited_script_is_kept_until_forced() -> None:
+    assert run("render").returncode == 0
+    assert run("render").returncode == 0
+    with Path("generated.sh").open("a") as script:
+        script.write("# mine\n")
+    refused = run("render")
+    assert refused.returncode == ExitCode.USAGE
+    assert refused.stderr.startswith("generated.sh: was edited")
+    assert Path("generated.sh").read_text().endswith("# mine\n")
+    assert run("render", "--force").returncode == 0
+
+
+def test_standard_input_and_output() -> None:
+    from_stdin = run("render", "-", "-o", "-", stdin="slurm: {nodes: 3}\n")
+    assert (from_stdin.returncode, from_stdin.stderr) == (0, "")
+    assert "#SBATCH --nodes=3" in from_stdin.stdout.splitlines()
+    assert list(Path().iterdir()) == []
+
+
+def test_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
+    Path("job.yaml").write_text("slurm: {nodes: 2}\nenv: {A: é}\ncontainer: {mounts: [~/d]}\n")
+    here = run("render", "job.yaml", "-o", "-", HOME="/a", LANG="C", PYTHONUTF8="0", PYTHONHASHSEED="1")
+    there = run(
+        "render", str(tmp_path / "job.yaml"), "-o", "-", HOME="/b", LANG="C.UTF-8", PYTHONHASHSEED="2"
+    )
+    assert here.returncode == there.returncode == 0
+    assert here.stdout == there.stdout
+
+
+def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"--runtime": "podman", "--time": "1:00"}
+    given = {flag: values.get(flag, "7") for flag in FLAGS}
+    words = [word for flag, value in given.items() for word in (flag, value)]
+    commands: list[str] = []
+    seen = []
+
+    def fake(spec: object, command: str) -> str:
+        seen.append(spec)
+        commands.append(command)
+        return "# Rendered by slurmray\n"
+
+    monkeypatch.setattr("slurmray.render.render", fake)
+    extra = ["--mount", "a:/a", "--env", "A=b c", "--env", "B", "--set", "stop.grace=3"]
+    assert (
+        cli.main(["render", *words, *extra, "-o", "x.sh", "--", "python", "-c", "'\"\n", "--", "--nodes"])
+        == 0
+    )
+    (spec,) = seen
+    found = spec.model_dump()  # type: ignore[attr-defined]
+    for flag, path in FLAGS.items():
+        section, field = path.split(".")
+        assert str(found[section][field]) == given[flag]
+    assert found["container"]["mounts"] == ["a:/a"]
+    assert found["env"] == {"A": "b c", "B": None}
+    assert found["stop"]["grace"] == 3
+    assert found["run"] == ["python", "-c", "'\"\n", "--", "--nodes"]
+    # The command that the script names makes the same script, and takes more options at its end.
+    again = shlex.split(commands[0])
+    assert again[:2] == ["slurmray", "render"]
+    assert cli.main([*again[1:], "--nodes", "9"]) == 0
+    assert seen[1].model_copy(update={"slurm": spec.slurm}) == spec  # type: ignore[attr-defined]
+    assert seen[1].slurm.nodes == 9  # type: ignore[attr-defined]
+
+
+def test_no_absolute_path_in_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[str] = []
+
+    def fake(_: object, command: str) -> str:
+        commands.append(command)
+        return "# Rendered by slurmray\n"
+
+    monkeypatch.setattr("slurmray.render.render", fake)
+    (tmp_path / "a b.yaml").touch()
+    for words in (["a b.yaml", "-o", "x.sh"], [f"{tmp_path}/a b.yaml", "-o", f"{tmp_path}/x.sh"]):
+        assert cli.main(["render", *words]) == 0
+    assert commands == ["slurmray render 'a b.yaml' -o x.sh"] * 2
+
+
+def test_interrupted_and_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(render_verb, "render_job", interrupted)
+    code, _, err = main(["render"], capsys)
+    assert (code, err.strip()) == (130, "")
+    monkeypatch.setattr(render_verb, "render_job", broken)
+    code, _, err = main(["render"], capsys)
+    assert code == ExitCode.INTERNAL
+    assert "please report it" in err
+    assert "ZeroDivisionError" in err
+
+
+@pytest.mark.parametrize("words", [["schema"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "slurmray", *words],
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    os.close(write)
+    assert done.stderr == b""
+    assert done.returncode not in (0, ExitCode.INTERNAL)
+
+
+def test_the_schema_and_the_reference_are_checked_in(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = main(["schema"], capsys)
+    assert code == 0
+    document = json.loads(out)
+    assert document["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert "$id" not in document
+    for part in (document, *document["$defs"].values()):
+        for name, field in part["properties"].items():
+            assert "$ref" in field or field.get("description"), name
+    generated = subprocess.run(
+        [sys.executable, "-c", "import json, reference; print(json.dumps(reference.files()))"],
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'docs'}"},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    for name, text in json.loads(generated.stdout).items():
+        assert (ROOT / "docs" / name).read_text() == text, "run: python docs/reference.py"

@@ -1,0 +1,97 @@
+import hashlib
+import json
+import multiprocessing
+import multiprocessing.synchronize
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from slurmray.errors import RehearsalError
+from slurmray.rehearsal import cache, images, suites
+from slurmray.spec import DEFAULT_IMAGE
+
+
+def _layer(folder: Path, text: str) -> Path:
+    (folder / "file").write_text(text)
+    layer = folder / "layer.tar"
+    with tarfile.open(layer, "w") as tar:
+        tar.add(folder / "file", "file")
+    return layer
+
+
+def test_archive_is_what_docker_s_image_specification_asks_for(tmp_path: Path) -> None:
+    layer = _layer(tmp_path, "hello")
+    images.write(tmp_path / "image.tar", layer, "docker.io/some/image:1", "amd64")
+    with tarfile.open(tmp_path / "image.tar") as tar:
+        files = {member.name: tar.extractfile(member) for member in tar.getmembers()}
+        content = {name: stream.read() for name, stream in files.items() if stream}
+    [manifest] = json.loads(content["manifest.json"])
+    assert manifest["RepoTags"] == ["docker.io/some/image:1"]
+    config = content[manifest["Config"]]
+    assert manifest["Config"] == hashlib.sha256(config).hexdigest() + ".json"
+    [name] = manifest["Layers"]
+    assert content[name] == layer.read_bytes()
+    assert json.loads(config)["rootfs"]["diff_ids"] == ["sha256:" + hashlib.sha256(content[name]).hexdigest()]
+    assert json.loads(config)["config"]["User"] == "ray"
+
+
+def test_same_layer_gives_the_same_archive(tmp_path: Path) -> None:
+    layer = _layer(tmp_path, "hello")
+    for name in ("a", "b"):
+        images.write(tmp_path / name, layer, "tag", "amd64")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_failed_build_leaves_nothing_and_the_next_one_builds(tmp_path: Path) -> None:
+    def fail(path: Path) -> None:
+        path.mkdir()
+        (path / "half").touch()
+        raise RehearsalError("the mirror is away")
+
+    with pytest.raises(RehearsalError, match="the mirror is away"):
+        cache.once(tmp_path, "thing", fail)
+    assert [path.name for path in tmp_path.iterdir()] == [".thing.lock"]
+    assert cache.once(tmp_path, "thing", lambda path: path.write_text("whole")).read_text() == "whole"
+
+
+def test_what_a_killed_build_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".thing.new" / "thing").mkdir(parents=True)
+    assert cache.once(tmp_path, "thing", lambda path: path.write_text("whole")).read_text() == "whole"
+    assert not (tmp_path / ".thing.new").exists()
+
+
+def _build_once(folder: Path, barrier: multiprocessing.synchronize.Barrier) -> None:
+    def build(path: Path) -> None:
+        with (folder / "builds").open("a") as log:
+            log.write("built\n")
+        path.touch()
+
+    barrier.wait(30)
+    cache.once(folder, "thing", build)
+
+
+def test_two_at_once_build_it_once(tmp_path: Path) -> None:
+    barrier = multiprocessing.Barrier(4)
+    workers = [multiprocessing.Process(target=_build_once, args=(tmp_path, barrier)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert (tmp_path / "builds").read_text() == "built\n"
+
+
+@pytest.mark.cluster
+def test_a_suite_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RehearsalError, match=r"Debian nosuchsuite could not be built: E: .*nosuchsuite"):
+        suites.root(tmp_path, "nosuchsuite", lambda _: None)
+
+
+def test_a_missing_program_is_named_with_its_package() -> None:
+    with pytest.raises(RehearsalError, match=r"no-such-program is missing .*: apt-get install thing"):
+        cache.need("no-such-program", "thing")
+
+
+def test_the_image_that_is_built_has_the_default_image_s_ray() -> None:
+    assert DEFAULT_IMAGE.endswith(f":{images.RAY_VERSION}-py311")
