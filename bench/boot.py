@@ -24,7 +24,8 @@ from slurmray.load import load_spec
 from slurmray.rehearsal import images, stores
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.machine import cache_folder
+from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal.machine import cache_folder, require
 from slurmray.render import render
 from slurmray.spec import DEFAULT_IMAGE
 
@@ -141,7 +142,8 @@ def machine(lab: Lab) -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"Slurm {slurm}, Podman {podman}, Ray {images.RAY_VERSION}; {os.cpu_count()} CPUs "
-        f"({cpu[1] if cpu else platform.machine()}), {memory:.0f} GiB, Linux {platform.release()}"
+        f"({cpu[1] if cpu else platform.machine()}), {memory:.0f} GiB, Linux {platform.release()}, "
+        f"load {os.getloadavg()[0]:.1f} before the start"
     )
 
 
@@ -150,13 +152,15 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
+    require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
     store = stores.podman_store(cache, images.archive(cache, DEFAULT_IMAGE, say))
     nodes = tuple(f"node{index}" for index in range(1, max(options.hosts) + 1))
     results: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-bench-") as folder:
         write_scripts(Path(folder), options.hosts)
-        with Lab(Cluster(nodes, gres=(Gres("gpu", "", 8),)), Path(folder), podman_store=store) as lab:
+        layout = Layout(Path(folder), podman_store=store)
+        with Lab(Cluster(nodes, gres=(Gres("gpu", "", 8),)), layout) as lab:
             about = machine(lab)
             for turn in range(options.repeat):
                 for size in options.hosts:

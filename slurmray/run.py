@@ -1,4 +1,4 @@
-"""The only module that runs a process (the inner side of a rehearsal apart, which is a program of its own)."""
+"""The only module that runs a process (the inner side of a rehearsal apart, a program of its own)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def run(
     timeout: seconds, then subprocess.TimeoutExpired; None waits for ever.
     """
     source: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text or ""}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=timeout, check=False, **source)
+    return subprocess.run(
+        argv, env=env, capture_output=True, text=True, timeout=timeout, check=False, **source
+    )
 
 
 def start(
@@ -30,7 +32,7 @@ def start(
     env: Mapping[str, str] | None = None,
     stderr: IO[bytes] | int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, so that Ctrl-C is ours to hand on, with pipes to talk to it."""
+    """Start a command with pipes to talk to it, in a session of its own, so that Ctrl-C is ours to hand on."""
     return subprocess.Popen(
         argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
     )

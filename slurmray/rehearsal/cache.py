@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from slurmray.errors import RehearsalError
 # Where packages put their programs; the caller's own path may lack sbin, or begin with somebody's wrapper.
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 
+# Ends with the caller, whatever ends that, and with it all it started.
+_TIED = ["setpriv", "--pdeathsig", "KILL"]
 # Root in a mount namespace of its own, and for an ordinary user in a user namespace as `podman unshare`
 # maps it: root inside is the user, everything else comes from /etc/subuid and /etc/subgid.
 _PRIVATE = ["unshare", "--mount", "--propagation", "private"]
@@ -27,15 +28,14 @@ def as_root(*extra: str) -> list[str]:
     return [*_PRIVATE, *([] if os.geteuid() == 0 else _MAPPED), *extra, "--"]
 
 
+def contained(*extra: str) -> list[str]:
+    """The same, and all that the command starts ends with it, and with the caller."""
+    return [*_TIED, *as_root("--pid", "--fork", "--kill-child=KILL", "--mount-proc", *extra)]
+
+
 def key(*inputs: object) -> str:
     """Twelve hex digits that change when any of `inputs` (JSON types) changes."""
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
-
-
-def need(program: str, package: str) -> None:
-    """Check for a program of this machine; RehearsalError with the remedy where it is missing."""
-    if shutil.which(program, path=PATH) is None:
-        raise RehearsalError(f"{program} is missing on this machine: apt-get install {package}")
 
 
 def call(argv: Sequence[str], failure: str, env: Mapping[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The cgroups of a rehearsal's Docker containers, the one thing that namespaces do not end."""
+"""The cgroups of a rehearsal's Docker containers, the one thing that does not end with the namespaces."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-_ROOT = Path("/sys/fs/cgroup")
+from slurmray.rehearsal.machine import birth
+
+_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")  # the second one where there are both v1 and v2
 
 
-def parent() -> str:
-    """Return the name of the cgroup, at the top of each hierarchy, for this process's rehearsal."""
-    return f"slurmray-{os.getpid()}"
+def parent(first_process: int) -> str:
+    """Return the name of a rehearsal's cgroup, below that of the process which booted it."""
+    return f"slurmray-{first_process}"
 
 
 def sweep() -> None:
-    """Remove the cgroups of this process's rehearsal, and of those whose process is gone."""
-    for top in [*_ROOT.glob("slurmray-*"), *_ROOT.glob("*/slurmray-*")]:
-        pid = re.sub(".*-", "", top.name)
-        if int(pid) == os.getpid() or not Path("/proc", pid).exists():
+    """Remove the cgroups of rehearsals that have ended."""
+    own = re.search("^0::/?(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
+    for top in (top for root in _ROOTS for top in Path(root, own[1] if own else "").glob("slurmray-*")):
+        if not birth(int(re.sub(".*-", "", top.name))):
             for folder, _, _ in os.walk(top, topdown=False):
                 with suppress(OSError):  # another sweep was faster
                     Path(folder).rmdir()

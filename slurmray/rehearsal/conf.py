@@ -19,11 +19,11 @@ GATEWAY_V6 = f"{_V6[-2]}/64"
 
 
 class Gres(NamedTuple):
-    """A generic resource of each node, such as 8 GPUs of type h100; type "" has none."""
+    """A generic resource of each node, such as 8 GPUs of kind h100; kind "" has none."""
 
     name: str
-    type: str
-    count: int
+    kind: str
+    number: int
 
 
 class User(NamedTuple):
@@ -37,6 +37,11 @@ class User(NamedTuple):
     def home(self) -> str:
         """The home folder, shared by the hosts."""
         return f"/home/{self.name}"
+
+
+def graph_root(user: User) -> str:
+    """Return where a rootless user's containers are: on the node, for a shared home cannot hold them."""
+    return f"/var/tmp/containers-{user.uid}"  # noqa: S108 (of a host that lives for one rehearsal)
 
 
 USERS = (User("alice", 1001, 200_000), User("bob", 1002, 300_000))
@@ -107,6 +112,7 @@ def slurm_conf(cluster: Cluster) -> str:
         "ReturnToService": "2",
         "MinJobAge": "100000",
         "KillWait": "30",
+        "MailProg": "/bin/true",
     }
     if nets:
         settings["CommunicationParameters"] = nets
@@ -124,19 +130,17 @@ def slurm_conf(cluster: Cluster) -> str:
     nodes = ",".join((*cluster.nodes, *cluster.absent))
     for index, partition in enumerate(cluster.partitions):
         default = "YES" if index == 0 else "NO"
-        lines.append(
-            f"PartitionName={partition} Nodes={nodes} Default={default} MaxTime=INFINITE State=UP"
-        )
+        lines.append(f"PartitionName={partition} Nodes={nodes} Default={default} MaxTime=INFINITE State=UP")
     return "\n".join(lines) + "\n"
 
 
 def gres_devices(cluster: Cluster) -> list[str]:
     """Return the device files that stand for GPUs: Slurm refuses a GPU count without files that exist."""
     return [
-        f"/dev/rehearsal-{gres.name}-{gres.type}{index}"
+        f"/dev/rehearsal-{gres.name}-{gres.kind}{index}"
         for gres in cluster.gres
         if gres.name == "gpu"
-        for index in range(gres.count)
+        for index in range(gres.number)
     ]
 
 
@@ -144,17 +148,19 @@ def gres_conf(cluster: Cluster) -> str:
     """Return gres.conf."""
     lines = []
     for gres in cluster.gres:
-        line = f"Name={gres.name}" + (f" Type={gres.type}" if gres.type else "")
+        line = f"Name={gres.name}" + (f" Type={gres.kind}" if gres.kind else "")
         if gres.name == "gpu":
-            last = gres.count - 1
-            line += f" File=/dev/rehearsal-gpu-{gres.type}" + (f"[0-{last}]" if last else "0")
+            last = gres.number - 1
+            line += f" File=/dev/rehearsal-gpu-{gres.kind}" + (f"[0-{last}]" if last else "0")
         else:
-            line += f" Count={gres.count}"
+            line += f" Count={gres.number}"
         lines.append(line)
     return "".join(line + "\n" for line in lines)
 
 
-def etc_files(cluster: Cluster, slurm_major: int, limits: Mapping[str, int], root_home: str) -> dict[str, str]:
+def etc_files(
+    cluster: Cluster, slurm_major: int, limits: Mapping[str, int], root_home: str
+) -> dict[str, str]:
     """Return path -> text of the files below /etc that make a host of the rehearsal.
 
     slurm_major: 22 for 22.05; `CgroupPlugin=disabled` is known from 23 on.
@@ -162,6 +168,12 @@ def etc_files(cluster: Cluster, slurm_major: int, limits: Mapping[str, int], roo
     root_home: where root's home is.
     """
     names = ",".join(user.name for user in USERS)
+    group = [
+        "root:x:0:",
+        "tty:x:5:",
+        f"docker:x:990:{names}",
+        *(f"{user.name}:x:{user.uid}:" for user in USERS),
+    ]
     plugin = "disabled" if slurm_major > 22 else "cgroup/v1"
     ulimits = ", ".join(f'"{name}={value}:{value}"' for name, value in limits.items())
     passwd = [f"root:x:0:0:root:{root_home}:/bin/bash"]
@@ -174,7 +186,7 @@ def etc_files(cluster: Cluster, slurm_major: int, limits: Mapping[str, int], roo
         "slurm/cgroup.conf": f"CgroupPlugin={plugin}\n",
         "slurm/task_prolog": "#!/bin/sh\necho export SLURMRAY_ACCELERATOR=none\n",
         "passwd": _lines(passwd),
-        "group": _lines(["root:x:0:", "tty:x:5:", f"docker:x:990:{names}", *(f"{user.name}:x:{user.uid}:" for user in USERS)]),
+        "group": _lines(group),
         "subuid": _lines([f"{user.name}:{user.sub}:65536" for user in USERS]),
         "subgid": _lines([f"{user.name}:{user.sub}:65536" for user in USERS]),
         "hosts": _lines(hosts),
@@ -186,7 +198,7 @@ def etc_files(cluster: Cluster, slurm_major: int, limits: Mapping[str, int], roo
         '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n',
         "containers/storage.conf": '[storage]\ndriver = "overlay"\nrunroot = "/run/containers/storage"\n'
         'graphroot = "/var/lib/containers/storage"\nrootless_storage_path = "/var/tmp/containers-$UID"\n'
-        '[storage.options]\n'
+        "[storage.options]\n"
         f'additionalimagestores = ["{IMAGES}"]\n',
         "containers/policy.json": '{"default": [{"type": "insecureAcceptAnything"}]}\n',
         "containers/registries.conf": 'unqualified-search-registries = []\nshort-name-mode = "permissive"\n',

@@ -15,7 +15,6 @@ _NO_EFFECT = {
     "bbf": "there is no burst buffer",
     "cpu-freq": "the CPUs keep their frequency",
     "gpu-freq": "there are no GPUs, only their number",
-    "licenses": "",
     "mail-type": "no mail is sent",
     "mail-user": "no mail is sent",
     "mcs-label": "there are no security labels",
@@ -29,7 +28,6 @@ _NO_EFFECT = {
 # Would keep the job from starting: overruled on sbatch's command line, by the words here.
 _OVERRULED = {
     "begin": ("--begin=now", "the job starts now"),
-    "clusters": ("--clusters=rehearsal", "there is one cluster"),
     "deadline": ("--deadline=now+7days", "the deadline is next week"),
     "dependency": ("--dependency=", "the job waits for no other"),
     "priority": ("--priority=1", "there are no other jobs"),
@@ -41,12 +39,13 @@ _UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "": 1}
 class Wanted:
     """What a script's `#SBATCH` lines make of a rehearsal.
 
-    cluster: the nodes. reservations: to be made before the job is submitted.
+    cluster: the nodes. reservations: to be made before the job is submitted. held: it must be released.
     overrule: words for sbatch's command line. notes: what is not imitated, one line each.
     """
 
     cluster: Cluster
     reservations: tuple[str, ...]
+    held: bool
     overrule: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -54,8 +53,8 @@ class Wanted:
 def words(script: str) -> list[str]:
     """Return the words of the `#SBATCH` lines as sbatch reads them (src/sbatch/opt.c, _get_argument).
 
-    A backslash stands for the next character, within either kind of quotes too; an unquoted # begins a comment;
-    the first line that is not a comment ends the options.
+    A backslash stands for the next character, within either kind of quotes too; an unquoted # begins a
+    comment; the first line that is not a comment ends the options.
     """
     found = []
     for line in script.splitlines():
@@ -105,6 +104,8 @@ def options(script: str) -> dict[str, str]:
 def wanted(script: str) -> Wanted:
     """Return what the script's options make of a rehearsal; ValueError says what it cannot read."""
     given = options(script)
+    if "clusters" in given:
+        raise ValueError("--clusters: Slurm needs its accounting database for it, the rehearsal has none")
     gpu = slurm.gpus_in_gres(given.get("gres", ""))
     if "gpus-per-node" in given and given["gpus-per-node"] != "0":
         gpu = slurm.gpus_in_count(given["gpus-per-node"])
@@ -127,14 +128,15 @@ def wanted(script: str) -> Wanted:
         memory=max(memory, Cluster.memory),
         gres=tuple(gres),
         features=tuple(dict.fromkeys(_features(given))),
-        partitions=tuple(given.get("partition", "").split(",")) if given.get("partition") else Cluster.partitions,
+        partitions=tuple(given.get("partition", "batch").split(",")),
         options={"Licenses": given["licenses"].replace("|", ",")} if given.get("licenses") else {},
     )
-    notes = [f"--{name}={given[name]}: {text}" for name, text in _NO_EFFECT.items() if text and name in given]
+    notes = [f"--{name}={given[name]}: {text}" for name, text in _NO_EFFECT.items() if name in given]
     notes += [f"--{name}={given[name]}: {text}" for name, (_, text) in _OVERRULED.items() if name in given]
     return Wanted(
         cluster,
         tuple(filter(None, given.get("reservation", "").split(","))),
+        "hold" in given,
         tuple(word for name, (word, _) in _OVERRULED.items() if name in given),
         tuple(notes),
     )

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
@@ -52,6 +53,8 @@ def archive(cache: Path, tag: str, say: Callable[[str], None]) -> Path:
     recipe = [machine, tag, wheels[1:], suites.command(_SUITE, _DEBIAN, _hooks("")), _DROPPED, _CONFIG]
 
     def build(path: Path) -> None:
+        if not find_spec("pip"):
+            raise RehearsalError(f"no pip: {sys.executable} -m ensurepip, or apt-get install python3-pip")
         tree = path.parent / "dist-packages"
         env = {"TMPDIR": str(path.parent)}
         say(f"fetching Ray {RAY_VERSION} (once)")

@@ -1,19 +1,20 @@
 """The first process in the namespaces of a rehearsal: with it everything ends. A program; `lab` starts it.
 
-It reads one JSON line with the plan, then one line for each command, and answers each with one JSON line. When
-its standard input ends, it ends, unless it was told to stay.
+It reads one JSON line with the plan, then one line for each command, and answers each with one JSON line.
+When its standard input ends, it ends, unless it was told to stay.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from slurmray.rehearsal import roots
+from slurmray.rehearsal import cgroups, roots
 
 _HOST = Path(__file__).with_name("host.sh")
 _NAMESPACES = ("--net", "--mount", "--uts", "--pid", "--ipc", "--cgroup", "--fork", "--kill-child=KILL")
@@ -24,7 +25,9 @@ class Inner:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
+        self.stays = False
         self.lab = Path(plan["mount_point"])
+        self.pid = int(Path("/proc/self").readlink().name)  # as the machine numbers it, whose /proc this is
         self.running: dict[str, subprocess.Popen[str]] = {}
         roots.mount("--make-rprivate", "/")
         roots.mount("-t", "tmpfs", "-o", "mode=755,size=75%", "tmpfs", self.lab)
@@ -34,8 +37,17 @@ class Inner:
         for index, path in enumerate(plan["copy_on_write"]):
             view = roots.copy_on_write(self.lab / f"view{index}", Path(path), plan["overlay_options"])
             self.binds += [str(view), path]
+        for index, path in enumerate(plan["missing"]):
+            (self.lab / f"empty{index}").mkdir(mode=0o1777)
+            self.binds += [str(self.lab / f"empty{index}"), path]
         for source, target in plan["binds"]:
             self.binds += [source, target]
+        for index, (source, target) in enumerate(plan["read_only"]):
+            view = self.lab / f"read_only{index}"
+            view.mkdir() if Path(source).is_dir() else view.touch()
+            roots.mount("--rbind", source, view)
+            roots.read_only(view)
+            self.binds += [str(view), target]
         for path, uid in plan["homes"].items():
             home = self.lab / "homes" / Path(path).name
             home.mkdir(parents=True)
@@ -67,8 +79,9 @@ class Inner:
 
     def _start(self, host: str) -> int:
         about = self.plan["hosts"][host]
-        argv = ["unshare", *_NAMESPACES, "bash", str(_HOST), str(self.lab / "root"), str(self.lab / "hosts" / host)]
-        argv += [host, self.plan["cgroup"], self.plan["cgroup_parent"], about["daemons"], *about["addresses"], "--", *self.binds]
+        base, own = str(self.lab / "root"), str(self.lab / "hosts" / host)
+        argv = ["unshare", *_NAMESPACES, "bash", str(_HOST), base, own, host]
+        argv += [cgroups.parent(self.pid), about["daemons"], *about["addresses"], "--", *self.binds]
         pipe = subprocess.PIPE
         process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=sys.stderr, text=True)
         self.running[host] = process
@@ -101,6 +114,10 @@ class Inner:
         """Put the host's network cable back."""
         _ip("link", "set", self._veth(host), "up")
 
+    def stay(self) -> None:
+        """Do not end when the standard input does."""
+        self.stays = True
+
     def _veth(self, host: str) -> str:
         return f"host{list(self.plan['hosts']).index(host)}"
 
@@ -114,16 +131,18 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     inner = Inner(json.loads(sys.stdin.readline()))
-    answers.write('"ready"\n')
-    answers.flush()
+    print(json.dumps({"value": inner.pid}), file=answers, flush=True)
     for line in sys.stdin:
         name, *words = json.loads(line)
         try:
             answer = {"value": getattr(inner, name)(*words)}
         except Exception as error:
             answer = {"error": str(error)}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        print(json.dumps(answer), file=answers, flush=True)
+    if inner.stays:
+        answers.close()
+        while True:
+            signal.pause()
 
 
 if __name__ == "__main__":

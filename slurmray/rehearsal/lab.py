@@ -1,63 +1,46 @@
-"""A real Slurm of several hosts on this machine, seen from outside: boot it, run commands on its hosts, end it."""
+"""A real Slurm of several hosts on this machine, seen from outside: boot it, run commands there, end it."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import resource
+import shlex
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from slurmray import run
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal import cgroups, conf
-from slurmray.rehearsal.cache import as_root
-from slurmray.rehearsal.machine import cache_folder
+from slurmray.rehearsal import cgroups, conf, machine
+from slurmray.rehearsal.layout import Layout, environment, plan
 
-Runtime = Literal["podman", "docker"]
-_PACKAGES = Path(__file__).parents[2]
-_FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "PYTHONPATH": str(_PACKAGES)}
+FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
+_LEFT_OVER = Path(__file__).with_name("left_over.sh")
+# Fields of `scontrol show job` that have a line of their own and may hold spaces.
+_WHOLE_LINES = ("Command", "WorkDir", "StdErr", "StdIn", "StdOut", "Comment")
 
 
 class Lab:
-    """A login host and nodes with a real Slurm, all of which end with this object, or with this process.
+    """A login host and nodes with a real Slurm. All of it ends with this process, if not before.
 
-    cluster: the nodes. folder: the submit folder, the same on all hosts and on the machine, writable.
-    runtime: whether the nodes have a Docker daemon; Podman needs none.
-    podman_store, docker_root: where the images are (see `images`).
-    root: the root filesystem that the hosts' programs come from.
-    copy_on_write: more folders of the machine that the hosts see; what is written there is lost at the end.
+    cluster, layout: what it is made of. tethered: False lets it live on after `keep`.
     """
 
-    def __init__(
-        self,
-        cluster: conf.Cluster,
-        folder: Path,
-        runtime: Runtime | None = "podman",
-        *,
-        podman_store: Path | None = None,
-        docker_root: Path | None = None,
-        root: Path = Path("/"),
-        copy_on_write: Sequence[Path] = (),
-    ) -> None:
+    def __init__(self, cluster: conf.Cluster, layout: Layout, *, tethered: bool = True) -> None:
         self.cluster = cluster
-        self.folder = folder.resolve()
-        self.runtime = runtime
-        self.podman_store = podman_store
-        self.docker_root = docker_root
-        self.root = root
-        self.copy_on_write = [path.resolve() for path in copy_on_write]
+        self.layout = layout
+        self.folder = layout.folder.resolve()
+        self.tethered = tethered
         self.pids: dict[str, int] = {}
+        self.first_process = 0
         self._inner: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the object)
 
     def __enter__(self) -> Lab:
         try:
@@ -73,29 +56,51 @@ class Lab:
     def boot(self) -> None:
         """Boot all hosts and wait until every node is idle."""
         cgroups.sweep()
-        mount_point = cache_folder() / "lab"
-        mount_point.mkdir(parents=True, exist_ok=True)
-        user = [] if os.geteuid() == 0 else ["--user", "--map-auto", "--map-root-user"]
-        argv = ["setpriv", "--pdeathsig", "KILL", "unshare", *user, "--mount", "--net", "--pid", "--ipc", "--uts"]
-        argv += ["--fork", "--kill-child=KILL", sys.executable, "-P", "-m", "slurmray.rehearsal.inner"]
-        self._inner = run.start(argv, env=_environment())
-        self._send(self._plan(mount_point))
+        argv = ["setpriv", "--pdeathsig", "KILL"] if self.tethered else []
+        argv += ["unshare", *([] if machine.is_root() else ["--user", "--map-auto", "--map-root-user"])]
+        argv += ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child=KILL"]
+        argv += [sys.executable, "-P", "-m", "slurmray.rehearsal.inner"]
+        plan_text = plan(self.cluster, self.layout)
+        self._inner = run.start(argv, env=environment(), stderr=self._errors.fileno())
+        self.first_process = self._send(plan_text)
         self.power_on(conf.LOGIN)
         self.power_on(*self.cluster.nodes)
         self._wait_idle()
 
     def down(self) -> None:
-        """End everything at once."""
-        if self._inner and self._inner.stdin:
-            self._inner.stdin.close()
-            try:
-                self._inner.wait(10)
-            except subprocess.TimeoutExpired:
+        """End everything at once, and wait for that."""
+        if self.is_up():
+            os.kill(self.first_process, signal.SIGKILL)
+        if self._inner:
+            if not self.first_process:
                 self._inner.kill()
-                self._inner.wait()
-            cgroups.sweep()
-        self._inner = None
-        self.pids = {}
+            self._inner.communicate()
+        while self.is_up():
+            time.sleep(0.02)
+        self._inner, self.first_process, self.pids = None, 0, {}
+        cgroups.sweep()
+
+    def state(self) -> dict[str, Any]:
+        """Return what `attach` needs, JSON types only."""
+        first = {"first_process": self.first_process, "birth": machine.birth(self.first_process)}
+        return {**first, "pids": self.pids, "folder": str(self.folder)}
+
+    @classmethod
+    def attach(cls, state: dict[str, Any]) -> Lab:
+        """Return a cluster that another process kept, to run commands on and to end."""
+        lab = cls(conf.Cluster(), Layout(Path(state["folder"])))
+        lab.pids = state["pids"]
+        if machine.birth(state["first_process"]) == state["birth"]:
+            lab.first_process = state["first_process"]
+        return lab
+
+    def is_up(self) -> bool:
+        """Tell whether the cluster lives."""
+        return machine.birth(self.first_process) > 0
+
+    def keep(self) -> None:
+        """Let the cluster live on when this process ends."""
+        self._send(["stay"])
 
     def power_on(self, *hosts: str) -> None:
         """Boot hosts that are off."""
@@ -115,12 +120,12 @@ class Lab:
         self._send(["mend", host])
 
     def argv(self, argv: Sequence[str], user: str | None = None, host: str = conf.LOGIN) -> list[str]:
-        """Return the command that runs `argv` on a host in the submit folder; its end is the caller's to see.
+        """Return the command that runs `argv` on a host in the submit folder, for `subprocess.Popen`.
 
-        user: root, alice or bob, with a fresh environment of theirs; None is root with the caller's environment.
+        user: root, alice or bob, with a fresh environment; None: root with the caller's environment.
         """
         enter = ["nsenter", "-t", str(self.pids[host]), "-m", "-n", "-p", "-i", "-u", "-C"]
-        if os.geteuid() != 0:
+        if not machine.is_root():
             enter += ["-U", "--preserve-credentials"]
         become = ["setpriv", "--pdeathsig", "KILL"]
         if user:
@@ -132,31 +137,45 @@ class Lab:
     def run(
         self,
         argv: Sequence[str],
-        user: str = "root",
+        user: str | None = "root",
         host: str = conf.LOGIN,
+        *,
         timeout: float | None = 60,
         text: str | None = None,
         stdin: IO[bytes] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on a host in the submit folder to its end; timeout is in seconds."""
-        return run.run(self.argv(argv, user, host), timeout=timeout, text=text, stdin=stdin)
+        """Run a command on a host to its end, as `argv` says; timeout is in seconds."""
+        return run.run(self.argv(argv, user, host), timeout=timeout, text=text, stdin=stdin, env=env)
 
-    def sbatch(self, script: str | Path, user: str = "root", args: Sequence[str] = ()) -> int:
-        """Submit a script from the submit folder and return the job's id."""
-        done = self.run(["sbatch", "--parsable", *args, str(script)], user)
+    def sbatch(
+        self,
+        script: str | Path,
+        user: str | None = "root",
+        args: Sequence[str] = (),
+        *,
+        text: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> int:
+        """Submit a script from the submit folder and return the job's id. text: the script, `script` is ""."""
+        words = ["sbatch", "--parsable", *args, *filter(None, [str(script)])]
+        done = self.run(words, user, text=text, env=env)
         if done.returncode != 0:
-            raise RehearsalError(f"sbatch refused the script: {done.stderr.strip()}")
+            raise RehearsalError(f"sbatch refuses the script: {done.stderr.strip()}")
         return int(done.stdout.split(";")[0])
 
     def job(self, job: int) -> dict[str, str]:
         """Return what `scontrol show job` says, field by field."""
-        done = self.run(["scontrol", "--oneliner", "show", "job", str(job)])
-        return dict(re.findall(r"(\S+?)=(\S*)", done.stdout))
+        fields: dict[str, str] = {}
+        for line in self.run(["scontrol", "show", "job", str(job)]).stdout.splitlines():
+            name, _, value = line.strip().partition("=")
+            fields |= {name: value} if name in _WHOLE_LINES else dict(re.findall(r"(\S+?)=(\S*)", line))
+        return fields
 
     def wait(self, job: int, timeout: float) -> tuple[str, str]:
-        """Wait for a job's end and return its state and exit code, as ("FAILED", "7:0"); timeout is in seconds."""
+        """Wait, at most `timeout` seconds, for a job's end; return state and code, as ("FAILED", "7:0")."""
         deadline = time.monotonic() + timeout
-        while (about := self.job(job)).get("JobState") not in _FINAL:
+        while (about := self.job(job)).get("JobState") not in FINAL:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"job {job} is {about.get('JobState')} after {timeout:g} s")
             time.sleep(0.1)
@@ -164,54 +183,12 @@ class Lab:
 
     def left_over(self) -> list[str]:
         """Return what jobs have left on the hosts: containers, processes, files in /tmp; one text each."""
-        script = Path(__file__).with_name("left_over.sh").read_text()
-        seen = [str(self.folder), *map(str, self.copy_on_write)]
+        seen = [str(self.folder), *map(str, (*self.layout.copy_on_write, *self.layout.missing))]
         found = []
         for host in self.pids:
-            done = self.run(["bash", "-c", script, "left_over", *seen], host=host)
+            done = self.run(["bash", "-c", _LEFT_OVER.read_text(), "left_over", *seen], host=host)
             found += [f"{host}: {line}" for line in (done.stdout + done.stderr).splitlines()]
         return found
-
-    def _plan(self, mount_point: Path) -> dict[str, Any]:
-        cluster = self.cluster
-        limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 1_048_576)
-        tasks = min(resource.getrlimit(resource.RLIMIT_NPROC)[1], 4_194_304)
-        limits = {"nofile": limit, "nproc": tasks} if limit > 0 and tasks > 0 else {}
-        version = run.run([*as_root(), "chroot", str(self.root), "/usr/sbin/slurmctld", "-V"], env=_environment())
-        major = int(version.stdout.split()[1].split(".")[0])
-        daemons = {host: "slurmd" for host in cluster.nodes} | {conf.LOGIN: "munged slurmctld"}
-        if self.runtime == "docker":
-            daemons |= {host: "dockerd slurmd" for host in cluster.nodes}
-        binds = [(str(self.folder), str(self.folder))]
-        if self.podman_store:
-            binds.append((str(self.podman_store), conf.IMAGES))
-        if os.geteuid() == 0:
-            rootless = cache_folder() / "rootless"
-            rootless.mkdir(exist_ok=True)
-            binds.append((str(rootless), conf.ROOTLESS))
-        return {
-            "mount_point": str(mount_point),
-            "root": str(self.root),
-            "etc": conf.etc_files(cluster, major, limits, str(Path.home())),
-            "devices": conf.gres_devices(cluster),
-            "cgroup": "v2" if os.geteuid() != 0 or Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
-            "cgroup_parent": cgroups.parent(),
-            "docker_root": str(self.docker_root or ""),
-            "copy_on_write": [str(path) for path in self.copy_on_write],
-            "overlay_options": "" if os.geteuid() == 0 else ",userxattr",
-            "binds": binds,
-            "homes": {user.home: user.uid for user in conf.USERS},
-            "gateways": [conf.GATEWAY_V4, conf.GATEWAY_V6],
-            "hosts": {
-                host: {
-                    "daemons": daemons[host],
-                    "addresses": [
-                        f"{address}/{64 if ':' in address else 16}" for address in conf.addresses(cluster, host)
-                    ],
-                }
-                for host in cluster.hosts
-            },
-        }
 
     def _send(self, message: object) -> Any:
         inner = self._inner
@@ -220,12 +197,12 @@ class Lab:
         inner.stdin.write(json.dumps(message).encode() + b"\n")
         inner.stdin.flush()
         line = inner.stdout.readline()
-        if not line:
-            raise RehearsalError("the rehearsal's first process ended; what it said stands above")
-        answer = json.loads(line)
-        if isinstance(answer, dict) and "error" in answer:
-            raise RehearsalError(answer["error"])
-        return answer["value"] if isinstance(answer, dict) else answer
+        answer = json.loads(line) if line else {"error": "its first process ended"}
+        if "error" in answer:
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip()
+            raise RehearsalError(f"the rehearsal's cluster cannot do this: {answer['error']}\n{said}".strip())
+        return answer["value"]
 
     def _wait_idle(self) -> None:
         deadline = time.monotonic() + 60
@@ -237,5 +214,6 @@ class Lab:
                 return
             if time.monotonic() > deadline:
                 log = self.run(["tail", "-n5", "/var/log/slurmctld.log"]).stdout
-                raise RehearsalError(f"Slurm does not come up: {states or done.stderr}; its log: {log}")
+                said = f"{done.stderr}{log}".strip()
+                raise RehearsalError(f"Slurm does not come up on {shlex.join(waiting)}: {said}")
             time.sleep(0.05)

@@ -1,3 +1,4 @@
+#!/bin/bash
 # What jobs have left on this host, one line each. Runs as root on the host.
 # usage: left_over.sh FOLDER... (folders of the machine that the host sees)
 shopt -s nullglob

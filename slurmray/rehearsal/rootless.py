@@ -20,7 +20,7 @@ additionalimagestores = ["{images}"]
 
 
 def give(lab: Lab, archive: Path, user: conf.User) -> None:
-    """Give a user of the hosts the image in `archive` (docker-archive): kept in the cache, loaded as that user once.
+    """Give a user of the hosts the image in `archive`, a docker-archive: loaded once, as that user, and kept.
 
     Containers are node-local, below /var/tmp, as rootless Podman cannot keep them in a home that nodes share.
     """
@@ -33,11 +33,12 @@ def give(lab: Lab, archive: Path, user: conf.User) -> None:
         path.parent.chmod(0o755)
         inside = Path(conf.ROOTLESS, path.relative_to(cache_folder() / "rootless"))
         with archive.open("rb") as stream:
-            done = lab.run(["podman", "--root", str(inside), "load", "--quiet"], user=user.name, timeout=None, stdin=stream)
+            load = ["podman", "--root", str(inside), "load", "--quiet"]
+            done = lab.run(load, user.name, timeout=None, stdin=stream)
         if done.returncode != 0:
             raise RehearsalError(f"Podman could not load {archive} for {user.name}: {done.stderr.strip()}")
 
     store.once(cache_folder() / "rootless", name, build)
-    config = _CONFIG.format(graphroot=f"/var/tmp/containers-{user.uid}", images=f"{conf.ROOTLESS}/{name}")
-    folder = ".config/containers"
-    lab.run(["bash", "-c", f"mkdir -p ~/{folder} && cat >~/{folder}/storage.conf"], user=user.name, text=config)
+    config = _CONFIG.format(graphroot=conf.graph_root(user), images=f"{conf.ROOTLESS}/{name}")
+    write = "mkdir -p ~/.config/containers && cat >~/.config/containers/storage.conf"
+    lab.run(["bash", "-c", write], user.name, text=config)

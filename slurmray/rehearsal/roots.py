@@ -1,4 +1,4 @@
-"""What all hosts of a rehearsal have in common, composed on a tmpfs: runs inside the rehearsal's namespaces."""
+"""What all hosts of a rehearsal have in common, composed on a tmpfs, inside the rehearsal's namespaces."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _EMPTY = (
-    "dev/pts", "dev/shm", "dev/mqueue", "dev/net", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp", "var", ".old",
+    "dev/mqueue", "dev/net", "dev/pts", "dev/shm", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp",
+    "var", ".old",
 )  # fmt: skip
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse", "net/tun")
 _LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
           "stderr": "/proc/self/fd/2"}  # fmt: skip
 _FROM_ROOT = ("usr", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_OWN = ("log/munge", "lib/munge", "lib/containers", "lib/docker", "lib/rehearsal-images", "cache", "spool/slurmctld", "spool/slurmd")
+_OWN = (
+    "cache", "lib/containers", "lib/docker", "lib/munge", "lib/rehearsal-images", "log/munge",
+    "spool/slurmctld", "spool/slurmd",
+)  # fmt: skip
 _FLAGS = {os.ST_NOSUID: "nosuid", os.ST_NODEV: "nodev", os.ST_NOEXEC: "noexec", os.ST_NOATIME: "noatime"}
 
 
@@ -39,7 +43,7 @@ def compose(base: Path, root: Path, etc: Mapping[str, str], devices: Iterable[st
     _devices(base / "dev", devices)
     copy = ["cp", "-dR", "--preserve=mode,timestamps,links", f"{root}/etc/.", str(base / "etc")]
     subprocess.run(copy, check=False, stderr=subprocess.DEVNULL)  # an ordinary user may not read all of it
-    shutil.rmtree(base / "etc/cni", ignore_errors=True)  # Podman warns of plugins; containers use the host's network
+    shutil.rmtree(base / "etc/cni", ignore_errors=True)  # Podman warns of plugins that are not there
     (base / "etc/mtab").unlink(missing_ok=True)
     (base / "etc/mtab").symlink_to("../proc/self/mounts")
     for name, text in etc.items():

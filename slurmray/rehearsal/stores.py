@@ -14,7 +14,6 @@ def podman_store(cache: Path, archive: Path) -> Path:
 
     Its files belong to root; an ordinary user's belong to the root that `cache.as_root` maps.
     """
-    store.need("podman", "podman")
     return _load("podman", cache, archive)
 
 
@@ -23,15 +22,12 @@ def docker_root(cache: Path, archive: Path) -> Path:
 
     Made by a daemon in namespaces of its own, which is gone afterwards.
     """
-    store.need("dockerd", "docker.io")
-    store.need("docker", "docker.io")
     return _load("docker", cache, archive)
 
 
 def _load(runtime: str, cache: Path, archive: Path) -> Path:
     def build(path: Path) -> None:
-        namespaces = store.as_root("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
-        argv = [*namespaces, "sh", str(_LOAD), runtime, str(path), str(archive)]
+        argv = [*store.contained("--net"), "sh", str(_LOAD), runtime, str(path), str(archive)]
         store.call(argv, f"{runtime} could not load {archive.name}", {"PATH": store.PATH})
 
     about = archive.stat()

@@ -36,11 +36,9 @@ def bootstrap(argv: Sequence[str], path: Path) -> None:
     closed to others lets in that root, but not the one of mmdebstrap's own unshare mode.
     RehearsalError says what mmdebstrap missed.
     """
-    store.need("mmdebstrap", "mmdebstrap")
     # Same packages, same bytes: reproducible-builds.org/specs/source-date-epoch.
     env = {"SOURCE_DATE_EPOCH": "0", "TMPDIR": str(path.parent)}
-    namespaces = store.as_root("--pid", "--fork", "--kill-child", "--mount-proc")
-    store.call([*namespaces, *argv, str(path)], f"Debian {argv[-1]} could not be built", env)
+    store.call([*store.contained(), *argv, str(path)], f"Debian {argv[-1]} could not be built", env)
 
 
 def root(cache: Path, suite: str, say: Callable[[str], None]) -> Path:

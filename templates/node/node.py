@@ -159,7 +159,6 @@ class Node:
             os.set_blocking(stream, True)
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
         env = ray_start.trainer_environment(self.ray_env, self.head, len(self.conf["nodes"]), self.one("gpus"))
-        self.say("phase trainer", "started:", " ".join(words)[:200].replace("\n", " ") if self.conf.get("run") else "the built-in check")
         try:
             self.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
         except OSError as error:
@@ -201,6 +200,8 @@ class Node:
     def ended(self, role, code):
         """A child has ended with that code (128 + n for signal n)."""
         if role == "probe" and code == 0:
+            command = " ".join(self.conf.get("run", ["the built-in check"]))[:200]
+            self.say("trainer", "".join(letter if letter.isprintable() else " " for letter in command))
             self.waiting = "reader"
         elif role == "probe":
             raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
@@ -252,7 +253,7 @@ def loop(node):
         signal.signal(number, lambda *_: node.record("stop="))
     pending = b""
     while True:
-        ready, _, _ = select.select([0, wake], [], [], 0.1 if node.waiting or node.deadline else None)
+        ready, _, _ = select.select([0, wake], [], [], 0.05 if node.waiting or node.deadline else None)
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
@@ -281,7 +282,8 @@ def main():
         pass
     finally:
         if os.getpid() == 1:  # else this is the process namespace of somebody else
-            os.kill(-1, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # nobody is left
+                os.kill(-1, signal.SIGKILL)
         for name in os.listdir(node.temp_dir):
             path = os.path.join(node.temp_dir, name)
             if os.path.isdir(path) and not os.path.islink(path):

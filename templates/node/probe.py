@@ -33,7 +33,8 @@ def progress(nodes, total_gpus, wrong, expected, gpus):
     names = list(wrong)
     rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
     waiting = ", waiting for " + ", ".join(names[:4]) + rest if names else ""
-    return f"{nodes}/{len(expected)} nodes, {total_gpus}/{gpus * len(expected)} GPUs{waiting}"
+    devices = f", {total_gpus}/{gpus * len(expected)} GPUs" if gpus else ""
+    return f"{nodes}/{len(expected)} nodes{devices}{waiting}"
 
 
 def wait(read_table, expected, gpus, timeout, say, clock=time.monotonic, pause=time.sleep):

@@ -88,10 +88,5 @@ def test_a_suite_that_does_not_exist_is_named(tmp_path: Path) -> None:
         suites.root(tmp_path, "nosuchsuite", lambda _: None)
 
 
-def test_a_missing_program_is_named_with_its_package() -> None:
-    with pytest.raises(RehearsalError, match=r"no-such-program is missing .*: apt-get install thing"):
-        cache.need("no-such-program", "thing")
-
-
 def test_the_image_that_is_built_has_the_default_image_s_ray() -> None:
     assert DEFAULT_IMAGE.endswith(f":{images.RAY_VERSION}-py311")

@@ -1,0 +1,90 @@
+"""`slurmray rehearse`: the job's own script on a real Slurm, booted on this one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from slurmray.errors import UsageError
+
+
+@click.command(options_metavar="[JOB.yaml | SCRIPT.sh] [OPTIONS] [-- COMMAND ...]")
+@click.argument("job", required=False, metavar="", type=click.Path(path_type=Path))
+@click.option("--nodes", metavar="N", help="Number of nodes.")
+@click.option("--runtime", type=click.Choice(["podman", "docker"]), help="Container runtime of the nodes.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Any field of the spec.  [repeatable]"
+)
+@click.option(
+    "--build-image", is_flag=True, help="Make a small image with Ray here, and use it as the job's."
+)
+@click.option("--suite", metavar="NAME", help="Slurm and Podman of a Debian suite, as trixie.")
+@click.option("--keep", is_flag=True, help="Leave the cluster up after the job.")
+@click.option("--shell", is_flag=True, help="Enter the login host of the kept cluster, or run COMMAND there.")
+@click.option("--down", is_flag=True, help="End the kept cluster.")
+@click.pass_obj
+def rehearse(
+    words: list[str],
+    *,
+    job: Path | None,
+    nodes: str | None,
+    runtime: str | None,
+    settings: tuple[str, ...],
+    build_image: bool,
+    suite: str | None,
+    keep: bool,
+    shell: bool,
+    down: bool,
+) -> int:
+    """Run a job's script, byte for byte, on a real Slurm with several hosts on this machine; CPU only.
+
+    The cluster follows the script's #SBATCH lines. The job's log goes to stdout, the exit code is the job's.
+    Nothing is left on the machine but images in ~/.cache/slurmray. Root is not needed, except for Docker.
+
+    \b
+    Examples:
+      slurmray rehearse job.yaml --nodes 2
+      slurmray rehearse --nodes 2 --build-image         the built-in check; no registry is needed
+      slurmray rehearse generated.sh --suite trixie     what you are about to submit, on another Slurm
+      slurmray rehearse job.yaml --keep
+      slurmray rehearse --shell -- sinfo                then sbatch, squeue, scancel; --shell alone is a shell
+      slurmray rehearse --down
+    """
+    from slurmray.rehearsal import session
+
+    if shell:
+        return session.enter(words)
+    if down:
+        session.down()
+        return 0
+    choices = session.Choices(_folder(job), build_image, suite, keep)
+    return session.rehearse(_script(job, nodes, runtime, settings, words), choices)
+
+
+def _folder(job: Path | None) -> Path:
+    """Return the submit folder: the job's, whose relative paths it is written for."""
+    return (job.parent if job and job != Path("-") else Path()).resolve()
+
+
+def _script(
+    job: Path | None, nodes: str | None, runtime: str | None, settings: tuple[str, ...], entrypoint: list[str]
+) -> str:
+    if job and job.suffix == ".sh":
+        if nodes or runtime or settings or entrypoint:
+            raise UsageError(f"{job} is rendered: --nodes, --runtime, --set and a command go to the job spec")
+        try:
+            return job.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{job}: {error.strerror}") from error
+    from slurmray.cli.render import render_job
+
+    pairs = []
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f"--set {setting}: expected PATH=VALUE, as --set container.shm_size=64g")
+        pairs.append((path, value))
+    pairs += [("--nodes", nodes)] if nodes else []
+    pairs += [("--runtime", runtime)] if runtime else []
+    return render_job(job, pairs, entrypoint)[1]

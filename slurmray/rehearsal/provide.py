@@ -1,0 +1,65 @@
+"""Where the hosts of a rehearsal get the job's image from."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from slurmray import run
+from slurmray.errors import RehearsalError
+from slurmray.rehearsal import cache as store
+from slurmray.rehearsal import images, stores
+from slurmray.rehearsal.layout import Runtime
+from slurmray.rehearsal.machine import cache_folder
+
+Say = Callable[[str], None]
+
+
+def image(name: str, runtime: Runtime, *, build: bool, say: Say) -> Path:
+    """Return a Podman graph root or a Docker data root that holds the image `name`, with its registry.
+
+    With build it is a small one with Ray, made without a registry. Else the machine's own Podman or Docker
+    has it, or RehearsalError says what to do.
+    """
+    if build:
+        return _load(images.archive(cache_folder(), name, say), runtime)
+    podman = _identity("podman", name)
+    if podman and runtime == "podman" and (graph_root := _graph_root()):
+        say(f"image {name}: this machine's own Podman has it")
+        return graph_root
+    docker = _identity("docker", name)
+    for client, identity in (("podman", podman), ("docker", docker)):
+        if identity:
+            say(f"image {name}: this machine's own {client} has it")
+            return _load(_save(client, name, identity), runtime)
+    raise RehearsalError(
+        f"image {name} is not on this machine: {runtime} pull {name}, or rehearse with --build-image, "
+        "which makes a small image with Debian and Ray and uses it in its place"
+    )
+
+
+def _load(archive: Path, runtime: Runtime) -> Path:
+    load = stores.podman_store if runtime == "podman" else stores.docker_root
+    return load(cache_folder(), archive)
+
+
+def _identity(client: str, name: str) -> str:
+    if not shutil.which(client):
+        return ""
+    done = run.run([client, "image", "inspect", "--format", "{{.Id}}", name])
+    return done.stdout.strip().removeprefix("sha256:")[:12] if done.returncode == 0 else ""
+
+
+def _graph_root() -> Path | None:
+    done = run.run(["podman", "info", "--format", "{{.Store.GraphDriverName}} {{.Store.GraphRoot}}"])
+    driver, _, root = done.stdout.strip().partition(" ")
+    return Path(root) if driver == "overlay" else None
+
+
+def _save(client: str, name: str, identity: str) -> Path:
+    def build(path: Path) -> None:
+        form = ["--format=docker-archive"] if client == "podman" else []
+        store.call([client, "save", *form, "--output", str(path), name], f"{client} could not save {name}")
+
+    return store.once(cache_folder(), f"saved-{identity}.tar", build)

@@ -1,0 +1,26 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-goldens", action="store_true", help="write tests/goldens anew")
+
+
+@pytest.fixture
+def in_checkout(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The checkout, which is the current folder too."""
+    monkeypatch.chdir(ROOT)
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def bash_44() -> str:
+    """The oldest bash that scripts are for; it comes over the network once."""
+    done = subprocess.run([ROOT / ".ci/bash-4.4"], check=False, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        pytest.skip(f"no bash 4.4: {done.stderr.strip()}")
+    return done.stdout.strip()

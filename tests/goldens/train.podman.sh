@@ -1,0 +1,1209 @@
+#!/bin/bash
+#SBATCH --job-name=verl-gsm8k
+#SBATCH --cpus-per-task=64
+#SBATCH --gpus-per-node=8
+#SBATCH --mem=800G
+#SBATCH --nodes=2
+#SBATCH --time=1-00:00:00
+#SBATCH --ntasks-per-node=1
+#SBATCH --no-requeue
+#
+# Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
+# slurmray-sha256: 79ee4a774e9d036bd19e95730dcf6b21f6b592615b0feb67eaf2c94d9d1fd4c0
+#
+#   1. values     the only place where anything of the job spec stands
+#   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
+#   3. container  the runtime, the image, the device flags, everything else behind `run`
+#   4. node       what runs on every node, as the one task of a step: checks, container, clean-up
+#   5. python     what runs in the containers: the first process, Ray's start, the readiness check, the built-in check
+#   6. cluster    what runs in this batch script: the allocation, the step, the messages of the nodes
+#   7. end        the clean-up, and whose exit code it is
+# shellcheck disable=SC2016,SC2034,SC2089,SC2090,SC2317,SC2329 # texts and functions that are used on the nodes
+set -Eeuo pipefail
+
+# ---- 1. values ----------------------------------------------------------------------------------------------------
+RENDER_AGAIN='slurmray render examples/train.yaml --runtime podman'
+NODES=2
+GPUS_PER_NODE=8
+# 0: as many as Slurm gives.
+CPUS_PER_NODE=64
+RUN_DIR=slurmray-runs
+TEMP_DIR=/tmp
+SETUP='module load podman'
+RUNTIMES=(podman)
+IMAGE=docker.io/verlai/verl:vllm017.latest
+# Source, destination (empty: the same), flags; again and again.
+MOUNTS=('~/data' /data ,readonly '~/models' /models ,readonly '~/checkpoints' /checkpoints '')
+# Empty: the submit folder.
+WORKDIR=''
+# Empty: as large as the /dev/shm of the node.
+SHM_SIZE=128g
+CONTAINER_ARGS=(--ulimit memlock=-1:-1)
+# For the first process in the containers; without `run` the trainer is the built-in check.
+RECORDS=(interface= family=auto port=auto dashboard_port=auto auth=auto stop_signal=TERM env=NCCL_DEBUG=WARN run=python3 run=-m run=verl.trainer.main_ppo run=algorithm.adv_estimator=grpo run=data.train_files=/data/gsm8k/train.parquet run=data.val_files=/data/gsm8k/test.parquet run=data.train_batch_size=1024 run=actor_rollout_ref.model.path=/models/Qwen2.5-7B-Instruct run=actor_rollout_ref.actor.optim.lr=1e-6 run=actor_rollout_ref.actor.ppo_mini_batch_size=256 run=actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 run=actor_rollout_ref.rollout.name=vllm run=actor_rollout_ref.rollout.n=5 run=actor_rollout_ref.rollout.tensor_model_parallel_size=2 run=actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 run=actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8 'run=trainer.logger=[console,wandb]' run=trainer.project_name=verl-gsm8k run=trainer.default_local_dir=/checkpoints/verl-gsm8k run=trainer.nnodes=2 run=trainer.n_gpus_per_node=8 run=trainer.save_freq=20 run=trainer.total_epochs=15)
+ENV_FROM_SUBMITTER=(WANDB_API_KEY)
+# Seconds.
+READY_TIMEOUT=600
+STOP_GRACE=20
+
+# ---- 2. log -------------------------------------------------------------------------------------------------------
+# log TEXT: one line for people, with the seconds since the script began.
+log() {
+	local passed=$(($(date +%s%1N) - STARTED))
+	printf '[slurmray %3d.%d s] %s\n' $((passed / 10)) $((passed % 10)) "$*" >&2
+}
+
+# phase NAME TEXT: the job gets on; a line for people, and an event for programs.
+phase() {
+	PHASE=$1
+	log "$1: $2"
+	[[ ! -d $RUN ]] || printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
+		>>"$RUN/events.jsonl" || true
+}
+
+# finish CODE SOURCE TEXT: the last line says whose exit code it is.
+finish() {
+	trap - ERR
+	phase end "exit code $1 from $2: $3"
+	exit "$1"
+}
+
+# give_up KIND TEXT: ends the script with our own exit code for that kind.
+give_up() {
+	case $1 in
+	config) finish 64 slurmray "$2" ;;
+	preflight) finish 65 slurmray "$2" ;;
+	image) finish 66 slurmray "$2" ;;
+	bring_up) finish 67 slurmray "$2" ;;
+	probe) finish 68 slurmray "$2" ;;
+	node_lost) finish 71 slurmray "$2" ;;
+	internal) finish 79 slurmray "$2" ;;
+	esac
+}
+
+# send FD RECORD...: NUL-terminated; whether the other side has ended is for the reader to see.
+send() {
+	printf '%s\0' "${@:2}" >&"$1" || true
+}
+
+# receive FD DELIMITER SECONDS: waits so long for RECEIVED; fails with 1 when the time is over, with 2 at the end.
+receive() {
+	local part code=0
+	IFS= read -r -d "$2" -t "$3" -u "$1" part || code=$?
+	PARTIAL+=$part
+	((code <= 128)) || return 1
+	RECEIVED=$PARTIAL PARTIAL=''
+	((code == 0)) || return 2
+}
+
+# ---- 3. container -------------------------------------------------------------------------------------------------
+# podman_works: Podman can be used here; IMAGE_HERE says whether it has the image, whichever registry a short name means.
+podman_works() {
+	local code=0
+	command -v podman >/dev/null || return 1
+	podman image exists "$IMAGE" || code=$?
+	IMAGE_HERE=$((! code))
+	((code <= 1)) # 125 and more: Podman itself is in trouble
+}
+
+# podman_args: what `podman run` needs and `docker run` does not.
+podman_args() {
+	# The default limit is 2048, which a Ray node with many workers exceeds.
+	RUN_ARGS+=(--pids-limit=-1)
+	# Root in a rootless container is the submitter on the host, and a root job's root is root. The
+	# annotation keeps the submitter's other groups (crun knows it, runc ignores it).
+	RUN_ARGS+=(--user 0:0 --annotation run.oci.keep_original_groups=1)
+}
+
+# podman_nvidia_args: the GPUs in GPU_UUIDS, by CDI.
+podman_nvidia_args() {
+	local specs=(/etc/cdi/*nvidia* /var/run/cdi/*nvidia*)
+	[[ -e ${specs[0]} || -e ${specs[1]} ]] ||
+		fail preflight "Podman knows no NVIDIA GPUs, its CDI is empty: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+	RUN_ARGS+=("${GPU_UUIDS[@]/#/--device=nvidia.com/gpu=}")
+}
+
+# podman_remove: the container, whatever its state.
+podman_remove() {
+	podman rm --force --ignore --time 0 "$CONTAINER" >/dev/null
+}
+
+# accelerator_args: device flags for the GPUs that Slurm gave this job on this node, and for nothing else.
+accelerator_args() {
+	if [[ ${SLURMRAY_ACCELERATOR:-} == none ]]; then
+		say phase container "SLURMRAY_ACCELERATOR=none: GPUs are neither counted nor handed to the containers"
+	elif [[ -e /dev/nvidiactl ]]; then
+		nvidia_args
+	elif [[ -e /dev/kfd ]]; then
+		amd_args
+	else
+		fail preflight "no GPU driver here (nvidia or amd); container.accelerator: none does without"
+	fi
+	[[ ! -d /dev/infiniband ]] || RUN_ARGS+=(--device /dev/infiniband)
+}
+
+# nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
+nvidia_args() {
+	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) || fail preflight "nvidia-smi shows ${#GPU_UUIDS[@]} of the job's $GPUS_PER_NODE GPUs"
+	"${RUNTIME}_nvidia_args"
+}
+
+# amd_args: /dev/kfd and a render node for each GPU; groups by number, since the image may name them otherwise.
+amd_args() {
+	local renders=() wanted=() index key value
+	for ((index = 0; ; index++)); do # the driver's order, which is Slurm's; entries with minor 0 are CPUs
+		[[ -r /sys/class/kfd/kfd/topology/nodes/$index/properties ]] || break
+		while read -r key value; do
+			[[ $key != drm_render_minor || $value == 0 ]] || renders+=("/dev/dri/renderD$value")
+		done <"/sys/class/kfd/kfd/topology/nodes/$index/properties"
+	done
+	IFS=, read -ra wanted <<<"${ROCR_VISIBLE_DEVICES:-${SLURM_STEP_GPUS:-}}"
+	((${#wanted[@]} == GPUS_PER_NODE)) || fail preflight "Slurm names ${#wanted[@]} of the job's $GPUS_PER_NODE GPUs"
+	RUN_ARGS+=(--device /dev/kfd --group-add "$(stat -c %g /dev/kfd)")
+	for index in "${wanted[@]}"; do
+		[[ -e ${renders[index]-} ]] || fail preflight "GPU $index has no render node in /dev/dri"
+		RUN_ARGS+=(--device "${renders[index]}" --group-add "$(stat -c %g "${renders[index]}")")
+	done
+}
+
+# choose_runtime: RUNTIME, of those that work here one that has the image, else the first.
+choose_runtime() {
+	local each works=''
+	for each in "${RUNTIMES[@]}"; do
+		"${each}_works" || continue
+		works=${works:-$each} RUNTIME=$each
+		((! IMAGE_HERE)) || return 0
+	done
+	RUNTIME=$works
+	[[ -n $works ]] || fail preflight "cannot use ${RUNTIMES[*]} here: $(tail -n 1 "$RUN/logs/$NODE.log")"
+}
+
+# ensure_image: the image is on this node.
+ensure_image() {
+	((! IMAGE_HERE)) || return 0
+	run_long pull "$IMAGE"
+}
+
+# run_long WORD...: a command of the runtime that can take long; its words go to the node's log.
+run_long() {
+	local code=0
+	say phase image "$RUNTIME $1 $IMAGE"
+	"$RUNTIME" "$@" >"$TEMP/output" 2>&1 &
+	attend $! || code=$?
+	cat "$TEMP/output" >&2
+	((! STOPPED)) || leave
+	((code == 0)) || fail image "$RUNTIME $1 failed: $(tail -n 1 "$TEMP/output")"
+}
+
+# host_path PATH: `~` is the submitter's home, and a relative path begins at the submit folder.
+host_path() {
+	case $1 in
+	\~ | \~/*) printf '%s' "$HOME${1#\~}" ;;
+	/*) printf '%s' "$1" ;;
+	*) printf '%s' "$SLURM_SUBMIT_DIR/$1" ;;
+	esac
+}
+
+# bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV.
+bind() {
+	[[ -e $1 ]] || fail preflight "$1 is not on this node, and cannot be mounted"
+	RUN_ARGS+=(--mount "type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}")
+}
+
+# container_args: RUN_ARGS, everything after `run`.
+container_args() {
+	local size=$SHM_SIZE
+	[[ -n $size ]] || read -r size < <(df --block-size=1 --output=size /dev/shm | tail -n 1)
+	RUN_ARGS=(
+		--rm --interactive --name "$CONTAINER"
+		--label "slurmray.job=$SLURM_JOB_ID" --label "slurmray.node=$NODE" --label "slurmray.user=$(id -un)"
+		--network host --log-driver none --security-opt label=disable
+		--shm-size "$size" --workdir "${WORKDIR:-$SLURM_SUBMIT_DIR}"
+	)
+	"${RUNTIME}_args"
+	bind "$TEMP/inside" "$TEMP"
+	local i source target submit=1
+	for ((i = 0; i < ${#MOUNTS[@]}; i += 3)); do
+		source=$(host_path "${MOUNTS[i]}")
+		target=${MOUNTS[i + 1]:-$source}
+		bind "$source" "$target" "${MOUNTS[i + 2]}"
+		[[ $target != "$SLURM_SUBMIT_DIR" ]] || submit=0
+	done
+	((! submit)) || bind "$SLURM_SUBMIT_DIR" "$SLURM_SUBMIT_DIR"
+	accelerator_args
+	RUN_ARGS+=("${CONTAINER_ARGS[@]}" --entrypoint python3 "$IMAGE" "$TEMP/node.py")
+}
+
+# ---- 4. node ------------------------------------------------------------------------------------------------------
+# say VERB [TEXT]: one message to the batch script.
+say() {
+	local text=${*:2}
+	printf 'slurmray %s %s %s\n' "$NODE" "$1" "${text//$'\n'/ }"
+}
+
+# fail KIND TEXT: the job cannot go on because of this node.
+fail() {
+	say fail "$@"
+	leave
+}
+
+# run_setup: the host commands of the spec, whose errors are their own business.
+run_setup() {
+	set +eu
+	eval "$SETUP" </dev/null >&2
+	set -eu
+}
+
+# make_temp: TEMP, this job's folder on the node, for nobody else. What the container sees of it is `inside`.
+make_temp() {
+	local folder=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT program
+	mkdir -m 700 "$folder" || fail preflight "cannot make $folder (ray.temp_dir): $(tail -n 1 "$RUN/logs/$NODE.log")"
+	TEMP=$folder
+	mkdir "$TEMP/inside"
+	mkfifo "$TEMP/inside/out" "$TEMP/inside/err"
+	for program in "${!PROGRAMS[@]}"; do
+		printf '%s' "${PROGRAMS[$program]}" >"$TEMP/inside/$program"
+	done
+	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
+}
+
+# take SECONDS: waits so long for a record of the batch script: TAKEN. When its input ends, the node is to stop.
+take() {
+	local code=0
+	receive 0 '' "$1" || code=$?
+	((code)) || TAKEN+=("$RECEIVED")
+	((code < 2)) || STOPPED=1
+}
+
+# attend PID: until that child ends; stops it when the node is to stop.
+attend() {
+	while ((! STOPPED)) && kill -0 "$1" 2>/dev/null; do
+		take 0.2
+	done
+	((! STOPPED)) || kill -TERM "$1" 2>/dev/null || true
+	wait "$1"
+}
+
+# ended PID SECONDS: waits so long for that process to end.
+ended() {
+	local due=$((SECONDS + $2))
+	while kill -0 "$1" 2>/dev/null; do
+		((SECONDS < due)) || return 1
+		read -r -t 0.1 -u "$NEVER" || true # a pause
+	done
+}
+
+# supervise: the task of one node, in a bash of its own there.
+supervise() {
+	set -Eeuo pipefail
+	local rank=1 address
+	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
+	CLIENT='' TEMP='' STOPPED=0 TAKEN=() PARTIAL=''
+	exec 2>>"$RUN/logs/$NODE.log" {NEVER}<> <(:)
+	trap 'STOPPED=1' TERM
+	say step "$SLURM_STEP_ID"
+	run_setup
+	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
+	((! STOPPED)) || leave
+	((${SLURM_GPUS_ON_NODE:-0} == GPUS_PER_NODE)) ||
+		fail config "the job has ${SLURM_GPUS_ON_NODE:-0} GPUs here, the script is for $GPUS_PER_NODE: $RENDER_AGAIN --gpus-per-node ${SLURM_GPUS_ON_NODE:-0}"
+	make_temp
+	choose_runtime
+	ensure_image
+	container_args
+	say phase container "$RUNTIME run $IMAGE"
+	# The tether: this task holds its only writing end, so the container ends with it.
+	exec {TETHER}> >(exec "$RUNTIME" run "${RUN_ARGS[@]}")
+	CLIENT=$!
+	[[ $NODE != "$HEAD" ]] || rank=0
+	send "$TETHER" "node=$NODE" "rank=$rank" "user=$(id -un)"
+	while read -r address _; do
+		send "$TETHER" "candidate=$address"
+	done < <(getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true)
+	watch_client
+}
+
+# watch_client: hands records to the container until it ends or the node is to stop.
+watch_client() {
+	local code=0
+	trap 'send "$TETHER" stop=' TERM # the trainer gets its signal and its grace
+	while ((! STOPPED)) && kill -0 "$CLIENT" 2>/dev/null; do
+		((! ${#TAKEN[@]})) || send "$TETHER" "${TAKEN[@]}"
+		TAKEN=()
+		take 0.5
+	done
+	((! STOPPED)) || leave
+	wait "$CLIENT" || code=$?
+	# A first process that ends by itself says why and answers 0; this is something else.
+	((! code)) || fail ray "the container ended with $code: $(tail -n 1 "$RUN/logs/$NODE.log")"
+	leave
+}
+
+# leave: the task of this node ends, and nothing of it stays here.
+leave() {
+	local code=0 out err
+	trap - ERR
+	trap '' TERM
+	if [[ -n $CLIENT ]]; then
+		exec {TETHER}>&-
+		ended "$CLIENT" 10 || kill -KILL "$CLIENT" || true
+		wait "$CLIENT" || code=$?
+		((! code)) || "${RUNTIME}_remove" || say phase end "cannot remove the container $CONTAINER on $NODE"
+	fi
+	if [[ -n $TEMP ]]; then
+		# Whoever still waits to read the trainer's output finds its end.
+		exec {out}<>"$TEMP/inside/out" {err}<>"$TEMP/inside/err" {out}>&- {err}>&-
+		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
+	fi
+	say gone
+	exit 0
+}
+
+# ---- 5. python ----------------------------------------------------------------------------------------------------
+# These programs run in the containers, with the Python of the image; no shell looks at them.
+declare -A PROGRAMS
+PROGRAMS["check.py"]='"""The built-in entrypoint: places one task on every node of the cluster and counts what is there."""
+
+import os
+import socket
+import sys
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+
+@ray.remote(num_cpus=0)
+def look():
+    """Runs on a node: its host name and the device files that a GPU job would use."""
+    devices = sorted(os.listdir("/dev"))
+    gpus = [name for name in devices if name.startswith("nvidia") and name[6:].isdigit()]
+    if "kfd" in devices and "dri" in devices:
+        gpus += [name for name in sorted(os.listdir("/dev/dri")) if name.startswith("renderD")]
+    return socket.gethostname(), gpus
+
+
+def main():
+    """Prints one line per node and a total; 0 where as many nodes answered as the job has."""
+    ray.init(logging_level="warning")
+    rows = sorted((row for row in ray.nodes() if row["Alive"]), key=lambda row: row["NodeName"])
+    answers = ray.get(
+        [
+            look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(row["NodeID"], soft=False)).remote()
+            for row in rows
+        ]
+    )
+    total_cpus = total_gpus = 0
+    for row, (host, devices) in zip(rows, answers):
+        cpus, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
+        total_cpus += cpus
+        total_gpus += gpus
+        seen = ", devices " + " ".join(devices) if devices else ""
+        name = row["NodeName"]
+        print(f"{name}: a task ran on {host}, {cpus} CPUs, {gpus} GPUs{seen}")
+    print(f"{len(rows)} nodes, {total_gpus} GPUs, {total_cpus} CPUs")
+    wanted = int(os.environ["NNODES"])
+    if len(rows) != wanted:
+        print(f"expected {wanted} nodes", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'
+PROGRAMS["network.py"]='"""Which address and which ports Ray uses on this node.
+
+Runs in the container, which shares the network of the host, so everything seen here is what the host has.
+"""
+
+import array
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+import zlib
+
+# Interfaces made by container engines, hypervisors and pod networks: never the way to another node.
+VIRTUAL = ("docker", "br-", "podman", "cni", "virbr", "lxc", "lxdbr", "veth", "flannel", "cali", "kube")
+BLOCK = 16  # ports that one job takes on a node
+SIOCGIFCONF = 0x8912  # linux/sockios.h
+IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux: the name takes 16, the IPv4 address is at 20
+
+
+class NetworkError(Exception):
+    """No usable address or port on this node; the text says what was found and what to set."""
+
+
+def local_addresses():
+    """Every address of this host as (interface, address), IPv4 first, in the order of the kernel."""
+    buffer = array.array("B", bytes(64 * 1024))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
+        used = struct.unpack("iL", fcntl.ioctl(any_socket.fileno(), SIOCGIFCONF, request))[0]
+    found = []
+    for start in range(0, used, IFREQ):
+        name = buffer[start : start + 16].tobytes().split(b"\0", 1)[0].decode()
+        found.append((name.split(":")[0], ipaddress.ip_address(buffer[start + 20 : start + 24].tobytes())))
+    with contextlib.suppress(FileNotFoundError), open("/proc/net/if_inet6") as table:
+        for line in table:
+            fields = line.split()
+            found.append((fields[5], ipaddress.ip_address(bytes.fromhex(fields[0]))))
+    return found
+
+
+def choose_address(candidates, local, family="auto", interface=""):
+    """The address at which other nodes reach this one.
+
+    candidates: what the resolver of the host says of the name of this node, best first (texts).
+    local: as local_addresses() gives it. family: ipv4 | ipv6 | auto (IPv4 where there is one).
+    """
+    if interface and interface not in {name for name, _ in local}:
+        names = ", ".join(sorted({name for name, _ in local}))
+        raise NetworkError(f"network.interface: there is no {interface}, this node has {names}")
+    usable = [
+        (name, address)
+        for name, address in local
+        if not (address.is_loopback or address.is_link_local or address.is_unspecified)
+        and (name == interface if interface else not name.startswith(VIRTUAL))
+    ]
+    named = []
+    for text in candidates:
+        with contextlib.suppress(ValueError):
+            named.append(ipaddress.ip_address(text.split("%")[0]))
+    here = [address for _, address in usable]
+    # What the resolver says comes first; a node that knows itself only as 127.0.1.1 still has its links.
+    ordered = [address for address in named if address in here] + here
+    for version in {"ipv4": (4,), "ipv6": (6,), "auto": (4, 6)}[family]:
+        for address in ordered:
+            if address.version == version:
+                return str(address)
+    seen = ", ".join(f"{address} on {name}" for name, address in local) or "no address at all"
+    wanted = {"ipv4": "IPv4", "ipv6": "IPv6", "auto": "usable"}[family]
+    where = f" on {interface}" if interface else ""
+    raise NetworkError(f"no {wanted} address{where}; found {seen}; set network.interface or network.family")
+
+
+def family_of(address):
+    """The value for `family` that keeps the other nodes on the side of the head."""
+    return "ipv6" if ":" in address else "ipv4"
+
+
+def host_port(address, port):
+    """`10.0.0.1:6379`, and `[fd00::1]:6379`."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def is_free(port):
+    """Whether a server could listen on this port, on every address of the host."""
+    for kind, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(kind, socket.SOCK_STREAM) as test:
+                if kind == socket.AF_INET6:
+                    test.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                test.bind((anywhere, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            # No IPv6 on this host: nothing can be in the way there.
+    return True
+
+
+def port_range(path="/proc/sys/net/ipv4/ip_local_port_range"):
+    """(first, last): ports below or above those that the kernel hands out to anybody."""
+    try:
+        with open(path) as file:
+            low, high = map(int, file.read().split())
+    except OSError:
+        low, high = 32768, 60999
+    below, above = (10000, low - 1), (high + 1, 65535)
+    widest = max(below, above, key=lambda span: span[1] - span[0])
+    return widest if widest[1] - widest[0] >= 64 * BLOCK else (1024, 65535)
+
+
+def lease_ports(job, skip=0):
+    """(lease, ports): a block of BLOCK - 1 free ports of this node, for this job alone.
+
+    lease: a bound socket; while it is open, no other slurmray job takes the same block. Jobs start to look at
+    different places. skip: how many good blocks to pass over, for a second try.
+    """
+    first, last = port_range()
+    blocks = (last - first + 1) // BLOCK
+    start = zlib.crc32(job.encode()) % blocks
+    for turn in range(blocks):
+        base = first + (start + turn) % blocks * BLOCK
+        lease = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        os.set_inheritable(lease.fileno(), False)
+        ports = list(range(base + 1, base + BLOCK))
+        try:
+            lease.bind(("127.0.0.1", base))
+            free = all(is_free(port) for port in ports)
+        except OSError:
+            free = False
+        if free and skip == 0:
+            return lease, ports
+        skip -= free
+        lease.close()
+    raise NetworkError(f"no {BLOCK} free ports in a row between {first} and {last}")
+
+
+def is_open(address, port, timeout=1.0):
+    """Whether something accepts connections there. timeout: seconds."""
+    try:
+        socket.create_connection((address, port), timeout).close()
+    except OSError:
+        return False
+    return True
+'
+PROGRAMS["node.py"]='"""The first process of the container on every node: starts Ray, and on the head the probe and the trainer.
+
+Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it ends,
+whatever the cause, everything in this container ends. Standard output is for the messages to the batch script, one
+`slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
+
+Runs on the Python of the image, 3.8 or later, with nothing but the standard library.
+"""
+
+import contextlib
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import network
+import ray_start
+
+FILES_WANTED = 65535  # soft limit of open files; Ray opens several for each worker process
+
+
+class GiveUp(Exception):
+    """(kind, text): the batch script ends the job with the exit code of that kind."""
+
+
+class Node:
+    """One node of the cluster, driven by records, child processes that end, and the clock."""
+
+    def __init__(self, temp_dir):
+        self.temp_dir = temp_dir
+        self.conf = {}  # key -> list of values
+        self.children = {}  # pid -> role: ray | probe | trainer
+        self.processes = []  # keeps Popen objects alive; this loop does the waiting
+        self.lease = None
+        self.tries = 0
+        self.head = None  # (address, ports) once this node is the head of a running GCS
+        self.cluster = None  # host:port, on a worker, once the head has published it
+        self.address = self.env = self.ray_env = None
+        self.waiting = None  # what to look for at each turn: gcs | cluster | reader
+        self.deadline = None  # when to stop waiting for a trainer that was asked to end
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def one(self, key, default=""):
+        """The last value of a key."""
+        return self.conf.get(key, [default])[-1]
+
+    def say(self, verb, *text):
+        """One message to the batch script."""
+        print("slurmray", self.one("node"), verb, *text, flush=True)
+
+    def record(self, text):
+        """Takes one record; `go`, `cluster` and `stop` make something happen."""
+        key, _, value = text.partition("=")
+        self.conf.setdefault(key, []).append(value)
+        if key == "go":
+            self.start()
+        elif key == "cluster" and self.one("rank") != "0":
+            self.cluster = value
+            self.waiting = "cluster"
+        elif key == "stop":
+            self.stop()
+
+    # -- the way up ----------------------------------------------------------------------------------------------
+
+    def start(self):
+        """All is told: the head starts Ray, a worker waits to hear of the head."""
+        version = ray_start.ray_version()
+        if version is None:
+            raise GiveUp("image", f"Python {sys.executable} of the image has no Ray: install ray[default] in it")
+        self.version_text, self.version = version
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        if self.one("rank") == "0":
+            self.address = self.choose_address(self.one("family", "auto"))
+            self.start_ray()
+            self.waiting = "gcs"
+
+    def choose_address(self, family):
+        """The address of this node, the interface and family told."""
+        return network.choose_address(
+            self.conf.get("candidate", []), network.local_addresses(), family, self.one("interface")
+        )
+
+    def start_ray(self):
+        """Leases ports and starts `ray start --block`, with the token where this Ray knows tokens."""
+        if self.lease:
+            self.lease.close()
+        self.lease, ports = network.lease_ports(self.one("job"), self.tries)
+        is_head = self.cluster is None
+        if is_head:
+            for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
+                if self.one(key, "auto") != "auto":
+                    ports[place] = int(self.one(key))
+                    if not network.is_free(ports[place]):
+                        raise GiveUp("bring_up", f"ray.{key}: {ports[place]} is taken on this node; set it to auto")
+            self.head = (self.address, ports)
+        token = None
+        if ray_start.wants_token(self.one("auth", "auto"), self.version):
+            token = os.path.join(self.temp_dir, "token")
+            write_private(token, self.one("token"))
+        elif is_head:
+            self.say("phase ray", f"Ray {self.version_text} runs without a token: every user who reaches it can run code")
+        user_env = dict(pair.split("=", 1) for pair in self.conf.get("env", []))
+        home = {} if "HOME" in user_env or os.access(os.environ.get("HOME", ""), os.W_OK) else {"HOME": self.temp_dir}
+        login = {"USER": self.one("user"), "LOGNAME": self.one("user")}
+        self.ray_env = ray_start.environment(self.temp_dir, self.address, {**home, **login, **user_env}, token)
+        extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
+        words = ray_start.command(
+            self.one("node"), self.address, ports, self.cluster, self.version, self.temp_dir,
+            self.one("cpus"), self.one("gpus"), extra,
+        )  # fmt: skip
+        print(" ".join(words), file=sys.stderr, flush=True)
+        self.spawn("ray", words, self.ray_env, sys.stderr)
+
+    def look(self):
+        """One turn of waiting; see `waiting`."""
+        if self.waiting == "gcs" and network.is_open(self.address, self.head[1][ray_start.GCS]):
+            address, ports = self.head
+            cluster = network.host_port(address, ports[ray_start.GCS])
+            self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
+            self.say("cluster", cluster)
+            self.waiting = None
+            self.probe()
+        elif self.waiting == "cluster":
+            host, port = self.cluster.rsplit(":", 1)
+            host = host.strip("[]")
+            if network.is_open(host, int(port)):
+                self.waiting = None
+                self.address = self.choose_address(network.family_of(host))
+                self.start_ray()
+        elif self.waiting == "reader" and self.trainer():
+            self.waiting = None
+
+    def probe(self):
+        """Starts the readiness check; its messages go straight to the batch script."""
+        words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node")]
+        words += [network.host_port(self.head[0], self.head[1][ray_start.GCS])]
+        words += [self.one("gpus"), self.one("ready_timeout"), *self.conf["nodes"]]
+        self.spawn("probe", words, self.ray_env, sys.stdout)
+
+    def trainer(self):
+        """Starts the entrypoint once somebody reads its output; False while nobody does."""
+        streams = []
+        for name in ("out", "err"):
+            try:
+                streams.append(os.open(os.path.join(self.temp_dir, name), os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:  # ENXIO: no reader yet
+                for stream in streams:
+                    os.close(stream)
+                return False
+        for stream in streams:
+            os.set_blocking(stream, True)
+        words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
+        env = ray_start.trainer_environment(self.ray_env, self.head, len(self.conf["nodes"]), self.one("gpus"))
+        try:
+            self.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
+        except OSError as error:
+            # What a shell would say and return.
+            os.write(streams[1], f"slurmray: {words[0]}: {error.strerror}\n".encode())
+            self.say("exit", 127 if isinstance(error, FileNotFoundError) else 126)
+        for stream in streams:
+            os.close(stream)
+        return True
+
+    # -- children ------------------------------------------------------------------------------------------------
+
+    def spawn(self, role, words, env, out, err=None, cwd=None):
+        """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
+        process = subprocess.Popen(
+            words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err or sys.stderr,
+            start_new_session=True, cwd=cwd or None,
+        )  # fmt: skip
+        self.processes.append(process)
+        self.children[process.pid] = role
+
+    def pid_of(self, role):
+        """The process of that role, or None."""
+        return next((pid for pid, known in self.children.items() if known == role), None)
+
+    def reap(self):
+        """Waits for everything that has ended, orphans included: this is process 1."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            role = self.children.pop(pid, None)
+            if role:
+                self.ended(role, os.WTERMSIG(status) + 128 if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+    def ended(self, role, code):
+        """A child has ended with that code (128 + n for signal n)."""
+        if role == "probe" and code == 0:
+            self.say("trainer", " ".join(self.conf.get("run", ["the built-in check"])).replace("\n", " ")[:200])
+            self.waiting = "reader"
+        elif role == "probe":
+            raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
+        elif role == "trainer":
+            self.say("exit", code)
+        elif role == "ray" and self.waiting == "gcs" and self.tries < 2 and self.one("port", "auto") == "auto":
+            self.tries += 1  # a port may have been taken between the check and its use
+            self.start_ray()
+        elif role == "ray":
+            raise GiveUp("ray", f"ray start ended with {code}")
+
+    def stop(self):
+        """The job is being ended: the trainer gets the signal of the spec, and its grace."""
+        if self.deadline:
+            return
+        trainer = self.pid_of("trainer")
+        if trainer:
+            os.killpg(trainer, getattr(signal, "SIG" + self.one("stop_signal", "TERM")))
+        elif self.one("rank") == "0":
+            raise SystemExit(0)
+        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
+        self.deadline = time.monotonic() + float(self.one("grace", "10")) + (0 if trainer else 2)
+
+    def tick(self):
+        """Once a turn of the loop."""
+        if self.waiting:
+            self.look()
+        if self.deadline and time.monotonic() > self.deadline:
+            trainer = self.pid_of("trainer")
+            if not trainer:
+                raise SystemExit(0)
+            os.killpg(trainer, signal.SIGKILL)
+
+
+def write_private(path, text):
+    """Writes a file that only its owner can read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+
+
+def loop(node):
+    """Records, ended children and the clock, until the tether ends."""
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(waker)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
+        signal.signal(number, lambda *_: node.record("stop="))
+    pending = b""
+    while True:
+        ready, _, _ = select.select([0, wake], [], [], 0.05 if node.waiting or node.deadline else None)
+        if wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
+        if 0 in ready:
+            data = os.read(0, 65536)
+            if not data:
+                return
+            *records, pending = (pending + data).split(b"\0")
+            for text in records:
+                node.record(os.fsdecode(text))
+        node.reap()
+        node.tick()
+
+
+def main():
+    """Runs the node until its tether ends, and leaves nothing in the temp folder."""
+    node = Node(os.path.dirname(os.path.abspath(__file__)))
+    os.umask(0o022)
+    try:
+        loop(node)
+    except GiveUp as reason:
+        node.say("fail", *reason.args)
+    except network.NetworkError as error:
+        node.say("fail", "preflight", error)
+    except SystemExit:
+        pass
+    finally:
+        if os.getpid() == 1:  # else this is the process namespace of somebody else
+            os.kill(-1, signal.SIGKILL)
+        for name in os.listdir(node.temp_dir):
+            path = os.path.join(node.temp_dir, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
+
+
+if __name__ == "__main__":
+    main()
+'
+PROGRAMS["probe.py"]='"""The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
+
+`probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. Messages
+go to standard output, one a line, as those of node.py do. Exit code 0: whole; 1: not in time.
+"""
+
+import sys
+import time
+
+
+def verdict(table, expected, gpus):
+    """What is there and what is missing.
+
+    table: dicts as `ray.nodes()` gives them. expected: node names. gpus: wanted on each node.
+    Returns (alive nodes, their GPUs, {name: what is wrong with it}).
+    """
+    alive = {}
+    for row in table:
+        if row["Alive"]:
+            alive[row["NodeName"]] = int(row["Resources"].get("GPU", 0))
+    wrong = {}
+    for name in expected:
+        if name not in alive:
+            wrong[name] = "has not joined"
+        elif alive[name] < gpus:
+            wrong[name] = f"has {alive[name]} of {gpus} GPUs"
+    here = [name for name in expected if name in alive]
+    return len(here), sum(alive[name] for name in here), wrong
+
+
+def progress(nodes, total_gpus, wrong, expected, gpus):
+    """`3/4 nodes, 24/32 GPUs, waiting for gpu-2`."""
+    names = list(wrong)
+    rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    waiting = ", waiting for " + ", ".join(names[:4]) + rest if names else ""
+    devices = f", {total_gpus}/{gpus * len(expected)} GPUs" if gpus else ""
+    return f"{nodes}/{len(expected)} nodes{devices}{waiting}"
+
+
+def wait(read_table, expected, gpus, timeout, say, clock=time.monotonic, pause=time.sleep):
+    """Reads the table until nothing is wrong (returns {}) or time is up (returns what is wrong)."""
+    deadline = clock() + timeout
+    said = None
+    while True:
+        nodes, total, wrong = verdict(read_table(), expected, gpus)
+        text = progress(nodes, total, wrong, expected, gpus)
+        if text != said:
+            say("phase probe", text)
+            said = text
+        if not wrong or clock() >= deadline:
+            return wrong
+        pause(0.2)
+
+
+def node_table(address):
+    """A function that reads the node table of the GCS.
+
+    Not `ray.init`: that registers a driver, for which the raylet starts a worker process per CPU.
+    """
+    from ray._private.state import GlobalState
+    from ray._raylet import GcsClientOptions
+
+    state = GlobalState()
+    state._initialize_global_state(
+        GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
+    )
+    return state.node_table
+
+
+def main():
+    """See the text of the module."""
+    node, address, gpus, timeout, *expected = sys.argv[1:]
+
+    def say(verb, *text):
+        print("slurmray", node, verb, *text, flush=True)
+
+    wrong = wait(node_table(address), expected, int(gpus), float(timeout), say)
+    for name, text in wrong.items():
+        say("missing", name, text)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'
+PROGRAMS["ray_start.py"]='"""The `ray start` command line and environment of one node, by the Ray version in the image."""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sys
+
+import network
+
+TOKEN_SINCE = (2, 52)  # the release notes of Ray: token authentication
+WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was for the head only and workers took over its path
+
+# Places in a leased block of ports.
+GCS, CLIENT, DASHBOARD, NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS, MASTER = range(10)
+
+
+def ray_version():
+    """(text, (major, minor)) of the Ray that this Python would import; None where there is none."""
+    try:
+        text = importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+
+def wants_token(auth, version):
+    """Whether Ray shall ask for the token of the job. auth: `ray.auth` of the spec."""
+    return auth != "none" and version >= TOKEN_SINCE
+
+
+def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra):
+    """The words of `ray start --block`.
+
+    cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for the scheduler, never guessed
+    by Ray, which counts the whole host. extra: the words of the user, last, so that they win.
+    """
+    words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
+    words += [f"--node-ip-address={address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
+    words += [
+        f"--node-manager-port={ports[NODE_MANAGER]}",
+        f"--object-manager-port={ports[OBJECT_MANAGER]}",
+        f"--dashboard-agent-listen-port={ports[AGENT]}",
+        f"--dashboard-agent-grpc-port={ports[AGENT_GRPC]}",
+        f"--runtime-env-agent-port={ports[RUNTIME_ENV]}",
+        f"--metrics-export-port={ports[METRICS]}",
+        # 0: the kernel picks. Two jobs on a node never meet, and nothing is free now and taken later.
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+    ]
+    if cluster is None:
+        words += ["--head", f"--port={ports[GCS]}", f"--dashboard-port={ports[DASHBOARD]}"]
+        if importlib.util.find_spec("grpc"):  # without it `ray start` refuses the option
+            words.append(f"--ray-client-server-port={ports[CLIENT]}")
+    else:
+        words.append(f"--address={cluster}")
+    if cluster is None or version >= WORKER_TEMP_DIR_SINCE:
+        words.append(f"--temp-dir={temp_dir}")
+    return words + extra
+
+
+def environment(temp_dir, address, user_env, token):
+    """What the processes of Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults."""
+    env = dict(os.environ)
+    env.update(
+        PYTHONUNBUFFERED="1",
+        RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # else Ray builds a virtual environment per worker under `uv run`
+        RAY_TMPDIR=temp_dir,
+        RAY_USAGE_STATS_ENABLED="0",
+        RAY_worker_register_timeout_seconds="120",  # a cold Python on a network file system
+        VLLM_HOST_IP=address,
+    )
+    env.update(user_env)
+    # Said explicitly: where it is unset, head and workers may decide differently (Ray 2.59 on).
+    env["RAY_AUTH_MODE"] = "token" if token else "disabled"
+    if token:
+        env["RAY_AUTH_TOKEN_PATH"] = token
+    return env
+
+
+def trainer_environment(ray_env, head, node_count, gpus_per_node):
+    """The environment of Ray and what a trainer asks about the cluster. head: (address, ports)."""
+    address, ports = head
+    return {
+        **ray_env,
+        "RAY_ADDRESS": network.host_port(address, ports[GCS]),
+        "NNODES": str(node_count),
+        "NODE_RANK": "0",
+        "GPUS_PER_NODE": str(gpus_per_node),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(ports[MASTER]),
+    }
+'
+
+# ---- 6. cluster ---------------------------------------------------------------------------------------------------
+# check_allocation: this is a job, and its allocation is the one the script was rendered for.
+check_allocation() {
+	[[ -n ${SLURM_JOB_ID:-} ]] || give_up config "this is not a Slurm job: submit it with sbatch $0"
+	local nodes=$SLURM_JOB_NUM_NODES cpus=${SLURM_CPUS_PER_TASK:-$CPUS_PER_NODE} name
+	((nodes == NODES)) || give_up config "the allocation has $nodes nodes, the script is for $NODES: $RENDER_AGAIN --nodes $nodes"
+	((cpus == CPUS_PER_NODE)) || give_up config "the allocation has $cpus CPUs, the script is for $CPUS_PER_NODE: $RENDER_AGAIN --cpus-per-task $cpus"
+	for name in "${ENV_FROM_SUBMITTER[@]}"; do
+		printenv "$name" >/dev/null || give_up config "env.$name is not set where the job was submitted: export it and run sbatch again"
+	done
+	mapfile -t NODE_NAMES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+	((${#NODE_NAMES[@]} == NODES)) || give_up internal "scontrol names ${#NODE_NAMES[@]} of $NODES nodes in $SLURM_JOB_NODELIST"
+	HEAD=$SLURMD_NODENAME # this script runs on it
+}
+
+# make_run: RUN, the run directory of this attempt, shared by the nodes.
+make_run() {
+	ATTEMPT=${SLURM_RESTART_COUNT:-0}
+	RUN=$(host_path "$RUN_DIR")/$SLURM_JOB_ID-$ATTEMPT
+	mkdir -p "$RUN/logs" || give_up config "cannot make the run directory $RUN: set run_dir"
+	phase start "job $SLURM_JOB_ID on $NODES nodes, head $HEAD, logs in $RUN/logs"
+}
+
+# node_step: the step, one task on every node; it waits for nobody's CPUs, GPUs or memory.
+node_step() {
+	# The first is what `sbatch --export=NONE` leaves, the others what newer sruns take over from sbatch.
+	unset SLURM_EXPORT_ENV SLURM_TRES_PER_TASK SRUN_CPUS_PER_TASK
+	exec srun --overlap --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 --cpus-per-task="$CPUS_PER_NODE" \
+		--cpu-bind=none --export=ALL --kill-on-bad-exit=0 --wait=0 \
+		bash -c 'IFS= read -r -d "" program && eval "$program" && supervise'
+}
+
+# start_nodes: starts the step. Its input carries the program and then NUL-terminated records for the containers: values are
+# in no argument, environment or file on the way. Its output carries the nodes' messages.
+start_nodes() {
+	coproc STEP { node_step; }
+	SRUN=$!
+	exec {FROM_NODES}<&"${STEP[0]}" {TO_NODES}>&"${STEP[1]}"
+	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
+	send "$TO_NODES" "$(declare -p RENDER_AGAIN GPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS HEAD ATTEMPT RUN PROGRAMS SETUP MOUNTS && declare -f)"
+	send "$TO_NODES" "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
+		"cpus=$CPUS_PER_NODE" "gpus=$GPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" \
+		"ready_timeout=$READY_TIMEOUT" "grace=$STOP_GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
+	local name value
+	for name in "${ENV_FROM_SUBMITTER[@]}"; do
+		IFS= read -r -d '' value < <(printenv -0 "$name")
+		send "$TO_NODES" "env=$name=$value"
+	done
+	send "$TO_NODES" go=
+}
+
+# next_message: waits a second for a message: FROM, VERB, TEXT. VERB is empty without one, `over` at the end.
+next_message() {
+	local code=0
+	receive "$FROM_NODES" $'\n' 1 || code=$?
+	FROM='' VERB='' TEXT=''
+	if ((code == 2)); then
+		VERB=over
+	elif ((code == 0)) && [[ $RECEIVED == "slurmray "* ]]; then
+		read -r _ FROM VERB TEXT <<<"$RECEIVED"
+	elif ((code == 0)); then
+		log "$RECEIVED"
+	fi
+}
+
+# follow: takes the nodes' messages until the trainer has ended, a node has failed, or Slurm ends the job.
+follow() {
+	local said='' due=$((SECONDS + READY_TIMEOUT)) stop_due=0
+	while [[ -z $TRAINER_CODE && -z $FAILED_KIND ]]; do
+		next_message
+		[[ -z $VERB ]] || due=$((SECONDS + READY_TIMEOUT))
+		case $VERB in
+		step) STEP_ID=$TEXT ;;
+		phase) # the first time: many nodes say the same
+			[[ $said == *"|$TEXT|"* ]] || phase "${TEXT%% *}" "${TEXT#* }"
+			said+="|$TEXT|"
+			;;
+		cluster) send "$TO_NODES" "cluster=$TEXT" ;;
+		trainer)
+			phase trainer "$TEXT"
+			read_output
+			;;
+		missing) MISSING+=("$TEXT") ;;
+		exit) TRAINER_CODE=$TEXT ;;
+		fail) FAILED_NODE=$FROM FAILED_KIND=${TEXT%% *} FAILED_TEXT=${TEXT#* } ;;
+		gone) [[ $FROM != "$HEAD" ]] || break ;;
+		over) break ;;
+		esac
+		if [[ $PHASE != trainer ]] && ((SECONDS > due)); then
+			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="no news from the nodes for $READY_TIMEOUT s"
+		elif ((STOPPING && ! stop_due)); then
+			phase stop "asked to end by scancel or by the time limit"
+			send "$TO_NODES" stop=
+			stop_due=$((SECONDS + STOP_GRACE + 5))
+		elif ((stop_due && SECONDS > stop_due)); then
+			break
+		fi
+	done
+}
+
+# read_output: the trainer's output becomes this script's own; no pipe of Slurm's is between them. The trainer waits for it.
+read_output() {
+	local inside=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT/inside
+	# scancel does not end them: the trainer still has its grace then.
+	(trap '' TERM && exec cat "$inside/out") &
+	READERS=($!)
+	(trap '' TERM && exec cat "$inside/err" >&2) &
+	READERS+=($!)
+}
+
+# ---- 7. end -------------------------------------------------------------------------------------------------------
+# end_nodes: every node's task removes what it made when its input ends; then the step is over.
+end_nodes() {
+	local due=$((SECONDS + 20)) signal=TERM
+	exec {TO_NODES}>&-
+	while [[ $VERB != over ]]; do
+		next_message
+		[[ $VERB != phase ]] || log "$TEXT"
+		if ((SECONDS > due)) && [[ -n $STEP_ID && -n $signal ]]; then
+			# Never srun itself: it would kill every task without letting it clean up.
+			scancel --signal="$signal" "$SLURM_JOB_ID.$STEP_ID" 2>/dev/null || true # nodes that have ended are an error to it
+			due=$((SECONDS + 20)) signal=$([[ $signal != TERM ]] || echo KILL)
+		fi
+	done
+	wait "$SRUN" || SRUN_CODE=$?
+	# What the trainer wrote is here once its container has gone.
+	[[ -n $TRAINER_CODE ]] || kill -KILL "${READERS[@]}" 2>/dev/null || true
+	wait "${READERS[@]}" || true
+}
+
+# show_log NODE: the last lines of what happened there.
+show_log() {
+	log "last lines of $RUN/logs/$1.log:"
+	tail -n 15 "$RUN/logs/$1.log" >&2 || true
+}
+
+# report: the last line, and the exit code that Slurm gets.
+report() {
+	local each lost=bring_up signal=''
+	[[ $PHASE != trainer ]] || lost=node_lost
+	for each in "${MISSING[@]}"; do
+		log "missing: $each"
+		show_log "${each%% *}"
+	done
+	if [[ -n $TRAINER_CODE ]]; then
+		((TRAINER_CODE <= 128)) || signal=$(kill -l "$TRAINER_CODE" 2>/dev/null) || true
+		finish "$TRAINER_CODE" trainer "its own${signal:+, which stands for signal $signal}"
+	elif ((STOPPING)); then
+		finish 143 slurm "the job was ended by scancel or by its time limit"
+	elif [[ $FAILED_KIND == ray ]]; then
+		show_log "$FAILED_NODE"
+		give_up "$lost" "$FAILED_NODE: $FAILED_TEXT"
+	elif [[ -n $FAILED_KIND ]]; then
+		give_up "$FAILED_KIND" "$FAILED_NODE: $FAILED_TEXT"
+	fi
+	give_up "$lost" "the step on the nodes ended by itself, srun said $SRUN_CODE"
+}
+
+# main: from the allocation to the exit code.
+main() {
+	STARTED=$(date +%s%1N) PHASE=start RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0
+	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' MISSING=() READERS=()
+	trap 'STOPPING=1' TERM
+	trap : PIPE
+	run_setup
+	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR
+	check_allocation
+	make_run
+	start_nodes
+	follow
+	end_nodes
+	report
+}
+
+main

@@ -1,0 +1,238 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+from pydantic import BaseModel
+
+from slurmray import render as renderer
+from slurmray import slurm
+from slurmray.cli.render import render_job
+from slurmray.plan import with_registry
+from slurmray.render import Verbatim, quoted, render
+from slurmray.spec import JobSpec
+
+ROOT = Path(__file__).parents[2]
+GOLDENS = ROOT / "tests/goldens"
+SPECS = [*sorted((ROOT / "examples").glob("*.yaml")), GOLDENS / "hostile.yaml"]
+RUNTIMES = {"hello": ("auto", "docker", "podman")}  # every other: docker, podman
+CASES = [(spec, runtime) for spec in SPECS for runtime in RUNTIMES.get(spec.stem, ("docker", "podman"))]
+
+
+@pytest.mark.parametrize(
+    ("spec", "runtime"), CASES, ids=[f"{spec.stem}.{runtime}" for spec, runtime in CASES]
+)
+def test_golden(spec: Path, runtime: str, in_checkout: Path, request: pytest.FixtureRequest) -> None:
+    golden = GOLDENS / f"{spec.stem}.{runtime}.sh"
+    text = render_job(spec.relative_to(in_checkout), [("--runtime", runtime)], [])[1]
+    if request.config.getoption("write_goldens"):
+        golden.write_text(text)
+    assert golden.read_text() == text, "the script changed: look at it, then make goldens"
+
+
+def test_no_golden_is_left_over() -> None:
+    assert {file.name for file in GOLDENS.glob("*.sh")} == {
+        f"{spec.stem}.{runtime}.sh" for spec, runtime in CASES
+    }
+
+
+def test_an_administrator_reads_hello_in_five_minutes() -> None:
+    lines = (GOLDENS / "hello.podman.sh").read_text().splitlines()
+    python, after = (
+        next(number for number, line in enumerate(lines) if line.startswith(start))
+        for start in ("declare -A PROGRAMS", "# ---- 6. cluster")
+    )
+    bash = [
+        line for line in lines[:python] + lines[after:] if line.strip() and not line.lstrip().startswith("#")
+    ]
+    assert len(bash) < 400
+
+
+# -- where values stand ----------------------------------------------------------------------------
+
+# A value for every field, none of them like anything that the templates say.
+MARKED: dict[str, Any] = {
+    "name": "Zmark-name",
+    "slurm": {
+        **{
+            name.replace("-", "_"): f"Zmark-{name}"
+            for name, option in slurm.OPTIONS.items()
+            if option.kind == "value"
+        },
+        **{name.replace("-", "_"): True for name, option in slurm.OPTIONS.items() if option.kind == "flag"},
+        **{
+            name.replace("-", "_"): f"Zmark-{name}"
+            for name, option in slurm.OPTIONS.items()
+            if option.kind == "optional"
+        },
+        "nodes": 8642001,
+        "cpus_per_task": 8642002,
+        "gpus_per_node": "Zmark:8642003",
+        "gres": "Zmark:8642004",
+        "extra": ["--Zmark-extra=Zmark-extra"],
+    },
+    "setup": "Zmark-setup",
+    "run_dir": "Zmark-run-dir",
+    "container": {
+        "runtime": "podman",
+        "image": "Zmark.image/Zmark:8642005",
+        "pull": "never",
+        "build": {"file": "Zmark-file", "context": "Zmark-context"},
+        "user": "8642006:8642007",
+        "accelerator": "amd",
+        "mounts": ["Zmark-source:/Zmark-destination:ro,rslave"],
+        "workdir": "/Zmark-workdir",
+        "shm_size": "8642008k",
+        "ulimits": ["nofile=8642009"],
+        "args": ["Zmark-arg"],
+    },
+    "env": {"Zmark_name": "Zmark-env", "Zmark_secret": None},
+    "network": {"interface": "Zmark-interface", "family": "ipv6"},
+    "ray": {
+        "port": 58642,
+        "dashboard_port": 58643,
+        "ready_timeout": 8642010,
+        "temp_dir": "/Zmark-temp-dir",
+        "auth": "none",
+        "args": ["Zmark-ray-arg"],
+        "head_args": ["Zmark-head-arg"],
+        "worker_args": ["Zmark-worker-arg"],
+    },
+    "run": ["Zmark-run"],
+    "stop": {"signal": "USR2", "grace": 17},
+}
+MARKS = ("Zmark", "8642", "USR2")
+
+
+def left_at_default(spec: BaseModel, path: str = "") -> Iterator[str]:
+    for name, field in type(spec).model_fields.items():
+        value = getattr(spec, name)
+        if isinstance(value, BaseModel):
+            yield from left_at_default(value, f"{path}{name}.")
+        elif value == field.get_default(call_default_factory=True):
+            yield path + name
+
+
+def test_values_stand_in_the_assignment_block_only() -> None:
+    spec = JobSpec.model_validate(MARKED)
+    assert list(left_at_default(spec)) == [], "give the new fields a value in MARKED"
+    values, mark, rest = render(spec, "Zmark-command").partition("\n# ---- 2. log")
+    assert mark
+    found = [line for line in rest.splitlines() if any(mark in line for mark in MARKS)]
+    assert found == []
+    head, mark, block = values.partition("\n# ---- 1. values")
+    assert mark
+    lines = [line for line in head.splitlines() if any(mark in line for mark in MARKS)]
+    assert all(line.startswith("#SBATCH --") for line in lines)
+    for value in ("Zmark-command", "Zmark-setup", "env=Zmark_name=Zmark-env", "run=Zmark-run", "8642010"):
+        assert value in block
+
+
+def test_a_secret_has_no_value_in_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "Zmark-secret")
+    text = render(JobSpec.model_validate({"env": {"WANDB_API_KEY": None}}))
+    assert "WANDB_API_KEY" in text
+    assert "Zmark-secret" not in text
+
+
+# -- quoting ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("plain", "plain"),
+        ("", "''"),
+        ("it's", "'it'\"'\"'s'"),
+        ("~", "'~'"),
+        (7, "7"),
+        (["a b", "", "c"], "'a b' '' c"),
+        ([], ""),
+        (Verbatim("a b"), "a b"),
+    ],
+)
+def test_quoted(value: object, expected: str) -> None:
+    assert quoted(value) == expected
+
+
+@pytest.mark.parametrize("value", [None, True, False, 1.5, {"a": "b"}, ["a", None], object()])
+def test_what_no_template_may_write(value: object) -> None:
+    with pytest.raises(TypeError):
+        quoted(value)
+
+
+@pytest.mark.parametrize("template", ["{{ plan.missing }}", "{% if plan.missing %}{% endif %}"])
+def test_a_template_cannot_use_what_the_plan_lacks(
+    template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.sbatch.j2").write_text(template)
+    monkeypatch.setattr(renderer, "template_root", lambda: tmp_path)
+    with pytest.raises((TypeError, jinja2.UndefinedError)):
+        render(JobSpec())
+
+
+# -- decisions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("ray:1", "docker.io/library/ray:1"),
+        ("rayproject/ray:1", "docker.io/rayproject/ray:1"),
+        ("a/b/c", "docker.io/a/b/c"),
+        ("quay.io/a/b", "quay.io/a/b"),
+        ("localhost/a", "localhost/a"),
+        ("registry:5000/a", "registry:5000/a"),
+        ("ray@sha256:1234", "docker.io/library/ray@sha256:1234"),
+    ],
+)
+def test_with_registry(image: str, expected: str) -> None:
+    assert with_registry(image) == expected
+
+
+def words_of(text: str, name: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(f"{name}="))
+
+
+def test_only_what_the_spec_uses_is_in_the_script() -> None:
+    plain = render(JobSpec.model_validate({"container": {"runtime": "docker"}}))
+    for absent in (
+        "podman_",
+        "nvidia_args",
+        "amd_args",
+        "run_setup",
+        "MOUNTS",
+        "ENV_FROM_SUBMITTER",
+        "BUILD_FILE",
+    ):
+        assert absent not in plain, absent
+    gpus = {"slurm": {"gpus_per_node": 8}}
+    for accelerator, present, absent in (
+        ("nvidia", "nvidia-smi", "/dev/kfd"),
+        ("amd", "/dev/kfd", "nvidia-smi"),
+    ):
+        text = render(JobSpec.model_validate({**gpus, "container": {"accelerator": accelerator}}))
+        assert present in text
+        assert absent not in text
+    assert "nvidia-smi" not in render(JobSpec.model_validate({**gpus, "container": {"accelerator": "none"}}))
+
+
+def test_a_text_to_run_is_for_bash() -> None:
+    text = render(JobSpec.model_validate({"run": "echo $HOME"}))
+    assert words_of(text, "RECORDS").endswith("run=bash run=-c 'run=echo $HOME')")
+
+
+def test_what_is_passed_on_to_the_runtime() -> None:
+    container = {"user": "1000:100", "ulimits": ["memlock=-1:-1"], "args": ["--cap-add=X"]}
+    text = render(JobSpec.model_validate({"container": container}))
+    assert (
+        words_of(text, "CONTAINER_ARGS")
+        == "CONTAINER_ARGS=(--user 1000:100 --ulimit memlock=-1:-1 --cap-add=X)"
+    )
+
+
+def test_the_users_own_options_of_ray_and_slurm() -> None:
+    text = render(JobSpec.model_validate({"slurm": {"gres": "gpu:h100:2,nvme:1", "extra": ["--odd=a b"]}}))
+    assert "GPUS_PER_NODE=2\n" in text
+    assert '\n#SBATCH --odd="a b"\n' in text

@@ -1,0 +1,244 @@
+"""Any text arrives unchanged: from the spec through the script and its transport to the trainer."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slurmray.render import render, template_root
+from slurmray.spec import JobSpec
+
+# fmt: off
+TOKENS = [
+    "'", '"', "\\", "$", "`", "\n", "\r", "\v", "\t", " ", "\x01", "\x7f", "~", "*", "?", "[a]", "!", "!!", "#", "&",
+    ";", "|", "<", ">", "(", ")", "-", "--", "=", "$'", "$(id)", "${HOME}", "`id`", "{{ x }}", "{{", "}}",
+    "{% raw %}", "{%", "{#", "#}", "{%#", "\n# ---- 2. log", "main\n", "é", "☃", "\U0001d4b3", "\u2028", "\u202e",
+    "\ufeff", "\ud7ff",
+]
+# fmt: on
+TEXTS = st.lists(
+    st.sampled_from(TOKENS) | st.characters(codec="utf-8", exclude_characters="\0"), max_size=10
+).map("".join)
+LINES = TEXTS.map(lambda text: text.replace("\n", " ")).filter(bool)
+
+
+def relaxed(max_examples: int) -> settings:
+    unimportant = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    return settings(max_examples=max_examples, deadline=None, suppress_health_check=unimportant)
+
+
+@pytest.fixture(scope="module", params=["bash", "bash 4.4"])
+def bash(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue("bash_44")) if request.param == "bash 4.4" else "/bin/bash"
+
+
+def definitions(script: str) -> str:
+    """The script without its last line, which runs it."""
+    assert script.endswith("\nmain\n")
+    return script[: -len("main\n")]
+
+
+def output(bash: str, program: str, folder: Path) -> list[str]:
+    """The NUL-terminated texts that the program writes."""
+    file = folder / "script.sh"
+    file.write_bytes(program.encode())
+    done = subprocess.run(
+        [bash, file], env={"PATH": os.environ["PATH"]}, capture_output=True, check=True, timeout=60
+    )
+    assert done.stderr == b""
+    *texts, rest = done.stdout.split(b"\0")
+    assert rest == b""
+    return [text.decode() for text in texts]
+
+
+# Once as the batch script sees them, and once more as a node does: see node_step and start_nodes.
+SHOW = r"""printf "%s\0" "$RENDER_AGAIN" "${SETUP-}" "$WORKDIR" "${CONTAINER_ARGS[@]}" "${RECORDS[@]}" """
+BOTH = f"""
+{SHOW}
+send 1 "$(declare -p RENDER_AGAIN WORKDIR CONTAINER_ARGS RECORDS && declare -p SETUP 2>/dev/null)" |
+	"$BASH" -c 'IFS= read -r -d "" program && eval "$program" && {SHOW}'
+"""
+
+
+@relaxed(40)
+@given(
+    run=st.lists(TEXTS, min_size=1, max_size=4) | TEXTS.filter(str.strip),
+    env=st.dictionaries(st.sampled_from(["A", "PATH", "_b1"]), TEXTS),
+    args=st.lists(TEXTS, max_size=3),
+    setup=TEXTS,
+    folder=TEXTS,
+    interface=LINES,
+    command=TEXTS,
+)
+def test_any_text(
+    run: list[str] | str,
+    env: dict[str, str],
+    args: list[str],
+    setup: str,
+    folder: str,
+    interface: str,
+    command: str,
+    bash: str,
+    tmp_path: Path,
+) -> None:
+    spec = {
+        "run": run,
+        "env": env,
+        "setup": setup,
+        "container": {"args": args, "workdir": f"/{folder}"},
+        "network": {"interface": interface},
+    }
+    script = render(JobSpec.model_validate(spec), command)
+    found = output(bash, definitions(script) + BOTH, tmp_path)
+    half = len(found) // 2
+    assert found[:half] == found[half:]
+    words = ["bash", "-c", run] if isinstance(run, str) else run
+    assert found[: 3 + len(args)] == [command, setup, f"/{folder}", *args]
+    records = found[3 + len(args) : half]
+    assert records[0] == f"interface={interface}"
+    assert [record for record in records if record.startswith("env=")] == [
+        f"env={k}={v}" for k, v in env.items()
+    ]
+    assert [record for record in records if record.startswith("run=")] == [f"run={word}" for word in words]
+
+
+def test_the_programs_arrive(bash: str, tmp_path: Path) -> None:
+    show = r"""for name in "${!PROGRAMS[@]}"; do printf "%s\0" "$name" "${PROGRAMS[$name]}"; done"""
+    receive = f"""IFS= read -r -d "" program && eval "$program" && {show}"""
+    program = f"""send 1 "$(declare -p PROGRAMS)" | "$BASH" -c '{receive}'"""
+    found = output(bash, definitions(render(JobSpec())) + program, tmp_path)
+    arrived = dict(zip(found[::2], found[1::2], strict=True))
+    assert arrived == {file.name: file.read_text() for file in (template_root() / "node").glob("*.py")}
+
+
+def test_outside_of_a_job_it_says_what_to_do(bash: str, tmp_path: Path) -> None:
+    script = tmp_path / "generated.sh"
+    script.write_text(render(JobSpec()))
+    done = subprocess.run(
+        [bash, script],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (64, "")
+    assert f"submit it with sbatch {script}" in done.stderr.splitlines()[-1]
+
+
+# The first process of a container as it is, but for Ray: a port that is open stands for the GCS.
+RAYLESS = """
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import node
+import ray_start
+
+ray_start.ray_version = lambda: ("2.60.0", (2, 60))
+LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
+
+
+class Rayless(node.Node):
+    def choose_address(self, family):
+        return "127.0.0.1"
+
+    def spawn(self, role, words, *args, **more):
+        if role == "ray":
+            words = [sys.executable, "-c", LISTEN, str(self.head[1][ray_start.GCS])]
+        elif role == "probe":
+            words = ["true"]
+        super().spawn(role, words, *args, **more)
+
+
+loop = Rayless(sys.argv[1])
+try:
+    node.loop(loop)
+finally:
+    for pid in loop.children:
+        node.os.killpg(pid, 9)
+"""
+TRAINER = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], sys.stdout); sys.exit(7)"
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inside")
+    for file in (template_root() / "node").glob("*.py"):
+        shutil.copy(file, folder)
+    for name in ("out", "err"):
+        os.mkfifo(folder / name)
+    return folder
+
+
+@pytest.fixture
+def output_of_trainer(programs: Path) -> Iterator[int]:
+    reader = os.open(programs / "out", os.O_RDONLY | os.O_NONBLOCK)
+    other = os.open(programs / "err", os.O_RDONLY | os.O_NONBLOCK)
+    yield reader
+    os.close(reader)
+    os.close(other)
+
+
+def through_the_first_process(
+    records: list[str], programs: Path, reader: int
+) -> tuple[list[str], dict[str, str]]:
+    """argv and environment of a trainer that the container's first process started."""
+    with subprocess.Popen(
+        [sys.executable, "-c", RAYLESS, programs],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        try:
+            process.stdin.write("".join(f"{record}\0" for record in records).encode())
+            process.stdin.flush()
+            said = b""
+            for said in process.stdout:
+                if said.split()[2] in (b"exit", b"fail"):
+                    break
+            assert said == b"slurmray gpu-1 exit 7\n"
+        finally:
+            process.stdin.close()  # the tether
+            process.wait(30)
+    argv, environment = json.loads(b"".join(iter(lambda: os.read(reader, 65536), b"")))
+    return argv, environment
+
+
+@relaxed(10)
+@given(words=st.lists(TEXTS, max_size=20), values=st.lists(TEXTS, max_size=20))
+def test_any_text_reaches_the_trainer(
+    words: list[str], values: list[str], tmp_path: Path, programs: Path, output_of_trainer: int
+) -> None:
+    env = {f"V{number}": value for number, value in enumerate(values)} | {
+        "BASH_ENV": "/etc/passwd",
+        "HOME": "/ho\nme",
+    }
+    spec = {"run": [sys.executable, "-c", TRAINER, *words], "env": env}
+    script = definitions(render(JobSpec.model_validate(spec)))
+    records = output("/bin/bash", script + r"""printf "%s\0" "${RECORDS[@]}" """, tmp_path)
+    start = [
+        "job=1-0",
+        "token=abc",
+        "cpus=1",
+        "gpus=0",
+        "workdir=/",
+        "nodes=gpu-1",
+        "node=gpu-1",
+        "rank=0",
+        "user=me",
+    ]
+    argv, environment = through_the_first_process([*start, *records, "go="], programs, output_of_trainer)
+    assert argv == words
+    assert {name: environment[name] for name in env} == env
+    assert {"RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"} <= set(
+        environment
+    )
