@@ -90,7 +90,7 @@ def measure(lab: Lab, way: str, size: int) -> Measured:
     deadline = time.monotonic() + CLEAN_LIMIT
     while (left := lab.left_over()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    containers = sum(" container " in text for text in left)
+    containers = sum(": Podman container " in text for text in left)
     return Measured(float(began[1]) - start, None if left else time.time() - start, containers)
 
 
@@ -159,7 +159,7 @@ def main() -> None:
     results: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-bench-") as folder:
         write_scripts(Path(folder), options.hosts)
-        layout = Layout(Path(folder), podman_store=store)
+        layout = Layout(Path(folder), store=store)
         with Lab(Cluster(nodes, gres=(Gres("gpu", "", 8),)), layout) as lab:
             about = machine(lab)
             for turn in range(options.repeat):

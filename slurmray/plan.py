@@ -70,9 +70,10 @@ class Plan:
     programs: list[Program]
 
     @property
-    def exit_codes(self) -> list[ExitCode]:
-        """The exit codes that a job can end with when the trainer is not the cause."""
-        return [code for code in ExitCode if code not in (ExitCode.USAGE, ExitCode.REHEARSAL)]
+    def exit_codes(self) -> list[str]:
+        """Entries of a bash array, kind to exit code, for what a job can end with when the trainer is not the cause."""
+        codes = [code for code in ExitCode if code not in (ExitCode.USAGE, ExitCode.REHEARSAL)]
+        return [f"[{code.name.lower()}]={code.value}" for code in codes]
 
     @property
     def node_values(self) -> str:

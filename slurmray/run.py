@@ -32,7 +32,7 @@ def start(
     env: Mapping[str, str] | None = None,
     stderr: IO[bytes] | int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command with pipes to talk to it, in a session of its own, so that Ctrl-C is ours to hand on."""
+    """Start a command with pipes to talk to it, in a session of its own: Ctrl-C is ours to hand on."""
     return subprocess.Popen(
         argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
     )

@@ -119,10 +119,18 @@ class Lab:
         """Put the host's network cable back."""
         self._send(["mend", host])
 
-    def argv(self, argv: Sequence[str], user: str | None = None, host: str = conf.LOGIN) -> list[str]:
-        """Return the command that runs `argv` on a host in the submit folder, for `subprocess.Popen`.
+    def argv(
+        self,
+        argv: Sequence[str],
+        user: str | None = None,
+        host: str = conf.LOGIN,
+        *,
+        folder: Path | None = None,
+    ) -> list[str]:
+        """Return the command that runs `argv` on a host, for `subprocess.Popen`.
 
         user: root, alice or bob, with a fresh environment; None: root with the caller's environment.
+        folder: where it runs; None: in the submit folder.
         """
         enter = ["nsenter", "-t", str(self.pids[host]), "-m", "-n", "-p", "-i", "-u", "-C"]
         if not machine.is_root():
@@ -132,7 +140,7 @@ class Lab:
             become += ["--reset-env"]
         if user not in {None, "root"}:
             become += [f"--reuid={user}", f"--regid={user}", "--init-groups", "--inh-caps=-all"]
-        return [*enter, *become, "env", "-C", str(self.folder), *argv]
+        return [*enter, *become, "env", "-C", str(folder or self.folder), *argv]
 
     def run(
         self,
@@ -140,13 +148,15 @@ class Lab:
         user: str | None = "root",
         host: str = conf.LOGIN,
         *,
+        folder: Path | None = None,
         timeout: float | None = 60,
         text: str | None = None,
         stdin: IO[bytes] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a host to its end, as `argv` says; timeout is in seconds."""
-        return run.run(self.argv(argv, user, host), timeout=timeout, text=text, stdin=stdin, env=env)
+        words = self.argv(argv, user, host, folder=folder)
+        return run.run(words, timeout=timeout, text=text, stdin=stdin, env=env)
 
     def sbatch(
         self,
@@ -154,12 +164,13 @@ class Lab:
         user: str | None = "root",
         args: Sequence[str] = (),
         *,
+        folder: Path | None = None,
         text: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> int:
-        """Submit a script from the submit folder and return the job's id. text: the script, `script` is ""."""
+        """Submit a script as `argv` says and return the job's id. text: the script, where `script` is ""."""
         words = ["sbatch", "--parsable", *args, *filter(None, [str(script)])]
-        done = self.run(words, user, text=text, env=env)
+        done = self.run(words, user, folder=folder, text=text, env=env)
         if done.returncode != 0:
             raise RehearsalError(f"sbatch refuses the script: {done.stderr.strip()}")
         return int(done.stdout.split(";")[0])

@@ -24,7 +24,7 @@ class Layout:
 
     folder: the submit folder, the same on all hosts and on the machine, writable.
     runtime: "docker": the nodes have a Docker daemon; Podman needs none.
-    podman_store, docker_root: where the images are (see `stores`); read only.
+    store: a Podman graph root or a Docker data root with the images (see `stores`); read only.
     root: the root filesystem that the hosts' programs come from.
     copy_on_write: more folders of the machine that the hosts see; what is written there is lost at the end.
     files: more files of the machine that the hosts see; read only.
@@ -33,8 +33,7 @@ class Layout:
 
     folder: Path
     runtime: Runtime | None = "podman"
-    podman_store: Path | None = None
-    docker_root: Path | None = None
+    store: Path | None = None
     root: Path = Path("/")
     copy_on_write: Sequence[Path] = ()
     files: Sequence[Path] = ()
@@ -52,7 +51,7 @@ def plan(cluster: conf.Cluster, layout: Layout) -> dict[str, Any]:
     daemons = dict.fromkeys(cluster.nodes, "slurmd") | {conf.LOGIN: "munged slurmctld"}
     if layout.runtime == "docker":
         daemons |= dict.fromkeys(cluster.nodes, "dockerd slurmd")
-    images = [(str(layout.podman_store), conf.IMAGES)] if layout.podman_store else []
+    images = [(str(layout.store), conf.IMAGES)] if layout.store and layout.runtime == "podman" else []
     mount_point = cache_folder() / "lab"
     rootless = cache_folder() / "rootless"
     for folder in (mount_point, rootless):
@@ -63,7 +62,7 @@ def plan(cluster: conf.Cluster, layout: Layout) -> dict[str, Any]:
         "etc": conf.etc_files(cluster, _slurm_major(layout.root), _limits(), str(Path.home())),
         "devices": conf.gres_devices(cluster),
         "overlay_options": "" if is_root() else ",userxattr",
-        "docker_root": str(layout.docker_root or ""),
+        "docker_root": str(layout.store or "") if layout.runtime == "docker" else "",
         "copy_on_write": [str(path) for path in _distinct(layout.copy_on_write)],
         "missing": [str(path) for path in layout.missing],
         "read_only": [*images, *((str(path), str(path)) for path in layout.files)],

@@ -73,7 +73,7 @@ def own(folder: Path) -> None:
 
 
 def docker_root(template: Path, target: Path) -> None:
-    """Make a Docker data root from a template, whose layers are shared, read-only, and whose rest is copied."""
+    """Make a Docker data root from a template: its layers are shared, read-only, the rest is copied."""
     layers = [path for path in (template / "overlay2").iterdir() if path.name != "l"]
     _copy([path for path in template.iterdir() if path.name != "overlay2"], target)
     (target / "overlay2").mkdir()

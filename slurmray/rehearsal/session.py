@@ -59,8 +59,7 @@ def rehearse(script: str, choices: Choices) -> int:
         say(f"not as on your cluster: {note}")
     store = provide.image(about.image, runtime, build=choices.build_image, say=say)
     root = suites.root(machine.cache_folder(), choices.suite, say) if choices.suite else Path("/")
-    stores = {"podman_store": store} if runtime == "podman" else {"docker_root": store}
-    layout = Layout(choices.folder, runtime, root=root, **stores)
+    layout = Layout(choices.folder, runtime, store, root)
     layout = _with_mounts(layout, about.sources(Path.home()), say)
     # A number that was not there before, as run directories and logs of one folder are told apart by it.
     number = {"FirstJobId": str(int(time.time()) % 10_000_000 + 1)}

@@ -12,7 +12,8 @@ TOKEN_SINCE = (2, 52)  # the release notes of Ray: token authentication
 WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was for the head only and workers took over its path
 
 # Places in a leased block of ports.
-GCS, CLIENT, DASHBOARD, NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS, MASTER = range(10)
+GCS, CLIENT, DASHBOARD, MASTER = range(4)  # the head alone uses these
+NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS = range(4, 10)
 
 
 def ray_version():

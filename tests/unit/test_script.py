@@ -17,12 +17,14 @@ from slurmray.spec import JobSpec
 
 # fmt: off
 TOKENS = [
-    "'", '"', "\\", "$", "`", "\n", "\r", "\v", "\t", " ", "\x01", "\x7f", "~", "*", "?", "[a]", "!", "!!", "#", "&",
-    ";", "|", "<", ">", "(", ")", "-", "--", "=", "$'", "$(id)", "${HOME}", "`id`", "{{ x }}", "{{", "}}",
-    "{% raw %}", "{%", "{#", "#}", "{%#", "\n# ---- 2. log", "main\n", "é", "☃", "\U0001d4b3", "\u2028", "\u202e",
-    "\ufeff", "\ud7ff",
+    "'", '"', "\\", "$", "`", "\n", "\r", "\v", "\t", " ", "\x01", "\x7f", "~", "*", "?", "[a]", "!", "!!", "#",
+    "&", ";", "|", "<", ">", "(", ")", "-", "--", "=", "$'", "$(id)", "${HOME}", "`id`", "{{ x }}", "{{",
+    "}}", "{% raw %}", "{%", "{#", "#}", "{%#", "\n# ---- 2. log", "main\n", "é", "☃", "\U0001d4b3", "\u2028",
+    "\u202e", "\ufeff", "\ud7ff",
 ]
 # fmt: on
+# A static bash 4.4 looks up what is missing of these in a user database that it cannot read.
+ENV = {"PATH": os.environ["PATH"], "HOME": "/", "SHELL": "/bin/sh"}
 TEXTS = st.lists(
     st.sampled_from(TOKENS) | st.characters(codec="utf-8", exclude_characters="\0"), max_size=10
 ).map("".join)
@@ -49,9 +51,7 @@ def output(bash: str, program: str, folder: Path) -> list[str]:
     """The NUL-terminated texts that the program writes."""
     file = folder / "script.sh"
     file.write_bytes(program.encode())
-    done = subprocess.run(
-        [bash, file], env={"PATH": os.environ["PATH"]}, capture_output=True, check=True, timeout=60
-    )
+    done = subprocess.run([bash, file], env=ENV, capture_output=True, check=True, timeout=60)
     assert done.stderr == b""
     *texts, rest = done.stdout.split(b"\0")
     assert rest == b""
@@ -123,7 +123,7 @@ def test_outside_of_a_job_it_says_what_to_do(bash: str, tmp_path: Path) -> None:
     script.write_text(render(JobSpec()))
     done = subprocess.run(
         [bash, script],
-        env={"PATH": os.environ["PATH"]},
+        env=ENV,
         capture_output=True,
         text=True,
         check=False,
@@ -138,6 +138,7 @@ RAYLESS = """
 import sys
 
 sys.path.insert(0, sys.argv[1])
+import member
 import node
 import ray_start
 
@@ -145,7 +146,7 @@ ray_start.ray_version = lambda: ("2.60.0", (2, 60))
 LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
 
 
-class Rayless(node.Node):
+class Rayless(member.Member):
     def choose_address(self, family):
         return "127.0.0.1"
 
@@ -162,7 +163,7 @@ try:
     node.loop(loop)
 finally:
     for pid in loop.children:
-        node.os.killpg(pid, 9)
+        member.os.killpg(pid, 9)
 """
 TRAINER = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], sys.stdout); sys.exit(7)"
 

@@ -1,0 +1,230 @@
+"""The rehearsal's own promises: real hosts, the machine unchanged, nothing left however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmray.rehearsal import conf
+from slurmray.rehearsal.conf import Cluster
+from slurmray.rehearsal.directives import wanted
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.layout import Layout
+from slurmray.spec import DEFAULT_IMAGE
+
+Until = Callable[[Callable[[], object]], object]
+
+HOSTS = {
+    "v4": ["10.77.0.3"],
+    "v6": ["fd77::3"],
+    "v6-first": ["fd77::3", "10.77.0.3"],
+    "both": ["10.77.0.3", "fd77::3"],
+}
+
+EVERYTHING = r"""#!/bin/bash
+#SBATCH --job-name="a \"quoted\" back\\slash # $(name)"
+#SBATCH --nodes=3
+#SBATCH --nodelist=gpu-[08-09]
+#SBATCH --exclude=bad7,node1
+#SBATCH --partition=long,short
+#SBATCH --constraint="[rack1*2]&h100"
+#SBATCH --gres=gpu:h100:12,nvme:2
+#SBATCH --cpus-per-task=28
+#SBATCH --mem=2000G
+#SBATCH --licenses=matlab:2
+#SBATCH --reservation=ours
+#SBATCH --account=us
+#SBATCH --qos=high
+#SBATCH --begin=now+1hour
+#SBATCH --dependency=afterok:1234
+#SBATCH --switches=1
+#SBATCH --hold
+#SBATCH --output="out %j.txt"
+srun bash -c 'echo $SLURMD_NODENAME $SLURM_GPUS_ON_NODE $SLURM_CPUS_ON_NODE $SLURMRAY_ACCELERATOR'
+exit 7
+"""
+
+
+def rehearse(*words: str, folder: Path) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "slurmray", "rehearse", *words]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True)
+
+
+def descendants(pid: int) -> set[int]:
+    found = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found |= {child, *descendants(child)}
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
+
+
+@pytest.fixture
+def mounts_unchanged() -> Iterator[None]:
+    before = Path("/proc/self/mounts").read_text()
+    yield
+    assert Path("/proc/self/mounts").read_text() == before
+
+
+def test_hosts_have_names_and_addresses_of_their_own(podman_lab: Lab) -> None:
+    done = podman_lab.run(["srun", "-N3", "bash", "-c", "echo $(hostname) $(hostname -I)"])
+    assert sorted(done.stdout.splitlines()) == ["node1 10.77.0.2", "node2 10.77.0.3", "node3 10.77.0.4"]
+
+
+def test_hosts_are_known_by(addressed_lab: Lab) -> None:
+    done = addressed_lab.run(["srun", "-N2", "-n1", "getent", "ahosts", "node2"])
+    found = list(dict.fromkeys(line.split()[0] for line in done.stdout.splitlines()))
+    assert found == HOSTS[addressed_lab.cluster.addresses]
+
+
+def test_a_job_of_a_user(podman_lab: Lab, folder: Path) -> None:
+    script = "#!/bin/bash\nid -un; pwd; echo $SLURMRAY_ACCELERATOR; exit 7\n"
+    job = podman_lab.sbatch("", user="alice", folder=folder, text=script)
+    assert podman_lab.wait(job, 60) == ("FAILED", "7:0")
+    log = folder / f"slurm-{job}.out"
+    assert log.read_text().split() == ["alice", str(folder), "none"]
+    assert log.stat().st_uid == conf.USERS[0].uid
+
+
+def test_every_option_is_met(folder: Path) -> None:
+    want = wanted(EVERYTHING)
+    with Lab(want.cluster, Layout(folder, None)) as lab:
+        lab.run(["scontrol", "create", "reservation", "ReservationName=ours", "Nodes=ALL", "Users=root",
+                 "StartTime=now", "Duration=infinite"])  # fmt: skip
+        job = lab.sbatch("", args=want.overrule, text=EVERYTHING)
+        lab.run(["scontrol", "release", str(job)])
+        assert lab.wait(job, 60) == ("FAILED", "7:0")
+        assert (
+            'JobName=a "quoted" back\\slash # $(name)'
+            in lab.run(["scontrol", "show", "job", str(job)]).stdout
+        )
+    lines = sorted((folder / f"out {job}.txt").read_text().splitlines())
+    assert lines == [f"{node} 12 28 none" for node in ("gpu-08", "gpu-09", "node2")]
+
+
+def test_what_is_left_over_is_seen(podman_lab: Lab, until: Until) -> None:
+    podman_lab.run(["srun", "-wnode2", "bash", "-c", "podman create --name forgotten " + DEFAULT_IMAGE])
+    podman_lab.run(["srun", "-wnode2", "bash", "-c", "setsid sleep 77 >/dev/null 2>&1 & touch /tmp/ray-x"])
+    found = sorted(podman_lab.left_over())
+    assert found[:2] == ["node2: Podman container forgotten (Created)", "node2: file /tmp/ray-x"]
+    assert found[2].endswith(": sleep 77")
+    assert len(found) == 3
+    podman_lab.run(["bash", "-c", "podman rm forgotten; rm /tmp/ray-x; kill $(pidof sleep)"], host="node2")
+    until(lambda: not podman_lab.left_over())
+
+
+def test_a_power_failure_and_a_cut_cable(docker_lab: Lab, until: Until) -> None:
+    reach = ["timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/node2/6818"]
+    assert docker_lab.run(reach).returncode == 0
+    docker_lab.cut("node2")
+    assert docker_lab.run(reach).returncode != 0
+    docker_lab.mend("node2")
+    until(lambda: docker_lab.run(reach).returncode == 0)
+    docker_lab.run(
+        ["bash", "-c", "touch /tmp/kept; docker run --detach --name lost " + DEFAULT_IMAGE + " sleep 77"],
+        host="node2",
+    )
+    docker_lab.power_off("node2")
+    assert docker_lab.run(reach).returncode != 0
+    docker_lab.power_on("node2")
+    until(lambda: "node2 idle" in docker_lab.run(["sinfo", "-hNo", "%N %T"]).stdout)
+    assert [line.split(" (")[0] for line in docker_lab.left_over()] == [
+        "node2: Docker container lost",
+        "node2: file /tmp/kept",
+    ]
+    docker_lab.run(["bash", "-c", "docker rm lost; rm /tmp/kept"], host="node2")
+    assert docker_lab.left_over() == []
+
+
+def test_the_machine_stays_as_it_is(folder: Path, podman_store: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("old")
+    missing = tmp_path / "missing"
+    layout = Layout(folder, "podman", podman_store, copy_on_write=[tmp_path], missing=[missing])
+    change = f"echo new >{tmp_path}/data; touch {missing}/x /usr/x /etc/x /var/x {conf.IMAGES}/x"
+    with Lab(Cluster(), layout) as lab:
+        lab.run(["bash", "-c", change], host="node1")
+        seen = lab.run(["bash", "-c", f"cat {tmp_path}/data"], host="node2")
+        assert seen.stdout == "new\n"
+        assert lab.run(["touch", "/usr/x"]).returncode != 0
+        assert lab.run(["touch", f"{conf.IMAGES}/x"]).returncode != 0
+    assert (tmp_path / "data").read_text() == "old"
+    assert not any(path.exists() for path in (missing, Path("/usr/x"), Path("/etc/x"), Path("/var/x")))
+
+
+@pytest.mark.usefixtures("mounts_unchanged")
+def test_a_rehearsal_returns_the_exit_code(folder: Path) -> None:
+    process = rehearse(
+        "--nodes",
+        "2",
+        "--set",
+        "slurm.gpus_per_node=8",
+        "--build-image",
+        "--",
+        "sh",
+        "-c",
+        "echo $NNODES nodes; exit 7",
+        folder=folder,
+    )
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 7, err
+    assert "\n2 nodes\n" in out
+    assert "nothing left over on any host" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.usefixtures("mounts_unchanged")
+def test_an_interrupted_rehearsal_leaves_nothing(folder: Path, until: Until, number: int) -> None:
+    process = rehearse("--nodes", "2", "--build-image", "--", "sleep", "600", folder=folder)
+    assert process.stdout and process.stderr
+    while "trainer: sleep" not in (line := process.stdout.readline()):
+        assert line, process.stderr.read()
+    started = descendants(process.pid)
+    assert len(started) > 10
+    process.send_signal(number)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 130)
+    if number != signal.SIGKILL:
+        assert "CANCELLED, exit code 130, nothing left over on any host" in err.splitlines()[-1]
+    until(lambda: not alive(started))
+
+
+def test_a_kept_cluster(folder: Path) -> None:
+    kept = rehearse("--nodes", "2", "--build-image", "--keep", "--", "true", folder=folder)
+    try:
+        _, err = kept.communicate(timeout=180)
+        assert kept.returncode == 0, err
+        inside = rehearse("--shell", "--", "bash", "-c", "srun -N2 hostname; exit 5", folder=folder)
+        out, err = inside.communicate(timeout=60)
+        assert sorted(out.split()) == ["node1", "node2"], err
+        assert inside.returncode == 5
+        second = rehearse("--nodes", "1", folder=folder)
+        assert "slurmray rehearse --down" in second.communicate(timeout=60)[1]
+        assert second.returncode == 73
+    finally:
+        end = rehearse("--down", folder=folder)
+        end.communicate(timeout=60)
+    assert end.returncode == 0
+    gone = rehearse("--shell", folder=folder)
+    assert "--keep" in gone.communicate(timeout=60)[1]
+    assert gone.returncode == 73
+
+
+def test_a_script_and_what_slurm_refuses(folder: Path) -> None:
+    (folder / "other.sh").write_text("#!/bin/bash\necho hello\n")
+    other = rehearse("other.sh", folder=folder)
+    assert "slurmray did not render this script" in other.communicate(timeout=60)[1]
+    assert other.returncode == 73
+    never = rehearse("--nodes", "1", "--set", "slurm.time=nonsense", "--build-image", folder=folder)
+    assert "Invalid time limit" in never.communicate(timeout=60)[1]
+    assert never.returncode == 73
