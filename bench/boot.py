@@ -103,6 +103,20 @@ def until(true: Callable[[], bool], limit: float, failure: str) -> None:
         time.sleep(0.01)
 
 
+def settle() -> None:
+    """Wait until the CPUs have been idle for two seconds: with few of them, Ray's start is bound by them."""
+
+    def idle() -> float:
+        return float(Path("/proc/uptime").read_text().split()[1])
+
+    for _ in range(300):
+        before = idle()
+        time.sleep(2)
+        if idle() - before > 0.9 * 2 * (os.cpu_count() or 1):
+            return
+    raise SystemExit("other programs keep this machine busy: measure when it is idle")
+
+
 def sweep(lab: Lab) -> None:
     """Remove what a way has left, so that the next one starts on clean hosts."""
     for host in lab.pids:
@@ -142,8 +156,7 @@ def machine(lab: Lab) -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"Slurm {slurm}, Podman {podman}, Ray {images.RAY_VERSION}; {os.cpu_count()} CPUs "
-        f"({cpu[1] if cpu else platform.machine()}), {memory:.0f} GiB, Linux {platform.release()}, "
-        f"load {os.getloadavg()[0]:.1f} before the start"
+        f"({cpu[1] if cpu else platform.machine()}), {memory:.0f} GiB, Linux {platform.release()}"
     )
 
 
@@ -165,6 +178,7 @@ def main() -> None:
             for turn in range(options.repeat):
                 for size in options.hosts:
                     for way in WAYS:
+                        settle()
                         one = measure(lab, way, size)
                         results.setdefault((way, size), []).append(one)
                         clean = (

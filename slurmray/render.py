@@ -24,7 +24,8 @@ def quoted(value: Any) -> str:
     if isinstance(value, Verbatim):
         return value
     if isinstance(value, str):
-        return shlex.quote(value)
+        # sbatch refuses a script with a DOS line break anywhere in it.
+        return shlex.quote(value) if "\r" not in value else _ansi_quoted(value)
     if isinstance(value, bool) or value is None:
         raise TypeError(f"a template wrote {value!r}; plan.py decides what stands for it")
     if isinstance(value, int):
@@ -32,6 +33,11 @@ def quoted(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(quoted(item) for item in value)
     raise TypeError(f"a template wrote a {type(value).__name__}")
+
+
+def _ansi_quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\r", "\\r")
+    return f"$'{escaped}'"
 
 
 def template_root() -> Path:

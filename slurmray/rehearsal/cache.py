@@ -15,8 +15,6 @@ from slurmray.errors import RehearsalError
 # Where packages put their programs; the caller's own path may lack sbin, or begin with somebody's wrapper.
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 
-# Ends with the caller, whatever ends that, and with it all it started.
-_TIED = ["setpriv", "--pdeathsig", "KILL"]
 # Root in a mount namespace of its own, and for an ordinary user in a user namespace as `podman unshare`
 # maps it: root inside is the user, everything else comes from /etc/subuid and /etc/subgid.
 _PRIVATE = ["unshare", "--mount", "--propagation", "private"]
@@ -29,8 +27,8 @@ def as_root(*extra: str) -> list[str]:
 
 
 def contained(*extra: str) -> list[str]:
-    """The same, and all that the command starts ends with it, and with the caller."""
-    return [*_TIED, *as_root("--pid", "--fork", "--kill-child=KILL", "--mount-proc", *extra)]
+    """The same, and all that the command starts ends with it."""
+    return as_root("--pid", "--fork", "--kill-child=KILL", "--mount-proc", *extra)
 
 
 def key(*inputs: object) -> str:
@@ -39,8 +37,11 @@ def key(*inputs: object) -> str:
 
 
 def call(argv: Sequence[str], failure: str, env: Mapping[str, str] | None = None) -> None:
-    """Run to the end. RehearsalError where it fails: `failure`, then the first complaint of the program."""
-    done = run.run(argv, env={**os.environ, **(env or {})})
+    """Run to the end, or to this process's own, whatever ends that.
+
+    RehearsalError where it fails: `failure`, then the first complaint of the program.
+    """
+    done = run.run(["setpriv", "--pdeathsig", "KILL", *argv], env={**os.environ, **(env or {})})
     if done.returncode != 0:
         lines = (done.stderr + done.stdout).strip().splitlines()
         errors = [line for line in lines if line.startswith(("E:", "ERROR", "Error"))] or lines[-1:]

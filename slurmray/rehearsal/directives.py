@@ -57,7 +57,7 @@ def words(script: str) -> list[str]:
     comment; the first line that is not a comment ends the options.
     """
     found = []
-    for line in script.splitlines():
+    for line in script.split("\n"):
         if line.startswith("#SBATCH"):
             found += _line_words(line.removeprefix("#SBATCH"))
         elif line.strip() and not line.startswith("#"):

@@ -85,14 +85,16 @@ class Inner:
         pipe = subprocess.PIPE
         process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=sys.stderr, text=True)
         self.running[host] = process
-        pid = int(self._says(host))
+        pid = self._says(host)
+        if not pid:
+            raise RuntimeError(f"host {host} cannot be made")
         veth = self._veth(host)
         _ip("link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", str(process.pid))
         _ip("link", "set", veth, "master", "bridge", "up")
         assert process.stdin  # noqa: S101 (for mypy)
         process.stdin.write("\n")
         process.stdin.flush()
-        return pid
+        return int(pid)
 
     def _says(self, host: str) -> str:
         stdout = self.running[host].stdout

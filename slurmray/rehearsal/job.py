@@ -13,7 +13,17 @@ from slurmray.rehearsal.directives import Wanted
 from slurmray.rehearsal.lab import FINAL, Lab
 
 # What belongs to a job or to a daemon around us, and would be wrong on the hosts.
-_OTHERS = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "DOCKER_", "CONTAINER_", "XDG_RUNTIME_", "TMPDIR", "DBUS_")
+_OTHERS = (
+    "CONTAINERS_",
+    "CONTAINER_HOST",
+    "DBUS_",
+    "DOCKER_",
+    "SBATCH_",
+    "SLURM",
+    "SRUN_",
+    "TMPDIR",
+    "XDG_RUN",
+)
 _PENDING = 20  # seconds; nothing else runs there, so a job that waits longer waits for ever
 _CLEAN = 15  # seconds that the hosts get to end what they are ending
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -205,8 +206,9 @@ class Lab:
         inner = self._inner
         if not inner or not inner.stdin or not inner.stdout:
             raise RehearsalError("the rehearsal's cluster is not up")
-        inner.stdin.write(json.dumps(message).encode() + b"\n")
-        inner.stdin.flush()
+        with suppress(BrokenPipeError):  # then there is no answer either
+            inner.stdin.write(json.dumps(message).encode() + b"\n")
+            inner.stdin.flush()
         line = inner.stdout.readline()
         answer = json.loads(line) if line else {"error": "its first process ended"}
         if "error" in answer:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import shutil
 from pathlib import Path
 
@@ -58,9 +58,9 @@ def require(runtime: str, *, own_slurm: bool, builds: bool) -> None:
         packages = sorted({programs[program] for program in missing})
         commands.append(f"{sudo}apt-get install -y {' '.join(packages)}")
     if not is_root() and (lacking := _without_ids()):
-        missing.append(f"subordinate ids of {getpass.getuser()} in {' and '.join(lacking)}")
+        missing.append(f"subordinate ids of {_user()} in {' and '.join(lacking)}")
         ids = "--add-subuids 100000-165535 --add-subgids 100000-165535"
-        commands.append(f"sudo usermod {ids} {getpass.getuser()}")
+        commands.append(f"sudo usermod {ids} {_user()}")
     if not is_root() and _RESTRICTED.exists() and _RESTRICTED.read_text().strip() == "1":
         missing.append("leave for ordinary users to make namespaces")
         commands.append(f"sudo sysctl {'.'.join(_RESTRICTED.parts[3:])}=0")
@@ -69,8 +69,12 @@ def require(runtime: str, *, own_slurm: bool, builds: bool) -> None:
         raise RehearsalError(f"missing on this machine: {', '.join(missing)}; install with: {remedy}")
 
 
+def _user() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
 def _without_ids() -> list[str]:
-    names = {getpass.getuser(), str(os.getuid())}
+    names = {_user(), str(os.getuid())}
     files = (Path("/etc/subuid"), Path("/etc/subgid"))
     return [
         str(file)

@@ -119,13 +119,13 @@ def _run(lab: Lab, script: str, want: Wanted, say: Say) -> int:
 
 def _with_mounts(layout: Layout, sources: list[Path], say: Say) -> Layout:
     """Let the hosts see what the job mounts."""
-    shown, files, missing = [Path.home()], [], []
-    for source in sources:
+    shown, files, missing = [], [], []
+    for source in [Path.home(), *sources]:
         if any(source.is_relative_to(place) for place in (layout.folder, *_OF_THE_HOST)):
             continue
         if source.is_dir():
             shown.append(source)
-        elif source.exists():
+        elif source.is_file():
             files.append(source)
         else:
             missing.append(source)

@@ -22,12 +22,8 @@ def main():
     """Prints one line per node and a total; 0 where as many nodes answered as the job has."""
     ray.init(logging_level="warning")
     rows = sorted((row for row in ray.nodes() if row["Alive"]), key=lambda row: row["NodeName"])
-    answers = ray.get(
-        [
-            look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(row["NodeID"], soft=False)).remote()
-            for row in rows
-        ]
-    )
+    places = [NodeAffinitySchedulingStrategy(row["NodeID"], soft=False) for row in rows]
+    answers = ray.get([look.options(scheduling_strategy=place).remote() for place in places])
     total_cpus = total_gpus = 0
     for row, (host, devices) in zip(rows, answers):
         cpus, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))

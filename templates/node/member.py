@@ -33,7 +33,7 @@ class Member:
         self.waiting = None  # what to look for at each turn: gcs | cluster | reader
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
-    # -- records -------------------------------------------------------------------------------------------------
+    # -- records ---------------------------------------------------------------------------------------
 
     def one(self, key, default=""):
         """The last value of a key."""
@@ -55,13 +55,13 @@ class Member:
         elif key == "stop":
             self.stop()
 
-    # -- the way up ----------------------------------------------------------------------------------------------
+    # -- the way up ------------------------------------------------------------------------------------
 
     def start(self):
         """All is told: the head starts Ray, a worker waits to hear of the head."""
         version = ray_start.ray_version()
         if version is None:
-            raise GiveUp("image", f"Python {sys.executable} of the image has no Ray: install ray[default] in it")
+            raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
         self.version_text, self.version = version
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
@@ -87,20 +87,22 @@ class Member:
         if is_head:
             for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
                 if self.one(key, "auto") != "auto":
-                    ports[place] = int(self.one(key))
-                    if not network.is_free(ports[place]):
-                        raise GiveUp("bring_up", f"ray.{key}: {ports[place]} is taken on this node; set it to auto")
+                    port = ports[place] = int(self.one(key))
+                    if not network.is_free(port):
+                        raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
             self.head = (self.address, ports)
         token = None
         if ray_start.wants_token(self.one("auth", "auto"), self.version):
             token = os.path.join(self.temp_dir, "token")
             write_private(token, self.one("token"))
         elif is_head:
-            self.say("phase ray", f"Ray {self.version_text} runs without a token: every user who reaches it can run code")
+            danger = "runs without a token: every user who reaches it can run code"
+            self.say("phase ray", f"Ray {self.version_text} {danger}")
         user_env = dict(pair.split("=", 1) for pair in self.conf.get("env", []))
-        home = {} if "HOME" in user_env or os.access(os.environ.get("HOME", ""), os.W_OK) else {"HOME": self.temp_dir}
-        login = {"USER": self.one("user"), "LOGNAME": self.one("user")}
-        self.ray_env = ray_start.environment(self.temp_dir, self.address, {**home, **login, **user_env}, token)
+        env = {"USER": self.one("user"), "LOGNAME": self.one("user")}
+        if not os.access(os.environ.get("HOME", ""), os.W_OK):
+            env["HOME"] = self.temp_dir
+        self.ray_env = ray_start.environment(self.temp_dir, self.address, {**env, **user_env}, token)
         extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
         words = ray_start.command(
             self.one("node"), self.address, ports, self.cluster, self.version, self.temp_dir,
@@ -148,7 +150,8 @@ class Member:
         for stream in streams:
             os.set_blocking(stream, True)
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
-        env = ray_start.trainer_environment(self.ray_env, self.head, len(self.conf["nodes"]), self.one("gpus"))
+        nodes = len(self.conf["nodes"])
+        env = ray_start.trainer_environment(self.ray_env, self.head, nodes, self.one("gpus"))
         try:
             self.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
         except OSError as error:
@@ -159,7 +162,7 @@ class Member:
             os.close(stream)
         return True
 
-    # -- children ------------------------------------------------------------------------------------------------
+    # -- children --------------------------------------------------------------------------------------
 
     def spawn(self, role, words, env, out, err=None, cwd=None):
         """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
@@ -185,7 +188,8 @@ class Member:
                 return
             role = self.children.pop(pid, None)
             if role:
-                self.ended(role, os.WTERMSIG(status) + 128 if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+                signalled = os.WIFSIGNALED(status)
+                self.ended(role, os.WTERMSIG(status) + 128 if signalled else os.WEXITSTATUS(status))
 
     def ended(self, role, code):
         """A child has ended with that code (128 + n for signal n)."""
@@ -197,7 +201,7 @@ class Member:
             raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
         elif role == "trainer":
             self.say("exit", code)
-        elif role == "ray" and self.waiting == "gcs" and self.tries < 2 and self.one("port", "auto") == "auto":
+        elif role == "ray" and self.waiting == "gcs" and self.tries < 2 and self.one("port") == "auto":
             self.tries += 1  # a port may have been taken between the check and its use
             self.start_ray()
         elif role == "ray":

@@ -1,8 +1,8 @@
 """The first process of the container on every node: starts Ray, and on the head the probe and the trainer.
 
-Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it ends,
-whatever the cause, everything in this container ends. Standard output is for the messages to the batch script, one
-`slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
+Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it
+ends, whatever the cause, everything in this container ends. Standard output is for the messages to the batch
+script, one `slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
 
 Runs on the Python of the image, 3.8 or later, with nothing but the standard library.
 """

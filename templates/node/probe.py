@@ -1,7 +1,7 @@
 """The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
-`probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. Messages
-go to standard output, one a line, as those of node.py do. Exit code 0: whole; 1: not in time.
+`probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds.
+Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 1: not in time.
 """
 
 import sys

@@ -33,8 +33,8 @@ def wants_token(auth, version):
 def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra):
     """The words of `ray start --block`.
 
-    cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for the scheduler, never guessed
-    by Ray, which counts the whole host. extra: the words of the user, last, so that they win.
+    cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for the scheduler, never
+    guessed by Ray, which counts the whole host. extra: the words of the user, last, so that they win.
     """
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
     words += [f"--node-ip-address={address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
@@ -61,7 +61,7 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra)
 
 
 def environment(temp_dir, address, user_env, token):
-    """What the processes of Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults."""
+    """What Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults."""
     env = dict(os.environ)
     env.update(
         PYTHONUNBUFFERED="1",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -182,6 +184,23 @@ def test_a_rehearsal_returns_the_exit_code(folder: Path) -> None:
     assert "nothing left over on any host" in err.splitlines()[-1]
 
 
+def test_without_root(folder: Path, archive: Path) -> None:
+    cache = folder / "home/.cache/slurmray"
+    cache.mkdir(parents=True)
+    shutil.copy(archive, cache)
+
+    def as_user(*words: str) -> subprocess.CompletedProcess[str]:
+        here = [sys.base_prefix, sysconfig.get_path("purelib"), str(Path(__file__).parents[2])]
+        argv = ["unshare", "--mount", "--propagation", "private", str(Path(__file__).with_name("as_user.sh"))]
+        argv += [str(folder), *here, "-m", "slurmray", "rehearse", "--nodes", "2", *words]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
+
+    done = as_user("--set", "slurm.gpus_per_node=8", "--build-image", "--", "sh", "-c", "exit 7")
+    assert done.returncode == 7, done.stderr
+    assert "nothing left over on any host" in done.stderr.splitlines()[-1]
+    assert next((folder / "home").glob("slurm-*.out")).stat().st_uid == 54321
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.usefixtures("mounts_unchanged")
 def test_an_interrupted_rehearsal_leaves_nothing(folder: Path, until: Until, number: int) -> None:
@@ -226,5 +245,5 @@ def test_a_script_and_what_slurm_refuses(folder: Path) -> None:
     assert "slurmray did not render this script" in other.communicate(timeout=60)[1]
     assert other.returncode == 73
     never = rehearse("--nodes", "1", "--set", "slurm.time=nonsense", "--build-image", folder=folder)
-    assert "Invalid time limit" in never.communicate(timeout=60)[1]
+    assert "Invalid --time specification" in never.communicate(timeout=60)[1]
     assert never.returncode == 73

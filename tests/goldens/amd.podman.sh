@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2b4de5340e4b1d565ab4acbffd5b0791134a108173424cf92faf7f3bbf0f4749
+# slurmray-sha256: b1ed3043df547f301e3bc09063f55f2dfa64b53db1b78e4eaade707f938ae4aa
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -77,15 +77,8 @@ finish() {
 
 # give_up KIND TEXT: ends the script with our own exit code for that kind.
 give_up() {
-	case $1 in
-	config) finish 64 slurmray "$2" ;;
-	preflight) finish 65 slurmray "$2" ;;
-	image) finish 66 slurmray "$2" ;;
-	bring_up) finish 67 slurmray "$2" ;;
-	probe) finish 68 slurmray "$2" ;;
-	node_lost) finish 71 slurmray "$2" ;;
-	internal) finish 79 slurmray "$2" ;;
-	esac
+	local -A codes=([config]=64 [preflight]=65 [image]=66 [bring_up]=67 [probe]=68 [node_lost]=71 [internal]=79)
+	finish "${codes[$1]}" slurmray "$2"
 }
 
 # send FD RECORD...: NUL-terminated; whether the other side has ended is for the reader to see.
@@ -120,11 +113,6 @@ podman_args() {
 	# Root in a rootless container is the submitter on the host, and a root job's root is root. The
 	# annotation keeps the submitter's other groups (crun knows it, runc ignores it).
 	RUN_ARGS+=(--user 0:0 --annotation run.oci.keep_original_groups=1)
-}
-
-# podman_remove: the container, whatever its state.
-podman_remove() {
-	podman rm --force --ignore --time 0 "$CONTAINER" >/dev/null
 }
 
 # accelerator_args: device flags for the GPUs that Slurm gave this job on this node, and for nothing else.
@@ -267,22 +255,13 @@ attend() {
 	wait "$1"
 }
 
-# ended PID SECONDS: waits so long for that process to end.
-ended() {
-	local due=$((SECONDS + $2))
-	while kill -0 "$1" 2>/dev/null; do
-		((SECONDS < due)) || return 1
-		read -r -t 0.1 -u "$NEVER" || true # a pause
-	done
-}
-
 # supervise: the task of one node, in a bash of its own there.
 supervise() {
 	set -Eeuo pipefail
 	local rank=1 address
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
 	CLIENT='' TEMP='' STOPPED=0 TAKEN=() PARTIAL=''
-	exec 2>>"$RUN/logs/$NODE.log" {NEVER}<> <(:)
+	exec 2>>"$RUN/logs/$NODE.log"
 	trap 'STOPPED=1' TERM
 	say step "$SLURM_STEP_ID"
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
@@ -317,24 +296,28 @@ watch_client() {
 	((! STOPPED)) || leave
 	wait "$CLIENT" || code=$?
 	# A first process that ends by itself says why and answers 0; this is something else.
-	((! code)) || fail ray "the container ended with $code: $(tail -n 1 "$RUN/logs/$NODE.log")"
+	((! code)) || fail ray "the container ended with $code"
 	leave
+}
+
+# remove_container: whatever its state; one that is gone is what we want.
+remove_container() {
+	"$RUNTIME" kill "$CONTAINER" >&2 || true
+	"$RUNTIME" rm --force --volumes "$CONTAINER" >&2 || ! "$RUNTIME" container inspect "$CONTAINER" >/dev/null 2>&1
 }
 
 # leave: the task of this node ends, and nothing of it stays here.
 leave() {
-	local code=0 out err
+	local code=0
 	trap - ERR
 	trap '' TERM
 	if [[ -n $CLIENT ]]; then
 		exec {TETHER}>&-
-		ended "$CLIENT" 10 || kill -KILL "$CLIENT" || true
+		timeout 10 tail --pid="$CLIENT" --sleep-interval=0.1 --follow /dev/null || kill -KILL "$CLIENT" || true
 		wait "$CLIENT" || code=$?
-		((! code)) || "${RUNTIME}_remove" || say phase end "cannot remove the container $CONTAINER on $NODE"
+		((! code)) || remove_container || say phase end "cannot remove the container $CONTAINER on $NODE"
 	fi
 	if [[ -n $TEMP ]]; then
-		# Whoever still waits to read the trainer's output finds its end.
-		exec {out}<>"$TEMP/inside/out" {err}<>"$TEMP/inside/err" {out}>&- {err}>&-
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
 	say gone
@@ -368,12 +351,8 @@ def main():
     """Prints one line per node and a total; 0 where as many nodes answered as the job has."""
     ray.init(logging_level="warning")
     rows = sorted((row for row in ray.nodes() if row["Alive"]), key=lambda row: row["NodeName"])
-    answers = ray.get(
-        [
-            look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(row["NodeID"], soft=False)).remote()
-            for row in rows
-        ]
-    )
+    places = [NodeAffinitySchedulingStrategy(row["NodeID"], soft=False) for row in rows]
+    answers = ray.get([look.options(scheduling_strategy=place).remote() for place in places])
     total_cpus = total_gpus = 0
     for row, (host, devices) in zip(rows, answers):
         cpus, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
@@ -392,6 +371,243 @@ def main():
 
 if __name__ == "__main__":
     sys.exit(main())
+'
+PROGRAMS["member.py"]='"""What one node of the cluster does: starts Ray, and on the head the probe and the trainer."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import network
+import ray_start
+
+FILES_WANTED = 65535  # soft limit of open files; Ray opens several for each worker process
+
+
+class GiveUp(Exception):
+    """(kind, text): the batch script ends the job with the exit code of that kind."""
+
+
+class Member:
+    """One node of the cluster, driven by records, child processes that end, and the clock."""
+
+    def __init__(self, temp_dir):
+        self.temp_dir = temp_dir
+        self.conf = {}  # key -> list of values
+        self.children = {}  # pid -> role: ray | probe | trainer
+        self.processes = []  # keeps Popen objects alive; this loop does the waiting
+        self.lease = None
+        self.tries = 0
+        self.head = None  # (address, ports) once this node is the head of a running GCS
+        self.cluster = None  # host:port, on a worker, once the head has published it
+        self.address = self.env = self.ray_env = None
+        self.waiting = None  # what to look for at each turn: gcs | cluster | reader
+        self.deadline = None  # when to stop waiting for a trainer that was asked to end
+
+    # -- records ---------------------------------------------------------------------------------------
+
+    def one(self, key, default=""):
+        """The last value of a key."""
+        return self.conf.get(key, [default])[-1]
+
+    def say(self, verb, *text):
+        """One message to the batch script."""
+        print("slurmray", self.one("node"), verb, *text, flush=True)
+
+    def record(self, text):
+        """Takes one record; `go`, `cluster` and `stop` make something happen."""
+        key, _, value = text.partition("=")
+        self.conf.setdefault(key, []).append(value)
+        if key == "go":
+            self.start()
+        elif key == "cluster" and self.one("rank") != "0":
+            self.cluster = value
+            self.waiting = "cluster"
+        elif key == "stop":
+            self.stop()
+
+    # -- the way up ------------------------------------------------------------------------------------
+
+    def start(self):
+        """All is told: the head starts Ray, a worker waits to hear of the head."""
+        version = ray_start.ray_version()
+        if version is None:
+            raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
+        self.version_text, self.version = version
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        if self.one("rank") == "0":
+            self.address = self.choose_address(self.one("family", "auto"))
+            self.start_ray()
+            self.waiting = "gcs"
+
+    def choose_address(self, family):
+        """The address of this node, the interface and family told."""
+        return network.choose_address(
+            self.conf.get("candidate", []), network.local_addresses(), family, self.one("interface")
+        )
+
+    def start_ray(self):
+        """Leases ports and starts `ray start --block`, with the token where this Ray knows tokens."""
+        if self.lease:
+            self.lease.close()
+        self.lease, ports = network.lease_ports(self.one("job"), self.tries)
+        is_head = self.cluster is None
+        if is_head:
+            for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
+                if self.one(key, "auto") != "auto":
+                    port = ports[place] = int(self.one(key))
+                    if not network.is_free(port):
+                        raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
+            self.head = (self.address, ports)
+        token = None
+        if ray_start.wants_token(self.one("auth", "auto"), self.version):
+            token = os.path.join(self.temp_dir, "token")
+            write_private(token, self.one("token"))
+        elif is_head:
+            danger = "runs without a token: every user who reaches it can run code"
+            self.say("phase ray", f"Ray {self.version_text} {danger}")
+        user_env = dict(pair.split("=", 1) for pair in self.conf.get("env", []))
+        env = {"USER": self.one("user"), "LOGNAME": self.one("user")}
+        if not os.access(os.environ.get("HOME", ""), os.W_OK):
+            env["HOME"] = self.temp_dir
+        self.ray_env = ray_start.environment(self.temp_dir, self.address, {**env, **user_env}, token)
+        extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
+        words = ray_start.command(
+            self.one("node"), self.address, ports, self.cluster, self.version, self.temp_dir,
+            self.one("cpus"), self.one("gpus"), extra,
+        )  # fmt: skip
+        print(" ".join(words), file=sys.stderr, flush=True)
+        self.spawn("ray", words, self.ray_env, sys.stderr)
+
+    def look(self):
+        """One turn of waiting; see `waiting`."""
+        if self.waiting == "gcs" and network.is_open(self.address, self.head[1][ray_start.GCS]):
+            address, ports = self.head
+            cluster = network.host_port(address, ports[ray_start.GCS])
+            self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
+            self.say("cluster", cluster)
+            self.waiting = None
+            self.probe()
+        elif self.waiting == "cluster":
+            host, port = self.cluster.rsplit(":", 1)
+            host = host.strip("[]")
+            if network.is_open(host, int(port)):
+                self.waiting = None
+                self.address = self.choose_address(network.family_of(host))
+                self.start_ray()
+        elif self.waiting == "reader" and self.trainer():
+            self.waiting = None
+
+    def probe(self):
+        """Starts the readiness check; its messages go straight to the batch script."""
+        words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node")]
+        words += [network.host_port(self.head[0], self.head[1][ray_start.GCS])]
+        words += [self.one("gpus"), self.one("ready_timeout"), *self.conf["nodes"]]
+        self.spawn("probe", words, self.ray_env, sys.stdout)
+
+    def trainer(self):
+        """Starts the entrypoint once somebody reads its output; False while nobody does."""
+        streams = []
+        for name in ("out", "err"):
+            try:
+                streams.append(os.open(os.path.join(self.temp_dir, name), os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:  # ENXIO: no reader yet
+                for stream in streams:
+                    os.close(stream)
+                return False
+        for stream in streams:
+            os.set_blocking(stream, True)
+        words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
+        nodes = len(self.conf["nodes"])
+        env = ray_start.trainer_environment(self.ray_env, self.head, nodes, self.one("gpus"))
+        try:
+            self.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
+        except OSError as error:
+            # What a shell would say and return.
+            os.write(streams[1], f"slurmray: {words[0]}: {error.strerror}\n".encode())
+            self.say("exit", 127 if isinstance(error, FileNotFoundError) else 126)
+        for stream in streams:
+            os.close(stream)
+        return True
+
+    # -- children --------------------------------------------------------------------------------------
+
+    def spawn(self, role, words, env, out, err=None, cwd=None):
+        """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
+        process = subprocess.Popen(
+            words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err or sys.stderr,
+            start_new_session=True, cwd=cwd or None,
+        )  # fmt: skip
+        self.processes.append(process)
+        self.children[process.pid] = role
+
+    def pid_of(self, role):
+        """The process of that role, or None."""
+        return next((pid for pid, known in self.children.items() if known == role), None)
+
+    def reap(self):
+        """Waits for everything that has ended, orphans included: this is process 1."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            role = self.children.pop(pid, None)
+            if role:
+                signalled = os.WIFSIGNALED(status)
+                self.ended(role, os.WTERMSIG(status) + 128 if signalled else os.WEXITSTATUS(status))
+
+    def ended(self, role, code):
+        """A child has ended with that code (128 + n for signal n)."""
+        if role == "probe" and code == 0:
+            command = " ".join(self.conf.get("run", ["the built-in check"]))[:200]
+            self.say("trainer", "".join(letter if letter.isprintable() else " " for letter in command))
+            self.waiting = "reader"
+        elif role == "probe":
+            raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
+        elif role == "trainer":
+            self.say("exit", code)
+        elif role == "ray" and self.waiting == "gcs" and self.tries < 2 and self.one("port") == "auto":
+            self.tries += 1  # a port may have been taken between the check and its use
+            self.start_ray()
+        elif role == "ray":
+            raise GiveUp("ray", f"ray start ended with {code}")
+
+    def stop(self):
+        """The job is being ended: the trainer gets the signal of the spec, and its grace."""
+        if self.deadline:
+            return
+        trainer = self.pid_of("trainer")
+        if trainer:
+            os.killpg(trainer, getattr(signal, "SIG" + self.one("stop_signal", "TERM")))
+        elif self.one("rank") == "0":
+            raise SystemExit(0)
+        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
+        self.deadline = time.monotonic() + float(self.one("grace", "10")) + (0 if trainer else 2)
+
+    def tick(self):
+        """Once a turn of the loop."""
+        if self.waiting:
+            self.look()
+        if self.deadline and time.monotonic() > self.deadline:
+            trainer = self.pid_of("trainer")
+            if not trainer:
+                raise SystemExit(0)
+            os.killpg(trainer, signal.SIGKILL)
+
+
+def write_private(path, text):
+    """Writes a file that only its owner can read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
 '
 PROGRAMS["network.py"]='"""Which address and which ports Ray uses on this node.
 
@@ -541,248 +757,24 @@ def is_open(address, port, timeout=1.0):
 '
 PROGRAMS["node.py"]='"""The first process of the container on every node: starts Ray, and on the head the probe and the trainer.
 
-Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it ends,
-whatever the cause, everything in this container ends. Standard output is for the messages to the batch script, one
-`slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
+Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it
+ends, whatever the cause, everything in this container ends. Standard output is for the messages to the batch
+script, one `slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
 
 Runs on the Python of the image, 3.8 or later, with nothing but the standard library.
 """
 
 import contextlib
 import os
-import resource
 import select
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
 import network
-import ray_start
-
-FILES_WANTED = 65535  # soft limit of open files; Ray opens several for each worker process
+from member import GiveUp, Member
 
 
-class GiveUp(Exception):
-    """(kind, text): the batch script ends the job with the exit code of that kind."""
-
-
-class Node:
-    """One node of the cluster, driven by records, child processes that end, and the clock."""
-
-    def __init__(self, temp_dir):
-        self.temp_dir = temp_dir
-        self.conf = {}  # key -> list of values
-        self.children = {}  # pid -> role: ray | probe | trainer
-        self.processes = []  # keeps Popen objects alive; this loop does the waiting
-        self.lease = None
-        self.tries = 0
-        self.head = None  # (address, ports) once this node is the head of a running GCS
-        self.cluster = None  # host:port, on a worker, once the head has published it
-        self.address = self.env = self.ray_env = None
-        self.waiting = None  # what to look for at each turn: gcs | cluster | reader
-        self.deadline = None  # when to stop waiting for a trainer that was asked to end
-
-    # -- records -------------------------------------------------------------------------------------------------
-
-    def one(self, key, default=""):
-        """The last value of a key."""
-        return self.conf.get(key, [default])[-1]
-
-    def say(self, verb, *text):
-        """One message to the batch script."""
-        print("slurmray", self.one("node"), verb, *text, flush=True)
-
-    def record(self, text):
-        """Takes one record; `go`, `cluster` and `stop` make something happen."""
-        key, _, value = text.partition("=")
-        self.conf.setdefault(key, []).append(value)
-        if key == "go":
-            self.start()
-        elif key == "cluster" and self.one("rank") != "0":
-            self.cluster = value
-            self.waiting = "cluster"
-        elif key == "stop":
-            self.stop()
-
-    # -- the way up ----------------------------------------------------------------------------------------------
-
-    def start(self):
-        """All is told: the head starts Ray, a worker waits to hear of the head."""
-        version = ray_start.ray_version()
-        if version is None:
-            raise GiveUp("image", f"Python {sys.executable} of the image has no Ray: install ray[default] in it")
-        self.version_text, self.version = version
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        if self.one("rank") == "0":
-            self.address = self.choose_address(self.one("family", "auto"))
-            self.start_ray()
-            self.waiting = "gcs"
-
-    def choose_address(self, family):
-        """The address of this node, the interface and family told."""
-        return network.choose_address(
-            self.conf.get("candidate", []), network.local_addresses(), family, self.one("interface")
-        )
-
-    def start_ray(self):
-        """Leases ports and starts `ray start --block`, with the token where this Ray knows tokens."""
-        if self.lease:
-            self.lease.close()
-        self.lease, ports = network.lease_ports(self.one("job"), self.tries)
-        is_head = self.cluster is None
-        if is_head:
-            for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
-                if self.one(key, "auto") != "auto":
-                    ports[place] = int(self.one(key))
-                    if not network.is_free(ports[place]):
-                        raise GiveUp("bring_up", f"ray.{key}: {ports[place]} is taken on this node; set it to auto")
-            self.head = (self.address, ports)
-        token = None
-        if ray_start.wants_token(self.one("auth", "auto"), self.version):
-            token = os.path.join(self.temp_dir, "token")
-            write_private(token, self.one("token"))
-        elif is_head:
-            self.say("phase ray", f"Ray {self.version_text} runs without a token: every user who reaches it can run code")
-        user_env = dict(pair.split("=", 1) for pair in self.conf.get("env", []))
-        home = {} if "HOME" in user_env or os.access(os.environ.get("HOME", ""), os.W_OK) else {"HOME": self.temp_dir}
-        login = {"USER": self.one("user"), "LOGNAME": self.one("user")}
-        self.ray_env = ray_start.environment(self.temp_dir, self.address, {**home, **login, **user_env}, token)
-        extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
-        words = ray_start.command(
-            self.one("node"), self.address, ports, self.cluster, self.version, self.temp_dir,
-            self.one("cpus"), self.one("gpus"), extra,
-        )  # fmt: skip
-        print(" ".join(words), file=sys.stderr, flush=True)
-        self.spawn("ray", words, self.ray_env, sys.stderr)
-
-    def look(self):
-        """One turn of waiting; see `waiting`."""
-        if self.waiting == "gcs" and network.is_open(self.address, self.head[1][ray_start.GCS]):
-            address, ports = self.head
-            cluster = network.host_port(address, ports[ray_start.GCS])
-            self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
-            self.say("cluster", cluster)
-            self.waiting = None
-            self.probe()
-        elif self.waiting == "cluster":
-            host, port = self.cluster.rsplit(":", 1)
-            host = host.strip("[]")
-            if network.is_open(host, int(port)):
-                self.waiting = None
-                self.address = self.choose_address(network.family_of(host))
-                self.start_ray()
-        elif self.waiting == "reader" and self.trainer():
-            self.waiting = None
-
-    def probe(self):
-        """Starts the readiness check; its messages go straight to the batch script."""
-        words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node")]
-        words += [network.host_port(self.head[0], self.head[1][ray_start.GCS])]
-        words += [self.one("gpus"), self.one("ready_timeout"), *self.conf["nodes"]]
-        self.spawn("probe", words, self.ray_env, sys.stdout)
-
-    def trainer(self):
-        """Starts the entrypoint once somebody reads its output; False while nobody does."""
-        streams = []
-        for name in ("out", "err"):
-            try:
-                streams.append(os.open(os.path.join(self.temp_dir, name), os.O_WRONLY | os.O_NONBLOCK))
-            except OSError:  # ENXIO: no reader yet
-                for stream in streams:
-                    os.close(stream)
-                return False
-        for stream in streams:
-            os.set_blocking(stream, True)
-        words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
-        env = ray_start.trainer_environment(self.ray_env, self.head, len(self.conf["nodes"]), self.one("gpus"))
-        try:
-            self.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
-        except OSError as error:
-            # What a shell would say and return.
-            os.write(streams[1], f"slurmray: {words[0]}: {error.strerror}\n".encode())
-            self.say("exit", 127 if isinstance(error, FileNotFoundError) else 126)
-        for stream in streams:
-            os.close(stream)
-        return True
-
-    # -- children ------------------------------------------------------------------------------------------------
-
-    def spawn(self, role, words, env, out, err=None, cwd=None):
-        """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
-        process = subprocess.Popen(
-            words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err or sys.stderr,
-            start_new_session=True, cwd=cwd or None,
-        )  # fmt: skip
-        self.processes.append(process)
-        self.children[process.pid] = role
-
-    def pid_of(self, role):
-        """The process of that role, or None."""
-        return next((pid for pid, known in self.children.items() if known == role), None)
-
-    def reap(self):
-        """Waits for everything that has ended, orphans included: this is process 1."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            role = self.children.pop(pid, None)
-            if role:
-                self.ended(role, os.WTERMSIG(status) + 128 if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
-
-    def ended(self, role, code):
-        """A child has ended with that code (128 + n for signal n)."""
-        if role == "probe" and code == 0:
-            self.say("trainer", " ".join(self.conf.get("run", ["the built-in check"])).replace("\n", " ")[:200])
-            self.waiting = "reader"
-        elif role == "probe":
-            raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
-        elif role == "trainer":
-            self.say("exit", code)
-        elif role == "ray" and self.waiting == "gcs" and self.tries < 2 and self.one("port", "auto") == "auto":
-            self.tries += 1  # a port may have been taken between the check and its use
-            self.start_ray()
-        elif role == "ray":
-            raise GiveUp("ray", f"ray start ended with {code}")
-
-    def stop(self):
-        """The job is being ended: the trainer gets the signal of the spec, and its grace."""
-        if self.deadline:
-            return
-        trainer = self.pid_of("trainer")
-        if trainer:
-            os.killpg(trainer, getattr(signal, "SIG" + self.one("stop_signal", "TERM")))
-        elif self.one("rank") == "0":
-            raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = time.monotonic() + float(self.one("grace", "10")) + (0 if trainer else 2)
-
-    def tick(self):
-        """Once a turn of the loop."""
-        if self.waiting:
-            self.look()
-        if self.deadline and time.monotonic() > self.deadline:
-            trainer = self.pid_of("trainer")
-            if not trainer:
-                raise SystemExit(0)
-            os.killpg(trainer, signal.SIGKILL)
-
-
-def write_private(path, text):
-    """Writes a file that only its owner can read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-
-
-def loop(node):
+def loop(member):
     """Records, ended children and the clock, until the tether ends."""
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -790,10 +782,10 @@ def loop(node):
     signal.set_wakeup_fd(waker)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
-        signal.signal(number, lambda *_: node.record("stop="))
+        signal.signal(number, lambda *_: member.record("stop="))
     pending = b""
     while True:
-        ready, _, _ = select.select([0, wake], [], [], 0.05 if node.waiting or node.deadline else None)
+        ready, _, _ = select.select([0, wake], [], [], 0.05 if member.waiting or member.deadline else None)
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
@@ -803,28 +795,29 @@ def loop(node):
                 return
             *records, pending = (pending + data).split(b"\0")
             for text in records:
-                node.record(os.fsdecode(text))
-        node.reap()
-        node.tick()
+                member.record(os.fsdecode(text))
+        member.reap()
+        member.tick()
 
 
 def main():
     """Runs the node until its tether ends, and leaves nothing in the temp folder."""
-    node = Node(os.path.dirname(os.path.abspath(__file__)))
+    member = Member(os.path.dirname(os.path.abspath(__file__)))
     os.umask(0o022)
     try:
-        loop(node)
+        loop(member)
     except GiveUp as reason:
-        node.say("fail", *reason.args)
+        member.say("fail", *reason.args)
     except network.NetworkError as error:
-        node.say("fail", "preflight", error)
+        member.say("fail", "preflight", error)
     except SystemExit:
         pass
     finally:
         if os.getpid() == 1:  # else this is the process namespace of somebody else
-            os.kill(-1, signal.SIGKILL)
-        for name in os.listdir(node.temp_dir):
-            path = os.path.join(node.temp_dir, name)
+            with contextlib.suppress(ProcessLookupError):  # nobody is left
+                os.kill(-1, signal.SIGKILL)
+        for name in os.listdir(member.temp_dir):
+            path = os.path.join(member.temp_dir, name)
             if os.path.isdir(path) and not os.path.islink(path):
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -836,8 +829,8 @@ if __name__ == "__main__":
 '
 PROGRAMS["probe.py"]='"""The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
-`probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. Messages
-go to standard output, one a line, as those of node.py do. Exit code 0: whole; 1: not in time.
+`probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds.
+Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 1: not in time.
 """
 
 import sys
@@ -933,7 +926,8 @@ TOKEN_SINCE = (2, 52)  # the release notes of Ray: token authentication
 WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was for the head only and workers took over its path
 
 # Places in a leased block of ports.
-GCS, CLIENT, DASHBOARD, NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS, MASTER = range(10)
+GCS, CLIENT, DASHBOARD, MASTER = range(4)  # the head alone uses these
+NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS = range(4, 10)
 
 
 def ray_version():
@@ -953,8 +947,8 @@ def wants_token(auth, version):
 def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra):
     """The words of `ray start --block`.
 
-    cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for the scheduler, never guessed
-    by Ray, which counts the whole host. extra: the words of the user, last, so that they win.
+    cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for the scheduler, never
+    guessed by Ray, which counts the whole host. extra: the words of the user, last, so that they win.
     """
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
     words += [f"--node-ip-address={address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
@@ -981,7 +975,7 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra)
 
 
 def environment(temp_dir, address, user_env, token):
-    """What the processes of Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults."""
+    """What Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults."""
     env = dict(os.environ)
     env.update(
         PYTHONUNBUFFERED="1",

@@ -5,11 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from slurmray.render import render, template_root
@@ -17,8 +18,8 @@ from slurmray.spec import JobSpec
 
 # fmt: off
 TOKENS = [
-    "'", '"', "\\", "$", "`", "\n", "\r", "\v", "\t", " ", "\x01", "\x7f", "~", "*", "?", "[a]", "!", "!!", "#",
-    "&", ";", "|", "<", ">", "(", ")", "-", "--", "=", "$'", "$(id)", "${HOME}", "`id`", "{{ x }}", "{{",
+    "'", '"', "\\", "$", "`", "\n", "\r", "\v", "\t", " ", "\x01", "\x7f", "~", "*", "?", "[a]", "!", "!!",
+    "#", "&", ";", "|", "<", ">", "(", ")", "-", "--", "=", "$'", "$(id)", "${HOME}", "`id`", "{{ x }}", "{{",
     "}}", "{% raw %}", "{%", "{#", "#}", "{%#", "\n# ---- 2. log", "main\n", "é", "☃", "\U0001d4b3", "\u2028",
     "\u202e", "\ufeff", "\ud7ff",
 ]
@@ -32,8 +33,12 @@ LINES = TEXTS.map(lambda text: text.replace("\n", " ")).filter(bool)
 
 
 def relaxed(max_examples: int) -> settings:
-    unimportant = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-    return settings(max_examples=max_examples, deadline=None, suppress_health_check=unimportant)
+    return settings(
+        max_examples=max_examples,
+        deadline=None,
+        phases=set(Phase) - {Phase.explain},  # minutes, when a test fails
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
 
 
 @pytest.fixture(scope="module", params=["bash", "bash 4.4"])
@@ -199,6 +204,8 @@ def through_the_first_process(
     ) as process:
         assert process.stdin
         assert process.stdout
+        hang = threading.Timer(30, process.kill)
+        hang.start()
         try:
             process.stdin.write("".join(f"{record}\0" for record in records).encode())
             process.stdin.flush()
@@ -209,7 +216,8 @@ def through_the_first_process(
             assert said == b"slurmray gpu-1 exit 7\n"
         finally:
             process.stdin.close()  # the tether
-            process.wait(30)
+            process.wait()
+            hang.cancel()
     argv, environment = json.loads(b"".join(iter(lambda: os.read(reader, 65536), b"")))
     return argv, environment
 

@@ -1,0 +1,46 @@
+# `make help` lists what there is.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all left-out lint goldens schema figures install clean
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand --tabs=12
+
+demo: install ## a job on two hosts of a real Slurm, with Podman and Ray, on this machine
+	$(BIN)/slurmray rehearse examples/hello.yaml --build-image --runtime podman
+
+test: lint ## lint, and all tests but those marked `full`
+	$(PYTEST) -m "not full"
+
+test-all: lint ## lint, and all tests
+	$(PYTEST)
+
+left-out: install ## the tests that `make test` leaves out; `make test-all` leaves out none
+	@$(PYTEST) --collect-only --quiet -m full || test $$? -eq 5
+
+lint: install ## ruff, mypy --strict, import-linter; shellcheck and shfmt on scripts and goldens
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --no-tips --target=3.8- templates/node
+	$(PYTEST) --quiet tests/unit/test_templates.py
+
+goldens: install ## write tests/goldens anew
+	rm -f tests/goldens/*.sh
+	$(PYTEST) --quiet --write-goldens tests/unit/test_render.py
+
+schema: install ## write docs/job-spec.md and its JSON Schema anew
+	$(BIN)/python docs/reference.py
+
+figures: install ## measure how long until the trainer runs, against three other ways
+	$(BIN)/python -m bench.boot
+
+install: ## what all of these need: packages, through apt-get, and .venv
+	@.ci/install
+
+clean: ## remove what `make` and jobs left in this folder
+	rm -rf .venv build dist *.egg-info generated.sh slurmray-runs slurm-*.out
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

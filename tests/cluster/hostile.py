@@ -1,0 +1,33 @@
+"""Strings that something on the way from a job spec to a trainer could change."""
+
+from __future__ import annotations
+
+STRINGS = [
+    "", " ", "  two  ", "'", '"', "''", '""', "\\", "\\\\", "\\n", "$HOME", "${HOME}", "$(id)", "`id`", "$$", "!!",
+    "*", "?", "[a-z]", "{a,b}", "~", "#", "a#b", "-n", "--", "=", "a=b", ";", "&&", "|", "<in", ">out", "(", ")",
+    "a\nb", "\n", "\t", "a\r\nb", "{{ plan }}", "{% if %}", "{# no #}", "%s%d", "\x01\x1b[31m", "é ü 漢字 😀", "'\"'\"'",
+    "end ",
+]  # fmt: skip
+
+# Names that would do something to a host's shell, to srun or to a runtime's client if they ever met them.
+ENVIRONMENT = {
+    "PATH": "/no/such/folder:/usr/local/bin:/usr/bin:/bin",
+    "LD_PRELOAD": "",
+    "BASH_ENV": "/no/such/file",
+    "HOME": "/tmp/no such home",  # noqa: S108
+    "IFS": "x",
+    "SLURM_JOB_ID": "1",
+    "NEWLINE": "a\nb\n",
+    "QUOTES": "'\"`$(id)\\",
+    "BRACES": "{{ x }}{% y %}{# z #}",
+    "UNICODE": "é漢😀",
+    "EMPTY": "",
+    "EQUALS": "a=b=c",
+}
+
+WRITTEN = "written.json"
+_PROGRAM = (
+    "import json, os, sys; "
+    f"json.dump({{'argv': sys.argv[1:], 'environment': dict(os.environ)}}, open('{WRITTEN}', 'w'))"
+)
+WRITER = ["/usr/bin/python3", "-c", _PROGRAM]

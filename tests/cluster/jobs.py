@@ -1,0 +1,79 @@
+"""Rendering, submitting and looking at one job of a test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmray.load import load_spec
+from slurmray.output import write_script
+from slurmray.rehearsal.lab import Lab
+from slurmray.render import render
+
+HANG = 180  # seconds; no job of the tests takes a fifth of it
+
+
+@dataclass
+class Job:
+    """A job that is over. code: as `scontrol show job` says it. log: standard output and error."""
+
+    id: int
+    state: str
+    code: str
+    log: str
+    run: Path
+
+    @property
+    def last_line(self) -> str:
+        """The log's last line, without its time."""
+        return self.log.rstrip().split("\n")[-1].split("] ", 1)[-1]
+
+
+class Jobs:
+    """Jobs of a user in one folder of a cluster. Whatever a job was, it must leave nothing on any host."""
+
+    def __init__(self, lab: Lab, folder: Path, user: str = "root"):
+        self.lab = lab
+        self.folder = folder
+        self.user = user
+
+    def script(self, spec: str = "", entrypoint: Sequence[str] = ()) -> Path:
+        """Render a job spec; two nodes and two CPUs on each, unless it says otherwise."""
+        job, script = self.folder / "job.yaml", self.folder / "generated.sh"
+        job.write_text(spec, encoding="utf-8")
+        flags = [] if "slurm:" in spec else [("--nodes", "2"), ("--cpus-per-task", "2"), ("--mem", "1G")]
+        write_script(script, render(load_spec(job, flags, entrypoint)), force=True)
+        return script
+
+    def submit(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> int:
+        """Submit a job, with more arguments for sbatch, and return its id."""
+        return self.lab.sbatch(self.script(spec, entrypoint), self.user, args, folder=self.folder)
+
+    def log(self, job: int) -> str:
+        """What a job has said until now."""
+        log = self.folder / f"slurm-{job}.out"
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    def wait_for(self, job: int, text: str) -> None:
+        """Wait until a job has said something."""
+        wait_until(lambda: text in self.log(job), lambda: f"{text!r} is not in the log:\n{self.log(job)}")
+
+    def end(self, job: int) -> Job:
+        """Wait for a job's end, and until its hosts are clean."""
+        state, code = self.lab.wait(job, HANG)
+        wait_until(lambda: not self.lab.left_over(), lambda: "\n".join(self.lab.left_over()), 15)
+        return Job(job, state, code, self.log(job), self.folder / f"slurmray-runs/{job}-0")
+
+    def run(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> Job:
+        """Submit a job and wait for its end."""
+        return self.end(self.submit(spec, entrypoint, args))
+
+
+def wait_until(holds: Callable[[], bool], why: Callable[[], str], seconds: float = HANG) -> None:
+    """Wait, at most so long, for something to hold."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, why()
+        time.sleep(0.1)

@@ -1,0 +1,253 @@
+"""Whole jobs with Podman: a real Slurm, real containers, a real Ray."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slurmray.rehearsal.lab import Lab
+
+from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
+from .jobs import Job, Jobs
+
+THREE = "slurm: {nodes: 3, gpus_per_node: 8, cpus_per_task: 2}"
+TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
+ONE = "slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\n"
+
+
+@pytest.fixture
+def jobs(podman_lab: Lab, folder: Path) -> Jobs:
+    return Jobs(podman_lab, folder)
+
+
+@pytest.fixture
+def alice(podman_lab: Lab, folder: Path) -> Jobs:
+    """Rootless Podman."""
+    return Jobs(podman_lab, folder, "alice")
+
+
+def test_three_nodes_are_counted(jobs: Jobs) -> None:
+    job = jobs.run(THREE)
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+    assert "3 nodes, 24 GPUs, 6 CPUs" in job.log
+    assert "SLURMRAY_ACCELERATOR=none" in job.log
+    for node in ("node1", "node2", "node3"):
+        assert f"{node}: a task ran on {node}, 2 CPUs, 8 GPUs" in job.log
+    assert job.last_line == "end: exit code 0 from trainer: its own"
+    assert re.search(r"head at 10\.77\.\d+\.\d+:\d+", job.log)
+
+
+def test_events_tell_the_phases(jobs: Jobs) -> None:
+    job = jobs.run(ONE, ["true"])
+    events = [json.loads(line) for line in (job.run / "events.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events if event["event"] != "probe"] == [
+        "start", "container", "ray", "trainer", "end",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 64, 125, 137])
+def test_the_trainer_s_exit_code_is_the_job_s(alice: Jobs, code: int) -> None:
+    job = alice.run(TWO, ["bash", "-c", f"exit {code}"])
+    assert job.code == f"{code}:0", job.log
+    assert job.state == ("FAILED" if code else "COMPLETED")
+    assert job.last_line.startswith(f"end: exit code {code} from trainer: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("kill -KILL $$", 137), ("kill -TERM $$", 143), ("exec /no/such/program", 127)]
+)
+def test_other_ways_to_end(jobs: Jobs, command: str, code: int) -> None:
+    job = jobs.run(ONE, ["bash", "-c", command])
+    assert job.code == f"{code}:0", job.log
+
+
+def test_a_program_that_is_not_in_the_image(jobs: Jobs) -> None:
+    job = jobs.run(ONE, ["/no/such/program"])
+    assert job.code == "127:0"
+    assert "slurmray: /no/such/program: No such file or directory" in job.log
+
+
+@pytest.mark.parametrize("user", ["root", "alice"])
+def test_hostile_strings_arrive(podman_lab: Lab, folder: Path, user: str) -> None:
+    check_hostile(Jobs(podman_lab, folder, user))
+
+
+def check_hostile(jobs: Jobs) -> None:
+    """argv and environment of a real trainer are what the job spec says, and its files belong to the submitter."""
+    spec = TWO + yaml.safe_dump({"env": {**ENVIRONMENT, "SECRET": None}}, allow_unicode=True)
+    job = jobs.run(spec, [*WRITER, *STRINGS], ["--export=ALL,SECRET=not-to-be-seen"])
+    assert job.code == "0:0", job.log
+    written = jobs.folder / WRITTEN
+    seen = json.loads(written.read_text(encoding="utf-8"))
+    assert seen["argv"] == STRINGS
+    expected = {**ENVIRONMENT, "SECRET": "not-to-be-seen"}
+    assert {name: seen["environment"].get(name) for name in expected} == expected
+    uid = {"root": 0, "alice": 1001}[jobs.user]
+    assert (written.stat().st_uid, written.stat().st_gid) == (uid, uid)
+
+
+def test_the_trainer_is_told_about_the_cluster(jobs: Jobs) -> None:
+    job = jobs.run("slurm: {nodes: 2, gpus_per_node: 4, cpus_per_task: 2}", WRITER)
+    seen = json.loads((jobs.folder / WRITTEN).read_text(encoding="utf-8"))["environment"]
+    address, port = seen["RAY_ADDRESS"].rsplit(":", 1)
+    assert f"head at {address}:{port}," in job.log
+    assert (seen["NNODES"], seen["NODE_RANK"], seen["GPUS_PER_NODE"]) == ("2", "0", "4")
+    assert seen["MASTER_ADDR"] == address
+    assert seen["MASTER_PORT"] not in {"", port}
+    assert not {"RANK", "WORLD_SIZE", "RAY_AUTH_TOKEN"} & seen.keys()
+
+
+def test_token_and_secrets_are_nowhere_to_be_read(podman_lab: Lab, jobs: Jobs) -> None:
+    secret = "s3cr3t-of-the-submitter"
+    command = "cat $RAY_AUTH_TOKEN_PATH >token; echo up; until [[ -e go ]]; do sleep 0.1; done"
+    number = jobs.submit(
+        TWO + "env: {SECRET: null}", ["bash", "-c", command], [f"--export=ALL,SECRET={secret}"]
+    )
+    jobs.wait_for(number, "\nup\n")
+    token = (jobs.folder / "token").read_text()
+    assert re.fullmatch("[0-9a-f]{64}", token)
+    (jobs.folder / "token").unlink()
+    for host in ("node1", "node2"):
+        look = f"podman inspect slurmray-{number}-0-{host}; cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
+        public = podman_lab.run(["bash", "-c", look], host=host).stdout
+        assert f"slurmray-{number}-0-{host}" in public
+        assert token not in public
+        assert secret not in public
+        mode = podman_lab.run(["stat", "-c", "%a", f"/tmp/ray-{number}-0"], host=host).stdout
+        assert mode.strip() == "700"
+    (jobs.folder / "go").touch()
+    job = jobs.end(number)
+    assert job.code == "0:0", job.log
+    for file in [path for path in jobs.folder.rglob("*") if path.is_file()]:
+        text = file.read_text(errors="replace")
+        assert token not in text, file
+        assert secret not in text, file
+
+
+def test_a_stranger_without_the_token_is_refused(jobs: Jobs) -> None:
+    look = "python3 -c 'import ray; ray.init(logging_level=40); print(6 * 7, len(ray.nodes()))'"
+    job = jobs.run(ONE, ["bash", "-c", f"{look}; RAY_AUTH_MODE=disabled timeout 8 {look}; echo second: $?"])
+    assert job.log.count("42 1\n") == 1, job.log
+    assert "InvalidAuthToken" in job.log
+    assert re.search("second: (1|124)", job.log)
+
+
+def test_sbatch_values_arrive(podman_lab: Lab, jobs: Jobs) -> None:
+    comment = r"""a "quoted" \ back\\slash 'single' $HOME `id` #x; end\ """
+    spec = yaml.safe_dump({"name": 'na"me \\', "slurm": {"comment": comment, "nodes": 1}})
+    number = jobs.submit(spec, ["true"])
+    seen = podman_lab.run(["squeue", "--noheader", f"--jobs={number}", "--format=%j|%k"]).stdout
+    job = jobs.end(number)
+    assert seen == f'na"me \\|{comment}\n'
+    assert job.code == "0:0", job.log
+
+
+def test_a_worker_that_never_comes_up(jobs: Jobs) -> None:
+    job = jobs.run("""
+slurm: {nodes: 3, cpus_per_task: 1}
+ray: {ready_timeout: 15}
+setup: |
+  if [[ $SLURMD_NODENAME == node3 && -n ${SLURM_STEP_ID:-} ]]; then echo stuck on purpose; sleep 600; fi
+run: [echo, trainer was started]
+""")
+    assert (job.state, job.code) == ("FAILED", "68:0"), job.log
+    assert "missing: node3 has not joined" in job.log
+    assert "stuck on purpose" in job.log
+    assert re.search("probe: [012]/3 nodes, waiting for .*node3", job.log)
+    assert "trainer: " not in job.log
+    assert job.last_line == "end: exit code 68 from slurmray: node1: the cluster is not whole"
+
+
+@pytest.mark.parametrize("pull", ["missing", "never"])
+def test_an_image_that_does_not_exist(jobs: Jobs, pull: str) -> None:
+    job = jobs.run(
+        TWO + f"container: {{image: docker.io/none/such:1, pull: {pull}}}\nray: {{ready_timeout: 600}}"
+    )
+    assert job.code == "66:0", job.log
+    assert re.search(r"exit code 66 from slurmray: node[12]: .*(none/such|pull)", job.last_line)
+
+
+def test_a_short_image_name_is_looked_up_here_first(podman_lab: Lab, jobs: Jobs) -> None:
+    for host in ("node1", "node2", "node3"):
+        podman_lab.run(
+            ["podman", "tag", "docker.io/rayproject/ray:2.60.0-py311", "localhost/mine:1"], host=host
+        )
+    job = jobs.run(ONE + "container: {image: 'mine:1'}", ["true"])
+    assert job.code == "0:0", job.log
+    job = jobs.run(ONE + "container: {image: 'other:1'}", ["true"])
+    assert "podman pull docker.io/library/other:1" in job.log
+    assert job.code == "66:0"
+
+
+def test_an_allocation_that_is_not_the_script_s(jobs: Jobs) -> None:
+    job = jobs.run(TWO, ["true"], ["--nodes=1"])
+    assert job.code == "64:0"
+    assert "the allocation has 1 nodes, the script is for 2: slurmray render --nodes 1" in job.last_line
+
+
+def test_a_secret_that_is_not_there(jobs: Jobs) -> None:
+    job = jobs.run(ONE + "env: {NO_SUCH_SECRET: null}", ["true"])
+    assert job.code == "64:0"
+    assert "env.NO_SUCH_SECRET is not set where the job was submitted" in job.last_line
+
+
+def test_a_mount_that_is_not_there(jobs: Jobs) -> None:
+    job = jobs.run(ONE + "container: {mounts: ['/no/such/folder:/data']}", ["true"])
+    assert job.code == "65:0"
+    assert "/no/such/folder is not on this node" in job.last_line
+
+
+def test_mounts_workdir_and_limits_are_handed_through(jobs: Jobs) -> None:
+    (jobs.folder / 'da,t"a').mkdir()
+    (jobs.folder / 'da,t"a' / "file").write_text("inside")
+    spec = ONE + yaml.safe_dump(
+        {
+            "container": {
+                "mounts": ['da,t"a:/data:ro'],
+                "workdir": "/data",
+                "shm_size": "64m",
+                "ulimits": ["nofile=4096:5000", "nproc=30000:30000"],
+                "args": ["--read-only-tmpfs=false"],
+            }
+        }
+    )
+    look = "echo $(cat file), $(df --output=size /dev/shm | tail -n 1) KiB, $(ulimit -Hn) files, $(touch x 2>&1)"
+    job = jobs.run(spec, ["bash", "-c", look])
+    assert "inside, 65536 KiB, 5000 files, touch: cannot touch 'x': Read-only file system" in job.log, job.log
+
+
+def test_a_port_that_is_taken(jobs: Jobs) -> None:
+    job = jobs.run(ONE + "ray: {port: 6818}", ["true"])  # slurmd's own
+    assert job.code == "67:0"
+    assert "ray.port: 6818 is taken on this node; set it to auto" in job.last_line
+
+
+@pytest.mark.parametrize("moment", ["container: ", "probe: ", "\nstarted\n"])
+def test_scancel(podman_lab: Lab, jobs: Jobs, moment: str) -> None:
+    trainer = (
+        "trap 'echo saving; sleep 1; echo saved; exit 3' TERM; echo started; while :; do sleep 0.1; done"
+    )
+    number = jobs.submit(TWO, ["bash", "-c", trainer])
+    jobs.wait_for(number, moment)
+    podman_lab.run(["scancel", str(number)])
+    job = jobs.end(number)
+    assert job.state == "CANCELLED"
+    assert ("saved" in job.log.split("started\n")[-1]) == (moment == "\nstarted\n"), job.log
+
+
+def test_two_jobs_on_the_same_nodes(podman_lab: Lab, share: Path) -> None:
+    both = []
+    for number in (1, 2):
+        folder = share / f"both-{number}"
+        folder.mkdir(mode=0o777)
+        jobs = Jobs(podman_lab, folder)
+        wait = f"touch {share}/here-{number}; until [[ -e {share}/here-{3 - number} ]]; do sleep 0.1; done"
+        both.append(
+            (jobs, jobs.submit(TWO, ["bash", "-c", wait], ["--nodelist=node[1-2]"]))
+        )
+    ends: list[Job] = [jobs.end(number) for jobs, number in both]
+    assert [job.code for job in ends] == ["0:0", "0:0"], ends

@@ -1,0 +1,110 @@
+"""The house rules for what runs on nodes: shell scripts, and the Python files that travel in them."""
+
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from slurmray.render import template_root
+
+ROOT = Path(__file__).parents[2]
+GOLDENS = sorted((ROOT / "tests/goldens").glob("*.sh"))
+SCRIPTS = [
+    *sorted(file for folder in ("slurmray", "bench") for file in (ROOT / folder).rglob("*.sh")),
+    *sorted(file for file in (ROOT / ".ci").iterdir() if file.read_bytes().startswith(b"#!")),
+]
+BASH = "\n".join(file.read_text() for file in sorted(template_root().rglob("*.j2")))
+NODE_PROGRAMS = sorted((template_root() / "node").glob("*.py"))
+
+every_golden = pytest.mark.parametrize("script", GOLDENS, ids=lambda file: file.name)
+every_script = pytest.mark.parametrize(
+    "script", GOLDENS + SCRIPTS, ids=lambda file: str(file.relative_to(ROOT))
+)
+
+
+def said_by(*words: str | Path) -> str:
+    """What a program has to say, where silence means that all is well."""
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
+    return f"{done.stdout}{done.stderr}{done.returncode or ''}"
+
+
+def tool(name: str) -> Path:
+    return Path(sysconfig.get_path("scripts"), name)
+
+
+@every_script
+def test_bash_reads_it(script: Path) -> None:
+    assert said_by("bash", "-n", script) == ""
+
+
+@every_golden
+def test_bash_44_reads_it(script: Path, bash_44: str) -> None:
+    assert said_by(bash_44, "-n", script) == ""
+
+
+@every_script
+def test_shellcheck(script: Path) -> None:
+    # In values: a backslash before a quote, a comma, a tilde. They are meant so.
+    in_values = ["--exclude=SC1003,SC2054,SC2088"] if script in GOLDENS else []
+    assert said_by(tool("shellcheck"), *in_values, script) == ""
+
+
+@every_script
+def test_shfmt(script: Path) -> None:
+    assert said_by(tool("shfmt"), "-d", script) == ""
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        r"EPOCH(SECONDS|REALTIME)|BASH_ARGV0|SRANDOM|BASH_REMATCH_|BASH_MONOSECONDS|GLOBSORT",
+        r"\bwait (-\w )*-[fp]",
+        r"\$\{[^}]*@[UuLKk]\}",
+        r"\blocal -I|\bread -E|\bassoc_expand_once|\blocalvar_inherit",
+        r"\$\{[ |][^}]",
+    ],
+)
+def test_nothing_newer_than_bash_44(newer: str) -> None:
+    assert re.findall(f".*(?:{newer}).*", BASH) == []
+
+
+@pytest.mark.parametrize(
+    "unwanted", [r"(?<![\w-])sleep ", r"(?<!<)<<-?['\"\w]", r"\bray stop\b", r"\bpkill\b|\bkillall\b"]
+)
+def test_what_no_template_does(unwanted: str) -> None:
+    assert re.findall(f".*(?:{unwanted}).*", BASH) == []
+
+
+def test_every_step_waits_for_nobody() -> None:
+    steps = re.findall(r"\bsrun --.*", BASH.replace("\\\n", " "))
+    assert steps
+    for step in steps:
+        assert {"--overlap", "--export=ALL"} <= set(step.split())
+        assert "--cpus-per-task=" in step
+
+
+def test_every_runtime_has_the_same_functions() -> None:
+    functions = {
+        file.name.removesuffix(".sh.j2"): re.findall(r"^(\w+)\(\) \{", file.read_text(), re.MULTILINE)
+        for file in (template_root() / "runtimes").iterdir()
+    }
+    assert set(functions) == {"docker", "podman"}
+    found = {
+        frozenset(name.removeprefix(f"{runtime}_") for name in names) for runtime, names in functions.items()
+    }
+    assert len(found) == 1
+    assert {"works", "args", "nvidia_args"} <= found.pop()
+
+
+@pytest.mark.parametrize("program", NODE_PROGRAMS, ids=lambda file: file.name)
+def test_a_program_is_readable_in_the_script(program: Path) -> None:
+    assert "'" not in program.read_text(), "a single quote becomes five characters in the script"
+
+
+def test_every_program_is_in_the_script() -> None:
+    assert {"node.py", "probe.py", "check.py"} <= {file.name for file in NODE_PROGRAMS}
+    golden = (ROOT / "tests/goldens/hello.podman.sh").read_text()
+    for program in NODE_PROGRAMS:
+        assert f"""PROGRAMS["{program.name}"]='{program.read_text()}'\n""" in golden

@@ -1,0 +1,98 @@
+"""However it is installed, the package has its templates and renders the same script. (pip uses PyPI.)"""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEMPLATES = {str(file.relative_to(ROOT)) for file in (ROOT / "templates").rglob("*.[jp][2y]")}
+BUILD = ("--quiet", "--no-deps", "--no-build-isolation")
+
+
+def python(executable: Path | str, *words: str | Path, cwd: Path | None = None) -> str:
+    # Nothing of the checkout is on the path, nor pytest's own environment.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [executable, *words], env=env, cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def wheel_of(source: Path, folder: Path) -> Path:
+    python(sys.executable, "-m", "pip", "wheel", *BUILD, "--wheel-dir", folder, source)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheel_of(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def clean_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel and what it depends on."""
+    folder = tmp_path_factory.mktemp("clean")
+    python(sys.executable, "-m", "venv", folder)
+    python(folder / "bin/python", "-m", "pip", "install", "--quiet", wheel)
+    return folder / "bin/python"
+
+
+def rendered_by(executable: Path) -> str:
+    words = ["--nodes", "2", "--set", "run=[a b, 'c']", "-o", "-"]
+    return python(executable.with_name("slurmray"), "render", *words, cwd=Path("/"))
+
+
+def test_a_wheel_renders_from_anywhere(wheel: Path, clean_python: Path) -> None:
+    python(clean_python, "-m", "pip", "install", *BUILD, "--force-reinstall", wheel)
+    place = python(clean_python, "-c", "import slurmray; print(slurmray.__file__)", cwd=Path("/"))
+    assert Path(place).is_relative_to(clean_python.parents[1])
+    expected = python(
+        sys.executable,
+        "-m",
+        "slurmray",
+        "render",
+        "--nodes",
+        "2",
+        "--set",
+        "run=[a b, 'c']",
+        "-o",
+        "-",
+        cwd=ROOT,
+    )
+    assert rendered_by(clean_python) == expected
+    assert "#SBATCH --nodes=2\n" in expected
+
+
+def test_an_editable_install_renders_from_anywhere(wheel: Path, clean_python: Path) -> None:
+    python(clean_python, "-m", "pip", "install", *BUILD, "--force-reinstall", wheel)
+    from_wheel = rendered_by(clean_python)
+    python(
+        clean_python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", "--editable", ROOT
+    )
+    place = python(clean_python, "-c", "import slurmray; print(slurmray.__file__)", cwd=Path("/"))
+    assert Path(place).is_relative_to(ROOT)
+    assert rendered_by(clean_python) == from_wheel
+
+
+def test_a_wheel_has_what_the_checkout_has(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"slurmray/{name}" for name in TEMPLATES} <= names
+    assert not [name for name in names if name.startswith(("tests/", "templates/", "docs/", "bench/"))]
+    assert not [name for name in names if name.endswith(".pyc")]
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_a_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    python(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        assert {f"{archive.name.removesuffix('.tar.gz')}/{name}" for name in TEMPLATES} <= set(tar.getnames())
+    again = wheel_of(archive, tmp_path)
+    assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
