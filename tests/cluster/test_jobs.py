@@ -246,8 +246,7 @@ def test_two_jobs_on_the_same_nodes(podman_lab: Lab, share: Path) -> None:
         folder.mkdir(mode=0o777)
         jobs = Jobs(podman_lab, folder)
         wait = f"touch {share}/here-{number}; until [[ -e {share}/here-{3 - number} ]]; do sleep 0.1; done"
-        both.append(
-            (jobs, jobs.submit(TWO, ["bash", "-c", wait], ["--nodelist=node[1-2]"]))
-        )
+        spec = f"slurm: {{nodes: 2, cpus_per_task: 1, mem: 1G}}\ncontainer: {{mounts: ['{share}']}}"
+        both.append((jobs, jobs.submit(spec, ["bash", "-c", wait], ["--nodelist=node[1-2]"])))
     ends: list[Job] = [jobs.end(number) for jobs, number in both]
     assert [job.code for job in ends] == ["0:0", "0:0"], ends
