@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 STRINGS = [
-    "", " ", "  two  ", "'", '"', "''", '""', "\\", "\\\\", "\\n", "$HOME", "${HOME}", "$(id)", "`id`", "$$", "!!",
-    "*", "?", "[a-z]", "{a,b}", "~", "#", "a#b", "-n", "--", "=", "a=b", ";", "&&", "|", "<in", ">out", "(", ")",
-    "a\nb", "\n", "\t", "a\r\nb", "{{ plan }}", "{% if %}", "{# no #}", "%s%d", "\x01\x1b[31m", "é ü 漢字 😀", "'\"'\"'",
-    "end ",
+    "", " ", "  two  ", "'", '"', "''", '""', "\\", "\\\\", "\\n", "$HOME", "${HOME}", "$(id)", "`id`", "$$",
+    "!!", "*", "?", "[a-z]", "{a,b}", "~", "#", "a#b", "-n", "--", "=", "a=b", ";", "&&", "|", "<in", ">out",
+    "(", ")", "a\nb", "\n", "\t", "a\r\nb", "\r", "{{ plan }}", "{% if %}", "{# no #}", "%s%d", "\x01\x1b[31m",
+    "é ü 漢字 😀", "'\"'\"'", "end ",
 ]  # fmt: skip
 
 # Names that would do something to a host's shell, to srun or to a runtime's client if they ever met them.
@@ -14,7 +14,7 @@ ENVIRONMENT = {
     "PATH": "/no/such/folder:/usr/local/bin:/usr/bin:/bin",
     "LD_PRELOAD": "",
     "BASH_ENV": "/no/such/file",
-    "HOME": "/tmp/no such home",  # noqa: S108
+    "HOME": "/tmp/no such home",
     "IFS": "x",
     "SLURM_JOB_ID": "1",
     "NEWLINE": "a\nb\n",

@@ -43,7 +43,9 @@ def test_an_image_that_does_not_exist(jobs: Jobs) -> None:
 def test_no_daemon(jobs: Jobs) -> None:
     job = jobs.run(TWO + "container: {runtime: docker}\nsetup: export DOCKER_HOST=unix:///no/such.sock")
     assert job.code == "65:0", job.log
-    assert "cannot use docker here: Cannot connect to the Docker daemon at unix:///no/such.sock" in job.last_line
+    assert (
+        "cannot use docker here: Cannot connect to the Docker daemon at unix:///no/such.sock" in job.last_line
+    )
 
 
 def test_scancel(docker_lab: Lab, jobs: Jobs) -> None:

@@ -77,7 +77,7 @@ def test_hostile_strings_arrive(podman_lab: Lab, folder: Path, user: str) -> Non
 
 
 def check_hostile(jobs: Jobs) -> None:
-    """argv and environment of a real trainer are what the job spec says, and its files belong to the submitter."""
+    """argv and environment of a trainer are what the job spec says, and its files belong to the submitter."""
     spec = TWO + yaml.safe_dump({"env": {**ENVIRONMENT, "SECRET": None}}, allow_unicode=True)
     job = jobs.run(spec, [*WRITER, *STRINGS], ["--export=ALL,SECRET=not-to-be-seen"])
     assert job.code == "0:0", job.log
@@ -215,7 +215,9 @@ def test_mounts_workdir_and_limits_are_handed_through(jobs: Jobs) -> None:
             }
         }
     )
-    look = "echo $(cat file), $(df --output=size /dev/shm | tail -n 1) KiB, $(ulimit -Hn) files, $(touch x 2>&1)"
+    look = (
+        "echo $(cat file), $(df --output=size /dev/shm | tail -n 1) KiB, $(ulimit -Hn) files, $(touch x 2>&1)"
+    )
     job = jobs.run(spec, ["bash", "-c", look])
     assert "inside, 65536 KiB, 5000 files, touch: cannot touch 'x': Read-only file system" in job.log, job.log
 
