@@ -5,8 +5,8 @@ from __future__ import annotations
 STRINGS = [
     "", " ", "  two  ", "'", '"', "''", '""', "\\", "\\\\", "\\n", "$HOME", "${HOME}", "$(id)", "`id`", "$$",
     "!!", "*", "?", "[a-z]", "{a,b}", "~", "#", "a#b", "-n", "--", "=", "a=b", ";", "&&", "|", "<in", ">out",
-    "(", ")", "a\nb", "\n", "\t", "a\r\nb", "\r", "{{ plan }}", "{% if %}", "{# no #}", "%s%d", "\x01\x1b[31m",
-    "é ü 漢字 😀", "'\"'\"'", "end ",
+    "(", ")", "a\nb", "\n", "\t", "a\r\nb", "\r", "{{ plan }}", "{% if %}", "{# no #}", "%s%d",
+    "\x01\x1b[31m", "é ü 漢字 😀", "'\"'\"'", "end ",
 ]  # fmt: skip
 
 # Names that would do something to a host's shell, to srun or to a runtime's client if they ever met them.
