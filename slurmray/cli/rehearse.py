@@ -58,13 +58,8 @@ def rehearse(
     if down:
         session.down()
         return 0
-    choices = session.Choices(_folder(job), build_image, suite, keep)
+    choices = session.Choices(Path.cwd(), build_image, suite, keep)
     return session.rehearse(_script(job, nodes, runtime, settings, words), choices)
-
-
-def _folder(job: Path | None) -> Path:
-    """Return the submit folder: the job's, whose relative paths it is written for."""
-    return (job.parent if job and job != Path("-") else Path()).resolve()
 
 
 def _script(

@@ -1,5 +1,7 @@
 """What one node of the cluster does: starts Ray, and on the head the probe and the trainer."""
 
+import contextlib
+import json
 import os
 import resource
 import signal
@@ -29,8 +31,9 @@ class Member:
         self.tries = 0
         self.head = None  # (address, ports) once this node is the head of a running GCS
         self.cluster = None  # host:port, on a worker, once the head has published it
-        self.address = self.env = self.ray_env = None
-        self.waiting = None  # what to look for at each turn: gcs | cluster | reader
+        self.address = self.ray_env = None
+        self.ray_input = None  # where the waiting `ray start` is told its words
+        self.waiting = None  # what to look for at each turn: gcs | reader
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
     # -- records ---------------------------------------------------------------------------------------
@@ -44,14 +47,17 @@ class Member:
         print("slurmray", self.one("node"), verb, *text, flush=True)
 
     def record(self, text):
-        """Takes one record; `go`, `cluster` and `stop` make something happen."""
+        """Takes one record; `go`, `prepare`, `cluster` and `stop` make something happen."""
         key, _, value = text.partition("=")
         self.conf.setdefault(key, []).append(value)
         if key == "go":
             self.start()
+        elif key == "prepare" and self.one("rank") != "0":
+            self.start_ray()
         elif key == "cluster" and self.one("rank") != "0":
             self.cluster = value
-            self.waiting = "cluster"
+            self.address = self.choose_address(network.family_of(value.rsplit(":", 1)[0]))
+            self.tell_ray()
         elif key == "stop":
             self.stop()
 
@@ -68,8 +74,9 @@ class Member:
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         if self.one("rank") == "0":
-            self.address = self.choose_address(self.one("family", "auto"))
             self.start_ray()
+            self.address = self.choose_address(self.one("family", "auto"))
+            self.tell_ray()
             self.waiting = "gcs"
 
     def choose_address(self, family):
@@ -79,7 +86,24 @@ class Member:
         )
 
     def start_ray(self):
-        """Leases ports and starts `ray start --block`, with the token where this Ray knows tokens."""
+        """Starts the process that becomes `ray start`, with the token where this Ray knows tokens."""
+        token = None
+        if ray_start.wants_token(self.one("auth", "auto"), self.version):
+            token = os.path.join(self.temp_dir, "token")
+            write_private(token, self.one("token"))
+        elif self.one("rank") == "0":
+            danger = "runs without a token: every user who reaches it can run code"
+            self.say("phase ray", f"Ray {self.version_text} {danger}")
+        env = {"USER": self.one("user"), "LOGNAME": self.one("user")}
+        if not os.access(os.environ.get("HOME", ""), os.W_OK):
+            env["HOME"] = self.temp_dir
+        env.update(pair.split("=", 1) for pair in self.conf.get("env", []))
+        self.ray_env = ray_start.environment(self.temp_dir, env, token)
+        words = [sys.executable, "-c", ray_start.WAITING_RAY]
+        self.ray_input = self.spawn("ray", words, self.ray_env, sys.stderr, stdin=subprocess.PIPE).stdin
+
+    def tell_ray(self):
+        """Leases ports, and tells the waiting process how to start Ray."""
         if self.lease:
             self.lease.close()
         self.lease, ports = network.lease_ports(self.one("job"), self.tries)
@@ -91,25 +115,16 @@ class Member:
                     if not network.is_free(port):
                         raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
             self.head = (self.address, ports)
-        token = None
-        if ray_start.wants_token(self.one("auth", "auto"), self.version):
-            token = os.path.join(self.temp_dir, "token")
-            write_private(token, self.one("token"))
-        elif is_head:
-            danger = "runs without a token: every user who reaches it can run code"
-            self.say("phase ray", f"Ray {self.version_text} {danger}")
-        user_env = dict(pair.split("=", 1) for pair in self.conf.get("env", []))
-        env = {"USER": self.one("user"), "LOGNAME": self.one("user")}
-        if not os.access(os.environ.get("HOME", ""), os.W_OK):
-            env["HOME"] = self.temp_dir
-        self.ray_env = ray_start.environment(self.temp_dir, self.address, {**env, **user_env}, token)
+        self.ray_env.setdefault("VLLM_HOST_IP", self.address)
         extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
         words = ray_start.command(
             self.one("node"), self.address, ports, self.cluster, self.version, self.temp_dir,
             self.one("cpus"), self.one("gpus"), extra,
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
-        self.spawn("ray", words, self.ray_env, sys.stderr)
+        told = [words, {"VLLM_HOST_IP": self.ray_env["VLLM_HOST_IP"]}]
+        with contextlib.suppress(BrokenPipeError), self.ray_input:  # that it has ended is seen elsewhere
+            self.ray_input.write(json.dumps(told).encode())
 
     def look(self):
         """One turn of waiting; see `waiting`."""
@@ -117,16 +132,9 @@ class Member:
             address, ports = self.head
             cluster = network.host_port(address, ports[ray_start.GCS])
             self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
-            self.say("cluster", cluster)
+            self.say("prepare")
             self.waiting = None
             self.probe()
-        elif self.waiting == "cluster":
-            host, port = self.cluster.rsplit(":", 1)
-            host = host.strip("[]")
-            if network.is_open(host, int(port)):
-                self.waiting = None
-                self.address = self.choose_address(network.family_of(host))
-                self.start_ray()
         elif self.waiting == "reader" and self.trainer():
             self.waiting = None
 
@@ -164,14 +172,15 @@ class Member:
 
     # -- children --------------------------------------------------------------------------------------
 
-    def spawn(self, role, words, env, out, err=None, cwd=None):
+    def spawn(self, role, words, env, out, err=None, cwd=None, stdin=subprocess.DEVNULL):
         """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
         process = subprocess.Popen(
-            words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err or sys.stderr,
+            words, env=env, stdin=stdin, stdout=out, stderr=err or sys.stderr,
             start_new_session=True, cwd=cwd or None,
         )  # fmt: skip
         self.processes.append(process)
         self.children[process.pid] = role
+        return process
 
     def pid_of(self, role):
         """The process of that role, or None."""
@@ -204,6 +213,7 @@ class Member:
         elif role == "ray" and self.waiting == "gcs" and self.tries < 2 and self.one("port") == "auto":
             self.tries += 1  # a port may have been taken between the check and its use
             self.start_ray()
+            self.tell_ray()
         elif role == "ray":
             raise GiveUp("ray", f"ray start ended with {code}")
 

@@ -74,7 +74,18 @@ def main():
     def say(verb, *text):
         print("slurmray", node, verb, *text, flush=True)
 
-    wrong = wait(node_table(address), expected, int(gpus), float(timeout), say)
+    read_table = node_table(address)
+    told = []
+
+    def read_and_tell():
+        table = read_table()
+        # A worker that asks the GCS before the head is in it sleeps for two seconds, again and again.
+        if not told and any(row["Alive"] and row["NodeName"] == node for row in table):
+            told.append(address)
+            say("cluster", address)
+        return table
+
+    wrong = wait(read_and_tell, expected, int(gpus), float(timeout), say)
     for name, text in wrong.items():
         say("missing", name, text)
     return 1 if wrong else 0

@@ -4,7 +4,6 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import sys
 
 import network
 
@@ -25,6 +24,17 @@ def ray_version():
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
+# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready, and is
+# told the words of `ray start` and the rest of its environment on its standard input.
+WAITING_RAY = """
+import json, os, sys
+import ray.scripts.scripts as ray
+sys.argv, more = json.load(sys.stdin)
+os.environ.update(more)
+ray.main()
+"""
+
+
 def wants_token(auth, version):
     """Whether Ray shall ask for the token of the job. auth: `ray.auth` of the spec."""
     return auth != "none" and version >= TOKEN_SINCE
@@ -36,7 +46,7 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra)
     cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for the scheduler, never
     guessed by Ray, which counts the whole host. extra: the words of the user, last, so that they win.
     """
-    words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
+    words = ["ray", "start", "--block", f"--node-name={name}"]
     words += [f"--node-ip-address={address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
     words += [
         f"--node-manager-port={ports[NODE_MANAGER]}",
@@ -60,7 +70,7 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra)
     return words + extra
 
 
-def environment(temp_dir, address, user_env, token):
+def environment(temp_dir, user_env, token):
     """What Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults."""
     env = dict(os.environ)
     env.update(
@@ -69,7 +79,6 @@ def environment(temp_dir, address, user_env, token):
         RAY_TMPDIR=temp_dir,
         RAY_USAGE_STATS_ENABLED="0",
         RAY_worker_register_timeout_seconds="120",  # a cold Python on a network file system
-        VLLM_HOST_IP=address,
     )
     env.update(user_env)
     # Said explicitly: where it is unset, head and workers may decide differently (Ray 2.59 on).

@@ -8,7 +8,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 1b69c1bd3a4fec0e8b88248b70ccec586f79c0987324c14423bf6d4cebea82be
+# slurmray-sha256: 956f4d4377c99fb904cbe918aa381eade77faf79398c4d71570a2f40b9638f9f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -71,7 +71,7 @@ give_up() {
 
 # send FD RECORD...: NUL-terminated; whether the other side has ended is for the reader to see.
 send() {
-	printf '%s\0' "${@:2}" >&"$1" || true
+	{ printf '%s\0' "${@:2}" >&"$1"; } 2>/dev/null || true
 }
 
 # receive FD DELIMITER SECONDS: waits so long for RECEIVED; fails with 1 when the time is over, with 2 at the end.
@@ -296,22 +296,22 @@ watch_client() {
 	leave
 }
 
-# remove_container: whatever its state; one that is gone is what we want.
+# remove_container: whatever its state. What its client answered says nothing: ended while it starts one, it may answer 0.
 remove_container() {
+	"$RUNTIME" container inspect "$CONTAINER" >/dev/null 2>&1 || return 0
 	"$RUNTIME" kill "$CONTAINER" >&2 || true
 	"$RUNTIME" rm --force --volumes "$CONTAINER" >&2 || ! "$RUNTIME" container inspect "$CONTAINER" >/dev/null 2>&1
 }
 
 # leave: the task of this node ends, and nothing of it stays here.
 leave() {
-	local code=0
 	trap - ERR
 	trap '' TERM
 	if [[ -n $CLIENT ]]; then
 		exec {TETHER}>&-
 		timeout 10 tail --pid="$CLIENT" --sleep-interval=0.1 --follow /dev/null || kill -KILL "$CLIENT" || true
-		wait "$CLIENT" || code=$?
-		((! code)) || remove_container || say phase end "cannot remove the container $CONTAINER on $NODE"
+		wait "$CLIENT" || true
+		remove_container || say phase end "cannot remove the container $CONTAINER on $NODE"
 	fi
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
@@ -370,6 +370,8 @@ if __name__ == "__main__":
 '
 PROGRAMS["member.py"]='"""What one node of the cluster does: starts Ray, and on the head the probe and the trainer."""
 
+import contextlib
+import json
 import os
 import resource
 import signal
@@ -399,8 +401,9 @@ class Member:
         self.tries = 0
         self.head = None  # (address, ports) once this node is the head of a running GCS
         self.cluster = None  # host:port, on a worker, once the head has published it
-        self.address = self.env = self.ray_env = None
-        self.waiting = None  # what to look for at each turn: gcs | cluster | reader
+        self.address = self.ray_env = None
+        self.ray_input = None  # where the waiting `ray start` is told its words
+        self.waiting = None  # what to look for at each turn: gcs | reader
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
     # -- records ---------------------------------------------------------------------------------------
@@ -414,14 +417,17 @@ class Member:
         print("slurmray", self.one("node"), verb, *text, flush=True)
 
     def record(self, text):
-        """Takes one record; `go`, `cluster` and `stop` make something happen."""
+        """Takes one record; `go`, `prepare`, `cluster` and `stop` make something happen."""
         key, _, value = text.partition("=")
         self.conf.setdefault(key, []).append(value)
         if key == "go":
             self.start()
+        elif key == "prepare" and self.one("rank") != "0":
+            self.start_ray()
         elif key == "cluster" and self.one("rank") != "0":
             self.cluster = value
-            self.waiting = "cluster"
+            self.address = self.choose_address(network.family_of(value.rsplit(":", 1)[0]))
+            self.tell_ray()
         elif key == "stop":
             self.stop()
 
@@ -438,8 +444,9 @@ class Member:
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         if self.one("rank") == "0":
-            self.address = self.choose_address(self.one("family", "auto"))
             self.start_ray()
+            self.address = self.choose_address(self.one("family", "auto"))
+            self.tell_ray()
             self.waiting = "gcs"
 
     def choose_address(self, family):
@@ -449,7 +456,24 @@ class Member:
         )
 
     def start_ray(self):
-        """Leases ports and starts `ray start --block`, with the token where this Ray knows tokens."""
+        """Starts the process that becomes `ray start`, with the token where this Ray knows tokens."""
+        token = None
+        if ray_start.wants_token(self.one("auth", "auto"), self.version):
+            token = os.path.join(self.temp_dir, "token")
+            write_private(token, self.one("token"))
+        elif self.one("rank") == "0":
+            danger = "runs without a token: every user who reaches it can run code"
+            self.say("phase ray", f"Ray {self.version_text} {danger}")
+        env = {"USER": self.one("user"), "LOGNAME": self.one("user")}
+        if not os.access(os.environ.get("HOME", ""), os.W_OK):
+            env["HOME"] = self.temp_dir
+        env.update(pair.split("=", 1) for pair in self.conf.get("env", []))
+        self.ray_env = ray_start.environment(self.temp_dir, env, token)
+        words = [sys.executable, "-c", ray_start.WAITING_RAY]
+        self.ray_input = self.spawn("ray", words, self.ray_env, sys.stderr, stdin=subprocess.PIPE).stdin
+
+    def tell_ray(self):
+        """Leases ports, and tells the waiting process how to start Ray."""
         if self.lease:
             self.lease.close()
         self.lease, ports = network.lease_ports(self.one("job"), self.tries)
@@ -461,25 +485,16 @@ class Member:
                     if not network.is_free(port):
                         raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
             self.head = (self.address, ports)
-        token = None
-        if ray_start.wants_token(self.one("auth", "auto"), self.version):
-            token = os.path.join(self.temp_dir, "token")
-            write_private(token, self.one("token"))
-        elif is_head:
-            danger = "runs without a token: every user who reaches it can run code"
-            self.say("phase ray", f"Ray {self.version_text} {danger}")
-        user_env = dict(pair.split("=", 1) for pair in self.conf.get("env", []))
-        env = {"USER": self.one("user"), "LOGNAME": self.one("user")}
-        if not os.access(os.environ.get("HOME", ""), os.W_OK):
-            env["HOME"] = self.temp_dir
-        self.ray_env = ray_start.environment(self.temp_dir, self.address, {**env, **user_env}, token)
+        self.ray_env.setdefault("VLLM_HOST_IP", self.address)
         extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
         words = ray_start.command(
             self.one("node"), self.address, ports, self.cluster, self.version, self.temp_dir,
             self.one("cpus"), self.one("gpus"), extra,
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
-        self.spawn("ray", words, self.ray_env, sys.stderr)
+        told = [words, {"VLLM_HOST_IP": self.ray_env["VLLM_HOST_IP"]}]
+        with contextlib.suppress(BrokenPipeError), self.ray_input:  # that it has ended is seen elsewhere
+            self.ray_input.write(json.dumps(told).encode())
 
     def look(self):
         """One turn of waiting; see `waiting`."""
@@ -487,16 +502,9 @@ class Member:
             address, ports = self.head
             cluster = network.host_port(address, ports[ray_start.GCS])
             self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
-            self.say("cluster", cluster)
+            self.say("prepare")
             self.waiting = None
             self.probe()
-        elif self.waiting == "cluster":
-            host, port = self.cluster.rsplit(":", 1)
-            host = host.strip("[]")
-            if network.is_open(host, int(port)):
-                self.waiting = None
-                self.address = self.choose_address(network.family_of(host))
-                self.start_ray()
         elif self.waiting == "reader" and self.trainer():
             self.waiting = None
 
@@ -534,14 +542,15 @@ class Member:
 
     # -- children --------------------------------------------------------------------------------------
 
-    def spawn(self, role, words, env, out, err=None, cwd=None):
+    def spawn(self, role, words, env, out, err=None, cwd=None, stdin=subprocess.DEVNULL):
         """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
         process = subprocess.Popen(
-            words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err or sys.stderr,
+            words, env=env, stdin=stdin, stdout=out, stderr=err or sys.stderr,
             start_new_session=True, cwd=cwd or None,
         )  # fmt: skip
         self.processes.append(process)
         self.children[process.pid] = role
+        return process
 
     def pid_of(self, role):
         """The process of that role, or None."""
@@ -574,6 +583,7 @@ class Member:
         elif role == "ray" and self.waiting == "gcs" and self.tries < 2 and self.one("port") == "auto":
             self.tries += 1  # a port may have been taken between the check and its use
             self.start_ray()
+            self.tell_ray()
         elif role == "ray":
             raise GiveUp("ray", f"ray start ended with {code}")
 
@@ -899,7 +909,18 @@ def main():
     def say(verb, *text):
         print("slurmray", node, verb, *text, flush=True)
 
-    wrong = wait(node_table(address), expected, int(gpus), float(timeout), say)
+    read_table = node_table(address)
+    told = []
+
+    def read_and_tell():
+        table = read_table()
+        # A worker that asks the GCS before the head is in it sleeps for two seconds, again and again.
+        if not told and any(row["Alive"] and row["NodeName"] == node for row in table):
+            told.append(address)
+            say("cluster", address)
+        return table
+
+    wrong = wait(read_and_tell, expected, int(gpus), float(timeout), say)
     for name, text in wrong.items():
         say("missing", name, text)
     return 1 if wrong else 0
@@ -914,7 +935,6 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import sys
 
 import network
 
@@ -935,6 +955,17 @@ def ray_version():
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
+# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready, and is
+# told the words of `ray start` and the rest of its environment on its standard input.
+WAITING_RAY = """
+import json, os, sys
+import ray.scripts.scripts as ray
+sys.argv, more = json.load(sys.stdin)
+os.environ.update(more)
+ray.main()
+"""
+
+
 def wants_token(auth, version):
     """Whether Ray shall ask for the token of the job. auth: `ray.auth` of the spec."""
     return auth != "none" and version >= TOKEN_SINCE
@@ -946,7 +977,7 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra)
     cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for the scheduler, never
     guessed by Ray, which counts the whole host. extra: the words of the user, last, so that they win.
     """
-    words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
+    words = ["ray", "start", "--block", f"--node-name={name}"]
     words += [f"--node-ip-address={address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
     words += [
         f"--node-manager-port={ports[NODE_MANAGER]}",
@@ -970,7 +1001,7 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra)
     return words + extra
 
 
-def environment(temp_dir, address, user_env, token):
+def environment(temp_dir, user_env, token):
     """What Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults."""
     env = dict(os.environ)
     env.update(
@@ -979,7 +1010,6 @@ def environment(temp_dir, address, user_env, token):
         RAY_TMPDIR=temp_dir,
         RAY_USAGE_STATS_ENABLED="0",
         RAY_worker_register_timeout_seconds="120",  # a cold Python on a network file system
-        VLLM_HOST_IP=address,
     )
     env.update(user_env)
     # Said explicitly: where it is unset, head and workers may decide differently (Ray 2.59 on).
@@ -1072,7 +1102,7 @@ follow() {
 			[[ $said == *"|$TEXT|"* ]] || phase "${TEXT%% *}" "${TEXT#* }"
 			said+="|$TEXT|"
 			;;
-		cluster) send "$TO_NODES" "cluster=$TEXT" ;;
+		prepare | cluster) send "$TO_NODES" "$VERB=$TEXT" ;;
 		trainer)
 			phase trainer "$TEXT"
 			read_output

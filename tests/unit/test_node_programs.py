@@ -77,10 +77,10 @@ def test_the_users_environment_wins_but_not_over_the_token(monkeypatch: pytest.M
         "RAY_AUTH_MODE": "disabled",
         "RAY_AUTH_TOKEN_PATH": "/x",
     }
-    env = ray_start.environment("/tmp/r", "10.0.0.5", user, "/tmp/r/token")
-    assert (env["RAY_TMPDIR"], env["OF_THE_IMAGE"], env["VLLM_HOST_IP"]) == ("/mine", "mine", "10.0.0.5")
+    env = ray_start.environment("/tmp/r", user, "/tmp/r/token")
+    assert (env["RAY_TMPDIR"], env["OF_THE_IMAGE"]) == ("/mine", "mine")
     assert (env["RAY_AUTH_MODE"], env["RAY_AUTH_TOKEN_PATH"]) == ("token", "/tmp/r/token")
-    assert ray_start.environment("/tmp/r", "10.0.0.5", {}, None)["RAY_AUTH_MODE"] == "disabled"
+    assert ray_start.environment("/tmp/r", {}, None)["RAY_AUTH_MODE"] == "disabled"
     assert "RAY_AUTH_MODE" not in os.environ
 
 

@@ -148,7 +148,12 @@ import node
 import ray_start
 
 ray_start.ray_version = lambda: ("2.60.0", (2, 60))
-LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
+LISTEN = '''
+import json, socket, sys, time
+port = next(word for word in json.load(sys.stdin)[0] if word.startswith("--port="))
+listener = socket.create_server(("127.0.0.1", int(port[7:])))
+time.sleep(60)
+'''
 
 
 class Rayless(member.Member):
@@ -157,10 +162,10 @@ class Rayless(member.Member):
 
     def spawn(self, role, words, *args, **more):
         if role == "ray":
-            words = [sys.executable, "-c", LISTEN, str(self.head[1][ray_start.GCS])]
+            words = [sys.executable, "-c", LISTEN]
         elif role == "probe":
             words = ["true"]
-        super().spawn(role, words, *args, **more)
+        return super().spawn(role, words, *args, **more)
 
 
 loop = Rayless(sys.argv[1])

@@ -1,0 +1,29 @@
+"""A whole job on nodes whose bash is 4.4, the oldest that scripts are for."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from slurmray.rehearsal.conf import Cluster, Gres
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.layout import Layout
+from tests.cluster.jobs import Jobs
+
+VERSION = 'echo "$BASH_VERSION in the job"'
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_bash_44(share: Path, podman_store: Path, folder: Path, bash_44: str, code: int) -> None:
+    bash = shutil.copy(bash_44, folder / "bash")
+    nodes = ("node1", "node2")
+    with Lab(Cluster(nodes=nodes, gres=(Gres("gpu", "", 8),)), Layout(share, "podman", podman_store)) as lab:
+        for node in nodes:
+            bound = lab.run(["mount", "--bind", str(bash), "/usr/bin/bash"], host=node)
+            assert bound.returncode == 0, bound.stderr
+        job = Jobs(lab, folder).run(
+            f"slurm: {{nodes: 2}}\nsetup: {VERSION}\n", ["bash", "-c", f"exit {code}"]
+        )
+    assert "4.4." in job.log, job.log
+    assert job.code == f"{code}:0", job.log
+    assert job.last_line.startswith(f"end: exit code {code} from trainer")
