@@ -184,7 +184,7 @@ def _field(loc: source.Path) -> source.Path:
 def _missing_build(
     spec: JobSpec, text: Source, given: Iterable[_Setting]
 ) -> list[tuple[source.Place, Problem]]:
-    """The build's files are looked up in the current folder, since the job is submitted where it was rendered."""
+    """The build's files are looked up in the current folder: a job is submitted where it was rendered."""
     build = spec.container.build
     if build is None:
         return []

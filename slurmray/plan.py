@@ -16,7 +16,8 @@ AUTO_RUNTIMES = ("podman", "docker")
 
 # Assignments of the script that its nodes need; more where the spec uses more.
 NODE_VALUES = (
-    "RENDER_AGAIN GPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS HEAD ATTEMPT RUN PROGRAMS"
+    "RENDER_AGAIN GPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS"
+    " HEAD ATTEMPT RUN PROGRAMS"
 )
 
 
@@ -71,7 +72,7 @@ class Plan:
 
     @property
     def exit_codes(self) -> list[str]:
-        """Entries of a bash array, kind to exit code, for what a job can end with when the trainer is not the cause."""
+        """Kind to exit code, as entries of a bash array: what a job ends with if not for the trainer."""
         codes = [code for code in ExitCode if code not in (ExitCode.USAGE, ExitCode.REHEARSAL)]
         return [f"[{code.name.lower()}]={code.value}" for code in codes]
 

@@ -20,7 +20,7 @@ class Verbatim(str):
 
 
 def quoted(value: Any) -> str:
-    """Write a value as bash reads it: text as one word, a list as words. The only way from the spec into the script."""
+    """Write a value as bash reads it, a list as words. The only way from the spec into the script."""
     if isinstance(value, Verbatim):
         return value
     if isinstance(value, str):
@@ -65,6 +65,6 @@ def render(spec: JobSpec, command: str = "slurmray render") -> str:
         comment_end_string="#%}",
         autoescape=False,  # noqa: S701 - bash, not HTML: `quoted` does it
     )
-    environment.filters["verbatim"] = lambda text: Verbatim(text)
+    environment.filters["verbatim"] = Verbatim
     plan = make_plan(spec, command, root / "node")
     return environment.get_template("job.sbatch.j2").render(plan=plan)

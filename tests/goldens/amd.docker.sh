@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 070c32c585cd6daa97402977c0c3c213c02014a42caa0fdb0eccfae89f289375
+# slurmray-sha256: ea19bb0e7692fef428a4f3695fd36383225d3337c629276113acd61c7195c5b8
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -958,8 +958,8 @@ def ray_version():
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready, and is
-# told the words of `ray start` and the rest of its environment on its standard input.
+# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready,
+# and is told the words of `ray start` and the rest of its environment on its standard input.
 WAITING_RAY = """
 import json, os, sys
 import ray.scripts.scripts as ray

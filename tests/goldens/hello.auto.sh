@@ -8,7 +8,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e9096ae95f8ba0f3c3e53ffe7c4d1262ae2c7b0b5352b7ae2cf95c118e38c593
+# slurmray-sha256: 8234011ae71680d2d896743c56dd61b3a9bb01b4e5e1d4f2201c96e387a44642
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -981,8 +981,8 @@ def ray_version():
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready, and is
-# told the words of `ray start` and the rest of its environment on its standard input.
+# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready,
+# and is told the words of `ray start` and the rest of its environment on its standard input.
 WAITING_RAY = """
 import json, os, sys
 import ray.scripts.scripts as ray

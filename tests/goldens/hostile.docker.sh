@@ -11,7 +11,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 1ea59781ea3976f04d1c3db7eec47ed8987b2ecfe4fe08bac1ce7c12f5fff239
+# slurmray-sha256: 00fd2bc28023c7f132c6971434463b38a6fa4963f800212a95094de23eec00f0
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -985,8 +985,8 @@ def ray_version():
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready, and is
-# told the words of `ray start` and the rest of its environment on its standard input.
+# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready,
+# and is told the words of `ray start` and the rest of its environment on its standard input.
 WAITING_RAY = """
 import json, os, sys
 import ray.scripts.scripts as ray

@@ -11,7 +11,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 421df88c94d560f264bd51f7ab1cef7b2fcf2eb69783422b94e4588db9ca87a1
+# slurmray-sha256: 0388c46d038b7702217f19be9aae15cc91418c6e3451df6639697690dd19b812
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -988,8 +988,8 @@ def ray_version():
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready, and is
-# told the words of `ray start` and the rest of its environment on its standard input.
+# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready,
+# and is told the words of `ray start` and the rest of its environment on its standard input.
 WAITING_RAY = """
 import json, os, sys
 import ray.scripts.scripts as ray

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 23838e86722454e0bd59384ad446b8b009ba4d50750a3ec26bba4f8f2814c90f
+# slurmray-sha256: 405562a592f422cddc7e842885bdc918eecee3d3617db53005df8b1d2fc29c9d
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -978,8 +978,8 @@ def ray_version():
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready, and is
-# told the words of `ray start` and the rest of its environment on its standard input.
+# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready,
+# and is told the words of `ray start` and the rest of its environment on its standard input.
 WAITING_RAY = """
 import json, os, sys
 import ray.scripts.scripts as ray
