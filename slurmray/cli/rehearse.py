@@ -72,14 +72,6 @@ def _script(
             return job.read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{job}: {error.strerror}") from error
-    from slurmray.cli.render import render_job
+    from slurmray.cli.render import given, render_job
 
-    pairs = []
-    for setting in settings:
-        path, equals, value = setting.partition("=")
-        if not equals:
-            raise UsageError(f"--set {setting}: expected PATH=VALUE, as --set container.shm_size=64g")
-        pairs.append((path, value))
-    pairs += [("--nodes", nodes)] if nodes else []
-    pairs += [("--runtime", runtime)] if runtime else []
-    return render_job(job, pairs, entrypoint)[1]
+    return render_job(job, given(settings, {"nodes": nodes, "runtime": runtime}), entrypoint)[1]

@@ -83,7 +83,7 @@ def render(
     """
     from slurmray.output import write_script
 
-    spec, text = render_job(job, _settings(settings, flags), entrypoint, output)
+    spec, text = render_job(job, given(settings, flags), entrypoint, output)
     if output == _STDOUT:
         click.echo(text.encode(), nl=False)
         return
@@ -105,9 +105,7 @@ def render_job(
     return spec, seal(render_script(spec, _render_command(job, settings, entrypoint, output)))
 
 
-def _settings(
-    settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | None]
-) -> list[tuple[str, str]]:
+def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:
     """Return (name, value) as load_spec takes them, --set first, so that the other flags win."""
     pairs = []
     for setting in settings:
@@ -115,8 +113,8 @@ def _settings(
         if not equals:
             raise UsageError(f"--set {setting}: expected PATH=VALUE, as --set container.shm_size=64g")
         pairs.append((path, value))
-    for name, given in flags.items():
-        for value in (given,) if isinstance(given, str) else given or ():
+    for name, values in flags.items():
+        for value in (values,) if isinstance(values, str) else values or ():
             pairs.append((f"--{name.replace('_', '-')}", value))
     return pairs
 

@@ -38,7 +38,7 @@ def test_no_golden_is_left_over() -> None:
 
 
 def test_an_administrator_reads_hello_in_five_minutes() -> None:
-    lines = (GOLDENS / "hello.podman.sh").read_text().splitlines()
+    lines = (GOLDENS / "hello.auto.sh").read_text().splitlines()
     python, after = (
         next(number for number, line in enumerate(lines) if line.startswith(start))
         for start in ("declare -A PROGRAMS", "# ---- 6. cluster")
