@@ -146,5 +146,7 @@ def _summary(spec: JobSpec) -> str:
     nodes = spec.slurm.nodes
     parts = ["1 node" if nodes == 1 else f"{nodes} nodes"]
     parts.append(f"{spec.gpus} GPUs each" if spec.gpus else "no GPUs (ask for them with --gpus-per-node 8)")
+    if not spec.slurm.cpus_per_task:
+        parts.append("as many CPUs as Slurm gives, often 1 (ask for more with --cpus-per-task 8)")
     parts.append("the built-in check" if spec.run is None else "your command")
     return ", ".join(parts)

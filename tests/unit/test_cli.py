@@ -112,7 +112,8 @@ def test_the_first_command_of_a_new_user() -> None:
     done = run("render", "--nodes", "2")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines() == [
-        "wrote generated.sh: 2 nodes, no GPUs (ask for them with --gpus-per-node 8), the built-in check",
+        "wrote generated.sh: 2 nodes, no GPUs (ask for them with --gpus-per-node 8), "
+        "as many CPUs as Slurm gives, often 1 (ask for more with --cpus-per-task 8), the built-in check",
         "submit it with: sbatch generated.sh",
         "or try it on this machine: slurmray rehearse generated.sh",
     ]
