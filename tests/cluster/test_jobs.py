@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -240,20 +239,6 @@ def test_scancel(podman_lab: Lab, jobs: Jobs, moment: str) -> None:
     job = jobs.end(number)
     assert job.state == "CANCELLED"
     assert ("saved" in job.log.split("started\n")[-1]) == (moment == "\nstarted\n"), job.log
-
-
-def test_a_job_under_bash_4_4(podman_lab: Lab, jobs: Jobs, bash_44: str) -> None:
-    (jobs.folder / "bin").mkdir()
-    shutil.copy(bash_44, jobs.folder / "bin/bash")
-    script = jobs.script(ONE, ["bash", "-c", "exit 7"])
-    wrapper = jobs.folder / "wrapper.sh"
-    wrapper.write_text(
-        f"#!/bin/sh\nPATH={jobs.folder}/bin:$PATH\nbash --version | head -n 1\nexec bash {script}\n"
-    )
-    args = ["--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=2", "--mem=1G"]
-    job = jobs.end(podman_lab.sbatch(wrapper, args=args, folder=jobs.folder))
-    assert "version 4.4." in job.log
-    assert job.code == "7:0", job.log
 
 
 def test_two_jobs_on_the_same_nodes(podman_lab: Lab, share: Path) -> None:
