@@ -163,7 +163,7 @@ def etc_files(
 ) -> dict[str, str]:
     """Return path -> text of the files below /etc that make a host of the rehearsal.
 
-    slurm_major: 22 for 22.05; `CgroupPlugin=disabled` is known from 23 on.
+    slurm_major: 22 for 22.05; `CgroupPlugin=disabled` is known from 24 on.
     limits: ulimits that a container may be given, by Podman's names.
     root_home: where root's home is.
     """
@@ -174,7 +174,7 @@ def etc_files(
         f"docker:x:990:{names}",
         *(f"{user.name}:x:{user.uid}:" for user in USERS),
     ]
-    plugin = "disabled" if slurm_major > 22 else "cgroup/v1"
+    plugin = "disabled" if slurm_major > 23 else "cgroup/v1"
     ulimits = ", ".join(f'"{name}={value}:{value}"' for name, value in limits.items())
     passwd = [f"root:x:0:0:root:{root_home}:/bin/bash"]
     passwd += [f"{user.name}:x:{user.uid}:{user.uid}::{user.home}:/bin/bash" for user in USERS]

@@ -24,6 +24,7 @@ _OTHERS = (
     "TMPDIR",
     "XDG_RUN",
 )
+_SILENCE = 30  # seconds without a word of slurmctld
 _PENDING = 20  # seconds; nothing else runs there, so a job that waits longer waits for ever
 _CLEAN = 15  # seconds that the hosts get to end what they are ending
 
@@ -45,11 +46,14 @@ def follow(lab: Lab, job: int, write: Callable[[bytes], object]) -> dict[str, st
 
     RehearsalError when Slurm does not start it.
     """
-    begun = time.monotonic()
+    begun = heard = time.monotonic()
     read: dict[str, int] = {}
     while True:
         about = lab.job(job)
         state = about.get("JobState", "")
+        heard = time.monotonic() if state else heard
+        if time.monotonic() - heard > _SILENCE:
+            raise RehearsalError("slurmctld does not answer any more")
         for path in dict.fromkeys((about.get("StdOut", ""), about.get("StdErr", ""))):
             host = about.get("BatchHost", "")
             if path and host in lab.pids:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from slurmray import run
-from slurmray.errors import RehearsalError
 from slurmray.rehearsal import conf
-from slurmray.rehearsal.cache import PATH, as_root
+from slurmray.rehearsal.cache import PATH
 from slurmray.rehearsal.machine import cache_folder, is_root
+from slurmray.rehearsal.suites import slurm_major
 
 Runtime = Literal["podman", "docker"]
 
@@ -59,7 +58,7 @@ def plan(cluster: conf.Cluster, layout: Layout) -> dict[str, Any]:
     return {
         "mount_point": str(mount_point),
         "root": str(layout.root),
-        "etc": conf.etc_files(cluster, _slurm_major(layout.root), _limits(), str(Path.home())),
+        "etc": conf.etc_files(cluster, slurm_major(layout.root), _limits(), str(Path.home())),
         "devices": conf.gres_devices(cluster),
         "overlay_options": "" if is_root() else ",userxattr",
         "docker_root": str(layout.store or "") if layout.runtime == "docker" else "",
@@ -89,13 +88,6 @@ def _distinct(paths: Sequence[Path]) -> list[Path]:
         if not any(path.is_relative_to(other) and device == other.stat().st_dev for other in kept):
             kept.append(path)
     return kept
-
-
-def _slurm_major(root: Path) -> int:
-    done = run.run([*as_root(), "chroot", str(root), "/usr/sbin/slurmctld", "-V"], env=environment())
-    if done.returncode != 0:
-        raise RehearsalError(f"slurmctld does not run: {done.stderr.strip()}")
-    return int(done.stdout.split()[1].split(".")[0])
 
 
 def _limits() -> dict[str, int]:

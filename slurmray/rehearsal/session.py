@@ -58,7 +58,7 @@ def rehearse(script: str, choices: Choices) -> int:
     for note in want.notes:
         say(f"not as on your cluster: {note}")
     store = provide.image(about.image, runtime, build=choices.build_image, say=say)
-    root = suites.root(machine.cache_folder(), choices.suite, say) if choices.suite else Path("/")
+    root = suites.hosts_root(machine.cache_folder(), choices.suite, say)
     layout = Layout(choices.folder, runtime, store, root)
     layout = _with_mounts(layout, about.sources(Path.home()), say)
     # A number that was not there before, as run directories and logs of one folder are told apart by it.

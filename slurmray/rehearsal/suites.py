@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from slurmray import run
+from slurmray.errors import RehearsalError
 from slurmray.rehearsal import cache as store
 
 # What a compute node and the controller need, and nothing a site might lack: no python3, no jq.
@@ -12,7 +14,7 @@ from slurmray.rehearsal import cache as store
 _HOST = [
     *("slurmctld", "slurmd", "slurm-client", "munge"),
     *("podman", "crun", "netavark", "uidmap", "docker.io", "?exact-name(docker-cli)"),
-    *("iproute2", "util-linux", "procps"),
+    *("iproute2", "util-linux", "mount", "procps"),
 ]
 
 # A suite's Release file can outlive its date on a mirror that is a snapshot.
@@ -54,3 +56,22 @@ def root(cache: Path, suite: str, say: Callable[[str], None]) -> Path:
         bootstrap(argv, path)
 
     return store.once(cache, f"root-{suite}-{store.key(argv)}", build)
+
+
+def hosts_root(cache: Path, suite: str | None, say: Callable[[str], None]) -> Path:
+    """Return where the hosts' programs come from: a suite's root, or with None the machine's own.
+
+    With Slurm 23.11 (Ubuntu 24.04) every job of a rehearsal waits with InvalidAccount: bookworm's then.
+    """
+    if not suite and slurm_major(Path("/")) == 23:
+        say("this machine's Slurm 23.11 lets jobs wait for an account: Debian bookworm's takes its place")
+        suite = "bookworm"
+    return root(cache, suite, say) if suite else Path("/")
+
+
+def slurm_major(root: Path) -> int:
+    """Return the first number of the Slurm in a root: 22 for 22.05."""
+    done = run.run([*store.as_root(), "chroot", str(root), "/usr/sbin/slurmctld", "-V"])
+    if done.returncode != 0:
+        raise RehearsalError(f"slurmctld does not run: {done.stderr.strip()}")
+    return int(done.stdout.split()[1].split(".")[0])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal import conf, images, machine, rootless, stores
+from slurmray.rehearsal import conf, images, machine, rootless, stores, suites
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout, Runtime
@@ -97,4 +97,5 @@ def until() -> Callable[[Callable[[], object]], object]:
 def _lab(share: Path, runtime: Runtime, store: Path, nodes: int, addresses: conf.Addresses) -> Lab:
     names = tuple(f"node{number}" for number in range(1, nodes + 1))
     cluster = Cluster(nodes=names, gres=(Gres("gpu", "", 8),), addresses=addresses)
-    return Lab(cluster, Layout(share, runtime, store))
+    root = suites.hosts_root(machine.cache_folder(), None, print)
+    return Lab(cluster, Layout(share, runtime, store, root))

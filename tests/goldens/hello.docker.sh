@@ -8,7 +8,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e6a765cb261ca04ee8fd30c0a60f1b874a382bf2ef6d8edeb48580b30ede9fd3
+# slurmray-sha256: 601286a2c2a8f8f1fc2d4d847ef535be139e607953696c9fa518096555ba6d5f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -17,7 +17,8 @@
 #   5. python     what runs in the containers: the first process, Ray's start, the readiness check, the built-in check
 #   6. cluster    what runs in this batch script: the allocation, the step, the messages of the nodes
 #   7. end        the clean-up, and whose exit code it is
-# shellcheck disable=SC2016,SC2034,SC2089,SC2090,SC2317,SC2329 # texts and functions that are used on the nodes
+# shellcheck disable=SC1003,SC2016,SC2054,SC2088,SC2089,SC2090 # values and programs are text
+# shellcheck disable=SC2034,SC2317,SC2329 # used by name, on the nodes
 set -Eeuo pipefail
 
 # ---- 1. values ----------------------------------------------------------------------------------------------------
@@ -69,9 +70,10 @@ give_up() {
 	finish "${codes[$1]}" slurmray "$2"
 }
 
-# send FD RECORD...: NUL-terminated; whether the other side has ended is for the reader to see.
+# send RECORD...: to the nodes or, on a node, to its container; whether that has ended is seen elsewhere. A fixed descriptor,
+# since bash 4.4 hands on `>&"$1"` to the nodes as something else.
 send() {
-	{ printf '%s\0' "${@:2}" >&"$1"; } 2>/dev/null || true
+	{ printf '%s\0' "$@" >&9; } 2>/dev/null || true
 }
 
 # receive FD DELIMITER SECONDS: waits so long for RECEIVED; fails with 1 when the time is over, with 2 at the end.
@@ -254,7 +256,7 @@ attend() {
 # supervise: the task of one node, in a bash of its own there.
 supervise() {
 	set -Eeuo pipefail
-	local rank=1 address
+	local rank=1 addresses
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
 	CLIENT='' TEMP='' STOPPED=0 TAKEN=() PARTIAL=''
 	exec 2>>"$RUN/logs/$NODE.log"
@@ -268,24 +270,23 @@ supervise() {
 	choose_runtime
 	ensure_image
 	container_args
+	mapfile -t addresses < <(getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true)
 	say phase container "$RUNTIME run $IMAGE"
 	# The tether: this task holds its only writing end, so the container ends with it.
-	exec {TETHER}> >(exec "$RUNTIME" run "${RUN_ARGS[@]}")
+	exec 9> >(exec "$RUNTIME" run "${RUN_ARGS[@]}")
 	CLIENT=$!
 	[[ $NODE != "$HEAD" ]] || rank=0
-	send "$TETHER" "node=$NODE" "rank=$rank" "user=$(id -un)"
-	while read -r address _; do
-		send "$TETHER" "candidate=$address"
-	done < <(getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true)
+	addresses=("${addresses[@]%% *}")
+	send "node=$NODE" "rank=$rank" "user=$(id -un)" "${addresses[@]/#/candidate=}"
 	watch_client
 }
 
 # watch_client: hands records to the container until it ends or the node is to stop.
 watch_client() {
 	local code=0
-	trap 'send "$TETHER" stop=' TERM # the trainer gets its signal and its grace
+	trap 'send stop=' TERM # the trainer gets its signal and its grace
 	while ((! STOPPED)) && kill -0 "$CLIENT" 2>/dev/null; do
-		((! ${#TAKEN[@]})) || send "$TETHER" "${TAKEN[@]}"
+		((! ${#TAKEN[@]})) || send "${TAKEN[@]}"
 		TAKEN=()
 		take 0.5
 	done
@@ -308,7 +309,7 @@ leave() {
 	trap - ERR
 	trap '' TERM
 	if [[ -n $CLIENT ]]; then
-		exec {TETHER}>&-
+		exec 9>&-
 		timeout 10 tail --pid="$CLIENT" --sleep-interval=0.1 --follow /dev/null || kill -KILL "$CLIENT" || true
 		wait "$CLIENT" || true
 		remove_container || say phase end "cannot remove the container $CONTAINER on $NODE"
@@ -1067,13 +1068,13 @@ node_step() {
 start_nodes() {
 	coproc STEP { node_step; }
 	SRUN=$!
-	exec {FROM_NODES}<&"${STEP[0]}" {TO_NODES}>&"${STEP[1]}"
+	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$TO_NODES" "$(declare -p RENDER_AGAIN GPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS HEAD ATTEMPT RUN PROGRAMS && declare -f)"
-	send "$TO_NODES" "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS HEAD ATTEMPT RUN PROGRAMS && declare -f)"
+	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "gpus=$GPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$STOP_GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
-	send "$TO_NODES" go=
+	send go=
 }
 
 # next_message: waits a second for a message: FROM, VERB, TEXT. VERB is empty without one, `over` at the end.
@@ -1102,7 +1103,7 @@ follow() {
 			[[ $said == *"|$TEXT|"* ]] || phase "${TEXT%% *}" "${TEXT#* }"
 			said+="|$TEXT|"
 			;;
-		prepare | cluster) send "$TO_NODES" "$VERB=$TEXT" ;;
+		prepare | cluster) send "$VERB=$TEXT" ;;
 		trainer)
 			phase trainer "$TEXT"
 			read_output
@@ -1117,7 +1118,7 @@ follow() {
 			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="no news from the nodes for $READY_TIMEOUT s"
 		elif ((STOPPING && ! stop_due)); then
 			phase stop "asked to end by scancel or by the time limit"
-			send "$TO_NODES" stop=
+			send stop=
 			stop_due=$((SECONDS + STOP_GRACE + 5))
 		elif ((stop_due && SECONDS > stop_due)); then
 			break
@@ -1129,9 +1130,9 @@ follow() {
 read_output() {
 	local inside=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT/inside
 	# scancel does not end them: the trainer still has its grace then.
-	(trap '' TERM && exec cat "$inside/out") &
+	(trap '' TERM && exec cat "$inside/out" 9>&-) &
 	READERS=($!)
-	(trap '' TERM && exec cat "$inside/err" >&2) &
+	(trap '' TERM && exec cat "$inside/err" >&2 9>&-) &
 	READERS+=($!)
 }
 
@@ -1139,7 +1140,7 @@ read_output() {
 # end_nodes: every node's task removes what it made when its input ends; then the step is over.
 end_nodes() {
 	local due=$((SECONDS + 20)) signal=TERM
-	exec {TO_NODES}>&-
+	exec 9>&-
 	while [[ $VERB != over ]]; do
 		next_message
 		[[ $VERB != phase ]] || log "$TEXT"

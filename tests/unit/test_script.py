@@ -56,7 +56,7 @@ def output(bash: str, program: str, folder: Path) -> list[str]:
     """The NUL-terminated texts that the program writes."""
     file = folder / "script.sh"
     file.write_bytes(program.encode())
-    done = subprocess.run([bash, file], env=ENV, capture_output=True, check=True, timeout=60)
+    done = subprocess.run([bash, file], env=ENV, cwd=folder, capture_output=True, check=True, timeout=60)
     assert done.stderr == b""
     *texts, rest = done.stdout.split(b"\0")
     assert rest == b""
@@ -64,10 +64,12 @@ def output(bash: str, program: str, folder: Path) -> list[str]:
 
 
 # Once as the batch script sees them, and once more as a node does: see node_step and start_nodes.
-SHOW = r"""printf "%s\0" "$RENDER_AGAIN" "${SETUP-}" "$WORKDIR" "${CONTAINER_ARGS[@]}" "${RECORDS[@]}" """
+# `declare -f` of bash 4.4 does not write every function as it read it: `>&"$1"` becomes `&> "$1"`, a file.
+SHOW = r"""send "$RENDER_AGAIN" "${SETUP-}" "$WORKDIR" "${CONTAINER_ARGS[@]}" "${RECORDS[@]}" 9>&1 """
 BOTH = f"""
 {SHOW}
-send 1 "$(declare -p RENDER_AGAIN WORKDIR CONTAINER_ARGS RECORDS && declare -p SETUP 2>/dev/null)" |
+: "${{SETUP=}}"
+send "$(declare -p RENDER_AGAIN SETUP WORKDIR CONTAINER_ARGS RECORDS && declare -f)" 9>&1 |
 	"$BASH" -c 'IFS= read -r -d "" program && eval "$program" && {SHOW}'
 """
 
@@ -117,7 +119,7 @@ def test_any_text(
 def test_the_programs_arrive(bash: str, tmp_path: Path) -> None:
     show = r"""for name in "${!PROGRAMS[@]}"; do printf "%s\0" "$name" "${PROGRAMS[$name]}"; done"""
     receive = f"""IFS= read -r -d "" program && eval "$program" && {show}"""
-    program = f"""send 1 "$(declare -p PROGRAMS)" | "$BASH" -c '{receive}'"""
+    program = f"""send "$(declare -p PROGRAMS)" 9>&1 | "$BASH" -c '{receive}'"""
     found = output(bash, definitions(render(JobSpec())) + program, tmp_path)
     arrived = dict(zip(found[::2], found[1::2], strict=True))
     assert arrived == {file.name: file.read_text() for file in (template_root() / "node").glob("*.py")}

@@ -46,9 +46,7 @@ def test_bash_44_reads_it(script: Path, bash_44: str) -> None:
 
 @every_script
 def test_shellcheck(script: Path) -> None:
-    # In values: a backslash before a quote, a comma, a tilde. They are meant so.
-    in_values = ["--exclude=SC1003,SC2054,SC2088"] if script in GOLDENS else []
-    assert said_by(tool("shellcheck"), *in_values, script) == ""
+    assert said_by(tool("shellcheck"), script) == ""
 
 
 @every_script
