@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -71,7 +72,8 @@ def hosts_root(cache: Path, suite: str | None, say: Callable[[str], None]) -> Pa
 
 def slurm_major(root: Path) -> int:
     """Return the first number of the Slurm in a root: 22 for 22.05."""
-    done = run.run([*store.as_root(), "chroot", str(root), "/usr/sbin/slurmctld", "-V"])
+    chroot = shutil.which("chroot", path=store.PATH) or "chroot"  # an ordinary user's PATH lacks /usr/sbin
+    done = run.run([*store.as_root(), chroot, str(root), "/usr/sbin/slurmctld", "-V"])
     if done.returncode != 0:
         raise RehearsalError(f"slurmctld does not run: {done.stderr.strip()}")
     return int(done.stdout.split()[1].split(".")[0])
