@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 84fecff32d8fa6163fb568b91d588a4613490113d30e90b77bd9463ea462e756
+# slurmray-sha256: 2ebc61fa1d16602e42926f34e7a29f11f7e528de3693a53d81179df922090543
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -252,6 +252,7 @@ take() {
 attend() {
 	while ((! STOPPED)) && kill -0 "$1" 2>/dev/null; do
 		take 0.2
+		((SECONDS % 5)) || say alive
 	done
 	((! STOPPED)) || kill -TERM "$1" 2>/dev/null || true
 	wait "$1"
@@ -1097,10 +1098,11 @@ next_message() {
 
 # follow: takes the nodes' messages until the trainer has ended, a node has failed, or Slurm ends the job.
 follow() {
-	local said='' due=$((SECONDS + READY_TIMEOUT)) stop_due=0
+	local said='' patience=$((READY_TIMEOUT + 15)) stop_due=0 # the probe, with the same timeout, knows more: it goes first
+	local due=$((SECONDS + patience))
 	while [[ -z $TRAINER_CODE && -z $FAILED_KIND ]]; do
 		next_message
-		[[ -z $VERB ]] || due=$((SECONDS + READY_TIMEOUT))
+		[[ -z $VERB ]] || due=$((SECONDS + patience))
 		case $VERB in
 		step) STEP_ID=$TEXT ;;
 		phase) # the first time: many nodes say the same
@@ -1113,13 +1115,14 @@ follow() {
 			read_output
 			;;
 		missing) MISSING+=("$TEXT") ;;
+		alive) ;; # an image may take its time
 		exit) TRAINER_CODE=$TEXT ;;
 		fail) FAILED_NODE=$FROM FAILED_KIND=${TEXT%% *} FAILED_TEXT=${TEXT#* } ;;
 		gone) [[ $FROM != "$HEAD" ]] || break ;;
 		over) break ;;
 		esac
 		if [[ $PHASE != trainer ]] && ((SECONDS > due)); then
-			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="no news from the nodes for $READY_TIMEOUT s"
+			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="no news from the nodes for $patience s"
 		elif ((STOPPING && ! stop_due)); then
 			phase stop "asked to end by scancel or by the time limit"
 			send stop=

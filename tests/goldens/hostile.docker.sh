@@ -11,7 +11,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: ff51df8c13ef852e83a91cbbeff81857e0519aa2a2fe054f6031a0945321fa50
+# slurmray-sha256: c67960961ea493f1484e029ace321fbfe57194deb0aaeb358f99813ee35d5462
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -277,6 +277,7 @@ take() {
 attend() {
 	while ((! STOPPED)) && kill -0 "$1" 2>/dev/null; do
 		take 0.2
+		((SECONDS % 5)) || say alive
 	done
 	((! STOPPED)) || kill -TERM "$1" 2>/dev/null || true
 	wait "$1"
@@ -1134,10 +1135,11 @@ next_message() {
 
 # follow: takes the nodes' messages until the trainer has ended, a node has failed, or Slurm ends the job.
 follow() {
-	local said='' due=$((SECONDS + READY_TIMEOUT)) stop_due=0
+	local said='' patience=$((READY_TIMEOUT + 15)) stop_due=0 # the probe, with the same timeout, knows more: it goes first
+	local due=$((SECONDS + patience))
 	while [[ -z $TRAINER_CODE && -z $FAILED_KIND ]]; do
 		next_message
-		[[ -z $VERB ]] || due=$((SECONDS + READY_TIMEOUT))
+		[[ -z $VERB ]] || due=$((SECONDS + patience))
 		case $VERB in
 		step) STEP_ID=$TEXT ;;
 		phase) # the first time: many nodes say the same
@@ -1150,13 +1152,14 @@ follow() {
 			read_output
 			;;
 		missing) MISSING+=("$TEXT") ;;
+		alive) ;; # an image may take its time
 		exit) TRAINER_CODE=$TEXT ;;
 		fail) FAILED_NODE=$FROM FAILED_KIND=${TEXT%% *} FAILED_TEXT=${TEXT#* } ;;
 		gone) [[ $FROM != "$HEAD" ]] || break ;;
 		over) break ;;
 		esac
 		if [[ $PHASE != trainer ]] && ((SECONDS > due)); then
-			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="no news from the nodes for $READY_TIMEOUT s"
+			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="no news from the nodes for $patience s"
 		elif ((STOPPING && ! stop_due)); then
 			phase stop "asked to end by scancel or by the time limit"
 			send stop=
