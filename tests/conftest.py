@@ -1,3 +1,4 @@
+import os
 import subprocess
 from pathlib import Path
 
@@ -22,4 +23,6 @@ def bash_44() -> str:
     """The oldest bash that scripts are for; it comes over the network once."""
     done = subprocess.run([ROOT / ".ci/bash-4.4"], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"no bash 4.4: {done.stderr}"
+    # Static as it is, it dies when it has to ask this machine's C library who its user is.
+    os.environ.setdefault("SHELL", "/bin/bash")
     return done.stdout.strip()
