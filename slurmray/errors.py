@@ -12,25 +12,96 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes that are ours, each with its `meaning` in one line (the README's table says the same)."""
+    """Exit codes that are ours; the README's table and `slurmray explain` are made of this one.
+
+    meaning: one line. cause: what usually brings it about. remedy: what to do, a sentence or two.
+    """
 
     meaning: str
+    cause: str
+    remedy: str
 
-    USAGE = 2, "bad input to the command line; nothing was written"
-    CONFIG = 64, "the job spec does not fit the allocation, the nodes or the submitter's environment"
-    PREFLIGHT = 65, "a node lacks something: runtime, GPUs, address, mount, temp folder"
-    IMAGE = 66, "the image is missing, could not be pulled or built, or has no Ray"
-    BRING_UP = 67, "a container or Ray did not start on a node"
-    PROBE = 68, "the cluster was not whole before ray.ready_timeout"
-    NODE_LOST = 71, "Ray, the container or the node died while the trainer ran"
-    REHEARSAL = 73, "the rehearsal could not run on this machine"
-    INTERNAL = 79, "a defect of slurmray; please report it"
+    USAGE = (
+        2,
+        "bad input to the command line; nothing was written",
+        "A command or an option is misspelt, or the job spec has mistakes. In a job, 2 is the trainer's: "
+        "Python returns it for wrong arguments and for a script that is not there.",
+        "Each line of the message names a place and what belongs there.",
+    )
+    CONFIG = (
+        64,
+        "the job spec does not fit the allocation, the nodes or the submitter's environment",
+        "The job got other nodes, CPUs or GPUs than the script was rendered for, a variable that `env` "
+        "takes from you was not set, or the run directory could not be made.",
+        "The last line of the log says which, and has the command that renders anew or the name to export "
+        "before sbatch.",
+    )
+    PREFLIGHT = (
+        65,
+        "a node lacks something: runtime, GPUs, address, mount, temp folder",
+        "A check on a node failed before Ray was started there.",
+        "The log names the node, what is wrong and what to do about it. Where it is that node alone, leave "
+        "it out: sbatch --exclude=NODE generated.sh.",
+    )
+    IMAGE = (
+        66,
+        "the image is missing, could not be pulled or built, or has no Ray",
+        "The name has a slip, the nodes cannot reach the registry or are not logged in to it, their disk "
+        "is full, the build failed, or python3 of the image has no Ray.",
+        "Try it on a node, as yourself: podman pull IMAGE, or docker pull IMAGE. Where nodes have no way "
+        "to the registry, load the image there first: podman load -i FILE.",
+    )
+    BRING_UP = (
+        67,
+        "a container or Ray did not start on a node",
+        "The runtime or Ray refused an option, a port that the spec fixes is taken, or the node has no "
+        "memory or disk left.",
+        "Read the last lines of that node, which the log shows. Set ray.port and ray.dashboard_port to "
+        "auto, and try without container.args and Ray's args.",
+    )
+    PROBE = (
+        68,
+        "the cluster was not whole before ray.ready_timeout",
+        "A node came up too slowly, or cannot reach the head: a firewall, or an address on the wrong "
+        "interface.",
+        "The log names the missing nodes and shows their last lines. Set network.interface to the one that "
+        "connects the nodes, raise ray.ready_timeout, or leave a bad node out: sbatch --exclude=NODE "
+        "generated.sh.",
+    )
+    NODE_LOST = (
+        71,
+        "Ray, the container or the node died while the trainer ran",
+        "Most often memory: the kernel killed Ray on that node. Else the host lost power or its network, "
+        "or somebody removed the container.",
+        "The log names the node and shows its last lines. Ask for more slurm.mem or let the trainer use "
+        "less; leave a bad node out: sbatch --exclude=NODE generated.sh.",
+    )
+    TIME_LIMIT = (
+        72,
+        "the time limit was near and the trainer was stopped",
+        "The training takes longer than slurm.time.",
+        "Ask for more slurm.time, or let the trainer write a checkpoint at stop.signal and go on from it "
+        "in the next job. A trainer that then exits with 0 by itself ends the job with 0.",
+    )
+    REHEARSAL = (
+        73,
+        "the rehearsal could not run on this machine",
+        "A package is missing, or the kernel does not allow what the cluster needs.",
+        "The message names the command that mends it; there was no job.",
+    )
+    INTERNAL = (
+        79,
+        "a defect of slurmray; please report it",
+        "Something that slurmray does not expect.",
+        "Report it with the script, the job's output, and logs/ and events.jsonl of the run directory. "
+        "Look through them for secrets first.",
+    )
 
-    def __new__(cls, value: int, meaning: str) -> ExitCode:
-        """Makes the member an int that carries its meaning."""
+    def __new__(cls, value: int, meaning: str, cause: str, remedy: str) -> ExitCode:
+        """Makes the member an int that carries its words."""
         member = int.__new__(cls, value)
         member._value_ = value
-        member.meaning = meaning
+        member.meaning, member.cause, member.remedy = meaning, cause, remedy
         return member
 
 

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from slurmray import source
 from slurmray.errors import Problem, SpecError
-from slurmray.explain import dotted, explain
 from slurmray.source import Source
 from slurmray.spec import JobSpec
 from slurmray.values import shown
+from slurmray.wording import describe, dotted
 
 STDIN = Path("-")
 _LAST = (sys.maxsize, 0)  # the command line's mistakes come after the file's
@@ -76,7 +76,7 @@ def load_spec(
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             at, where = _where(text, given, detail["loc"], key=detail["type"] == "extra_forbidden")
-            words = explain(detail)
+            words = describe(detail)
             if at == _LAST and any(setting.path == _field(detail["loc"]) for setting in given):
                 words = words.removeprefix(f"{dotted(_field(detail['loc']))}: ")  # the place says it already
             problems.append((at, Problem(where, words)))

@@ -16,8 +16,8 @@ AUTO_RUNTIMES = ("podman", "docker")
 
 # Assignments of the script that its nodes need; more where the spec uses more.
 NODE_VALUES = (
-    "RENDER_AGAIN GPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS"
-    " HEAD ATTEMPT RUN PROGRAMS"
+    "RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS"
+    " NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS"
 )
 
 
@@ -66,9 +66,22 @@ class Plan:
     """`key=value` for the first process in the containers."""
     env_from_submitter: list[str]
     """Names only; their values never come near the script."""
+    preflight: str
+    """`fail`, `warn` or `none`."""
+    check_paths: list[str]
+    same_commit: str
+    """Empty: not checked."""
     ready_timeout: int
     stop_grace: int
+    stop_lead: int
+    on_node_loss: str
+    requeue_max: int
     programs: list[Program]
+
+    @property
+    def finding(self) -> str:
+        """Kind of a finding that is not fatal by itself."""
+        return "warn" if self.preflight == "warn" else "preflight"
 
     @property
     def exit_codes(self) -> list[str]:
@@ -84,6 +97,9 @@ class Plan:
             " IMAGE_NAME": self.image_name != self.image,
             " BUILD_FILE BUILD_CONTEXT": self.build_file,
             " MOUNTS": self.mounts,
+            " CHECK_PATHS": self.check_paths,
+            " SAME_COMMIT COMMIT": self.same_commit,
+            " REQUEUE_MAX": self.requeue_max,
         }
         return NODE_VALUES + "".join(names for names, use in used.items() if use)
 
@@ -115,8 +131,14 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         shm_size=container.shm_size or "",
         records=_records(spec),
         env_from_submitter=[name for name, value in spec.env.items() if value is None],
+        preflight=spec.preflight,
+        check_paths=spec.checks.paths if spec.preflight != "none" else [],
+        same_commit=(spec.checks.same_commit or "") if spec.preflight != "none" else "",
         ready_timeout=spec.ray.ready_timeout,
         stop_grace=spec.stop.grace,
+        stop_lead=spec.stop.lead,
+        on_node_loss=spec.on_node_loss,
+        requeue_max=spec.requeue.max,
         programs=[
             Program(file.name, file.read_text(encoding="utf-8")) for file in sorted(programs.glob("*.py"))
         ],
@@ -134,9 +156,15 @@ def with_registry(image: str) -> str:
 def _directives(spec: JobSpec) -> list[str]:
     lines = [slurm.directive("job-name", spec.name)]
     lines += [slurm.directive(option, value) for option, value in spec.slurm.given()]
-    # One node supervisor on each node, and no restart behind the user's back.
-    lines += [slurm.directive("ntasks-per-node", "1"), slurm.directive("no-requeue", None)]
-    return lines
+    lines.append(slurm.directive("ntasks-per-node", "1"))  # the node supervisor
+    if spec.stop.lead:
+        # To the batch script alone, and not TERM, which says that the job is being cancelled.
+        lines.append(slurm.directive("signal", f"B:USR1@{spec.stop.lead}"))
+    if spec.on_node_loss == "continue":
+        lines.append(slurm.directive("no-kill", None))
+    if spec.requeue.max:
+        return [*lines, slurm.directive("requeue", None), slurm.directive("open-mode", "append")]
+    return [*lines, slurm.directive("no-requeue", None)]
 
 
 def _accelerators(spec: JobSpec) -> list[str]:
@@ -178,6 +206,8 @@ def _records(spec: JobSpec) -> list[str]:
         f"port={ray.port}",
         f"dashboard_port={ray.dashboard_port}",
         f"auth={ray.auth}",
+        f"metrics={'true' if ray.metrics else 'false'}",
+        f"preflight={spec.preflight}",
         f"stop_signal={spec.stop.signal}",
         *(f"{key}={word}" for key, words in listed.items() for word in words),
     ]

@@ -13,6 +13,7 @@ from slurmray.values import (
     AbsolutePath,
     Count,
     EnvName,
+    Flag,
     Line,
     MountField,
     Port,
@@ -138,8 +139,10 @@ class Ray(Model):
     """Seconds for the cluster to become whole, from the start of the containers on."""
     temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
     """Folder on the node's own disk; the job's private folder is made in it. At most 25 characters."""
-    auth: Literal["auto", "none"] = "auto"
-    """auto: token authentication where Ray has it (2.52 and later)."""
+    auth: Literal["auto", "token", "none"] = "auto"
+    """auto: token authentication where Ray has it (2.52 and later). token: an older Ray ends the job."""
+    metrics: Flag = False
+    """Ray exports metrics, on a port that anyone who reaches the node can read."""
     args: list[Text] = Field(default=[])
     """More options of `ray start`, on every node."""
     head_args: list[Text] = Field(default=[])
@@ -173,13 +176,35 @@ class Ray(Model):
         return self
 
 
+class Checks(Model):
+    """What every node is checked for before its container starts, besides what slurmray checks anyway."""
+
+    paths: list[Line] = Field(default=[])
+    """Files or folders that must be there. `~` is the submitter's home."""
+    same_commit: Line | None = None
+    """A git work tree that must be at the same commit on every node as on the head."""
+
+
 class Stop(Model):
     """How the trainer is asked to end."""
 
+    lead: Whole = Field(default=60, ge=0, le=65535)
+    """Seconds before the time limit at which the trainer gets the signal; 0: it gets none then.
+
+    Slurm may be up to a minute early. The trainer has all of it but the last 15 seconds, and never less than
+    `grace`.
+    """
     signal: Literal["HUP", "INT", "QUIT", "TERM", "USR1", "USR2"] = "TERM"
-    """The signal that the trainer gets first."""
-    grace: Whole = Field(default=10, ge=0, le=20)
-    """Seconds until it is killed; stays below Slurm's KillWait, 30 by default."""
+    """The signal that the trainer gets first, then and at scancel."""
+    grace: Whole = Field(default=10, ge=0)
+    """Seconds from scancel until it is killed; less where the cluster's KillWait does not leave so many."""
+
+
+class Requeue(Model):
+    """Whether the job starts anew by itself, with a cluster and a run directory of its own."""
+
+    max: Whole = Field(default=0, ge=0)
+    """How many times, after the loss of a node or preemption; SLURMRAY_ATTEMPT counts them."""
 
 
 class JobSpec(Model):
@@ -197,9 +222,15 @@ class JobSpec(Model):
     """Environment of Ray and the trainer. null: the submitter's own value, never written down."""
     network: Network = Field(default_factory=Network)
     ray: Ray = Field(default_factory=Ray)
+    checks: Checks = Field(default_factory=Checks)
+    preflight: Literal["fail", "warn", "none"] = "fail"
+    """What a finding of the checks before Ray starts does: ends the job, is only logged; none: no checks."""
     run: Program = None
     """The trainer: a list is a command and its arguments, a text is for bash. Not set: a built-in check."""
     stop: Stop = Field(default_factory=Stop)
+    on_node_loss: Literal["fail", "continue"] = "fail"
+    """continue: the job goes on when it loses a worker node while the trainer runs."""
+    requeue: Requeue = Field(default_factory=Requeue)
 
     @property
     def gpus(self) -> int:

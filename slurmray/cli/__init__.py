@@ -20,6 +20,7 @@ from slurmray.errors import ExitCode, SlurmrayError, UsageError
 _VERBS = {
     "render": "Write the sbatch script of a job.",
     "rehearse": "Run that script on a real Slurm, booted on this one machine.",
+    "explain": "Say what an exit code means and what to do.",
     "schema": "Print the JSON Schema of the job spec.",
 }
 

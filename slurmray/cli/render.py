@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from slurmray.errors import UsageError
+from slurmray.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from slurmray.spec import JobSpec
@@ -86,9 +87,16 @@ def render(
     spec, text = render_job(job, given(settings, flags), entrypoint, output)
     if output == _STDOUT:
         click.echo(text.encode(), nl=False)
+    else:
+        write_script(output, text, force)
+        click.echo(f"wrote {output}: {_summary(spec)}", err=True)
+    for name in _not_exported(spec):
+        click.echo(
+            f"env.{name} is not set here: export it before sbatch, or the job ends with {ExitCode.CONFIG}",
+            err=True,
+        )
+    if output == _STDOUT:
         return
-    write_script(output, text, force)
-    click.echo(f"wrote {output}: {_summary(spec)}", err=True)
     click.echo(f"submit it with: sbatch {shlex.quote(str(output))}", err=True)
     click.echo(f"or try it on this machine: slurmray rehearse {shlex.quote(str(output))}", err=True)
 
@@ -140,6 +148,11 @@ def _render_command(
 
 def _relative(path: Path) -> str:
     return path.name if path.is_absolute() else str(path)
+
+
+def _not_exported(spec: JobSpec) -> list[str]:
+    """Return the variables that the job is to take from the submitter, and that are not there to be taken."""
+    return [name for name, value in spec.env.items() if value is None and name not in os.environ]
 
 
 def _summary(spec: JobSpec) -> str:

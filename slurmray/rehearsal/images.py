@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import platform
+import re
 import shlex
 import shutil
 import sys
@@ -42,13 +43,15 @@ _EPOCH = "1970-01-01T00:00:00Z"
 def archive(cache: Path, tag: str, say: Callable[[str], None]) -> Path:
     """A docker-archive of minimal Debian and `ray[default]`; Podman and Docker load it as `tag`.
 
-    About 450 MB; a minute the first time. Packages come from the Debian mirror and from pip's
-    configured index. Runs as root and as an ordinary user. RehearsalError names what could not be had.
+    rayproject/ray:VERSION… has that version of Ray, any other name RAY_VERSION. About 450 MB; a minute the
+    first time. Packages come from the Debian mirror and from pip's configured index. Runs as root and as
+    an ordinary user. RehearsalError names what could not be had.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise RehearsalError(f"no Ray is published for {machine}: name a container image that runs there")
-    wheels = _pip(machine)
+    ray = ray_of(tag)
+    wheels = _pip(machine, ray)
     # Without the interpreter's path and the cache's: where things are must not change the key.
     recipe = [machine, tag, wheels[1:], suites.command(_SUITE, _DEBIAN, _hooks("")), _DROPPED, _CONFIG]
 
@@ -57,27 +60,33 @@ def archive(cache: Path, tag: str, say: Callable[[str], None]) -> Path:
             raise RehearsalError(f"no pip: {sys.executable} -m ensurepip, or apt-get install python3-pip")
         tree = path.parent / "dist-packages"
         env = {"TMPDIR": str(path.parent)}
-        say(f"fetching Ray {RAY_VERSION} (once)")
-        store.call([*wheels, "--target", str(tree)], f"Ray {RAY_VERSION} could not be fetched", env)
+        say(f"fetching Ray {ray} (once)")
+        store.call([*wheels, "--target", str(tree)], f"Ray {ray} could not be fetched", env)
         for name in _DROPPED:
             shutil.rmtree(tree / name, ignore_errors=True)
         script = path.parent / "ray"
         script.write_text(_RAY_COMMAND)
         script.chmod(0o755)
-        say(f"building a Debian {_SUITE} with Ray {RAY_VERSION} (once, about a minute)")
+        say(f"building a Debian {_SUITE} with Ray {ray} (once, about a minute)")
         layer = path.parent / "layer.tar"
         suites.bootstrap(suites.command(_SUITE, _DEBIAN, _hooks(str(path.parent))), layer)
         write(path, layer, tag, _ARCHITECTURES[machine])
 
-    return store.once(cache, f"ray-{RAY_VERSION}-{store.key(recipe)}.tar", build)
+    return store.once(cache, f"ray-{ray}-{store.key(recipe)}.tar", build)
 
 
-def _pip(machine: str) -> list[str]:
+def ray_of(tag: str) -> str:
+    """Return the Ray that an image of this name has, as far as its name says."""
+    named = re.search(r"(?:^|/)rayproject/ray:([0-9]+\.[0-9]+\.[0-9]+)", tag)
+    return named.group(1) if named else RAY_VERSION
+
+
+def _pip(machine: str, ray: str) -> list[str]:
     """pip's command line for the image's Python, whatever Python runs slurmray."""
     platforms = [f"--platform={name}_{machine}" for name in ("manylinux2014", "manylinux_2_28")]
     return [
         *(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"),
-        *(f"--python-version={_PYTHON}", "--implementation=cp", *platforms, f"ray[default]=={RAY_VERSION}"),
+        *(f"--python-version={_PYTHON}", "--implementation=cp", *platforms, f"ray[default]=={ray}"),
     ]
 
 

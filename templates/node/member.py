@@ -3,16 +3,15 @@
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
 
+import children
 import network
+import preflight
 import ray_start
-
-FILES_WANTED = 65535  # soft limit of open files; Ray opens several for each worker process
 
 
 class GiveUp(Exception):
@@ -25,8 +24,7 @@ class Member:
     def __init__(self, temp_dir):
         self.temp_dir = temp_dir
         self.conf = {}  # key -> list of values
-        self.children = {}  # pid -> role: ray | probe | trainer
-        self.processes = []  # keeps Popen objects alive; this loop does the waiting
+        self.children = children.Children(self.ended)
         self.lease = None
         self.tries = 0
         self.head = None  # (address, ports) once this node is the head of a running GCS
@@ -46,20 +44,39 @@ class Member:
         """One message to the batch script."""
         print("slurmray", self.one("node"), verb, *text, flush=True)
 
+    def find(self, kind, *row):
+        """A finding for the table in the log: check, found, wanted, remedy. kind `warn`: only that."""
+        level = self.one("preflight", "fail")
+        if level != "none":
+            kind = "warn" if level == "warn" else kind
+            fields = (str(field).replace("|", "/").replace("\n", " ") for field in row)
+            self.say("finding", "|".join([kind, *fields]))
+
+    def find_fault(self, *row):
+        """A finding that ends the job, unless the job spec says otherwise."""
+        self.find("preflight", *row)
+
     def record(self, text):
-        """Takes one record; `go`, `prepare`, `cluster` and `stop` make something happen."""
+        """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
-        self.conf.setdefault(key, []).append(value)
+        is_head = self.one("rank") == "0"
+        if key == "stop":
+            self.stop(float(value or self.one("grace", "10")))
+        elif key == "reach":
+            if is_head:
+                preflight.reaches_worker(value, self.find_fault)
+        elif key == "prepare":
+            if not is_head:
+                self.join(value)
+        elif key == "cluster":
+            if not is_head:
+                self.cluster = value
+                self.address = self.choose_address(network.family_of(value.rsplit(":", 1)[0]))
+                self.tell_ray()
+        else:
+            self.conf.setdefault(key, []).append(value)
         if key == "go":
             self.start()
-        elif key == "prepare" and self.one("rank") != "0":
-            self.start_ray()
-        elif key == "cluster" and self.one("rank") != "0":
-            self.cluster = value
-            self.address = self.choose_address(network.family_of(value.rsplit(":", 1)[0]))
-            self.tell_ray()
-        elif key == "stop":
-            self.stop()
 
     # -- the way up ------------------------------------------------------------------------------------
 
@@ -69,15 +86,24 @@ class Member:
         if version is None:
             raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
         self.version_text, self.version = version
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        preflight.raise_limits()
+        for row in preflight.limits():
+            self.find("warn", *row)
         if self.one("rank") == "0":
             self.start_ray()
             self.address = self.choose_address(self.one("family", "auto"))
             self.tell_ray()
             self.waiting = "gcs"
+
+    def join(self, wanted):
+        """Gets Ray ready on a worker. wanted: the versions on the head."""
+        mine = preflight.versions(self.version_text)
+        if mine != wanted:
+            remedy = "use one image on all nodes, by digest"
+            self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
+            if self.one("preflight") != "warn":
+                return
+        self.start_ray()
 
     def choose_address(self, family):
         """The address of this node, the interface and family told."""
@@ -100,7 +126,8 @@ class Member:
         env.update(pair.split("=", 1) for pair in self.conf.get("env", []))
         self.ray_env = ray_start.environment(self.temp_dir, env, token)
         words = [sys.executable, "-c", ray_start.WAITING_RAY]
-        self.ray_input = self.spawn("ray", words, self.ray_env, sys.stderr, stdin=subprocess.PIPE).stdin
+        ray = self.children.spawn("ray", words, self.ray_env, sys.stderr, stdin=subprocess.PIPE)
+        self.ray_input = ray.stdin
 
     def tell_ray(self):
         """Leases ports, and tells the waiting process how to start Ray."""
@@ -115,6 +142,11 @@ class Member:
                     if not network.is_free(port):
                         raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
             self.head = (self.address, ports)
+        elif self.tries == 0 and self.one("preflight") != "none":
+            door = ports[preflight.DOOR]
+            preflight.open_door(self.address, door)
+            preflight.reaches_head(self.cluster, self.find_fault)
+            self.say("reach", self.one("node"), self.address, door)
         self.ray_env.setdefault("VLLM_HOST_IP", self.address)
         extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
         words = ray_start.command(
@@ -132,7 +164,7 @@ class Member:
             address, ports = self.head
             cluster = network.host_port(address, ports[ray_start.GCS])
             self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
-            self.say("prepare")
+            self.say("prepare", preflight.versions(self.version_text))
             self.waiting = None
             self.probe()
         elif self.waiting == "reader" and self.trainer():
@@ -143,7 +175,7 @@ class Member:
         words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node")]
         words += [network.host_port(self.head[0], self.head[1][ray_start.GCS])]
         words += [self.one("gpus"), self.one("ready_timeout"), *self.conf["nodes"]]
-        self.spawn("probe", words, self.ray_env, sys.stdout)
+        self.children.spawn("probe", words, self.ray_env, sys.stdout)
 
     def trainer(self):
         """Starts the entrypoint once somebody reads its output; False while nobody does."""
@@ -160,8 +192,9 @@ class Member:
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
         nodes = len(self.conf["nodes"])
         env = ray_start.trainer_environment(self.ray_env, self.head, nodes, self.one("gpus"))
+        env["SLURMRAY_ATTEMPT"] = self.one("job").rpartition("-")[2]
         try:
-            self.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
+            self.children.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
         except OSError as error:
             # What a shell would say and return.
             os.write(streams[1], f"slurmray: {words[0]}: {error.strerror}\n".encode())
@@ -171,34 +204,6 @@ class Member:
         return True
 
     # -- children --------------------------------------------------------------------------------------
-
-    def spawn(self, role, words, env, out, err=None, cwd=None, stdin=subprocess.DEVNULL):
-        """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
-        process = subprocess.Popen(
-            words, env=env, stdin=stdin, stdout=out, stderr=err or sys.stderr,
-            start_new_session=True, cwd=cwd or None,
-        )  # fmt: skip
-        self.processes.append(process)
-        self.children[process.pid] = role
-        return process
-
-    def pid_of(self, role):
-        """The process of that role, or None."""
-        return next((pid for pid, known in self.children.items() if known == role), None)
-
-    def reap(self):
-        """Waits for everything that has ended, orphans included: this is process 1."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            role = self.children.pop(pid, None)
-            if role:
-                signalled = os.WIFSIGNALED(status)
-                self.ended(role, os.WTERMSIG(status) + 128 if signalled else os.WEXITSTATUS(status))
 
     def ended(self, role, code):
         """A child has ended with that code (128 + n for signal n)."""
@@ -217,24 +222,26 @@ class Member:
         elif role == "ray":
             raise GiveUp("ray", f"ray start ended with {code}")
 
-    def stop(self):
-        """The job is being ended: the trainer gets the signal of the spec, and its grace."""
-        if self.deadline:
+    def stop(self, grace):
+        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        now = time.monotonic()
+        if self.deadline:  # the second time it can only be sooner
+            self.deadline = min(self.deadline, now + grace)
             return
-        trainer = self.pid_of("trainer")
+        trainer = self.children.pid_of("trainer")
         if trainer:
             os.killpg(trainer, getattr(signal, "SIG" + self.one("stop_signal", "TERM")))
         elif self.one("rank") == "0":
             raise SystemExit(0)
         # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = time.monotonic() + float(self.one("grace", "10")) + (0 if trainer else 2)
+        self.deadline = now + grace + (0 if trainer else 2)
 
     def tick(self):
         """Once a turn of the loop."""
         if self.waiting:
             self.look()
         if self.deadline and time.monotonic() > self.deadline:
-            trainer = self.pid_of("trainer")
+            trainer = self.children.pid_of("trainer")
             if not trainer:
                 raise SystemExit(0)
             os.killpg(trainer, signal.SIGKILL)

@@ -39,7 +39,7 @@ def loop(member):
             *records, pending = (pending + data).split(b"\0")
             for text in records:
                 member.record(os.fsdecode(text))
-        member.reap()
+        member.children.reap()
         member.tick()
 
 
@@ -49,6 +49,7 @@ def main():
     os.umask(0o022)
     try:
         loop(member)
+        member.say("untied")
     except GiveUp as reason:
         member.say("fail", *reason.args)
     except network.NetworkError as error:

@@ -6,10 +6,11 @@
 #SBATCH --nodes=2
 #SBATCH --time=1-00:00:00
 #SBATCH --ntasks-per-node=1
+#SBATCH --signal=B:USR1@60
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 652f4a9123cf102f987c36a5b53b90231841df334b74086b3f483c252007259d
+# slurmray-sha256: e240ac4d7d28a933f53656c2face42a879f078b1a14a84ba4a97edbf5cfb9ee1
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -41,11 +42,13 @@ WORKDIR=''
 SHM_SIZE=128g
 CONTAINER_ARGS=(--ulimit memlock=-1:-1)
 # For the first process in the containers; without `run` the trainer is the built-in check.
-RECORDS=(interface= family=auto port=auto dashboard_port=auto auth=auto stop_signal=TERM env=NCCL_DEBUG=WARN run=python3 run=-m run=verl.trainer.main_ppo run=algorithm.adv_estimator=grpo run=data.train_files=/data/gsm8k/train.parquet run=data.val_files=/data/gsm8k/test.parquet run=data.train_batch_size=1024 run=actor_rollout_ref.model.path=/models/Qwen2.5-7B-Instruct run=actor_rollout_ref.actor.optim.lr=1e-6 run=actor_rollout_ref.actor.ppo_mini_batch_size=256 run=actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 run=actor_rollout_ref.rollout.name=vllm run=actor_rollout_ref.rollout.n=5 run=actor_rollout_ref.rollout.tensor_model_parallel_size=2 run=actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 run=actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8 'run=trainer.logger=[console,wandb]' run=trainer.project_name=verl-gsm8k run=trainer.default_local_dir=/checkpoints/verl-gsm8k run=trainer.nnodes=2 run=trainer.n_gpus_per_node=8 run=trainer.save_freq=20 run=trainer.total_epochs=15)
+RECORDS=(interface= family=auto port=auto dashboard_port=auto auth=auto metrics=false preflight=fail stop_signal=TERM env=NCCL_DEBUG=WARN run=python3 run=-m run=verl.trainer.main_ppo run=algorithm.adv_estimator=grpo run=data.train_files=/data/gsm8k/train.parquet run=data.val_files=/data/gsm8k/test.parquet run=data.train_batch_size=1024 run=actor_rollout_ref.model.path=/models/Qwen2.5-7B-Instruct run=actor_rollout_ref.actor.optim.lr=1e-6 run=actor_rollout_ref.actor.ppo_mini_batch_size=256 run=actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 run=actor_rollout_ref.rollout.name=vllm run=actor_rollout_ref.rollout.n=5 run=actor_rollout_ref.rollout.tensor_model_parallel_size=2 run=actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 run=actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8 'run=trainer.logger=[console,wandb]' run=trainer.project_name=verl-gsm8k run=trainer.default_local_dir=/checkpoints/verl-gsm8k run=trainer.nnodes=2 run=trainer.n_gpus_per_node=8 run=trainer.save_freq=20 run=trainer.total_epochs=15)
 ENV_FROM_SUBMITTER=(WANDB_API_KEY)
-# Seconds.
+# Seconds. PATIENCE: without a sign of life for so long, a node is lost.
 READY_TIMEOUT=600
 STOP_GRACE=20
+STOP_LEAD=60
+PATIENCE=25
 
 # ---- 2. log -------------------------------------------------------------------------------------------------------
 # log TEXT: one line for people, with the seconds since the script began.
@@ -54,12 +57,22 @@ log() {
 	printf '[slurmray %3d.%d s] %s\n' $((passed / 10)) $((passed % 10)) "$*" >&2
 }
 
-# phase NAME TEXT: the job gets on; a line for people, and an event for programs.
-phase() {
-	PHASE=$1
-	log "$1: $2"
+# event NAME TEXT: one JSON line for programs.
+event() {
 	[[ ! -d $RUN ]] || printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
 		>>"$RUN/events.jsonl" || true
+}
+
+# phase NAME TEXT: the job gets on; a line for people, and an event.
+phase() {
+	log "$1: $2"
+	event "$@"
+}
+
+# clock: NOW, the seconds that this shell has lived, without those in which the job was suspended.
+clock() {
+	((SECONDS - LOOKED < 10)) || AWAY=$((AWAY + SECONDS - LOOKED))
+	LOOKED=$SECONDS NOW=$((SECONDS - AWAY))
 }
 
 # finish CODE SOURCE TEXT: the last line says whose exit code it is.
@@ -71,7 +84,7 @@ finish() {
 
 # give_up KIND TEXT: ends the script with our own exit code for that kind.
 give_up() {
-	local -A codes=([config]=64 [preflight]=65 [image]=66 [bring_up]=67 [probe]=68 [node_lost]=71 [internal]=79)
+	local -A codes=([config]=64 [preflight]=65 [image]=66 [bring_up]=67 [probe]=68 [node_lost]=71 [time_limit]=72 [internal]=79)
 	finish "${codes[$1]}" slurmray "$2"
 }
 
@@ -92,10 +105,13 @@ receive() {
 }
 
 # ---- 3. container -------------------------------------------------------------------------------------------------
-# docker_works: Docker's daemon answers this user; IMAGE_HERE says whether it has the image.
+# docker_works: Docker's daemon answers this user, or WHY not; IMAGE_HERE says whether it has the image.
 docker_works() {
-	command -v docker >/dev/null && DOCKER_SECURITY=$(docker info --format '{{.SecurityOptions}}') || return 1
-	IMAGE_HERE=$(docker image inspect --format 1 "$IMAGE" 2>/dev/null || echo 0)
+	WHY='docker: not found'
+	command -v docker >/dev/null || return 1
+	ask docker info --format '{{.SecurityOptions}}' || return 1
+	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
+	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }
 
 # docker_args: what `docker run` needs and `podman run` does not.
@@ -124,7 +140,7 @@ accelerator_args() {
 	elif [[ -e /dev/kfd ]]; then
 		amd_args
 	else
-		fail preflight "no GPU driver here (nvidia or amd); container.accelerator: none does without"
+		finding preflight GPUs "no driver of nvidia or amd here" "$GPUS_PER_NODE GPUs" "mend the driver; container.accelerator: none does without"
 	fi
 	[[ ! -d /dev/infiniband ]] || RUN_ARGS+=(--device /dev/infiniband)
 }
@@ -132,7 +148,8 @@ accelerator_args() {
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
 	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
-	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) || fail preflight "nvidia-smi shows ${#GPU_UUIDS[@]} of the job's $GPUS_PER_NODE GPUs"
+	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
+		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
 }
 
@@ -146,24 +163,53 @@ amd_args() {
 		done <"/sys/class/kfd/kfd/topology/nodes/$index/properties"
 	done
 	IFS=, read -ra wanted <<<"${ROCR_VISIBLE_DEVICES:-${SLURM_STEP_GPUS:-}}"
-	((${#wanted[@]} == GPUS_PER_NODE)) || fail preflight "Slurm names ${#wanted[@]} of the job's $GPUS_PER_NODE GPUs"
+	((${#wanted[@]} == GPUS_PER_NODE)) ||
+		finding preflight GPUs "${#wanted[@]} named by Slurm" "$GPUS_PER_NODE" "look at gres.conf of $NODE: File= is missing"
 	RUN_ARGS+=(--device /dev/kfd --group-add "$(stat -c %g /dev/kfd)")
 	for index in "${wanted[@]}"; do
-		[[ -e ${renders[index]-} ]] || fail preflight "GPU $index has no render node in /dev/dri"
+		[[ -e ${renders[index]-} ]] || {
+			finding preflight GPUs "GPU $index has no render node" "one in /dev/dri" "load amdgpu on $NODE; drain it if that fails"
+			continue
+		}
 		RUN_ARGS+=(--device "${renders[index]}" --group-add "$(stat -c %g "${renders[index]}")")
 	done
 }
 
 # choose_runtime: RUNTIME, of those that work here one that has the image, else the first.
 choose_runtime() {
-	local each works=''
+	local each works='' why=''
 	for each in "${RUNTIMES[@]}"; do
-		"${each}_works" || continue
+		"${each}_works" || {
+			why+="${why:+; }$WHY"
+			continue
+		}
 		works=${works:-$each} RUNTIME=$each
 		((! IMAGE_HERE)) || return 0
 	done
-	RUNTIME=$works
-	[[ -n $works ]] || fail preflight "cannot use ${RUNTIMES[*]} here: $(tail -n 1 "$RUN/logs/$NODE.log")"
+	RUNTIME=${works:-$RUNTIME}
+	if [[ -z $works ]]; then
+		finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
+		settle
+		leave # as nothing can run here, whatever `preflight` says
+	fi
+}
+
+# remedy TEXT: what to do about what a runtime said.
+remedy() {
+	case $1 in
+	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
+	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
+	*": not found"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
+	*subuid* | *subgid* | *"insufficient UIDs"*) echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
+	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*)
+		echo "put the images on $NODE's own disk: rootless_storage_path in ~/.config/containers/storage.conf"
+		;;
+	*"no space left"*) echo "free space where $RUNTIME on $NODE keeps images" ;;
+	*toomanyrequests* | *"rate limit"*) echo "log in to the registry on $NODE, or load the image there beforehand" ;;
+	*unauthorized* | *denied* | *"manifest unknown"* | *"not found"*) echo "check container.image, and whether $NODE has to log in to the registry" ;;
+	*"dial tcp"* | *lookup* | *timeout* | *"no answer"* | *refused*) echo "$NODE does not reach the registry: load the image there beforehand" ;;
+	*) echo "run it on $NODE by hand" ;;
+	esac
 }
 
 # ensure_image: the image is on this node.
@@ -178,9 +224,9 @@ run_long() {
 	say phase image "$RUNTIME $1 $IMAGE"
 	"$RUNTIME" "$@" >"$TEMP/output" 2>&1 &
 	attend $! || code=$?
-	cat "$TEMP/output" >&2
+	cat "$TEMP/output" >&2 || true
 	((! STOPPED)) || leave
-	((code == 0)) || fail image "$RUNTIME $1 failed: $(tail -n 1 "$TEMP/output")"
+	((code == 0)) || finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
 }
 
 # host_path PATH: `~` is the submitter's home, and a relative path begins at the submit folder.
@@ -194,17 +240,17 @@ host_path() {
 
 # bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV.
 bind() {
-	[[ -e $1 ]] || fail preflight "$1 is not on this node, and cannot be mounted"
+	[[ -e $1 ]] || finding preflight mount "$1 is not on this node" "what the containers are to see" "make it there, or take it out of container.mounts"
 	RUN_ARGS+=(--mount "type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}")
 }
 
-# container_args: RUN_ARGS, everything after `run`.
+# container_args: RUN_ARGS, what the script has to say after `run`.
 container_args() {
 	local size=$SHM_SIZE
 	[[ -n $size ]] || read -r size < <(df --block-size=1 --output=size /dev/shm | tail -n 1)
 	RUN_ARGS=(
 		--rm --interactive --name "$CONTAINER"
-		--label "slurmray.job=$SLURM_JOB_ID" --label "slurmray.node=$NODE" --label "slurmray.user=$(id -un)"
+		--label "slurmray.job=$SLURM_JOB_ID" --label "slurmray.node=$NODE" --label "slurmray.user=$(id -un)" --label "slurmray.mark=$MARK"
 		--network host --log-driver none --security-opt label=disable
 		--shm-size "$size" --workdir "${WORKDIR:-$SLURM_SUBMIT_DIR}"
 	)
@@ -219,7 +265,6 @@ container_args() {
 	done
 	((! submit)) || bind "$SLURM_SUBMIT_DIR" "$SLURM_SUBMIT_DIR"
 	accelerator_args
-	RUN_ARGS+=("${CONTAINER_ARGS[@]}" --entrypoint python3 "$IMAGE" "$TEMP/node.py")
 }
 
 # ---- 4. node ------------------------------------------------------------------------------------------------------
@@ -255,22 +300,115 @@ make_temp() {
 	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
 }
 
-# take SECONDS: waits so long for a record of the batch script: TAKEN. When its input ends, the node is to stop.
+# ask WORD...: ANSWER, what a quick command says; where it fails, WHY.
+ask() {
+	local code=0
+	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
+	cat "$TEMP/output" >&2 || true
+	((code)) || return 0
+	WHY=$(tail -n 1 "$TEMP/output")
+	((code != 124)) || WHY="$1 $2 does not answer"
+	WHY=${WHY:-$1 $2 ended with $code}
+	return "$code"
+}
+
+# take SECONDS: waits so long for a record of the batch script: TAKEN. At its end, or when there has been none for too long,
+# the node is to stop. Says every now and then that this node lives.
 take() {
 	local code=0
 	receive 0 '' "$1" || code=$?
-	((code)) || TAKEN+=("$RECEIVED")
-	((code < 2)) || STOPPED=1
+	clock
+	if ((code == 0)); then
+		HEARD=$NOW
+		[[ $RECEIVED == alive= ]] || TAKEN+=("$RECEIVED")
+	elif ((code == 2)); then
+		STOPPED=1
+	elif ((NOW - HEARD > PATIENCE)); then
+		STOPPED=1 ORPHAN=1
+	fi
+	((NOW < BEAT)) || {
+		say alive
+		BEAT=$((NOW + 5))
+	}
 }
 
 # attend PID: until that child ends; stops it when the node is to stop.
 attend() {
 	while ((! STOPPED)) && kill -0 "$1" 2>/dev/null; do
 		take 0.2
-		((SECONDS % 5)) || say alive
 	done
 	((! STOPPED)) || kill -TERM "$1" 2>/dev/null || true
 	wait "$1"
+}
+
+# finding KIND CHECK FOUND WANTED REMEDY: a row of the table in the job's log. KIND says with which exit code the job ends;
+# `warn`: it does not.
+finding() {
+	local IFS='|'
+	[[ $1 == warn ]] || UNFIT=1
+	say finding "$1|${*:2}"
+}
+
+# settle: goes no further where something was found; the batch script ends the job once it has heard of all nodes.
+settle() {
+	while ((UNFIT && ! STOPPED)); do take 1; done
+	((! STOPPED)) || leave
+}
+
+# open_log: what this node has to say goes into the run directory, which must be the one that the head made.
+open_log() {
+	local tries seen=''
+	for tries in 1 2 3; do
+		read -r seen 2>/dev/null <"$RUN/mark" && break
+		take 1
+	done
+	[[ $seen == "$MARK" ]] || finding preflight "run directory" "$RUN is not what the head sees there" "a folder that the nodes share" "set run_dir"
+	((UNFIT)) || { echo "$NODE" >>"$RUN/logs/$NODE.log"; } 2>/dev/null ||
+		finding preflight "run directory" "cannot write to $RUN/logs" "free space, and a folder that the submitter can write to" "set run_dir"
+	settle
+	exec 2>>"$RUN/logs/$NODE.log"
+}
+
+# check_node: what the containers need of this node.
+check_node() {
+	local type free cpus path commit
+	type=$(stat --file-system --format=%T "$TEMP_DIR" || echo missing)
+	case $type in
+	missing | nfs* | lustre | gpfs | ceph* | fuse* | smb* | cifs | afs | panfs | beegfs)
+		finding preflight "temp folder" "$TEMP_DIR: $type" "a folder on this node's own disk" "set ray.temp_dir"
+		;;
+	*)
+		free=$(df --output=avail --block-size=M "$TEMP_DIR" | tr -cd '0-9')
+		((free >= 100)) || finding preflight "temp folder" "$free MB free in $TEMP_DIR" "100 MB" "free some, or set ray.temp_dir"
+		;;
+	esac
+	cpus=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+	((cpus >= CPUS_PER_NODE || cpus == $(nproc --all))) || finding warn CPUs "the step may use $cpus" "$CPUS_PER_NODE" "ask the site how steps are bound to CPUs"
+}
+
+# is_live JOB: Slurm still has it on this node.
+is_live() {
+	[[ -n $LIVE_JOBS ]] || LIVE_JOBS=" $(timeout 20 squeue --noheader --nodelist="$NODE" --format=%A | tr '\n' ' ') " || LIVE_JOBS=unknown
+	[[ $LIVE_JOBS == *" $1 "* || $LIVE_JOBS == unknown ]]
+}
+
+# sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
+sweep() {
+	local id name user folder rest LIVE_JOBS=''
+	ask "$RUNTIME" ps --all --no-trunc --filter name=slurmray- --format '{{.ID}} {{.Names}} {{.Label "slurmray.user"}}' || ANSWER=''
+	while read -r id name user; do
+		if [[ $user == "$(id -un)" && $name =~ ^slurmray-([0-9]+)-[0-9]+- ]] && ! is_live "${BASH_REMATCH[1]}"; then
+			say phase sweep "removed $name of an ended job from $NODE"
+			"$RUNTIME" rm --force --volumes "$id" >&2 || true
+		elif [[ $name == "$CONTAINER" ]]; then
+			finding preflight "container name" "$name is there, of ${user:-somebody who does not use slurmray}" "that name" "$RUNTIME rm $name, if it is yours to remove"
+		fi
+	done <<<"$ANSWER"
+	for folder in "$TEMP_DIR"/ray-*; do
+		rest=${folder##*/ray-}
+		[[ $rest =~ ^[0-9]+-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
+		is_live "${rest%-*}" || rm -rf "$folder" || true
+	done
 }
 
 # supervise: the task of one node, in a bash of its own there.
@@ -278,23 +416,29 @@ supervise() {
 	set -Eeuo pipefail
 	local rank=1 addresses
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
-	CLIENT='' TEMP='' STOPPED=0 TAKEN=() PARTIAL=''
-	exec 2>>"$RUN/logs/$NODE.log"
+	CLIENT='' TEMP='' STOPPED=0 ORPHAN=0 UNFIT=0 TAKEN=() PARTIAL='' LOOKED=$SECONDS AWAY=0 BEAT=0
 	trap 'STOPPED=1' TERM
 	say step "$SLURM_STEP_ID"
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
-	((! STOPPED)) || leave
+	clock
+	HEARD=$NOW
+	open_log
+	check_node
 	((${SLURM_GPUS_ON_NODE:-0} == GPUS_PER_NODE)) ||
-		fail config "the job has ${SLURM_GPUS_ON_NODE:-0} GPUs here, the script is for $GPUS_PER_NODE: $RENDER_AGAIN --gpus-per-node ${SLURM_GPUS_ON_NODE:-0}"
+		finding config GPUs "${SLURM_GPUS_ON_NODE:-0} given to the job" "$GPUS_PER_NODE" "$RENDER_AGAIN --gpus-per-node ${SLURM_GPUS_ON_NODE:-0}"
 	make_temp
 	choose_runtime
-	ensure_image
+	sweep
 	container_args
+	say checked
+	settle
+	ensure_image
+	settle
 	mapfile -t addresses < <(getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true)
 	say phase container "$RUNTIME run $IMAGE"
 	# The tether: this task holds its only writing end, so the container ends with it.
-	exec 9> >(exec "$RUNTIME" run "${RUN_ARGS[@]}")
+	exec 9> >(exec "$RUNTIME" run "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" --entrypoint python3 "$IMAGE" "$TEMP/node.py")
 	CLIENT=$!
 	[[ $NODE != "$HEAD" ]] || rank=0
 	addresses=("${addresses[@]%% *}")
@@ -314,15 +458,19 @@ watch_client() {
 	((! STOPPED)) || leave
 	wait "$CLIENT" || code=$?
 	# A first process that ends by itself says why and answers 0; this is something else.
-	((! code)) || fail ray "the container ended with $code"
+	((! code)) || fail ray "the container ended, $RUNTIME said $code"
 	leave
 }
 
 # remove_container: whatever its state. What its client answered says nothing: ended while it starts one, it may answer 0.
+# The mark is this attempt's alone: nobody else's container is taken for it.
 remove_container() {
-	"$RUNTIME" container inspect "$CONTAINER" >/dev/null 2>&1 || return 0
-	"$RUNTIME" kill "$CONTAINER" >&2 || true
-	"$RUNTIME" rm --force --volumes "$CONTAINER" >&2 || ! "$RUNTIME" container inspect "$CONTAINER" >/dev/null 2>&1
+	local ids
+	ids=$("$RUNTIME" ps --all --quiet --no-trunc --filter "label=slurmray.mark=$MARK") || return 1
+	[[ -n $ids ]] || return 0
+	"$RUNTIME" kill "$ids" >&2 || true
+	"$RUNTIME" rm --force --volumes "$ids" >&2 || true
+	[[ -z $("$RUNTIME" ps --all --quiet --filter "label=slurmray.mark=$MARK") ]]
 }
 
 # leave: the task of this node ends, and nothing of it stays here.
@@ -338,8 +486,19 @@ leave() {
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
+	((! ORPHAN)) || end_without_head
 	say gone
 	exit 0
+}
+
+# end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node is enough to tell Slurm.
+end_without_head() {
+	local text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
+	log "$text"
+	[[ $NODE == "${NODE_NAMES[1]}" ]] || return 0
+	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
+	event node_loss "$text"
+	timeout 20 scancel "$SLURM_JOB_ID" || true
 }
 
 # ---- 5. python ----------------------------------------------------------------------------------------------------
@@ -390,21 +549,63 @@ def main():
 if __name__ == "__main__":
     sys.exit(main())
 '
+PROGRAMS["children.py"]='"""The child processes of the first process in a container."""
+
+import os
+import subprocess
+import sys
+
+
+class Children:
+    """Children by role, and the orphans that a first process inherits."""
+
+    def __init__(self, ended):
+        self.ended = ended  # called with (role, code); 128 + n for signal n
+        self.roles = {}  # pid -> role: ray | probe | trainer
+        self.processes = []  # keeps Popen objects alive; reap() does the waiting
+
+    def spawn(self, role, words, env, out, err=None, cwd=None, stdin=subprocess.DEVNULL):
+        """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
+        process = subprocess.Popen(
+            words, env=env, stdin=stdin, stdout=out, stderr=err or sys.stderr,
+            start_new_session=True, cwd=cwd or None,
+        )  # fmt: skip
+        self.processes.append(process)
+        self.roles[process.pid] = role
+        return process
+
+    def pid_of(self, role):
+        """The process of that role, or None."""
+        return next((pid for pid, known in self.roles.items() if known == role), None)
+
+    def reap(self):
+        """Waits for everything that has ended, orphans included: this is process 1."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            role = self.roles.pop(pid, None)
+            if role:
+                signalled = os.WIFSIGNALED(status)
+                self.ended(role, os.WTERMSIG(status) + 128 if signalled else os.WEXITSTATUS(status))
+'
 PROGRAMS["member.py"]='"""What one node of the cluster does: starts Ray, and on the head the probe and the trainer."""
 
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
 
+import children
 import network
+import preflight
 import ray_start
-
-FILES_WANTED = 65535  # soft limit of open files; Ray opens several for each worker process
 
 
 class GiveUp(Exception):
@@ -417,8 +618,7 @@ class Member:
     def __init__(self, temp_dir):
         self.temp_dir = temp_dir
         self.conf = {}  # key -> list of values
-        self.children = {}  # pid -> role: ray | probe | trainer
-        self.processes = []  # keeps Popen objects alive; this loop does the waiting
+        self.children = children.Children(self.ended)
         self.lease = None
         self.tries = 0
         self.head = None  # (address, ports) once this node is the head of a running GCS
@@ -438,20 +638,39 @@ class Member:
         """One message to the batch script."""
         print("slurmray", self.one("node"), verb, *text, flush=True)
 
+    def find(self, kind, *row):
+        """A finding for the table in the log: check, found, wanted, remedy. kind `warn`: only that."""
+        level = self.one("preflight", "fail")
+        if level != "none":
+            kind = "warn" if level == "warn" else kind
+            fields = (str(field).replace("|", "/").replace("\n", " ") for field in row)
+            self.say("finding", "|".join([kind, *fields]))
+
+    def find_fault(self, *row):
+        """A finding that ends the job, unless the job spec says otherwise."""
+        self.find("preflight", *row)
+
     def record(self, text):
-        """Takes one record; `go`, `prepare`, `cluster` and `stop` make something happen."""
+        """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
-        self.conf.setdefault(key, []).append(value)
+        is_head = self.one("rank") == "0"
+        if key == "stop":
+            self.stop(float(value or self.one("grace", "10")))
+        elif key == "reach":
+            if is_head:
+                preflight.reaches_worker(value, self.find_fault)
+        elif key == "prepare":
+            if not is_head:
+                self.join(value)
+        elif key == "cluster":
+            if not is_head:
+                self.cluster = value
+                self.address = self.choose_address(network.family_of(value.rsplit(":", 1)[0]))
+                self.tell_ray()
+        else:
+            self.conf.setdefault(key, []).append(value)
         if key == "go":
             self.start()
-        elif key == "prepare" and self.one("rank") != "0":
-            self.start_ray()
-        elif key == "cluster" and self.one("rank") != "0":
-            self.cluster = value
-            self.address = self.choose_address(network.family_of(value.rsplit(":", 1)[0]))
-            self.tell_ray()
-        elif key == "stop":
-            self.stop()
 
     # -- the way up ------------------------------------------------------------------------------------
 
@@ -461,15 +680,24 @@ class Member:
         if version is None:
             raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
         self.version_text, self.version = version
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        preflight.raise_limits()
+        for row in preflight.limits():
+            self.find("warn", *row)
         if self.one("rank") == "0":
             self.start_ray()
             self.address = self.choose_address(self.one("family", "auto"))
             self.tell_ray()
             self.waiting = "gcs"
+
+    def join(self, wanted):
+        """Gets Ray ready on a worker. wanted: the versions on the head."""
+        mine = preflight.versions(self.version_text)
+        if mine != wanted:
+            remedy = "use one image on all nodes, by digest"
+            self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
+            if self.one("preflight") != "warn":
+                return
+        self.start_ray()
 
     def choose_address(self, family):
         """The address of this node, the interface and family told."""
@@ -492,7 +720,8 @@ class Member:
         env.update(pair.split("=", 1) for pair in self.conf.get("env", []))
         self.ray_env = ray_start.environment(self.temp_dir, env, token)
         words = [sys.executable, "-c", ray_start.WAITING_RAY]
-        self.ray_input = self.spawn("ray", words, self.ray_env, sys.stderr, stdin=subprocess.PIPE).stdin
+        ray = self.children.spawn("ray", words, self.ray_env, sys.stderr, stdin=subprocess.PIPE)
+        self.ray_input = ray.stdin
 
     def tell_ray(self):
         """Leases ports, and tells the waiting process how to start Ray."""
@@ -507,6 +736,11 @@ class Member:
                     if not network.is_free(port):
                         raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
             self.head = (self.address, ports)
+        elif self.tries == 0 and self.one("preflight") != "none":
+            door = ports[preflight.DOOR]
+            preflight.open_door(self.address, door)
+            preflight.reaches_head(self.cluster, self.find_fault)
+            self.say("reach", self.one("node"), self.address, door)
         self.ray_env.setdefault("VLLM_HOST_IP", self.address)
         extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
         words = ray_start.command(
@@ -524,7 +758,7 @@ class Member:
             address, ports = self.head
             cluster = network.host_port(address, ports[ray_start.GCS])
             self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
-            self.say("prepare")
+            self.say("prepare", preflight.versions(self.version_text))
             self.waiting = None
             self.probe()
         elif self.waiting == "reader" and self.trainer():
@@ -535,7 +769,7 @@ class Member:
         words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node")]
         words += [network.host_port(self.head[0], self.head[1][ray_start.GCS])]
         words += [self.one("gpus"), self.one("ready_timeout"), *self.conf["nodes"]]
-        self.spawn("probe", words, self.ray_env, sys.stdout)
+        self.children.spawn("probe", words, self.ray_env, sys.stdout)
 
     def trainer(self):
         """Starts the entrypoint once somebody reads its output; False while nobody does."""
@@ -552,8 +786,9 @@ class Member:
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
         nodes = len(self.conf["nodes"])
         env = ray_start.trainer_environment(self.ray_env, self.head, nodes, self.one("gpus"))
+        env["SLURMRAY_ATTEMPT"] = self.one("job").rpartition("-")[2]
         try:
-            self.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
+            self.children.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
         except OSError as error:
             # What a shell would say and return.
             os.write(streams[1], f"slurmray: {words[0]}: {error.strerror}\n".encode())
@@ -563,34 +798,6 @@ class Member:
         return True
 
     # -- children --------------------------------------------------------------------------------------
-
-    def spawn(self, role, words, env, out, err=None, cwd=None, stdin=subprocess.DEVNULL):
-        """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
-        process = subprocess.Popen(
-            words, env=env, stdin=stdin, stdout=out, stderr=err or sys.stderr,
-            start_new_session=True, cwd=cwd or None,
-        )  # fmt: skip
-        self.processes.append(process)
-        self.children[process.pid] = role
-        return process
-
-    def pid_of(self, role):
-        """The process of that role, or None."""
-        return next((pid for pid, known in self.children.items() if known == role), None)
-
-    def reap(self):
-        """Waits for everything that has ended, orphans included: this is process 1."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            role = self.children.pop(pid, None)
-            if role:
-                signalled = os.WIFSIGNALED(status)
-                self.ended(role, os.WTERMSIG(status) + 128 if signalled else os.WEXITSTATUS(status))
 
     def ended(self, role, code):
         """A child has ended with that code (128 + n for signal n)."""
@@ -609,24 +816,26 @@ class Member:
         elif role == "ray":
             raise GiveUp("ray", f"ray start ended with {code}")
 
-    def stop(self):
-        """The job is being ended: the trainer gets the signal of the spec, and its grace."""
-        if self.deadline:
+    def stop(self, grace):
+        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        now = time.monotonic()
+        if self.deadline:  # the second time it can only be sooner
+            self.deadline = min(self.deadline, now + grace)
             return
-        trainer = self.pid_of("trainer")
+        trainer = self.children.pid_of("trainer")
         if trainer:
             os.killpg(trainer, getattr(signal, "SIG" + self.one("stop_signal", "TERM")))
         elif self.one("rank") == "0":
             raise SystemExit(0)
         # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = time.monotonic() + float(self.one("grace", "10")) + (0 if trainer else 2)
+        self.deadline = now + grace + (0 if trainer else 2)
 
     def tick(self):
         """Once a turn of the loop."""
         if self.waiting:
             self.look()
         if self.deadline and time.monotonic() > self.deadline:
-            trainer = self.pid_of("trainer")
+            trainer = self.children.pid_of("trainer")
             if not trainer:
                 raise SystemExit(0)
             os.killpg(trainer, signal.SIGKILL)
@@ -824,7 +1033,7 @@ def loop(member):
             *records, pending = (pending + data).split(b"\0")
             for text in records:
                 member.record(os.fsdecode(text))
-        member.reap()
+        member.children.reap()
         member.tick()
 
 
@@ -834,6 +1043,7 @@ def main():
     os.umask(0o022)
     try:
         loop(member)
+        member.say("untied")
     except GiveUp as reason:
         member.say("fail", *reason.args)
     except network.NetworkError as error:
@@ -854,6 +1064,86 @@ def main():
 
 if __name__ == "__main__":
     main()
+'
+PROGRAMS["preflight.py"]='"""What a node is checked for in its container: findings for the table in the log of the job."""
+
+import contextlib
+import os
+import platform
+import resource
+import socket
+import threading
+
+import network
+
+FILES_WANTED = 65535  # open files; Ray opens several for each worker process
+FILES_NEEDED = 8192  # with fewer, large trainers have been seen to fail
+DOOR = 10  # place in a leased block of ports, after those of ray_start.py
+KNOCK_TIMEOUT = 5.0  # seconds for the head to reach a worker, and the other way round
+
+
+def raise_limits():
+    """Sets the soft limit of open files to what Ray may need, as far as the hard limit goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def limits():
+    """Rows (check, found, wanted, remedy) for limits that are lower than a trainer may need."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < FILES_NEEDED:
+        yield "open files", f"at most {hard}", FILES_WANTED, "container.ulimits: [nofile=65535:65535]"
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    if os.path.isdir("/dev/infiniband") and locked != resource.RLIM_INFINITY:
+        remedy = "container.ulimits: [memlock=-1:-1]"
+        yield "locked memory", f"{locked} bytes", "no limit, for InfiniBand", remedy
+
+
+def versions(ray):
+    """What must be the same on all nodes. ray: its version as a text."""
+    return f"Ray {ray}, Python {platform.python_version()}"
+
+
+def reaches_head(cluster, say):
+    """Looks, in the background, whether this worker reaches the GCS. say: takes the fields of a row."""
+    host, _, port = cluster.rpartition(":")
+
+    def knock():
+        if not network.is_open(host.strip("[]"), int(port), KNOCK_TIMEOUT):
+            found = f"cannot reach the head at {cluster}"
+            say("connection", found, "a connection", "open its firewall, or set network.interface")
+
+    threading.Thread(target=knock, daemon=True).start()
+
+
+def open_door(address, port):
+    """Lets the head try, once, whether it reaches this worker at that port."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    os.set_inheritable(door.fileno(), False)
+    door.settimeout(60)
+    door.bind((address, port))
+    door.listen(1)
+
+    def answer():
+        with contextlib.suppress(OSError), door:
+            door.accept()[0].close()
+
+    threading.Thread(target=answer, daemon=True).start()
+
+
+def reaches_worker(place, say):
+    """Looks, in the background, whether the head reaches a worker. place: `NODE ADDRESS PORT`."""
+    node, address, port = place.split(" ")
+
+    def knock():
+        if not network.is_open(address, int(port), KNOCK_TIMEOUT):
+            found = f"cannot reach {node} at {network.host_port(address, port)}"
+            say("connection", found, "a connection", "open its firewall, or set network.interface")
+
+    threading.Thread(target=knock, daemon=True).start()
 '
 PROGRAMS["probe.py"]='"""The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
@@ -1070,11 +1360,26 @@ check_allocation() {
 	HEAD=$SLURMD_NODENAME # this script runs on it
 }
 
-# make_run: RUN, the run directory of this attempt, shared by the nodes.
+# fit_grace: GRACE, so that a trainer which ignores its signal and its container are gone before KillWait ends.
+fit_grace() {
+	local wait name value
+	while IFS='= ' read -r name value _; do
+		[[ $name != KillWait ]] || wait=$value
+	done < <(timeout 10 scontrol show config)
+	GRACE=$((${wait:-30} - 7))
+	((GRACE > 0)) || GRACE=0
+	((GRACE < STOP_GRACE)) || GRACE=$STOP_GRACE
+	((GRACE == STOP_GRACE)) || log "stop.grace is $GRACE s here, as the cluster's KillWait is $wait s"
+}
+
+# make_run: RUN, the run directory of this attempt, shared by the nodes, which know it by its MARK.
 make_run() {
 	ATTEMPT=${SLURM_RESTART_COUNT:-0}
 	RUN=$(host_path "$RUN_DIR")/$SLURM_JOB_ID-$ATTEMPT
+	MARK=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+	JOB_LOG=$(readlink /proc/self/fd/2)
 	mkdir -p "$RUN/logs" || give_up config "cannot make the run directory $RUN: set run_dir"
+	{ echo "$MARK" >"$RUN/mark"; } 2>/dev/null || give_up preflight "cannot write to the run directory $RUN: is its file system full?"
 	phase start "job $SLURM_JOB_ID on $NODES nodes, head $HEAD, logs in $RUN/logs"
 }
 
@@ -1094,10 +1399,10 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS HEAD ATTEMPT RUN PROGRAMS SETUP MOUNTS && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP MOUNTS && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
-		"cpus=$CPUS_PER_NODE" "gpus=$GPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" \
-		"ready_timeout=$READY_TIMEOUT" "grace=$STOP_GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
+		"cpus=$CPUS_PER_NODE" "gpus=$GPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
+		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
 	local name value
 	for name in "${ENV_FROM_SUBMITTER[@]}"; do
 		IFS= read -r -d '' value < <(printenv -0 "$name")
@@ -1118,43 +1423,122 @@ next_message() {
 	elif ((code == 0)); then
 		log "$RECEIVED"
 	fi
+	clock
+	((NOW < BEAT)) || {
+		send alive=
+		BEAT=$((NOW + 5))
+	}
+	case $VERB in
+	'' | over) ;;
+	step) STEP_ID=$TEXT ;; # the node's own `setup` may take its time now
+	gone)
+		OUT[$FROM]=gone
+		unset "HEARD[$FROM]"
+		;;
+	*) [[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW ;;
+	esac
 }
 
-# follow: takes the nodes' messages until the trainer has ended, a node has failed, or Slurm ends the job.
+# mind_silence: nodes of which nothing has been heard for too long are lost.
+mind_silence() {
+	local node
+	for node in "${!HEARD[@]}"; do
+		((NOW - HEARD[$node] <= PATIENCE)) || lose "$node" node_lost "no sign of life for $PATIENCE s: has it lost its power or its network?"
+	done
+}
+
+# lose NODE KIND TEXT: the job cannot go on with that node, nor without it.
+lose() {
+	[[ -z ${OUT[$1]-} ]] || return 0
+	OUT[$1]=lost
+	unset "HEARD[$1]"
+	[[ -n $FAILED_KIND ]] || FAILED_NODE=$1 FAILED_KIND=$2 FAILED_TEXT=$3
+}
+
+# follow: takes the nodes' messages until the trainer has ended, the job cannot go on, or Slurm ends it.
 follow() {
-	local said='' patience=$((READY_TIMEOUT + 15)) stop_due=0 # the probe, with the same timeout, knows more: it goes first
-	local due=$((SECONDS + patience))
-	while [[ -z $TRAINER_CODE && -z $FAILED_KIND ]]; do
+	local said='' checked=0 patience=$((READY_TIMEOUT + 15)) # the probe, with the same timeout, knows more: it goes first
+	local due stop_due=0 limit_due=0
+	clock
+	due=$((NOW + patience))
+	while [[ -z $FAILED_KIND ]] && { [[ -z $TRAINER_CODE ]] || is_doubtful; }; do
 		next_message
-		[[ -z $VERB ]] || due=$((SECONDS + patience))
 		case $VERB in
-		step) STEP_ID=$TEXT ;;
 		phase) # the first time: many nodes say the same
 			[[ $said == *"|$TEXT|"* ]] || phase "${TEXT%% *}" "${TEXT#* }"
 			said+="|$TEXT|"
 			;;
-		prepare | cluster) send "$VERB=$TEXT" ;;
+		prepare | cluster | reach) send "$VERB=$TEXT" ;;
+		finding) take_finding ;;
+		checked) ((++checked < NODES)) || show_findings ;;
 		trainer)
+			TRAINING=1
+			show_findings
 			phase trainer "$TEXT"
 			read_output
 			;;
 		missing) MISSING+=("$TEXT") ;;
-		alive) ;; # an image may take its time
 		exit) TRAINER_CODE=$TEXT ;;
-		fail) FAILED_NODE=$FROM FAILED_KIND=${TEXT%% *} FAILED_TEXT=${TEXT#* } ;;
+		fail) lose "$FROM" "${TEXT%% *}" "${TEXT#* }" ;;
+		untied) lose "$FROM" ray "the task of the node was killed" ;;
 		gone) [[ $FROM != "$HEAD" ]] || break ;;
 		over) break ;;
 		esac
-		if [[ $PHASE != trainer ]] && ((SECONDS > due)); then
+		mind_silence
+		[[ $VERB != phase && $VERB != step && $VERB != finding ]] || due=$((NOW + patience))
+		if ((UNFIT && (NOW >= UNFIT_DUE || (checked == NODES && ! UNFIT_LATE)))); then
+			break
+		elif ((! TRAINING && NOW > due)); then
 			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="no news from the nodes for $patience s"
 		elif ((STOPPING && ! stop_due)); then
 			phase stop "asked to end by scancel or by the time limit"
-			send stop=
-			stop_due=$((SECONDS + STOP_GRACE + 5))
-		elif ((stop_due && SECONDS > stop_due)); then
+			send "stop=$GRACE"
+			stop_due=$((NOW + GRACE + 5))
+		elif ((TIME_UP && ! limit_due)); then
+			limit_due=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
+			phase time_limit "it is near: the trainer gets its signal, and $limit_due s"
+			send "stop=$limit_due"
+			limit_due=$((NOW + limit_due + 5))
+		elif ((stop_due && NOW > stop_due)); then
 			break
 		fi
 	done
+}
+
+# is_doubtful: the trainer has failed, and a node may be lost; the one may have come of the other.
+is_doubtful() {
+	local node
+	for node in "${!HEARD[@]}"; do
+		((TRAINER_CODE == 0 || NOW - HEARD[$node] < 10)) || return 0
+	done
+	return 1
+}
+
+# take_finding: a row for the table; the first that ends the job says how.
+take_finding() {
+	local kind check found remedy
+	IFS='|' read -r kind check found _ remedy <<<"$TEXT"
+	FINDINGS+=("$FROM|${TEXT#*|}")
+	event finding "$FROM: $check: $found; $remedy"
+	[[ $kind != warn ]] || return 0
+	((UNFIT)) || FAILED_NODE=$FROM FAILED_TEXT="$check: $found; $remedy"
+	UNFIT_KIND=${UNFIT_KIND:-$kind} UNFIT=1 UNFIT_DUE=$((NOW + 2)) # the other nodes find it too
+	[[ $kind != image ]] || UNFIT_LATE=1
+}
+
+# show_findings: the table of what the nodes have found.
+show_findings() {
+	local row node check found wanted remedy format='%-16s %-18s %s | %s | %s\n'
+	((${#FINDINGS[@]})) || return 0
+	log "found on the nodes:"
+	# shellcheck disable=SC2059
+	printf "$format" node check found wanted remedy >&2
+	for row in "${FINDINGS[@]}"; do
+		IFS='|' read -r node check found wanted remedy <<<"$row"
+		# shellcheck disable=SC2059
+		printf "$format" "$node" "$check" "$found" "$wanted" "$remedy" >&2
+	done
+	FINDINGS=()
 }
 
 # read_output: the trainer's output becomes this script's own; no pipe of Slurm's is between them. The trainer waits for it.
@@ -1168,17 +1552,25 @@ read_output() {
 }
 
 # ---- 7. end -------------------------------------------------------------------------------------------------------
-# end_nodes: every node's task removes what it made when its input ends; then the step is over.
+# end_nodes: every node's task removes what it made when its input ends; then the step is over. Nodes that are lost are not
+# waited for, and nobody for ever.
 end_nodes() {
-	local due=$((SECONDS + 20)) signal=TERM
+	local due=$((NOW + 15)) signals=(TERM KILL) seen
 	exec 9>&-
 	while [[ $VERB != over ]]; do
 		next_message
-		[[ $VERB != phase ]] || log "$TEXT"
-		if ((SECONDS > due)) && [[ -n $STEP_ID && -n $signal ]]; then
+		case $VERB in
+		phase) log "$TEXT" ;;
+		finding) take_finding ;;
+		esac
+		mind_silence
+		seen=${OUT[*]}
+		if ((${#OUT[@]} == NODES)) && [[ $seen == *lost* ]] || ((NOW > due && ! ${#signals[@]})); then
+			kill -KILL "$SRUN" 2>/dev/null || true # no node that can still clean up needs it
+		elif ((NOW > due)); then
 			# Never srun itself: it would kill every task without letting it clean up.
-			scancel --signal="$signal" "$SLURM_JOB_ID.$STEP_ID" 2>/dev/null || true # nodes that have ended are an error to it
-			due=$((SECONDS + 20)) signal=$([[ $signal != TERM ]] || echo KILL)
+			[[ -z $STEP_ID ]] || timeout 10 scancel --signal="${signals[0]}" "$SLURM_JOB_ID.$STEP_ID" 2>/dev/null || true
+			signals=("${signals[@]:1}") due=$((NOW + 10))
 		fi
 	done
 	wait "$SRUN" || SRUN_CODE=$?
@@ -1196,34 +1588,42 @@ show_log() {
 # report: the last line, and the exit code that Slurm gets.
 report() {
 	local each lost=bring_up signal=''
-	[[ $PHASE != trainer ]] || lost=node_lost
+	((! TRAINING)) || lost=node_lost
+	show_findings
 	for each in "${MISSING[@]}"; do
 		log "missing: $each"
 		show_log "${each%% *}"
 	done
-	if [[ -n $TRAINER_CODE ]]; then
+	if [[ -n $TRAINER_CODE && $FAILED_KIND != node_lost ]] && ((! TIME_UP || TRAINER_CODE == 0)); then
 		((TRAINER_CODE <= 128)) || signal=$(kill -l "$TRAINER_CODE" 2>/dev/null) || true
 		finish "$TRAINER_CODE" trainer "its own${signal:+, which stands for signal $signal}"
 	elif ((STOPPING)); then
 		finish 143 slurm "the job was ended by scancel or by its time limit"
-	elif [[ $FAILED_KIND == ray ]]; then
+	elif ((TIME_UP)); then
+		give_up time_limit "the time limit was near, the trainer ${TRAINER_CODE:+was stopped and }ended with ${TRAINER_CODE:-no exit code}"
+	elif ((UNFIT)); then
+		give_up "$UNFIT_KIND" "$FAILED_NODE: $FAILED_TEXT"
+	elif [[ $FAILED_KIND == ray || $FAILED_KIND == node_lost ]]; then
 		show_log "$FAILED_NODE"
-		give_up "$lost" "$FAILED_NODE: $FAILED_TEXT"
-	elif [[ -n $FAILED_KIND ]]; then
-		give_up "$FAILED_KIND" "$FAILED_NODE: $FAILED_TEXT"
+		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost
 	fi
-	give_up "$lost" "the step on the nodes ended by itself, srun said $SRUN_CODE"
+	[[ -n $FAILED_KIND ]] || FAILED_KIND=$lost FAILED_NODE=$HEAD FAILED_TEXT="the step on the nodes ended by itself, srun said $SRUN_CODE"
+	give_up "$FAILED_KIND" "$FAILED_NODE: $FAILED_TEXT"
 }
 
 # main: from the allocation to the exit code.
 main() {
-	STARTED=$(date +%s%1N) PHASE=start RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0
+	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
 	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' MISSING=() READERS=()
+	FINDINGS=() UNFIT=0 UNFIT_KIND='' UNFIT_DUE=0 UNFIT_LATE=0 LOOKED=0 AWAY=0 BEAT=0
+	declare -gA HEARD=() OUT=()
 	trap 'STOPPING=1' TERM
+	trap 'TIME_UP=1' USR1
 	trap : PIPE
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR
 	check_allocation
+	fit_grace
 	make_run
 	start_nodes
 	follow

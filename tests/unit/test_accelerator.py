@@ -16,8 +16,8 @@ set -Eeuo pipefail
 for folder in dev etc sys; do mount --rbind "$WORK/$folder" "/$folder"; done
 eval "$FUNCTIONS"
 say() { echo "say $*"; }
-fail() { echo "fail $*"; exit 0; }
-RUN_ARGS=() GPUS_PER_NODE=2 RUNTIME=$1
+finding() { local IFS='|'; echo "$*"; exit 0; }
+RUN_ARGS=() GPUS_PER_NODE=2 NODE=gpu-1 RUNTIME=$1
 accelerator_args
 printf '%s\n' "${RUN_ARGS[@]}"
 """
@@ -85,7 +85,7 @@ def test_podman_gets_nvidia_gpus_by_cdi(tmp_path: Path) -> None:
 
 def test_podman_without_cdi_says_what_to_do(tmp_path: Path) -> None:
     (found,) = arguments(tmp_path, "podman", "nvidiactl nvidia0")
-    assert found.startswith("fail preflight Podman knows no NVIDIA GPUs")
+    assert found.startswith("preflight|GPUs|no CDI specification|one, for Podman|nvidia-ctk cdi generate ")
     assert "nvidia-ctk cdi generate" in found
 
 
@@ -102,12 +102,14 @@ def test_amd_gets_the_render_nodes_of_the_job_s_gpus(tmp_path: Path, runtime: st
 
 def test_a_gpu_that_slurm_gave_and_the_node_lacks(tmp_path: Path) -> None:
     found = arguments(tmp_path, "podman", "kfd dri/renderD128", {"SLURM_STEP_GPUS": "0,1"}, minors="0 128")
-    assert found == ["fail preflight GPU 1 has no render node in /dev/dri"]
+    assert found == [
+        "preflight|GPUs|GPU 1 has no render node|one in /dev/dri|load amdgpu on gpu-1; drain it if that fails"
+    ]
 
 
 def test_a_node_without_a_driver(tmp_path: Path) -> None:
     (found,) = arguments(tmp_path, "podman", "null")
-    assert found.startswith("fail preflight no GPU driver here (nvidia or amd)")
+    assert found.startswith("preflight|GPUs|no driver of nvidia or amd here|2 GPUs|")
 
 
 def test_the_rehearsal_s_variable_turns_flags_off(tmp_path: Path) -> None:

@@ -16,6 +16,11 @@ from slurmray.load import FLAGS
 
 ROOT = Path(slurmray.__file__).parent.parent
 HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
+NO_CODES = ["", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
+CODES = (
+    "expected 0 to 255, CODE:SIGNAL as 0:15, or one of usage, config, preflight, image, bring_up, probe, "
+    "node_lost, time_limit, rehearsal, internal"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +61,9 @@ def main(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
     return code, captured.out, captured.err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["render", "--help"], ["schema", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["render", "--help"], ["schema", "--help"], ["explain"]]
+)
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     heavy, out = imported_by(f"from slurmray.cli import main; main({words})")
     assert "slurmray" in out
@@ -80,7 +87,7 @@ def test_completion_imports_nothing_heavy(typed: str, expected: set[str]) -> Non
 def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = main(["--help"], capsys)
     assert code == 0
-    for verb in ("render", "rehearse", "schema"):
+    for verb in ("render", "rehearse", "explain", "schema"):
         assert any(line.split()[:1] == [verb] for line in out.splitlines())
 
 
@@ -88,11 +95,13 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
     ("words", "expected"),
     [
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
-        (["xyz"], "slurmray: unknown command 'xyz', known are render, rehearse, schema"),
+        (["xyz"], "slurmray: unknown command 'xyz', known are render, rehearse, explain, schema"),
         (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
         (["render", "--set", "name"], "--set name: expected PATH=VALUE, as --set container.shm_size=64g"),
         (["render", "nope.yaml"], "nope.yaml: no such file; leave it out to render from flags alone"),
         (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
+        (["explain", "noed_lost"], "slurmray explain: 'noed_lost' is no exit code, did you mean node_lost?"),
+        *((["explain", bad], f"slurmray explain: {bad!r} is no exit code, {CODES}") for bad in NO_CODES),
     ],
 )
 def test_mistakes(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,6 +157,23 @@ def test_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
     )
     assert here.returncode == there.returncode == 0
     assert here.stdout == there.stdout
+
+
+def test_a_variable_that_is_not_exported_is_named() -> None:
+    words = ["render", "--env", "HERE", "--env", "NOT_HERE", "--env", "NOR_HERE", "--env", "WRITTEN=x"]
+    warnings = [
+        f"env.{name} is not set here: export it before sbatch, or the job ends with 64"
+        for name in ("NOT_HERE", "NOR_HERE")
+    ]
+    done = run(*words, HERE="")
+    assert (done.returncode, done.stderr.splitlines()[1:3]) == (0, warnings)
+    assert "sbatch generated.sh" in done.stderr.splitlines()[3]
+    script = Path("generated.sh").read_text()
+    to_stdout = run(*words, "-o", "-", HERE="")
+    assert to_stdout.stderr.splitlines() == warnings
+    all_there = run(*words, "-o", "-", HERE="1", NOT_HERE="2", NOR_HERE="3")
+    assert all_there.stderr == ""
+    assert script == to_stdout.stdout == all_there.stdout
 
 
 def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +240,58 @@ def test_interrupted_and_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert code == ExitCode.INTERNAL
     assert "please report it" in err
     assert "ZeroDivisionError" in err
+
+
+def unwrapped(text: str) -> list[str]:
+    return text.replace("\n  ", " ").splitlines()
+
+
+@pytest.mark.parametrize("code", ExitCode)
+def test_our_codes_are_explained(code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, _ = main(["explain", str(code.value)], capsys)
+    assert done == 0
+    title, cause, remedy, whose = unwrapped(out)
+    assert title == f"{code.value} {code.name.lower()}: {code.meaning}"
+    assert (cause, remedy) == (f"cause: {code.cause}", f"remedy: {code.remedy}")
+    assert "the job's log says whose code it is" in whose
+    for other in (f"{code.value}:0", code.name.lower(), code.name):
+        assert main(["explain", other], capsys) == (0, out, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("0", "0: the trainer ended well"),
+        ("0:0", "0: the trainer ended well"),
+        ("7", "7: a code of the trainer's own"),
+        ("69", "69: a code of the trainer's own"),
+        ("126", "126: the trainer's command was found, but could not be run"),
+        ("127:0", "127: the trainer's command was not found"),
+        ("128", "128: a code of the trainer's own"),
+        ("135", "135: stands for SIGBUS (128 + 7)\ncause: Often /dev/shm is full."),
+        ("137", "137: stands for SIGKILL (128 + 9)\ncause: Often the kernel, for want of memory;"),
+        ("139", "139: stands for SIGSEGV (128 + 11)\ncause: A crash in compiled code"),
+        ("143:0", "143: stands for SIGTERM (128 + 15)\ncause: scancel,"),
+        ("160", "160: stands for signal 32 (128 + 32)"),
+        ("255", "255: a code of the trainer's own"),
+        ("0:2", "0:2: SIGINT ended the batch script"),
+        ("0:9", "0:9: SIGKILL ended the batch script"),
+        ("0:15", "0:15: SIGTERM ended the batch script"),
+        ("0:53", "0:53: Slurm could not start the batch script"),
+        ("0:125", "0:125: the job used more memory than it has"),
+    ],
+)
+def test_other_codes_are_explained(code: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, err = main(["explain", code], capsys)
+    assert (done, err) == (0, "")
+    assert "\n".join(unwrapped(out)).startswith(expected)
+
+
+def test_the_table_of_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, _ = main(["explain"], capsys)
+    assert done == 0
+    rows = [line.split(maxsplit=2) for line in out.partition("\n\n")[0].splitlines()]
+    assert rows == [[str(code.value), code.name.lower(), code.meaning] for code in ExitCode]
 
 
 @pytest.mark.parametrize("words", [["schema"], ["--help"]])

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from slurmray.cli import slurmray, split
@@ -67,7 +68,7 @@ def test_job_spec_loads(job_folder: Path) -> None:
 
 
 def test_every_verb_is_shown() -> None:
-    assert {verb(line) for line in commands()} == {"render", "rehearse", "schema"}
+    assert {verb(line) for line in commands()} == set(slurmray.list_commands(click.Context(slurmray)))
 
 
 @pytest.mark.parametrize("line", [line for line in commands() if verb(line) != "rehearse"])
@@ -138,7 +139,8 @@ def test_every_room_is_named() -> None:
 
 
 def test_every_message_is_named() -> None:
-    follow = (ROOT / "templates/partials/cluster.sh.j2").read_text()
-    verbs = set(re.findall(r"^\t\t([a-z]+)\)", follow, re.MULTILINE)) - {"over"}
+    partials = ROOT / "templates/partials"
+    takers = (partials / "cluster.sh.j2").read_text() + (partials / "step.sh.j2").read_text()
+    verbs = set(re.findall(r"^\t+([a-z]+)\)", takers, re.MULTILINE)) - {"over"}
     table = ARCHITECTURE.partition("| verb | |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)) == verbs

@@ -145,6 +145,7 @@ RAYLESS = """
 import sys
 
 sys.path.insert(0, sys.argv[1])
+import children
 import member
 import node
 import ray_start
@@ -158,10 +159,7 @@ time.sleep(60)
 '''
 
 
-class Rayless(member.Member):
-    def choose_address(self, family):
-        return "127.0.0.1"
-
+class Rayless(children.Children):
     def spawn(self, role, words, *args, **more):
         if role == "ray":
             words = [sys.executable, "-c", LISTEN]
@@ -170,11 +168,13 @@ class Rayless(member.Member):
         return super().spawn(role, words, *args, **more)
 
 
-loop = Rayless(sys.argv[1])
+loop = member.Member(sys.argv[1])
+loop.choose_address = lambda family: "127.0.0.1"
+loop.children = Rayless(loop.ended)
 try:
     node.loop(loop)
 finally:
-    for pid in loop.children:
+    for pid in loop.children.roles:
         member.os.killpg(pid, 9)
 """
 TRAINER = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], sys.stdout); sys.exit(7)"

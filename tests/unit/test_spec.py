@@ -122,7 +122,7 @@ def test_mount_refused(text: str) -> None:
         {"ray": {"ready_timeout": 0}},
         {"ray": {"head_args": ["--port=1"]}},
         {"stop": {"signal": "KILL"}},
-        {"stop": {"grace": 21}},
+        {"stop": {"grace": -1}},
     ],
 )
 def test_refused(fields: dict[str, object]) -> None:

@@ -32,7 +32,7 @@ _WORDS = {
 }
 
 
-def explain(error: ErrorDetails) -> str:
+def describe(error: ErrorDetails) -> str:
     """Return one line for one mistake: the field and what to do."""
     path = error["loc"]
     if error["type"] == "extra_forbidden":
