@@ -13,8 +13,8 @@ demo: install ## a job on two hosts of a real Slurm, with Podman and Ray, on thi
 test: lint ## lint, and all tests but those marked `full`
 	$(PYTEST) -m "not full"
 
-test-all: lint ## lint, and all tests
-	$(PYTEST)
+test-all: lint ## lint, all tests, and docs/faults.md anew
+	$(PYTEST); code=$$?; $(BIN)/python docs/faults.py; exit $$code
 
 left-out: install ## the tests that `make test` leaves out; `make test-all` leaves out none
 	@$(PYTEST) --collect-only --quiet -m full || test $$? -eq 5

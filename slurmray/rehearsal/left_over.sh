@@ -25,12 +25,12 @@ if [[ -S /run/docker.sock ]]; then
 	docker ps --all --format 'Docker container {{.Names}} ({{.Status}})'
 fi
 
-for path in /tmp/* /tmp/.[!.]* /dev/shm/*; do
+for path in /tmp/* /tmp/.[!.]* /var/tmp/* /dev/shm/*; do
 	for folder in "$@"; do
 		[[ $folder/ == "$path"/* ]] && continue 2
 	done
 	case $path in
-	/tmp/podman-run-* | /tmp/storage-run-* | /tmp/containers-user-* | /dev/shm/libpod_*lock*) ;; # Podman's own
+	/var/tmp/containers-* | /tmp/podman-run-* | /tmp/storage-run-* | /tmp/containers-user-* | /dev/shm/libpod_*lock*) ;; # Podman's own
 	*) echo "file $path" ;;
 	esac
 done

@@ -1,21 +1,16 @@
 """What one node of the cluster does: starts Ray, and on the head the probe and the trainer."""
 
-import contextlib
-import json
 import os
 import signal
-import subprocess
 import sys
 import time
 
 import children
 import network
 import preflight
+import ray_process
 import ray_start
-
-
-class GiveUp(Exception):
-    """(kind, text): the batch script ends the job with the exit code of that kind."""
+from ray_process import GiveUp
 
 
 class Member:
@@ -25,12 +20,7 @@ class Member:
         self.temp_dir = temp_dir
         self.conf = {}  # key -> list of values
         self.children = children.Children(self.ended)
-        self.lease = None
-        self.tries = 0
-        self.head = None  # (address, ports) once this node is the head of a running GCS
-        self.cluster = None  # host:port, on a worker, once the head has published it
-        self.address = self.ray_env = None
-        self.ray_input = None  # where the waiting `ray start` is told its words
+        self.ray = ray_process.RayProcess(self)
         self.waiting = None  # what to look for at each turn: gcs | reader
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
@@ -65,14 +55,14 @@ class Member:
         elif key == "reach":
             if is_head:
                 preflight.reaches_worker(value, self.find_fault)
+        elif key == "whole":
+            self.ray.minded = False
         elif key == "prepare":
             if not is_head:
                 self.join(value)
         elif key == "cluster":
             if not is_head:
-                self.cluster = value
-                self.address = self.choose_address(network.family_of(value.rsplit(":", 1)[0]))
-                self.tell_ray()
+                self.ray.start(self.choose_address(network.family_of(value.rsplit(":", 1)[0])), value)
         else:
             self.conf.setdefault(key, []).append(value)
         if key == "go":
@@ -86,13 +76,15 @@ class Member:
         if version is None:
             raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
         self.version_text, self.version = version
+        if self.one("auth") == "token" and self.version < ray_start.TOKEN_SINCE:
+            remedy = "take an image with 2.52 or later, or set ray.auth to auto or none"
+            raise GiveUp("config", f"ray.auth: Ray {self.version_text} of the image has no tokens; {remedy}")
         preflight.raise_limits()
         for row in preflight.limits():
             self.find("warn", *row)
         if self.one("rank") == "0":
-            self.start_ray()
-            self.address = self.choose_address(self.one("family", "auto"))
-            self.tell_ray()
+            self.ray.prepare()
+            self.ray.start(self.choose_address(self.one("family", "auto")))
             self.waiting = "gcs"
 
     def join(self, wanted):
@@ -103,7 +95,7 @@ class Member:
             self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
             if self.one("preflight") != "warn":
                 return
-        self.start_ray()
+        self.ray.prepare()
 
     def choose_address(self, family):
         """The address of this node, the interface and family told."""
@@ -111,71 +103,26 @@ class Member:
             self.conf.get("candidate", []), network.local_addresses(), family, self.one("interface")
         )
 
-    def start_ray(self):
-        """Starts the process that becomes `ray start`, with the token where this Ray knows tokens."""
-        token = None
-        if ray_start.wants_token(self.one("auth", "auto"), self.version):
-            token = os.path.join(self.temp_dir, "token")
-            write_private(token, self.one("token"))
-        elif self.one("rank") == "0":
-            danger = "runs without a token: every user who reaches it can run code"
-            self.say("phase ray", f"Ray {self.version_text} {danger}")
-        env = {"USER": self.one("user"), "LOGNAME": self.one("user")}
-        if not os.access(os.environ.get("HOME", ""), os.W_OK):
-            env["HOME"] = self.temp_dir
-        env.update(pair.split("=", 1) for pair in self.conf.get("env", []))
-        self.ray_env = ray_start.environment(self.temp_dir, env, token)
-        words = [sys.executable, "-c", ray_start.WAITING_RAY]
-        ray = self.children.spawn("ray", words, self.ray_env, sys.stderr, stdin=subprocess.PIPE)
-        self.ray_input = ray.stdin
-
-    def tell_ray(self):
-        """Leases ports, and tells the waiting process how to start Ray."""
-        if self.lease:
-            self.lease.close()
-        self.lease, ports = network.lease_ports(self.one("job"), self.tries)
-        is_head = self.cluster is None
-        if is_head:
-            for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
-                if self.one(key, "auto") != "auto":
-                    port = ports[place] = int(self.one(key))
-                    if not network.is_free(port):
-                        raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
-            self.head = (self.address, ports)
-        elif self.tries == 0 and self.one("preflight") != "none":
-            door = ports[preflight.DOOR]
-            preflight.open_door(self.address, door)
-            preflight.reaches_head(self.cluster, self.find_fault)
-            self.say("reach", self.one("node"), self.address, door)
-        self.ray_env.setdefault("VLLM_HOST_IP", self.address)
-        extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
-        words = ray_start.command(
-            self.one("node"), self.address, ports, self.cluster, self.version, self.temp_dir,
-            self.one("cpus"), self.one("gpus"), extra,
-        )  # fmt: skip
-        print(" ".join(words), file=sys.stderr, flush=True)
-        told = [words, {"VLLM_HOST_IP": self.ray_env["VLLM_HOST_IP"]}]
-        with contextlib.suppress(BrokenPipeError), self.ray_input:  # that it has ended is seen elsewhere
-            self.ray_input.write(json.dumps(told).encode())
-
     def look(self):
         """One turn of waiting; see `waiting`."""
-        if self.waiting == "gcs" and network.is_open(self.address, self.head[1][ray_start.GCS]):
-            address, ports = self.head
-            cluster = network.host_port(address, ports[ray_start.GCS])
-            self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
-            self.say("prepare", preflight.versions(self.version_text))
-            self.waiting = None
-            self.probe()
+        if self.waiting == "gcs":
+            address, ports = self.ray.address, self.ray.ports
+            if network.is_open(address, ports[ray_start.GCS]) and not self.ray.is_disturbed():
+                cluster = network.host_port(address, ports[ray_start.GCS])
+                self.say(
+                    "phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
+                )
+                self.say("prepare", preflight.versions(self.version_text))
+                self.waiting = None
+                self.probe(cluster)
         elif self.waiting == "reader" and self.trainer():
             self.waiting = None
 
-    def probe(self):
+    def probe(self, cluster):
         """Starts the readiness check; its messages go straight to the batch script."""
-        words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node")]
-        words += [network.host_port(self.head[0], self.head[1][ray_start.GCS])]
+        words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node"), cluster]
         words += [self.one("gpus"), self.one("ready_timeout"), *self.conf["nodes"]]
-        self.children.spawn("probe", words, self.ray_env, sys.stdout)
+        self.children.spawn("probe", words, self.ray.env, sys.stdout)
 
     def trainer(self):
         """Starts the entrypoint once somebody reads its output; False while nobody does."""
@@ -191,7 +138,8 @@ class Member:
             os.set_blocking(stream, True)
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
         nodes = len(self.conf["nodes"])
-        env = ray_start.trainer_environment(self.ray_env, self.head, nodes, self.one("gpus"))
+        head = self.ray.address, self.ray.ports
+        env = ray_start.trainer_environment(self.ray.env, head, nodes, self.one("gpus"))
         env["SLURMRAY_ATTEMPT"] = self.one("job").rpartition("-")[2]
         try:
             self.children.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
@@ -215,11 +163,7 @@ class Member:
             raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
         elif role == "trainer":
             self.say("exit", code)
-        elif role == "ray" and self.waiting == "gcs" and self.tries < 2 and self.one("port") == "auto":
-            self.tries += 1  # a port may have been taken between the check and its use
-            self.start_ray()
-            self.tell_ray()
-        elif role == "ray":
+        elif role == "ray" and not self.ray.started_again():
             raise GiveUp("ray", f"ray start ended with {code}")
 
     def stop(self, grace):
@@ -236,8 +180,15 @@ class Member:
         # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
         self.deadline = now + grace + (0 if trainer else 2)
 
+    def pause(self):
+        """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
+        if self.waiting or self.deadline:
+            return 0.05
+        return 1.0 if self.ray.minded else None
+
     def tick(self):
         """Once a turn of the loop."""
+        self.ray.mind()
         if self.waiting:
             self.look()
         if self.deadline and time.monotonic() > self.deadline:
@@ -245,9 +196,3 @@ class Member:
             if not trainer:
                 raise SystemExit(0)
             os.killpg(trainer, signal.SIGKILL)
-
-
-def write_private(path, text):
-    """Writes a file that only its owner can read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)

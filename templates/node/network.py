@@ -73,6 +73,11 @@ def choose_address(candidates, local, family="auto", interface=""):
     raise NetworkError(f"no {wanted} address{where}; found {seen}; set network.interface or network.family")
 
 
+def interface_of(address, local):
+    """The interface that has this address (a text), or "". local: as local_addresses() gives it."""
+    return next((name for name, known in local if str(known) == address), "")
+
+
 def family_of(address):
     """The value for `family` that keeps the other nodes on the side of the head."""
     return "ipv6" if ":" in address else "ipv4"
@@ -134,6 +139,35 @@ def lease_ports(job, skip=0):
         skip -= free
         lease.close()
     raise NetworkError(f"no {BLOCK} free ports in a row between {first} and {last}")
+
+
+def taken(ports):
+    """Those of these ports that a process outside of this container holds, whatever its address.
+
+    For ports that were free a moment ago. A connection that only waits to be forgotten holds none.
+    """
+    rows = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(FileNotFoundError), open(table) as file:
+            rows += [line.split() for line in file.readlines()[1:]]
+    held = {row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if row[9] != "0"}
+    suspects = {inode for inode, port in held.items() if port in set(ports)}
+    if suspects:
+        suspects -= own_sockets()
+    return sorted({held[inode] for inode in suspects})
+
+
+def own_sockets():
+    """The inodes of all sockets of this container."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    link = os.readlink(f"/proc/{pid}/fd/{name}")
+                    if link.startswith("socket:["):
+                        found.add(link[8:-1])
+    return found
 
 
 def is_open(address, port, timeout=1.0):

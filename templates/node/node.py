@@ -14,7 +14,8 @@ import shutil
 import signal
 
 import network
-from member import GiveUp, Member
+from member import Member
+from ray_process import GiveUp
 
 
 def loop(member):
@@ -28,7 +29,7 @@ def loop(member):
         signal.signal(number, lambda *_: member.record("stop="))
     pending = b""
     while True:
-        ready, _, _ = select.select([0, wake], [], [], 0.05 if member.waiting or member.deadline else None)
+        ready, _, _ = select.select([0, wake], [], [], member.pause())
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)

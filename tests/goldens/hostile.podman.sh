@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: a16ac9bfa8b16f0e547f507ceca19abe808b9b104116ed8e435d4a5e9900a4e4
+# slurmray-sha256: 77eb44abf3d23d7a67498911dc7eafd0d338becd6a88f00eb0360c1c099e8727
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -234,11 +234,43 @@ ensure_image() {
 run_long() {
 	local code=0
 	say phase image "$RUNTIME $1 $IMAGE"
-	"$RUNTIME" "$@" >"$TEMP/output" 2>&1 &
+	mkdir -m 700 "$SCRATCH" # for what Podman leaves behind when it is interrupted
+	TMPDIR=$SCRATCH "$RUNTIME" "$@" >"$TEMP/output" 2>&1 &
 	attend $! || code=$?
 	cat "$TEMP/output" >&2 || true
 	((! STOPPED)) || leave
 	((code == 0)) || finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+}
+
+# limit_args: the container keeps to the job's share of the node, by the job's own cgroup where the runtime can stay in it.
+limit_args() {
+	local line group=''
+	while IFS= read -r line; do # one line for each controller of cgroup v1, and one for v2
+		[[ $line != */job_"$SLURM_JOB_ID"/* ]] || group=$line
+	done </proc/self/cgroup
+	"${RUNTIME}_limit_args" "$group"
+}
+
+# allocation_args: what the job has of CPUs and memory, told to the runtime; nothing where that is the whole node.
+allocation_args() {
+	local allowed online memory=${SLURM_MEM_PER_NODE:-0} limits=()
+	allowed=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
+	read -r online </sys/devices/system/cpu/online
+	((memory)) || memory=$((${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE))
+	[[ $allowed == "$online" ]] || limits+=(--cpuset-cpus "$allowed")
+	((! memory)) || limits+=(--memory "${memory}m")
+	((! ${#limits[@]})) || say phase container "$RUNTIME leaves the job's cgroup, so it gets ${limits[*]}"
+	RUN_ARGS+=("${limits[@]}")
+}
+
+# podman_limit_args GROUP: without a cgroup of its own the container is in the job's.
+podman_limit_args() {
+	[[ -n $1 ]] || return 0
+	if [[ $(podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
+		RUN_ARGS+=(--cgroups=disabled)
+	else # runc cannot do without
+		allocation_args
+	fi
 }
 
 # host_path PATH: `~` is the submitter's home, and a relative path begins at the submit folder.
@@ -267,6 +299,7 @@ container_args() {
 		--shm-size "$size" --workdir "${WORKDIR:-$SLURM_SUBMIT_DIR}"
 	)
 	"${RUNTIME}_args"
+	limit_args
 	bind "$TEMP/inside" "$TEMP"
 	local i source target submit=1
 	for ((i = 0; i < ${#MOUNTS[@]}; i += 3)); do
@@ -430,7 +463,7 @@ supervise() {
 	set -Eeuo pipefail
 	local rank=1 addresses
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
-	CLIENT='' TEMP='' STOPPED=0 ORPHAN=0 UNFIT=0 TAKEN=() PARTIAL='' LOOKED=$SECONDS AWAY=0 BEAT=0
+	SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER CLIENT='' TEMP='' STOPPED=0 ORPHAN=0 UNFIT=0 TAKEN=() PARTIAL='' LOOKED=$SECONDS AWAY=0 BEAT=0
 	trap 'STOPPED=1' TERM
 	say step "$SLURM_STEP_ID"
 	run_setup
@@ -451,18 +484,30 @@ supervise() {
 	settle
 	mapfile -t addresses < <(getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true)
 	say phase container "$RUNTIME run $IMAGE"
-	# The tether: this task holds its only writing end, so the container ends with it.
-	exec 9> >(exec "$RUNTIME" run "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" --entrypoint python3 "$IMAGE" "$TEMP/node.py")
-	CLIENT=$!
+	start_client
 	[[ $NODE != "$HEAD" ]] || rank=0
 	addresses=("${addresses[@]%% *}")
 	send "node=$NODE" "rank=$rank" "user=$(id -un)" "${addresses[@]/#/candidate=}"
 	watch_client
 }
 
+# start_client: runs the container, with CLIENT in the foreground of a session of its own: Slurm signals the children of a
+# task, and Podman dies when a signal meets its own short-lived helpers. The task holds the only writing end of its input:
+# that is the tether, with which the container ends.
+start_client() {
+	local tries
+	exec 9> >(exec setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" \
+		"$RUNTIME" run "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" --entrypoint python3 "$IMAGE" "$TEMP/node.py")
+	for ((tries = 0; tries < 200; tries++)); do
+		read -r CLIENT 2>/dev/null <"$TEMP/client" && return
+		take 0.05
+	done
+	fail bring_up "cannot start $RUNTIME"
+}
+
 # watch_client: hands records to the container until it ends or the node is to stop.
 watch_client() {
-	local code=0
+	local code=137
 	trap 'send stop=' TERM # the trainer gets its signal and its grace
 	while ((! STOPPED)) && kill -0 "$CLIENT" 2>/dev/null; do
 		((! ${#TAKEN[@]})) || send "${TAKEN[@]}"
@@ -470,7 +515,7 @@ watch_client() {
 		take 0.5
 	done
 	((! STOPPED)) || leave
-	wait "$CLIENT" || code=$?
+	read -r code 2>/dev/null <"$TEMP/code" || true
 	# A first process that ends by itself says why and answers 0; this is something else.
 	((! code)) || fail ray "the container ended, $RUNTIME said $code"
 	leave
@@ -493,10 +538,10 @@ leave() {
 	trap '' TERM
 	if [[ -n $CLIENT ]]; then
 		exec 9>&-
-		timeout 10 tail --pid="$CLIENT" --sleep-interval=0.1 --follow /dev/null || kill -KILL "$CLIENT" || true
-		wait "$CLIENT" || true
+		timeout 10 tail --pid="$CLIENT" --sleep-interval=0.1 --follow /dev/null || kill -KILL -- "-$CLIENT" || true
 		remove_container || say phase end "cannot remove the container $CONTAINER on $NODE"
 	fi
+	rm -rf "$SCRATCH" || true
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
@@ -608,22 +653,17 @@ class Children:
 '
 PROGRAMS["member.py"]='"""What one node of the cluster does: starts Ray, and on the head the probe and the trainer."""
 
-import contextlib
-import json
 import os
 import signal
-import subprocess
 import sys
 import time
 
 import children
 import network
 import preflight
+import ray_process
 import ray_start
-
-
-class GiveUp(Exception):
-    """(kind, text): the batch script ends the job with the exit code of that kind."""
+from ray_process import GiveUp
 
 
 class Member:
@@ -633,12 +673,7 @@ class Member:
         self.temp_dir = temp_dir
         self.conf = {}  # key -> list of values
         self.children = children.Children(self.ended)
-        self.lease = None
-        self.tries = 0
-        self.head = None  # (address, ports) once this node is the head of a running GCS
-        self.cluster = None  # host:port, on a worker, once the head has published it
-        self.address = self.ray_env = None
-        self.ray_input = None  # where the waiting `ray start` is told its words
+        self.ray = ray_process.RayProcess(self)
         self.waiting = None  # what to look for at each turn: gcs | reader
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
@@ -673,14 +708,14 @@ class Member:
         elif key == "reach":
             if is_head:
                 preflight.reaches_worker(value, self.find_fault)
+        elif key == "whole":
+            self.ray.minded = False
         elif key == "prepare":
             if not is_head:
                 self.join(value)
         elif key == "cluster":
             if not is_head:
-                self.cluster = value
-                self.address = self.choose_address(network.family_of(value.rsplit(":", 1)[0]))
-                self.tell_ray()
+                self.ray.start(self.choose_address(network.family_of(value.rsplit(":", 1)[0])), value)
         else:
             self.conf.setdefault(key, []).append(value)
         if key == "go":
@@ -694,13 +729,15 @@ class Member:
         if version is None:
             raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
         self.version_text, self.version = version
+        if self.one("auth") == "token" and self.version < ray_start.TOKEN_SINCE:
+            remedy = "take an image with 2.52 or later, or set ray.auth to auto or none"
+            raise GiveUp("config", f"ray.auth: Ray {self.version_text} of the image has no tokens; {remedy}")
         preflight.raise_limits()
         for row in preflight.limits():
             self.find("warn", *row)
         if self.one("rank") == "0":
-            self.start_ray()
-            self.address = self.choose_address(self.one("family", "auto"))
-            self.tell_ray()
+            self.ray.prepare()
+            self.ray.start(self.choose_address(self.one("family", "auto")))
             self.waiting = "gcs"
 
     def join(self, wanted):
@@ -711,7 +748,7 @@ class Member:
             self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
             if self.one("preflight") != "warn":
                 return
-        self.start_ray()
+        self.ray.prepare()
 
     def choose_address(self, family):
         """The address of this node, the interface and family told."""
@@ -719,71 +756,26 @@ class Member:
             self.conf.get("candidate", []), network.local_addresses(), family, self.one("interface")
         )
 
-    def start_ray(self):
-        """Starts the process that becomes `ray start`, with the token where this Ray knows tokens."""
-        token = None
-        if ray_start.wants_token(self.one("auth", "auto"), self.version):
-            token = os.path.join(self.temp_dir, "token")
-            write_private(token, self.one("token"))
-        elif self.one("rank") == "0":
-            danger = "runs without a token: every user who reaches it can run code"
-            self.say("phase ray", f"Ray {self.version_text} {danger}")
-        env = {"USER": self.one("user"), "LOGNAME": self.one("user")}
-        if not os.access(os.environ.get("HOME", ""), os.W_OK):
-            env["HOME"] = self.temp_dir
-        env.update(pair.split("=", 1) for pair in self.conf.get("env", []))
-        self.ray_env = ray_start.environment(self.temp_dir, env, token)
-        words = [sys.executable, "-c", ray_start.WAITING_RAY]
-        ray = self.children.spawn("ray", words, self.ray_env, sys.stderr, stdin=subprocess.PIPE)
-        self.ray_input = ray.stdin
-
-    def tell_ray(self):
-        """Leases ports, and tells the waiting process how to start Ray."""
-        if self.lease:
-            self.lease.close()
-        self.lease, ports = network.lease_ports(self.one("job"), self.tries)
-        is_head = self.cluster is None
-        if is_head:
-            for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
-                if self.one(key, "auto") != "auto":
-                    port = ports[place] = int(self.one(key))
-                    if not network.is_free(port):
-                        raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
-            self.head = (self.address, ports)
-        elif self.tries == 0 and self.one("preflight") != "none":
-            door = ports[preflight.DOOR]
-            preflight.open_door(self.address, door)
-            preflight.reaches_head(self.cluster, self.find_fault)
-            self.say("reach", self.one("node"), self.address, door)
-        self.ray_env.setdefault("VLLM_HOST_IP", self.address)
-        extra = self.conf.get("ray_arg", []) + self.conf.get("head_arg" if is_head else "worker_arg", [])
-        words = ray_start.command(
-            self.one("node"), self.address, ports, self.cluster, self.version, self.temp_dir,
-            self.one("cpus"), self.one("gpus"), extra,
-        )  # fmt: skip
-        print(" ".join(words), file=sys.stderr, flush=True)
-        told = [words, {"VLLM_HOST_IP": self.ray_env["VLLM_HOST_IP"]}]
-        with contextlib.suppress(BrokenPipeError), self.ray_input:  # that it has ended is seen elsewhere
-            self.ray_input.write(json.dumps(told).encode())
-
     def look(self):
         """One turn of waiting; see `waiting`."""
-        if self.waiting == "gcs" and network.is_open(self.address, self.head[1][ray_start.GCS]):
-            address, ports = self.head
-            cluster = network.host_port(address, ports[ray_start.GCS])
-            self.say("phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it")
-            self.say("prepare", preflight.versions(self.version_text))
-            self.waiting = None
-            self.probe()
+        if self.waiting == "gcs":
+            address, ports = self.ray.address, self.ray.ports
+            if network.is_open(address, ports[ray_start.GCS]) and not self.ray.is_disturbed():
+                cluster = network.host_port(address, ports[ray_start.GCS])
+                self.say(
+                    "phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
+                )
+                self.say("prepare", preflight.versions(self.version_text))
+                self.waiting = None
+                self.probe(cluster)
         elif self.waiting == "reader" and self.trainer():
             self.waiting = None
 
-    def probe(self):
+    def probe(self, cluster):
         """Starts the readiness check; its messages go straight to the batch script."""
-        words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node")]
-        words += [network.host_port(self.head[0], self.head[1][ray_start.GCS])]
+        words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node"), cluster]
         words += [self.one("gpus"), self.one("ready_timeout"), *self.conf["nodes"]]
-        self.children.spawn("probe", words, self.ray_env, sys.stdout)
+        self.children.spawn("probe", words, self.ray.env, sys.stdout)
 
     def trainer(self):
         """Starts the entrypoint once somebody reads its output; False while nobody does."""
@@ -799,7 +791,8 @@ class Member:
             os.set_blocking(stream, True)
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
         nodes = len(self.conf["nodes"])
-        env = ray_start.trainer_environment(self.ray_env, self.head, nodes, self.one("gpus"))
+        head = self.ray.address, self.ray.ports
+        env = ray_start.trainer_environment(self.ray.env, head, nodes, self.one("gpus"))
         env["SLURMRAY_ATTEMPT"] = self.one("job").rpartition("-")[2]
         try:
             self.children.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
@@ -823,11 +816,7 @@ class Member:
             raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
         elif role == "trainer":
             self.say("exit", code)
-        elif role == "ray" and self.waiting == "gcs" and self.tries < 2 and self.one("port") == "auto":
-            self.tries += 1  # a port may have been taken between the check and its use
-            self.start_ray()
-            self.tell_ray()
-        elif role == "ray":
+        elif role == "ray" and not self.ray.started_again():
             raise GiveUp("ray", f"ray start ended with {code}")
 
     def stop(self, grace):
@@ -844,8 +833,15 @@ class Member:
         # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
         self.deadline = now + grace + (0 if trainer else 2)
 
+    def pause(self):
+        """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
+        if self.waiting or self.deadline:
+            return 0.05
+        return 1.0 if self.ray.minded else None
+
     def tick(self):
         """Once a turn of the loop."""
+        self.ray.mind()
         if self.waiting:
             self.look()
         if self.deadline and time.monotonic() > self.deadline:
@@ -853,12 +849,6 @@ class Member:
             if not trainer:
                 raise SystemExit(0)
             os.killpg(trainer, signal.SIGKILL)
-
-
-def write_private(path, text):
-    """Writes a file that only its owner can read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
 '
 PROGRAMS["network.py"]='"""Which address and which ports Ray uses on this node.
 
@@ -935,6 +925,11 @@ def choose_address(candidates, local, family="auto", interface=""):
     raise NetworkError(f"no {wanted} address{where}; found {seen}; set network.interface or network.family")
 
 
+def interface_of(address, local):
+    """The interface that has this address (a text), or "". local: as local_addresses() gives it."""
+    return next((name for name, known in local if str(known) == address), "")
+
+
 def family_of(address):
     """The value for `family` that keeps the other nodes on the side of the head."""
     return "ipv6" if ":" in address else "ipv4"
@@ -998,6 +993,35 @@ def lease_ports(job, skip=0):
     raise NetworkError(f"no {BLOCK} free ports in a row between {first} and {last}")
 
 
+def taken(ports):
+    """Those of these ports that a process outside of this container holds, whatever its address.
+
+    For ports that were free a moment ago. A connection that only waits to be forgotten holds none.
+    """
+    rows = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(FileNotFoundError), open(table) as file:
+            rows += [line.split() for line in file.readlines()[1:]]
+    held = {row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if row[9] != "0"}
+    suspects = {inode for inode, port in held.items() if port in set(ports)}
+    if suspects:
+        suspects -= own_sockets()
+    return sorted({held[inode] for inode in suspects})
+
+
+def own_sockets():
+    """The inodes of all sockets of this container."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    link = os.readlink(f"/proc/{pid}/fd/{name}")
+                    if link.startswith("socket:["):
+                        found.add(link[8:-1])
+    return found
+
+
 def is_open(address, port, timeout=1.0):
     """Whether something accepts connections there. timeout: seconds."""
     try:
@@ -1022,7 +1046,8 @@ import shutil
 import signal
 
 import network
-from member import GiveUp, Member
+from member import Member
+from ray_process import GiveUp
 
 
 def loop(member):
@@ -1036,7 +1061,7 @@ def loop(member):
         signal.signal(number, lambda *_: member.record("stop="))
     pending = b""
     while True:
-        ready, _, _ = select.select([0, wake], [], [], 0.05 if member.waiting or member.deadline else None)
+        ready, _, _ = select.select([0, wake], [], [], member.pause())
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
@@ -1255,6 +1280,137 @@ def main():
 if __name__ == "__main__":
     sys.exit(main())
 '
+PROGRAMS["ray_process.py"]='"""The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import network
+import preflight
+import ray_start
+import surroundings
+
+TRIES = 3
+
+
+class GiveUp(Exception):
+    """(kind, text): the batch script ends the job with the exit code of that kind."""
+
+
+class RayProcess:
+    """Ray on this node. member: who has the records, the children and a way to say something."""
+
+    def __init__(self, member):
+        self.member = member
+        self.tries = 0
+        self.lease = None
+        self.address = self.cluster = None  # cluster: host:port of the GCS, on a worker
+        self.ports = self.env = None
+        self.input = None  # where the waiting `ray start` is told its words
+        self.minded = self.disturbed = False  # whether its ports are watched; whether one was taken
+        self.look_at = 0.0
+
+    def prepare(self):
+        """Starts the process that becomes `ray start`, with the token where this Ray knows tokens."""
+        member, token = self.member, None
+        if ray_start.wants_token(member.one("auth", "auto"), member.version):
+            token = os.path.join(member.temp_dir, "token")
+            write_private(token, member.one("token"))
+        elif member.one("rank") == "0":
+            danger = "runs without a token: every user who reaches it can run code"
+            member.say("phase ray", f"Ray {member.version_text} {danger}")
+        cpus, gpus = int(member.one("cpus")), int(member.one("gpus"))
+        env = surroundings.defaults(member.one("user"), cpus, gpus, member.temp_dir)
+        env.update(pair.split("=", 1) for pair in member.conf.get("env", []))
+        metrics = member.one("metrics") == "true"
+        self.env = ray_start.environment(member.temp_dir, env, token, member.version, metrics)
+        words = [sys.executable, "-c", ray_start.WAITING_RAY]
+        ray = member.children.spawn("ray", words, self.env, sys.stderr, stdin=subprocess.PIPE)
+        self.input = ray.stdin
+
+    def start(self, address, cluster=None):
+        """Leases ports, and tells the waiting process how to start Ray. cluster: None on the head."""
+        member = self.member
+        self.address, self.cluster = address, cluster
+        if self.lease:
+            self.lease.close()
+        self.lease, self.ports = network.lease_ports(member.one("job"), self.tries)
+        if cluster is None:
+            self.take_fixed_ports()
+        elif self.tries == 0 and member.one("preflight") != "none":
+            door = self.ports[preflight.DOOR]
+            preflight.open_door(address, door)
+            preflight.reaches_head(cluster, member.find_fault)
+            member.say("reach", member.one("node"), address, door)
+        head = address if cluster is None else cluster.rpartition(":")[0].strip("[]")
+        peers = [head, *member.conf["nodes"]]
+        more = surroundings.network_environment(self.env, address, peers, network.local_addresses())
+        if member.one("metrics") == "true":
+            more.update(ray_start.metrics_environment(self.env, self.ports))
+        self.env.update(more)
+        extra = member.conf.get("ray_arg", []) + member.conf.get("worker_arg" if cluster else "head_arg", [])
+        store = surroundings.object_store(int(member.one("memory", "0")))
+        words = ray_start.command(
+            member.one("node"), address, self.ports, cluster, member.version, member.temp_dir,
+            member.one("cpus"), member.one("gpus"), store, extra,
+        )  # fmt: skip
+        print(" ".join(words), file=sys.stderr, flush=True)
+        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
+            self.input.write(json.dumps([words, more]).encode())
+        self.minded, self.disturbed = True, False
+        self.look_at = time.monotonic() + 1
+
+    def take_fixed_ports(self):
+        """Ports that the job spec names, in the places of leased ones."""
+        for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
+            if self.member.one(key, "auto") != "auto":
+                port = self.ports[place] = int(self.member.one(key))
+                if not network.is_free(port):
+                    raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
+
+    def mind(self):
+        """Once a second until the cluster is whole: Ray may need a minute to see a taken port, or never."""
+        if self.minded and time.monotonic() >= self.look_at:
+            self.look_at = time.monotonic() + 1
+            self.is_disturbed()
+
+    def is_disturbed(self):
+        """Whether somebody took a port between the lease and its use; if so, Ray ends, to be started anew."""
+        taken = network.taken(self.ports)
+        if taken and not self.disturbed:
+            text = f"somebody else took port {taken[0]} of this node after it was chosen"
+            if self.cluster is None and self.member.waiting != "gcs":  # other nodes know of this Ray
+                raise GiveUp("bring_up", f"{text}; submit the job again")
+            print(f"{text}: Ray starts anew", file=sys.stderr, flush=True)
+            self.disturbed = True
+            if os.getpid() == 1:  # what Ray has started does not end with it
+                os.kill(-1, signal.SIGKILL)
+            else:
+                os.killpg(self.member.children.pid_of("ray"), signal.SIGKILL)
+        return self.disturbed
+
+    def started_again(self):
+        """Ray has ended. Whether it was started anew, on other ports, since one of them was taken."""
+        if not self.minded or not self.is_disturbed():
+            return False
+        self.tries += 1
+        if self.tries == TRIES:
+            raise GiveUp("bring_up", f"its ports were taken after they had been chosen, {TRIES} times")
+        self.prepare()
+        self.start(self.address, self.cluster)
+        return True
+
+
+def write_private(path, text):
+    """Writes a file that only its owner can read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+'
 PROGRAMS["ray_start.py"]='"""The `ray start` command line and environment of one node, by the Ray version in the image."""
 
 import importlib.metadata
@@ -1265,11 +1421,19 @@ import re
 import network
 
 TOKEN_SINCE = (2, 52)  # the release notes of Ray: token authentication
+IPV6_SINCE = (2, 49)  # the same
+HIP_SINCE = (2, 45)  # masks AMD GPUs by HIP_VISIBLE_DEVICES, and fails where ROCR_VISIBLE_DEVICES is set
+CLIENT_IPV6_SINCE = (2, 56)  # before, the server for Ray Client fails on IPv6, and the head with it
 WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was for the head only and workers took over its path
 
 # Places in a leased block of ports.
 GCS, CLIENT, DASHBOARD, MASTER = range(4)  # the head alone uses these
 NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS = range(4, 10)
+DASHBOARD_METRICS, AUTOSCALER_METRICS = 11, 12  # the head alone; 10 is the DOOR of preflight.py
+
+# Two processes of the head have metrics ports that no option closes: each tries this one, says in its log
+# that there is no such port, and goes on.
+NO_PORT = "65536"
 
 
 def ray_version():
@@ -1282,12 +1446,15 @@ def ray_version():
 
 
 # To import Ray takes a second, on a network file system many. A worker does so while the head gets ready,
-# and is told the words of `ray start` and the rest of its environment on its standard input.
+# and is told the words of `ray start` and the rest of its environment on its standard input. Without a port
+# for Ray Client, a head would take 10001 unless it believes that Ray Client is not installed.
 WAITING_RAY = """
 import json, os, sys
 import ray.scripts.scripts as ray
 sys.argv, more = json.load(sys.stdin)
 os.environ.update(more)
+if not any(word.startswith("--ray-client-server-port") for word in sys.argv):
+    ray.get_ray_client_dependency_error = lambda: "not asked for"
 ray.main()
 """
 
@@ -1297,15 +1464,20 @@ def wants_token(auth, version):
     return auth != "none" and version >= TOKEN_SINCE
 
 
-def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra):
+def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, object_store, extra):
     """The words of `ray start --block`.
 
     cluster: None on the head, else `host:port` of the GCS. cpus, gpus: numbers for the scheduler, never
-    guessed by Ray, which counts the whole host. extra: the words of the user, last, so that they win.
+    guessed by Ray, which counts the whole host. object_store: bytes. extra: the words of the user, last, so
+    that they win.
     """
+    if ":" in address and version < IPV6_SINCE:
+        remedy = "use an image with Ray 2.49 or later, or network.family: ipv4 where the nodes have it"
+        raise network.NetworkError(f"{address}: Ray {version[0]}.{version[1]} has no IPv6; {remedy}")
     words = ["ray", "start", "--block", f"--node-name={name}"]
     words += [f"--node-ip-address={address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
     words += [
+        f"--object-store-memory={object_store}",
         f"--node-manager-port={ports[NODE_MANAGER]}",
         f"--object-manager-port={ports[OBJECT_MANAGER]}",
         f"--dashboard-agent-listen-port={ports[AGENT]}",
@@ -1318,7 +1490,8 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra)
     ]
     if cluster is None:
         words += ["--head", f"--port={ports[GCS]}", f"--dashboard-port={ports[DASHBOARD]}"]
-        if importlib.util.find_spec("grpc"):  # without it `ray start` refuses the option
+        served = ":" not in address or version >= CLIENT_IPV6_SINCE
+        if served and importlib.util.find_spec("grpc"):  # without it `ray start` refuses the option
             words.append(f"--ray-client-server-port={ports[CLIENT]}")
     else:
         words.append(f"--address={cluster}")
@@ -1327,9 +1500,14 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, extra)
     return words + extra
 
 
-def environment(temp_dir, user_env, token):
-    """What Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults."""
+def environment(temp_dir, user_env, token, version, metrics):
+    """What Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults.
+
+    token: path of its file, or None. metrics: whether Ray exports any; their ports answer everybody.
+    """
     env = dict(os.environ)
+    if version >= HIP_SINCE:
+        env.pop("ROCR_VISIBLE_DEVICES", None)
     env.update(
         PYTHONUNBUFFERED="1",
         RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # else Ray builds a virtual environment per worker under `uv run`
@@ -1337,12 +1515,22 @@ def environment(temp_dir, user_env, token):
         RAY_USAGE_STATS_ENABLED="0",
         RAY_worker_register_timeout_seconds="120",  # a cold Python on a network file system
     )
+    if not metrics:
+        env.update(
+            RAY_enable_metrics_collection="0", DASHBOARD_METRIC_PORT=NO_PORT, AUTOSCALER_METRIC_PORT=NO_PORT
+        )
     env.update(user_env)
     # Said explicitly: where it is unset, head and workers may decide differently (Ray 2.59 on).
     env["RAY_AUTH_MODE"] = "token" if token else "disabled"
     if token:
         env["RAY_AUTH_TOKEN_PATH"] = token
     return env
+
+
+def metrics_environment(env, ports):
+    """Where Ray exports metrics besides --metrics-export-port; its defaults are the same for every job."""
+    places = {"DASHBOARD_METRIC_PORT": DASHBOARD_METRICS, "AUTOSCALER_METRIC_PORT": AUTOSCALER_METRICS}
+    return {name: env.get(name, str(ports[place])) for name, place in places.items()}
 
 
 def trainer_environment(ray_env, head, node_count, gpus_per_node):
@@ -1357,6 +1545,69 @@ def trainer_environment(ray_env, head, node_count, gpus_per_node):
         "MASTER_ADDR": address,
         "MASTER_PORT": str(ports[MASTER]),
     }
+'
+PROGRAMS["surroundings.py"]='"""What Ray and the trainer are told of the machine they are on, and how much of it they may take.
+
+Everything here is a default: what the job spec sets in `env`, and what the image sets, stays as it is.
+"""
+
+import os
+
+import network
+
+THREADS_MAX = 16  # more threads of OpenMP for each GPU have not been seen to help
+OBJECT_STORE_MIN = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
+OBJECT_STORE_MAX = 200 * 10**9  # where the default of Ray ends, too (DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def defaults(user, cpus, gpus, temp_dir):
+    """Variables for a user without an entry in /etc/passwd, and for a fair share of the CPUs.
+
+    cpus, gpus: of the job on this node. temp_dir: serves as the home where that of the image is not to be
+    written to, as when Docker runs it as the submitter; Triton, Inductor, vLLM and others cache below it.
+    """
+    env = {"USER": user, "LOGNAME": user}
+    # Left to themselves, the libraries of each worker take all CPUs of the host.
+    env["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads(cpus, gpus)))
+    if not os.access(os.environ.get("HOME", ""), os.W_OK):
+        env["HOME"] = temp_dir
+    return env
+
+
+def threads(cpus, gpus):
+    """The CPUs that each GPU has."""
+    return min(THREADS_MAX, max(1, cpus // max(1, gpus)))
+
+
+def object_store(memory, shm="/dev/shm"):  # noqa: S108 - where Ray keeps it
+    """Bytes for the object store of Ray, which would go by the memory of the whole host.
+
+    memory: what the job has on this node, MiB; 0: not known, then it is that of the host.
+    """
+    total = memory * 2**20 or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    disk = os.statvfs(shm)
+    room = disk.f_bavail * disk.f_frsize
+    return max(OBJECT_STORE_MIN, min(total * 3 // 10, room * 9 // 10, OBJECT_STORE_MAX))
+
+
+def network_environment(env, address, peers, local):
+    """Variables that go by the address of this node.
+
+    env: as known until now. peers: names and addresses of nodes, never to be reached through a proxy.
+    local: as network.local_addresses() gives it.
+    """
+    told = {"VLLM_HOST_IP": address}
+    interface = network.interface_of(address, local)
+    if interface:  # left to themselves, both may take a bridge of Docker or the loopback
+        told.update(NCCL_SOCKET_IFNAME=interface, GLOO_SOCKET_IFNAME=interface)
+    told = {name: env.get(name, value) for name, value in told.items()}
+    if any(env.get(name) or env.get(name.upper()) for name in PROXIES):
+        known = env.get("no_proxy", "") + "," + env.get("NO_PROXY", "")
+        listed = [word for word in known.split(",") if word] + ["localhost", address, *peers]
+        direct = "*" if "*" in listed else ",".join(dict.fromkeys(listed))  # `*` means all only when alone
+        told.update(no_proxy=direct, NO_PROXY=direct)
+    return told
 '
 
 # ---- 6. cluster ---------------------------------------------------------------------------------------------------
@@ -1425,7 +1676,6 @@ start_nodes() {
 		IFS= read -r -d '' value < <(printenv -0 "$name")
 		send "env=$name=$value"
 	done
-	send go=
 }
 
 # next_message: waits a second for a message: FROM, VERB, TEXT. VERB is empty without one, `over` at the end.
@@ -1460,15 +1710,15 @@ next_message() {
 mind_silence() {
 	local node
 	for node in "${!HEARD[@]}"; do
-		((NOW - HEARD[$node] <= PATIENCE)) || lose "$node" node_lost "no sign of life for $PATIENCE s: has it lost its power or its network?"
+		((NOW - HEARD[$node] > PATIENCE)) || continue
+		unset "HEARD[$node]"
+		OUT[$node]=silent
+		lose "$node" node_lost "no sign of life for $PATIENCE s: has it lost its power or its network?"
 	done
 }
 
 # lose NODE KIND TEXT: the job cannot go on with that node, nor without it.
 lose() {
-	[[ -z ${OUT[$1]-} ]] || return 0
-	OUT[$1]=lost
-	unset "HEARD[$1]"
 	[[ -n $FAILED_KIND ]] || FAILED_NODE=$1 FAILED_KIND=$2 FAILED_TEXT=$3
 }
 
@@ -1487,9 +1737,15 @@ follow() {
 			;;
 		prepare | cluster | reach) send "$VERB=$TEXT" ;;
 		finding) take_finding ;;
-		checked) ((++checked < NODES)) || show_findings ;;
+		checked)
+			((++checked < NODES)) || {
+				show_findings
+				((UNFIT)) || send go=
+			}
+			;;
 		trainer)
 			TRAINING=1
+			send whole=
 			show_findings
 			phase trainer "$TEXT"
 			read_output
@@ -1582,7 +1838,7 @@ end_nodes() {
 		esac
 		mind_silence
 		seen=${OUT[*]}
-		if ((${#OUT[@]} == NODES)) && [[ $seen == *lost* ]] || ((NOW > due && ! ${#signals[@]})); then
+		if ((${#OUT[@]} == NODES)) && [[ $seen == *silent* ]] || ((NOW > due && ! ${#signals[@]})); then
 			kill -KILL "$SRUN" 2>/dev/null || true # no node that can still clean up needs it
 		elif ((NOW > due)); then
 			# Never srun itself: it would kill every task without letting it clean up.
@@ -1590,7 +1846,7 @@ end_nodes() {
 			signals=("${signals[@]:1}") due=$((NOW + 10))
 		fi
 	done
-	wait "$SRUN" || SRUN_CODE=$?
+	{ wait "$SRUN" || SRUN_CODE=$?; } 2>/dev/null # bash says when it was killed
 	# What the trainer wrote is here once its container has gone.
 	[[ -n $TRAINER_CODE ]] || kill -KILL "${READERS[@]}" 2>/dev/null || true
 	wait "${READERS[@]}" || true

@@ -104,6 +104,16 @@ def test_conf_of_slurm() -> None:
     assert conf.gres_devices(cluster)[-1] == "/dev/rehearsal-gpu-h1007"
 
 
+@pytest.mark.parametrize(("confined", "plugin"), [(False, "disabled"), (True, "cgroup/v1")])
+def test_conf_of_cgroups(confined: bool, plugin: str) -> None:
+    cluster = Cluster(confined=confined)
+    kind = "cgroup" if confined else "linuxproc"
+    assert f"ProctrackType=proctrack/{kind}\n" in conf.slurm_conf(cluster)
+    text = conf.etc_files(cluster, 24, {}, "/root")["slurm/cgroup.conf"]
+    assert f"CgroupPlugin={plugin}\n" in text
+    assert ("ConstrainRAMSpace=yes\n" in text) == confined
+
+
 def test_addresses_are_in_the_order_of_the_names() -> None:
     both = replace(Cluster(), addresses="both")
     assert conf.addresses(both, "node1") == ["10.77.0.2", "fd77::2"]

@@ -90,3 +90,16 @@ def test_a_suite_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 def test_the_image_that_is_built_has_the_default_image_s_ray() -> None:
     assert DEFAULT_IMAGE.endswith(f":{images.RAY_VERSION}-py311")
+
+
+@pytest.mark.parametrize(
+    ("tag", "version"),
+    [
+        ("docker.io/rayproject/ray:2.44.1-py311-cu121", "2.44.1"),
+        ("rayproject/ray:2.52.1", "2.52.1"),
+        ("docker.io/rayproject/ray:latest", images.RAY_VERSION),
+        ("registry.example/mine:1.2.3", images.RAY_VERSION),
+    ],
+)
+def test_an_image_s_name_tells_its_ray(tag: str, version: str) -> None:
+    assert images.ray_of(tag) == version

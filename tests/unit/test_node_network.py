@@ -5,6 +5,7 @@ import importlib
 import ipaddress
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from slurmray.render import template_root
+
+LISTDIR = os.listdir
 
 # They have no package: in the container they lie side by side in one folder.
 sys.path.insert(0, str(template_root() / "node"))
@@ -95,6 +98,12 @@ def test_the_addresses_of_this_machine() -> None:
         )
 
 
+def test_the_interface_of_an_address() -> None:
+    assert network.interface_of("10.1.0.5", BOTH) == "ib0"
+    assert network.interface_of("fd00::5", BOTH) == "eth0"
+    assert network.interface_of("192.0.2.7", BOTH) == ""
+
+
 def test_an_address_with_its_port() -> None:
     assert network.host_port("10.0.0.1", 6379) == "10.0.0.1:6379"
     assert network.host_port("fd00::1", 6379) == "[fd00::1]:6379"
@@ -167,6 +176,38 @@ def test_a_block_with_a_taken_port_is_passed_over() -> None:
     later, second = network.lease_ports("1-0", 1)
     later.close()
     assert second not in (ports, [])
+
+
+HOLDER = """
+import socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+server = socket.create_server((sys.argv[1], 0), family=family)
+print(server.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_ports_that_somebody_else_holds(
+    address: str, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    if family == socket.AF_INET6 and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 on this machine")
+    mine = listener.getsockname()[1]
+    words = [sys.executable, "-c", HOLDER, address]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin
+        assert other.stdout
+        port = int(other.stdout.readline())
+        assert network.taken([mine, port]) == []  # a process of the same container
+        theirs = str(other.pid)
+        monkeypatch.setattr(os, "listdir", lambda path: [n for n in LISTDIR(path) if n != theirs])
+        assert network.taken([mine, port, 1]) == [port]
+        with socket.create_connection((address, port)):
+            other.stdin.close()
+            other.wait(30)
+            assert network.taken([mine, port]) == []  # what is left of a connection
 
 
 def test_a_child_does_not_inherit_the_lease() -> None:

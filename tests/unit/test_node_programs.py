@@ -1,6 +1,8 @@
-"""What ray_start.py and probe.py decide; that Ray takes it is seen on the real Slurm."""
+"""What ray_start.py, surroundings.py and probe.py decide; that Ray takes it is seen on the real Slurm."""
 
 import importlib
+import importlib.util
+import ipaddress
 import os
 import sys
 from pathlib import Path
@@ -13,6 +15,8 @@ from slurmray.render import template_root
 # They have no package: in the container they lie side by side in one folder.
 sys.path.insert(0, str(template_root() / "node"))
 ray_start: Any = importlib.import_module("ray_start")
+network: Any = importlib.import_module("network")
+surroundings: Any = importlib.import_module("surroundings")
 probe: Any = importlib.import_module("probe")
 sys.path.pop(0)
 
@@ -23,7 +27,9 @@ OLD, NEW = (2, 44), (2, 60)
 
 
 def command(cluster: str | None, version: tuple[int, int] = NEW, extra: tuple[str, ...] = ()) -> list[str]:
-    words = ray_start.command("gpu-1", "10.0.0.5", PORTS, cluster, version, "/tmp/r", "4", "8", list(extra))
+    words = ray_start.command(
+        "gpu-1", "10.0.0.5", PORTS, cluster, version, "/tmp/r", "4", "8", 10**9, list(extra)
+    )
     assert isinstance(words, list)
     return words
 
@@ -43,6 +49,7 @@ def test_the_head_has_what_workers_must_not_have() -> None:
             "--node-ip-address=10.0.0.5",
             "--num-cpus=4",
             "--num-gpus=8",
+            "--object-store-memory=1000000000",
         } <= set(words)
 
 
@@ -63,6 +70,25 @@ def test_the_users_options_come_last() -> None:
     assert command(None, extra=("--num-cpus=1", "--x"))[-2:] == ["--num-cpus=1", "--x"]
 
 
+def test_ray_before_2_49_has_no_ipv6() -> None:
+    with pytest.raises(network.NetworkError, match=r"fd00::5: Ray 2\.48 has no IPv6; use .* 2\.49"):
+        ray_start.command("n", "fd00::5", PORTS, None, (2, 48), "/tmp/r", "4", "8", 10**9, [])
+    assert ray_start.command("n", "fd00::5", PORTS, None, (2, 49), "/tmp/r", "4", "8", 10**9, [])
+
+
+@pytest.mark.parametrize(
+    ("address", "version", "port"),
+    [("fd00::5", (2, 55), []), ("fd00::5", (2, 56), [PORTS[1]]), ("10.0.0.5", OLD, [PORTS[1]])],
+)
+def test_no_ray_client_where_it_would_end_the_head(
+    address: str, version: tuple[int, int], port: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "grpc")
+    words = ray_start.command("n", address, PORTS, None, version, "/tmp/r", "4", "8", 10**9, [])
+    given = [word for word in words if word.startswith("--ray-client-server-port")]
+    assert given == [f"--ray-client-server-port={number}" for number in port]
+
+
 def test_when_a_token_is_asked_for() -> None:
     assert ray_start.wants_token("auto", NEW)
     assert not ray_start.wants_token("auto", OLD)
@@ -77,11 +103,32 @@ def test_the_users_environment_wins_but_not_over_the_token(monkeypatch: pytest.M
         "RAY_AUTH_MODE": "disabled",
         "RAY_AUTH_TOKEN_PATH": "/x",
     }
-    env = ray_start.environment("/tmp/r", user, "/tmp/r/token")
+    env = ray_start.environment("/tmp/r", user, "/tmp/r/token", NEW, False)
     assert (env["RAY_TMPDIR"], env["OF_THE_IMAGE"]) == ("/mine", "mine")
     assert (env["RAY_AUTH_MODE"], env["RAY_AUTH_TOKEN_PATH"]) == ("token", "/tmp/r/token")
-    assert ray_start.environment("/tmp/r", {}, None)["RAY_AUTH_MODE"] == "disabled"
+    assert ray_start.environment("/tmp/r", {}, None, OLD, False)["RAY_AUTH_MODE"] == "disabled"
     assert "RAY_AUTH_MODE" not in os.environ
+
+
+def test_metrics_are_exported_only_where_asked_for() -> None:
+    off = ray_start.environment("/tmp/r", {}, None, NEW, False)
+    assert off["RAY_enable_metrics_collection"] == "0"
+    on = ray_start.environment("/tmp/r", {}, None, NEW, True)
+    names = {"RAY_enable_metrics_collection", "DASHBOARD_METRIC_PORT", "AUTOSCALER_METRIC_PORT"}
+    assert not names & on.keys()
+    late = ray_start.metrics_environment({"DASHBOARD_METRIC_PORT": "9000"}, PORTS)
+    assert late["DASHBOARD_METRIC_PORT"] == "9000"
+    given = {word.rpartition("=")[2] for word in command(None) if "-port=" in word}
+    assert int(late["AUTOSCALER_METRIC_PORT"]) in PORTS
+    assert late["AUTOSCALER_METRIC_PORT"] not in given
+
+
+def test_amd_s_old_mask_goes_where_ray_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "0,1")
+    assert "ROCR_VISIBLE_DEVICES" not in ray_start.environment("/tmp/r", {}, None, NEW, False)
+    assert ray_start.environment("/tmp/r", {}, None, OLD, False)["ROCR_VISIBLE_DEVICES"] == "0,1"
+    user = {"ROCR_VISIBLE_DEVICES": "1"}
+    assert ray_start.environment("/tmp/r", user, None, NEW, False)["ROCR_VISIBLE_DEVICES"] == "1"
 
 
 def test_what_a_trainer_is_told() -> None:
@@ -104,6 +151,75 @@ def test_a_python_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     (tmp_path / "ray-2.60.0.dist-info" / "METADATA").write_text("Name: ray\nVersion: 2.60.0\n")
     importlib.invalidate_caches()
     assert ray_start.ray_version() == ("2.60.0", (2, 60))
+
+
+# -- surroundings ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "expected"), [(32, 8, 4), (4, 8, 1), (128, 4, 16), (8, 0, 8), (96, 0, 16)]
+)
+def test_threads(cpus: int, gpus: int, expected: int) -> None:
+    assert surroundings.threads(cpus, gpus) == expected
+
+
+def test_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    ours = {"USER": "alice", "LOGNAME": "alice", "OMP_NUM_THREADS": "4"}
+    assert surroundings.defaults("alice", 32, 8, "/tmp/r") == ours
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # the image's
+    assert surroundings.defaults("alice", 32, 8, "/tmp/r")["OMP_NUM_THREADS"] == "2"
+    monkeypatch.setenv("HOME", "/no/such/home")
+    assert surroundings.defaults("alice", 32, 8, "/tmp/r")["HOME"] == "/tmp/r"
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("memory", "room", "expected"),
+    [
+        (10 * 1024, 64 * GIB, 3 * GIB),
+        (10 * 1024, 2 * GIB, 2 * GIB * 9 // 10),
+        (4 * 1024 * 1024, 2048 * GIB, 200 * 10**9),
+        (1024, GIB // 16, 75 * 2**20),  # Ray then puts it on disk, and says so
+        (0, 64 * GIB, 6 * GIB),  # the machine's 20 GiB
+    ],
+)
+def test_object_store(memory: int, room: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Disk:
+        f_bavail, f_frsize = room // 4096, 4096
+
+    sizes = {"SC_PHYS_PAGES": 20 * GIB // 4096, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "statvfs", lambda path: {"/dev/shm": Disk}[path])
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+    assert surroundings.object_store(memory) == expected
+
+
+LOCAL = [("lo", ipaddress.ip_address("127.0.0.1")), ("ib0", ipaddress.ip_address("10.1.0.5"))]
+
+
+def told(env: dict[str, str], address: str = "10.1.0.5") -> dict[str, str]:
+    found = surroundings.network_environment(env, address, ["10.1.0.4", "gpu-1", "gpu-2"], LOCAL)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_libraries_use_the_interface_of_the_address() -> None:
+    found = {"VLLM_HOST_IP": "10.1.0.5", "NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0"}
+    assert told({}) == found
+    assert told({"NCCL_SOCKET_IFNAME": "^lo"}) == {**found, "NCCL_SOCKET_IFNAME": "^lo"}
+    assert told({}, "10.9.9.9") == {"VLLM_HOST_IP": "10.9.9.9"}
+
+
+@pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
+def test_nodes_are_reached_without_a_proxy(proxy: str) -> None:
+    found = told({proxy: "http://proxy:3128", "NO_PROXY": "example.org,localhost"})
+    assert found["no_proxy"] == found["NO_PROXY"]
+    assert found["no_proxy"] == "example.org,localhost,10.1.0.5,10.1.0.4,gpu-1,gpu-2"
+    assert told({proxy: "http://proxy:3128", "no_proxy": "*"})["no_proxy"] == "*"
+    assert "no_proxy" not in told({proxy: ""})
 
 
 # -- probe -----------------------------------------------------------------------------------------

@@ -1,0 +1,140 @@
+"""Writes faults.md beside itself: what pytest last measured of each case in tests/cluster/faults."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+from tests.cluster.faults.rows import RESULTS, ROWS, VARIANTS  # noqa: E402
+
+Result = Mapping[str, Any]
+
+_HEAD = """# Faults
+
+Written by docs/faults.py, at the end of `make test-all`, from what tests/cluster/faults measured.
+Each cell has two numbers: seconds until the log named the fault or the job was over, and seconds until no
+container, process or file of the job was on any host. Both include up to half a second of looking. All of it
+on one machine, with hosts in namespaces.
+"""
+
+
+class Case(NamedTuple):
+    """A collected test: row of the matrix, its title, its variant and its id."""
+
+    row: str
+    title: str
+    variant: str
+    id: str
+
+
+class Collector:
+    """A plugin of pytest's that keeps what it collects, and what earlier sessions measured."""
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+        self.results: dict[str, Result] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Keep what `page` needs."""
+        for item in session.items:
+            mark = item.get_closest_marker("fault")
+            if mark and isinstance(item, pytest.Function):
+                parts = item.callspec.id if hasattr(item, "callspec") else ""
+                variant = next((str(each) for each in VARIANTS if str(each) in parts), "")
+                more = parts.replace(variant, "").strip("-")
+                title = item.originalname.removeprefix("test_").replace("_", " ")
+                self.cases.append(
+                    Case(mark.args[0], f"{title}: {more}" if more else title, variant, item.nodeid)
+                )
+        if session.config.cache:
+            self.results = session.config.cache.get(RESULTS, {})
+
+
+def page(cases: Sequence[Case], results: Mapping[str, Result]) -> str:
+    """Return the text of faults.md."""
+    known = {case.id: results[case.id] for case in cases if case.id in results}
+    return "\n".join([_HEAD, *_versions(cases, known), *_rows(cases, known), *_left_out(cases, known), ""])
+
+
+def _versions(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
+    yield "| | Slurm | runtime | Ray | kernel | from (UTC) | to | passed | failed | in a row, at least |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for variant in map(str, VARIANTS):
+        ran = [results[case.id] for case in cases if case.variant == variant and case.id in results]
+        ran = [result for result in ran if result["outcome"] != "skipped"]
+        dates = sorted(result["date"] for result in ran) or ["", ""]
+        said = [
+            ", ".join(sorted({str(result[name]) for result in ran if name in result}))
+            for name in ("Slurm", "runtime", "Ray", "kernel")
+        ]
+        failed = sum(result["outcome"] == "failed" for result in ran)
+        streak = min((result["in_a_row"] for result in ran), default=0)
+        yield _line(variant, *said, dates[0], dates[-1], len(ran) - failed, failed, streak)
+
+
+def _rows(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
+    for row, wanted in ROWS.items():
+        yield f"\n## {row}\n\nWanted: {wanted}.\n"
+        titles = dict.fromkeys(case.title for case in cases if case.row == row)
+        if not titles:
+            yield "No case."
+            continue
+        yield _line("case", *VARIANTS, "ended as", "last line of the log")
+        yield "|---" * (len(VARIANTS) + 3) + "|"
+        for title in titles:
+            ids = {case.variant: case.id for case in cases if (case.row, case.title) == (row, title)}
+            ran = [results[each] for each in ids.values() if each in results]
+            ends = ["; ".join(_distinct(ran, name)) for name in ("ended", "last_line")]
+            yield _line(title, *(_cell(ids.get(str(each)), results) for each in VARIANTS), *ends)
+
+
+def _cell(case: str | None, results: Mapping[str, Result]) -> str:
+    if not case:
+        return ""
+    result = results.get(case, {"outcome": "no result"})
+    if result["outcome"] == "passed":
+        return f"{result['notice']} / {result['clean']}" if "clean" in result else "passed"
+    return {"failed": "**failed**", "skipped": "left out"}.get(result["outcome"], "no result")
+
+
+def _left_out(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
+    """Yield what is not as it should be: without a case or a result, left out with a reason, failed."""
+    yield "\n## Failed, left out, without a result\n"
+    lines = {f"{row}: no case": [""] for row in ROWS if not any(case.row == row for case in cases)}
+    for case in cases:
+        result = results.get(case.id, {"outcome": "no result"})
+        if result["outcome"] != "passed":
+            reason = f": {_text(result['reason'])}" if "reason" in result else ""
+            lines.setdefault(f"{case.row}, {case.title}: {result['outcome']}{reason}", []).append(
+                case.variant
+            )
+    yield from [f"- {line} ({', '.join(where)})".replace(" ()", "") for line, where in lines.items()] or [
+        "Nothing."
+    ]
+
+
+def _distinct(results: Sequence[Result], name: str) -> list[str]:
+    return list(dict.fromkeys(str(result[name]) for result in results if name in result))
+
+
+def _line(*cells: object) -> str:
+    return "| " + " | ".join(_text(str(cell)) for cell in cells) + " |"
+
+
+def _text(text: str) -> str:
+    """Keep what a program said from being Markdown."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    collector = Collector()
+    code = pytest.main(["--collect-only", "-qq", f"{ROOT}/tests/cluster/faults"], plugins=[collector])
+    if code:
+        sys.exit(code)
+    (ROOT / "docs/faults.md").write_text(page(collector.cases, collector.results))

@@ -1,0 +1,130 @@
+"""The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import network
+import preflight
+import ray_start
+import surroundings
+
+TRIES = 3
+
+
+class GiveUp(Exception):
+    """(kind, text): the batch script ends the job with the exit code of that kind."""
+
+
+class RayProcess:
+    """Ray on this node. member: who has the records, the children and a way to say something."""
+
+    def __init__(self, member):
+        self.member = member
+        self.tries = 0
+        self.lease = None
+        self.address = self.cluster = None  # cluster: host:port of the GCS, on a worker
+        self.ports = self.env = None
+        self.input = None  # where the waiting `ray start` is told its words
+        self.minded = self.disturbed = False  # whether its ports are watched; whether one was taken
+        self.look_at = 0.0
+
+    def prepare(self):
+        """Starts the process that becomes `ray start`, with the token where this Ray knows tokens."""
+        member, token = self.member, None
+        if ray_start.wants_token(member.one("auth", "auto"), member.version):
+            token = os.path.join(member.temp_dir, "token")
+            write_private(token, member.one("token"))
+        elif member.one("rank") == "0":
+            danger = "runs without a token: every user who reaches it can run code"
+            member.say("phase ray", f"Ray {member.version_text} {danger}")
+        cpus, gpus = int(member.one("cpus")), int(member.one("gpus"))
+        env = surroundings.defaults(member.one("user"), cpus, gpus, member.temp_dir)
+        env.update(pair.split("=", 1) for pair in member.conf.get("env", []))
+        metrics = member.one("metrics") == "true"
+        self.env = ray_start.environment(member.temp_dir, env, token, member.version, metrics)
+        words = [sys.executable, "-c", ray_start.WAITING_RAY]
+        ray = member.children.spawn("ray", words, self.env, sys.stderr, stdin=subprocess.PIPE)
+        self.input = ray.stdin
+
+    def start(self, address, cluster=None):
+        """Leases ports, and tells the waiting process how to start Ray. cluster: None on the head."""
+        member = self.member
+        self.address, self.cluster = address, cluster
+        if self.lease:
+            self.lease.close()
+        self.lease, self.ports = network.lease_ports(member.one("job"), self.tries)
+        if cluster is None:
+            self.take_fixed_ports()
+        elif self.tries == 0 and member.one("preflight") != "none":
+            door = self.ports[preflight.DOOR]
+            preflight.open_door(address, door)
+            preflight.reaches_head(cluster, member.find_fault)
+            member.say("reach", member.one("node"), address, door)
+        head = address if cluster is None else cluster.rpartition(":")[0].strip("[]")
+        peers = [head, *member.conf["nodes"]]
+        more = surroundings.network_environment(self.env, address, peers, network.local_addresses())
+        if member.one("metrics") == "true":
+            more.update(ray_start.metrics_environment(self.env, self.ports))
+        self.env.update(more)
+        extra = member.conf.get("ray_arg", []) + member.conf.get("worker_arg" if cluster else "head_arg", [])
+        store = surroundings.object_store(int(member.one("memory", "0")))
+        words = ray_start.command(
+            member.one("node"), address, self.ports, cluster, member.version, member.temp_dir,
+            member.one("cpus"), member.one("gpus"), store, extra,
+        )  # fmt: skip
+        print(" ".join(words), file=sys.stderr, flush=True)
+        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
+            self.input.write(json.dumps([words, more]).encode())
+        self.minded, self.disturbed = True, False
+        self.look_at = time.monotonic() + 1
+
+    def take_fixed_ports(self):
+        """Ports that the job spec names, in the places of leased ones."""
+        for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
+            if self.member.one(key, "auto") != "auto":
+                port = self.ports[place] = int(self.member.one(key))
+                if not network.is_free(port):
+                    raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
+
+    def mind(self):
+        """Once a second until the cluster is whole: Ray may need a minute to see a taken port, or never."""
+        if self.minded and time.monotonic() >= self.look_at:
+            self.look_at = time.monotonic() + 1
+            self.is_disturbed()
+
+    def is_disturbed(self):
+        """Whether somebody took a port between the lease and its use; if so, Ray ends, to be started anew."""
+        taken = network.taken(self.ports)
+        if taken and not self.disturbed:
+            text = f"somebody else took port {taken[0]} of this node after it was chosen"
+            if self.cluster is None and self.member.waiting != "gcs":  # other nodes know of this Ray
+                raise GiveUp("bring_up", f"{text}; submit the job again")
+            print(f"{text}: Ray starts anew", file=sys.stderr, flush=True)
+            self.disturbed = True
+            if os.getpid() == 1:  # what Ray has started does not end with it
+                os.kill(-1, signal.SIGKILL)
+            else:
+                os.killpg(self.member.children.pid_of("ray"), signal.SIGKILL)
+        return self.disturbed
+
+    def started_again(self):
+        """Ray has ended. Whether it was started anew, on other ports, since one of them was taken."""
+        if not self.minded or not self.is_disturbed():
+            return False
+        self.tries += 1
+        if self.tries == TRIES:
+            raise GiveUp("bring_up", f"its ports were taken after they had been chosen, {TRIES} times")
+        self.prepare()
+        self.start(self.address, self.cluster)
+        return True
+
+
+def write_private(path, text):
+    """Writes a file that only its owner can read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)

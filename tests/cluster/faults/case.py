@@ -1,0 +1,113 @@
+"""One case: a job, a fault, and how long until the log names it and until the hosts are clean."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slurmray.rehearsal.lab import FINAL, Lab
+from tests.cluster.jobs import HANG, Job, Jobs, wait_until
+
+# What may outlive a fault until the next job sweeps it: nothing that runs or that others can read.
+_DEAD = re.compile(r"file /tmp/ray-|container \S+ \((Exited|Created|Dead)")
+TRAINER = ["bash", "-c", "echo started; exec sleep infinity"]
+
+
+class Fault:
+    """A job of alice's on two nodes, one CPU each.
+
+    record: takes a name and a value for docs/faults.md.
+    """
+
+    def __init__(self, lab: Lab, folder: Path, runtime: str, record: Callable[[str, object], None]):
+        self.lab, self.runtime = lab, runtime
+        self.jobs = Jobs(lab, folder, "alice")
+        self.job = 0
+        self._record = record
+        self._at, self._seen = 0.0, 0  # since when: seconds, and length of the log
+
+    def submit(self, run: Sequence[str] = TRAINER, args: Sequence[str] = (), **spec: Any) -> None:
+        """Submit a job; `spec` has more of the job spec, and wins."""
+        slurm = {"nodes": 2, "cpus_per_task": 1, "mem": "1G", **spec.pop("slurm", {})}
+        container = {"runtime": self.runtime, **spec.pop("container", {})}
+        text = yaml.safe_dump({"slurm": slurm, "container": container, **spec})
+        self.job = self.jobs.submit(text, run, args)
+        self._at, self._seen = time.monotonic(), 0
+
+    def until(self, text: str) -> None:
+        """Wait until the job has said something: where nobody strikes, the clock runs from here."""
+        wait_until(lambda: text in self.log(), lambda: f"{text!r} is not in the log:\n{self.log()}")
+        self._at = time.monotonic()
+
+    def train(self, run: Sequence[str] = TRAINER, args: Sequence[str] = (), **spec: Any) -> None:
+        """Submit a job whose trainer says `started`, and wait for that."""
+        self.submit(run, args, **spec)
+        self.until("\nstarted\n")
+
+    def log(self) -> str:
+        return self.jobs.log(self.job)
+
+    def mark(self) -> None:
+        """The fault is being made: now the clock runs."""
+        self._at, self._seen = time.monotonic(), len(self.log())
+
+    def strike(self, argv: Sequence[str], host: str = "login", user: str = "root") -> None:
+        """Make the fault with a command on a host."""
+        self.mark()
+        done = self.lab.run(argv, user, host)
+        assert done.returncode == 0, done.stderr
+
+    def kill(self, host: str, *process: str) -> None:
+        """The fault is SIGKILL for the processes of a host that pgrep finds with these words."""
+        pids = self.lab.run(["pgrep", *process], host=host).stdout.split()
+        assert pids, f"no process {process} on {host}"
+        self.strike(["kill", "-KILL", *pids], host)
+
+    def end(self, notice: str = "", within: float = HANG, *, dead: bool = False, lost: bool = False) -> Job:
+        """Wait until the job is over and its hosts are clean.
+
+        notice: what the log says when it knows; "": the end of the job is the notice.
+        within: seconds that the row of the matrix gives for it.
+        dead: dead records and the job's emptied folder may wait for the next job's sweep.
+        lost: a host has gone; for Slurm the job is COMPLETING there until it hears of the host again.
+        """
+        over = (*FINAL, "COMPLETING") if lost else FINAL
+        noticed = self._passed(lambda: self._is(over) or (notice and notice in self.log()[self._seen :]))
+        clean = self._passed(lambda: self._is(over) and not self.left(dead=dead))
+        about = self.lab.job(self.job)
+        state, code = about["JobState"], about["ExitCode"]
+        job = Job(self.job, state, code, self.log(), self.jobs.folder / f"slurmray-runs/{self.job}-0")
+        for name, value in {
+            "notice": round(noticed, 1),
+            "clean": round(clean, 1),
+            "ended": f"{state} {code}",
+            "last_line": job.last_line,
+        }.items():
+            self._record(name, value)
+        assert notice in job.log[self._seen :], job.log
+        assert noticed < within, f"noticed after {noticed:.1f} s, not {within:g}:\n{job.log}"
+        return job
+
+    def left(self, *, dead: bool = False) -> list[str]:
+        """What jobs have left; dead: apart from what the next job sweeps."""
+        return [line for line in self.lab.left_over() if not (dead and _DEAD.search(line))]
+
+    def next_job(self) -> None:
+        """A job on the same nodes works, and afterwards they are clean."""
+        self.submit(["true"])
+        state, code = self.lab.wait(self.job, HANG)
+        assert (state, code) == ("COMPLETED", "0:0"), self.log()
+        assert not self.lab.left_over()
+
+    def _is(self, states: Sequence[str]) -> bool:
+        return self.lab.job(self.job).get("JobState") in states
+
+    def _passed(self, holds: Callable[[], object]) -> float:
+        """Wait for something to hold, and return the seconds since the fault."""
+        wait_until(lambda: bool(holds()), lambda: "\n".join([*self.left(), self.log()]), 120)
+        return time.monotonic() - self._at

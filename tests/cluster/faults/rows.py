@@ -1,0 +1,57 @@
+"""The rows of the fault matrix and what a case of it runs on. docs/faults.md is made of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurmray.rehearsal.layout import Runtime
+
+RESULTS = "slurmray/faults"  # where pytest's cache keeps what was measured
+
+# The fault -> what must be true, whatever the runtime and the Slurm.
+ROWS = {
+    "the trainer ends": (
+        "its exit code, 128+n for signal n, is Slurm's; the log says it is the trainer's; hosts clean"
+    ),
+    "scancel": "CANCELLED; every container gone on every host before KillWait ends",
+    "a process of the launch is killed": (
+        "the container dies too; dead records of it are swept by the next job"
+    ),
+    "a trainer ignores SIGTERM": "killed after its grace, which stays below the cluster's KillWait",
+    "time limit": (
+        "the trainer gets stop.signal stop.lead seconds before, then is stopped: our code and event, "
+        "unless it exits 0 by itself; not stopped in time: TIMEOUT, hosts clean all the same"
+    ),
+    "a worker's Ray or container dies": (
+        "noticed within 10 s; the log names the node and shows its last lines; the job fails with its "
+        "own code, or goes on with on_node_loss: continue"
+    ),
+    "the head's Ray or container dies": "the same, within 10 s",
+    "a host is lost": (
+        "within 45 s the job ends by itself and says which host; no restart unless asked for; the next "
+        "job there sweeps and starts"
+    ),
+    "a port is taken": "another is used, or one clear error; no stack trace",
+    "a container of that name exists": "ours and ended: swept; somebody else's: left alone and reported",
+    "a node cannot run the container": "one clear line per node with the node and the remedy, in seconds",
+    "the run directory is of no use": "found by a canary before Ray starts",
+    "a secret is missing": "one line by name with our config code, before any image is touched",
+    "requeue": (
+        "a fresh attempt with its own run folder and ports; the old files stay; no requeue after a "
+        "config error; without requeue the script says --no-requeue"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A runtime on a Slurm. suite: the Debian suite of the hosts' programs; None: they are the machine's."""
+
+    runtime: Runtime
+    suite: str | None
+
+    def __str__(self) -> str:
+        return f"{self.runtime}-{self.suite or 'own'}"
+
+
+VARIANTS = [Variant(runtime, suite) for suite in (None, "trixie") for runtime in ("podman", "docker")]

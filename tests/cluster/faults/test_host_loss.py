@@ -1,0 +1,52 @@
+"""A host loses its power, or its network."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmray.rehearsal.lab import Lab
+from tests.cluster.jobs import HANG, wait_until
+
+from .case import Fault
+
+# The host is lost when the job has said this.
+MOMENTS = {"bring-up": "ray: head at", "training": "\nstarted\n"}
+
+
+@pytest.mark.fault("a host is lost")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("way", ["power_off", "cut"])
+def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str) -> None:
+    fault.submit()
+    fault.until(MOMENTS[moment])
+    fault.strike(["true"])
+    getattr(lab, way)("node2")
+    job = fault.end("node2: no sign of life", 45, dead=True, lost=True)
+    assert job.last_line.startswith("end: exit code 71 from slurmray: node2: no sign of life for 25 s"), (
+        job.log
+    )
+    come_back(lab, way, "node2")
+    assert lab.wait(job.id, HANG) == ("FAILED", "71:0")
+    fault.next_job()
+
+
+@pytest.mark.fault("a host is lost")
+@pytest.mark.parametrize("way", ["power_off", "cut"])
+def test_the_head(fault: Fault, lab: Lab, way: str) -> None:
+    fault.train()
+    fault.strike(["true"])
+    getattr(lab, way)("node1")
+    job = fault.end("node2: no sign of life from the head node1", 45, dead=True, lost=True)
+    come_back(lab, way, "node1")
+    assert lab.wait(job.id, HANG)[0] == "CANCELLED"
+    fault.next_job()
+
+
+def come_back(lab: Lab, way: str, host: str) -> None:
+    """The host is there again, and Slurm knows."""
+    (lab.power_on if way == "power_off" else lab.mend)(host)
+    states = ["sinfo", "--noheader", "--Node", "--format=%T"]
+    wait_until(
+        lambda: set(lab.run(states).stdout.split()) == {"idle"},
+        lambda: lab.run(["scontrol", "show", "nodes"]).stdout,
+    )

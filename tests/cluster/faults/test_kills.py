@@ -1,0 +1,71 @@
+"""SIGKILL for what holds a container, and for what runs in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from .case import Fault
+
+full = pytest.mark.full
+_TASK = "^(/usr)?(/bin/)?bash -c IFS= read"
+_RUN = "^(/usr/bin/)?(podman|docker) run "
+
+
+@pytest.mark.fault("a process of the launch is killed", "docker", "podman")
+@pytest.mark.parametrize(
+    ("host", "process"),
+    [
+        ("node2", _RUN),
+        pytest.param("node1", _RUN, marks=full),
+        pytest.param("node2", _TASK, marks=full),
+        pytest.param("node1", _TASK, marks=full),
+        pytest.param("node1", "^srun ", marks=full),
+    ],
+    ids=["client of a worker", "client of the head", "task of a worker", "task of the head", "srun"],
+)
+def test_killed(fault: Fault, host: str, process: str) -> None:
+    fault.train()
+    fault.kill(host, "-f", process)
+    job = fault.end("] end: ", within=20, dead=True)
+    assert job.state == "FAILED", job.log
+    assert " from slurmray: " in job.last_line, job.log
+    fault.next_job()
+
+
+def lost(fault: Fault, node: str) -> None:
+    job = fault.end(f"{node}: ", within=10)
+    assert (job.state, job.code) == ("FAILED", "71:0"), job.log
+    assert job.last_line.startswith(f"end: exit code 71 from slurmray: {node}: "), job.log
+    assert f"last lines of {job.run}/logs/{node}.log:" in job.log, job.log
+
+
+def kill_container(fault: Fault, node: str) -> None:
+    fault.train()
+    fault.strike([fault.runtime, "kill", f"slurmray-{fault.job}-0-{node}"], node, "alice")
+    lost(fault, node)
+
+
+@pytest.mark.fault("a worker's Ray or container dies")
+def test_raylet_of_a_worker(fault: Fault) -> None:
+    fault.train()
+    fault.kill("node2", "-x", "raylet")
+    lost(fault, "node2")
+
+
+@pytest.mark.fault("a worker's Ray or container dies")
+@pytest.mark.full
+def test_container_of_a_worker(fault: Fault) -> None:
+    kill_container(fault, "node2")
+
+
+@pytest.mark.fault("the head's Ray or container dies")
+@pytest.mark.parametrize("process", ["gcs_server", pytest.param("raylet", marks=full)])
+def test_ray_of_the_head(fault: Fault, process: str) -> None:
+    fault.train()
+    fault.kill("node1", "-x", process)
+    lost(fault, "node1")
+
+
+@pytest.mark.fault("the head's Ray or container dies", "docker", "podman")
+def test_container_of_the_head(fault: Fault) -> None:
+    kill_container(fault, "node1")

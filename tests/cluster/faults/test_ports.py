@@ -1,0 +1,44 @@
+"""Somebody takes a port between the moment in which it is chosen and that in which Ray opens it."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from slurmray.rehearsal.lab import Lab
+
+from .case import Fault
+
+# Reads in the node's log which ports Ray was told, and is faster than Ray.
+THIEF = """
+import glob, re, socket, sys, time
+while True:
+    found = re.search(sys.argv[2] + "=([0-9]+)", "".join(open(log).read() for log in glob.glob(sys.argv[1])))
+    if found:
+        break
+    time.sleep(0.01)
+thief = socket.create_server(("0.0.0.0", int(found[1])))
+print("taken", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.fault("a port is taken")
+@pytest.mark.parametrize("host", ["node1", "node2"])
+def test_another_is_used(fault: Fault, lab: Lab, host: str) -> None:
+    logs = f"{fault.jobs.folder}/slurmray-runs/*/logs/{host}.log"
+    words = lab.argv(["python3", "-c", THIEF, logs, "--node-manager-port"], "root", host)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as thief:
+        try:
+            fault.submit(["true"])
+            assert thief.stdout
+            assert thief.stdout.readline() == "taken\n"
+            state, code = lab.wait(fault.job, 120)
+        finally:
+            thief.kill()
+    job = fault.end()
+    assert (state, code) == ("COMPLETED", "0:0"), job.log
+    said = (job.run / f"logs/{host}.log").read_text()
+    assert "of this node after it was chosen: Ray starts anew" in said
+    assert said.count("ray start --block") == 2

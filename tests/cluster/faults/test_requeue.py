@@ -1,0 +1,67 @@
+"""Another attempt of the same job, where the spec allows it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from slurmray.rehearsal.lab import Lab
+from tests.cluster.jobs import HANG, Job
+
+from .case import Fault
+
+# The first attempt trains for ever, the second one ends.
+TRAINER = [
+    "bash",
+    "-c",
+    "echo attempt $SLURMRAY_ATTEMPT; ((SLURMRAY_ATTEMPT)) || { echo started; exec sleep infinity; }",
+]
+
+
+def second_attempt(fault: Fault, lab: Lab) -> Job:
+    """The job starts anew by itself, and everything of both attempts is there."""
+    state, code = lab.wait(fault.job, HANG)
+    job = fault.end()
+    assert (state, code) == ("COMPLETED", "0:0"), job.log
+    assert job.log.count("attempt 0\n") == job.log.count("attempt 1\n") == 1, job.log
+    places = re.findall(r"head at (\S+):(\d+),", job.log)
+    assert len(set(places)) == 2, places
+    runs = job.run.parent
+    assert {path.name for path in runs.iterdir()} == {f"{job.id}-0", f"{job.id}-1"}
+    for attempt in (0, 1):
+        assert (runs / f"{job.id}-{attempt}/logs/node2.log").exists()
+    return job
+
+
+@pytest.mark.fault("requeue")
+def test_a_lost_node(fault: Fault, lab: Lab) -> None:
+    fault.train(TRAINER, requeue={"max": 1})
+    fault.kill("node2", "--full", "raylet/raylet")
+    fault.until("requeue: node2: ray start ended with")
+    second_attempt(fault, lab)
+
+
+@pytest.mark.fault("requeue")
+def test_preemption(fault: Fault, lab: Lab) -> None:
+    fault.train(TRAINER, requeue={"max": 3})
+    fault.strike(["scontrol", "requeue", str(fault.job)])
+    second_attempt(fault, lab)
+
+
+@pytest.mark.fault("requeue")
+def test_not_too_often(fault: Fault) -> None:
+    trainer = ["bash", "-c", "echo started; exec sleep infinity"]
+    fault.train(trainer, requeue={"max": 1})
+    fault.strike(["scontrol", "requeue", str(fault.job)])
+    fault.until("attempt: 1 of at most 1")
+    fault.strike(["scontrol", "requeue", str(fault.job)])
+    job = fault.end("Slurm has restarted the job 2 times, requeue.max is 1")
+    assert job.code == "71:0", job.log
+
+
+@pytest.mark.fault("requeue")
+def test_not_after_a_mistake(fault: Fault) -> None:
+    fault.submit(["true"], args=["--nodes=1"], requeue={"max": 3})
+    job = fault.end("the allocation has 1 nodes, the script is for 2")
+    assert (job.state, job.code) == ("FAILED", "64:0"), job.log

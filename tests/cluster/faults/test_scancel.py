@@ -1,0 +1,61 @@
+"""scancel at every stage of a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from slurmray.rehearsal.lab import Lab
+
+from .case import Fault
+
+_LISTEN = (
+    "import socket, time; server = socket.create_server(('', 5000)); print(1, flush=True); time.sleep(600)"
+)
+
+
+@pytest.fixture
+def silent_registry(lab: Lab) -> Iterator[str]:
+    """It takes connections and never says a word. It is in the login host's network only."""
+    enter = ["nsenter", "-t", str(lab.pids["login"]), "-n", "setpriv", "--pdeathsig", "KILL"]
+    with subprocess.Popen([*enter, sys.executable, "-c", _LISTEN], stdout=subprocess.PIPE) as server:
+        assert server.stdout
+        assert server.stdout.readline() == b"1\n"
+        yield "login:5000"
+        server.kill()
+
+
+def cancelled(fault: Fault) -> str:
+    fault.strike(["scancel", str(fault.job)])
+    job = fault.end(within=12)  # the lab's KillWait
+    assert job.state == "CANCELLED", job.log
+    return job.log
+
+
+@pytest.mark.fault("scancel")
+@pytest.mark.full
+def test_while_the_image_is_pulled(fault: Fault, silent_registry: str) -> None:
+    fault.submit(container={"image": f"{silent_registry}/none/such:1"})
+    fault.until("] image: ")
+    cancelled(fault)
+
+
+@pytest.mark.fault("scancel")
+@pytest.mark.full
+@pytest.mark.parametrize("phase", ["container", "ray", "probe"])
+def test_while_it_comes_up(fault: Fault, phase: str) -> None:
+    fault.submit()
+    fault.until(f"] {phase}: ")
+    log = cancelled(fault)
+    assert "\nstarted\n" not in log, log
+
+
+@pytest.mark.fault("scancel")
+def test_while_it_trains(fault: Fault) -> None:
+    save = "trap 'echo saving; sleep 1; echo saved; exit 3' TERM; echo started; while :; do sleep 0.1; done"
+    fault.train(["bash", "-c", save])
+    log = cancelled(fault)
+    assert "\nsaved\n" in log, log

@@ -1,0 +1,41 @@
+"""The trainer ends by itself, or does not want to."""
+
+from __future__ import annotations
+
+import pytest
+
+from .case import Fault
+
+full = pytest.mark.full
+
+
+@pytest.mark.fault("the trainer ends")
+@pytest.mark.parametrize("code", [7, *(pytest.param(code, marks=full) for code in (0, 1, 64, 71, 125, 137))])
+def test_with_an_exit_code(fault: Fault, code: int) -> None:
+    fault.train(["bash", "-c", f"echo started; exit {code}"])
+    job = fault.end()
+    assert (job.state, job.code) == ("FAILED" if code else "COMPLETED", f"{code}:0"), job.log
+    assert job.last_line.startswith(f"end: exit code {code} from trainer: "), job.log
+
+
+@pytest.mark.fault("the trainer ends")
+@pytest.mark.parametrize(
+    ("signal", "code"),
+    [("SEGV", 139), *(pytest.param(*case, marks=full) for case in (("KILL", 137), ("TERM", 143)))],
+)
+def test_of_a_signal(fault: Fault, signal: str, code: int) -> None:
+    fault.train(["bash", "-c", f"echo started; kill -{signal} $$"])
+    job = fault.end()
+    assert job.code == f"{code}:0", job.log
+    assert job.last_line == (
+        f"end: exit code {code} from trainer: its own, which stands for signal {signal}"
+    ), job.log
+
+
+@pytest.mark.fault("a trainer ignores SIGTERM", "docker", "podman")
+def test_scancel(fault: Fault) -> None:
+    fault.train(["bash", "-c", "trap '' TERM; echo started; while :; do sleep 0.1; done"])
+    fault.strike(["scancel", str(fault.job)])
+    job = fault.end("asked to end")
+    assert job.state == "CANCELLED", job.log
+    assert "exit code 137 from trainer" in job.last_line, job.log

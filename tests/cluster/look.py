@@ -1,0 +1,79 @@
+"""A trainer that writes down what Ray was told on each node, and what the head's ports tell strangers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import ray  # type: ignore[import-not-found, unused-ignore]
+from ray.util.scheduling_strategies import (  # type: ignore[import-not-found, unused-ignore]
+    NodeAffinitySchedulingStrategy,
+)
+
+LOGS = Path(os.environ["RAY_TMPDIR"], "session_latest/logs")
+# What Ray says just before it opens a port for metrics.
+OPENS = {
+    "dashboard.log": "Starting dashboard metrics server",
+    "monitor.log": "Starting autoscaler metrics server",
+}
+
+
+def told() -> dict[str, Any]:
+    """The environment of this process, and the modes of authentication of all Ray's processes here."""
+    modes = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, environment = ((process / name).read_bytes() for name in ("cmdline", "environ"))
+        except OSError:  # it has ended
+            continue
+        # A title, as of `ray::IDLE`, is written over the environment.
+        if b"ray" in command and b"node.py" not in command and not command.startswith(b"ray"):
+            modes.add(b"".join(re.findall(rb"\0RAY_AUTH_MODE=(\w*)", b"\0" + environment)).decode())
+    return {"environment": dict(os.environ), "modes": sorted(modes)}
+
+
+def listening() -> list[int]:
+    """The ports that somebody listens on, on this machine."""
+    text = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    rows = [line.split() for line in text.splitlines()]
+    return sorted({int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"})
+
+
+def exports(host: str, port: int) -> bool:
+    """Whether metrics are to be had there for the asking."""
+    try:
+        with socket.create_connection((host, port), 2) as link:
+            link.settimeout(2)
+            link.sendall(b"GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n")
+            return link.recv(64).startswith(b"HTTP/1.0 200")
+    except OSError:
+        return False
+
+
+def main() -> None:
+    ray.init(logging_level="error")
+    look = ray.remote(num_cpus=0)(told)
+    nodes = {}
+    for row in ray.nodes():
+        place = NodeAffinitySchedulingStrategy(row["NodeID"], soft=False)
+        nodes[row["NodeName"]] = ray.get(look.options(scheduling_strategy=place).remote())
+    head, _, gcs = os.environ["RAY_ADDRESS"].rpartition(":")
+    deadline = time.monotonic() + 60
+    while not (
+        int(gcs) + 6 in listening() and all(text in (LOGS / log).read_text() for log, text in OPENS.items())
+    ):
+        assert time.monotonic() < deadline, "the dashboard, its agent and the monitor are not up within 60 s"
+        time.sleep(0.2)
+    time.sleep(1)  # from the line in the log to the open port
+    hosts = (head.strip("[]"), "127.0.0.1")
+    metrics = [port for port in listening() if any(exports(host, port) for host in hosts)]
+    seen = {"ray": ray.__version__, "gcs": int(gcs), "nodes": nodes, "metrics": metrics}
+    Path("seen.json").write_text(json.dumps(seen))
+
+
+main()

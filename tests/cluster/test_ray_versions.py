@@ -1,0 +1,108 @@
+"""Images with old Rays; what Ray's processes are told on each node, and what its ports tell strangers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.rehearsal import images, machine, stores
+from slurmray.rehearsal.conf import Cluster, Gres
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.layout import Layout
+
+from .jobs import Job, Jobs
+
+NO_TOKEN = "runs without a token: every user who reaches it can run code"
+
+
+def image(version: str) -> str:
+    return f"docker.io/rayproject/ray:{version}-py311"
+
+
+OLD = ("2.44.1", "both")
+OTHERS = [("2.52.1", "v4"), ("2.52.1", "v6"), ("2.60.0", "v4")]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[OLD, *(pytest.param(other, marks=pytest.mark.full) for other in OTHERS)],
+    ids="-".join,
+)
+def lab(share: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Two hosts with Podman, with that Ray in the image and those addresses."""
+    machine.require("podman", own_slurm=True, builds=True)
+    version, addresses = request.param
+    cache = machine.cache_folder()
+    store = stores.podman_store(cache, images.archive(cache, image(version), print))
+    cluster = Cluster(gres=(Gres("gpu", "", 8),), features=(version,), addresses=addresses)
+    with Lab(cluster, Layout(share, "podman", store)) as lab:
+        yield lab
+
+
+@pytest.fixture
+def jobs(lab: Lab, folder: Path) -> Jobs:
+    shutil.copy(Path(__file__).with_name("look.py"), folder)
+    return Jobs(lab, folder)
+
+
+def look(jobs: Jobs, more: str = "") -> tuple[Job, dict[str, Any]]:
+    """A job on both nodes that looks around, and what it has seen."""
+    [version] = jobs.lab.cluster.features
+    spec = (
+        f"{{nodes: 2, gpus_per_node: 4, cpus_per_task: 2, mem: 1G}}\ncontainer: {{image: {image(version)}}}"
+    )
+    job = jobs.run(f"slurm: {spec}\n{more}", ["python3", "look.py"])
+    assert job.code == "0:0", job.log
+    seen: dict[str, Any] = json.loads((jobs.folder / "seen.json").read_text())
+    assert seen["ray"] == version
+    assert seen["nodes"].keys() == {"node1", "node2"}
+    return job, seen
+
+
+def test_a_job_with_this_ray(jobs: Jobs) -> None:
+    job, seen = look(jobs)
+    has_tokens = not seen["ray"].startswith("2.44")
+    assert (NO_TOKEN in job.log) == (not has_tokens)
+    assert seen["metrics"] == []
+    for name, node in seen["nodes"].items():
+        assert node["modes"] == ["token" if has_tokens else "disabled"], name
+        environment = node["environment"]
+        links = jobs.lab.run(["ip", "-o", "address"], host=name).stdout
+        [interface] = re.findall(
+            rf"^\d+: (\S+) +inet6? {re.escape(environment['VLLM_HOST_IP'])}/", links, re.M
+        )
+        assert environment["NCCL_SOCKET_IFNAME"] == environment["GLOO_SOCKET_IFNAME"] == interface
+        assert [key for key in environment if re.match("SLURM_|SLURMD|PMI", key)] == []
+    stores = re.findall(r"--object-store-memory=(\d+)", (job.run / "logs/node2.log").read_text())
+    assert stores == [str(2**30 * 3 // 10)]
+
+
+def test_metrics_are_exported_where_asked_for(jobs: Jobs) -> None:
+    seen = look(jobs, "ray: {metrics: true}")[1]
+    assert len(seen["metrics"]) == 3
+    assert all(seen["gcs"] < port < seen["gcs"] + 16 for port in seen["metrics"])
+
+
+@pytest.mark.parametrize("lab", [OLD], indirect=True, ids=["old"])
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (
+            "ray: {auth: token}",
+            "64:0",
+            "ray.auth: Ray 2.44.1 of the image has no tokens; take an image with 2.52",
+        ),
+        ("network: {family: ipv6}", "65:0", "Ray 2.44 has no IPv6; use an image with Ray 2.49 or later"),
+    ],
+    ids=["token", "ipv6"],
+)
+def test_what_an_old_ray_lacks_is_said(jobs: Jobs, more: str, code: str, said: str) -> None:
+    job = jobs.run(f"slurm: {{nodes: 1, mem: 1G}}\ncontainer: {{image: {image(OLD[0])}}}\n{more}", ["true"])
+    assert job.code == code, job.log
+    assert said in job.last_line
