@@ -1,15 +1,19 @@
-"""The cgroups of a rehearsal's Docker containers, the one thing that does not end with the namespaces."""
+"""The cgroups of a rehearsal, the one thing that does not end with the namespaces."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from slurmray.errors import RehearsalError
 from slurmray.rehearsal.machine import birth
 
 _ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")  # the second one where there are both v1 and v2
+_SLURM = ("cpuset", "memory", "freezer")  # what task/cgroup and proctrack/cgroup need of cgroup v1
+_COPIED = ("cpuset.cpus", "cpuset.mems")  # a new cgroup has none, and takes no process then
 
 
 def parent(first_process: int) -> str:
@@ -17,11 +21,43 @@ def parent(first_process: int) -> str:
     return f"slurmray-{first_process}"
 
 
+def controllers() -> list[str]:
+    """Return the controllers of cgroup v1 that hosts can have; RehearsalError where Slurm lacks one."""
+    found = sorted(_own_v1())
+    if missing := [name for name in _SLURM if name not in found]:
+        raise RehearsalError(
+            f"jobs cannot be confined here: {', '.join(missing)} of cgroup v1 is not mounted; boot with "
+            "systemd.unified_cgroup_hierarchy=0"
+        )
+    return found
+
+
+def make(first_process: int, host: str, names: Sequence[str]) -> list[Path]:
+    """Make a cgroup of each of these controllers for a host, to be its root, and return their folders."""
+    made = []
+    for above in map(_own_v1().__getitem__, names):
+        for folder in (above / parent(first_process), above / parent(first_process) / host):
+            folder.mkdir(exist_ok=True)
+            for setting in _COPIED:
+                if (folder / setting).exists():
+                    (folder / setting).write_text((folder.parent / setting).read_text())
+        made.append(above / parent(first_process) / host)
+    return made
+
+
 def sweep() -> None:
     """Remove the cgroups of rehearsals that have ended."""
     own = re.search("^0::/?(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
-    for top in (top for root in _ROOTS for top in Path(root, own[1] if own else "").glob("slurmray-*")):
+    own_folders = [Path(root, own[1] if own else "") for root in _ROOTS] + list(_own_v1().values())
+    for top in (top for folder in own_folders for top in folder.glob("slurmray-*")):
         if not birth(int(re.sub(".*-", "", top.name))):
             for folder, _, _ in os.walk(top, topdown=False):
                 with suppress(OSError):  # another sweep was faster
                     Path(folder).rmdir()
+
+
+def _own_v1() -> dict[str, Path]:
+    """Return controller -> folder of this process's cgroup, of those that have a mount of their own."""
+    lines = re.findall(r"^[1-9]\d*:(\w+):/?(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
+    folders = {name: Path("/sys/fs/cgroup", name, path) for name, path in lines}
+    return {name: folder for name, folder in folders.items() if folder.is_dir()}

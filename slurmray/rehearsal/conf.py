@@ -55,6 +55,7 @@ class Cluster:
     memory: MiB per node, declared, like cpus and gres: the machine need not have them.
     addresses: which addresses the hosts have and, where they have both, which one their names give first.
     options: more lines of slurm.conf, such as {"KillWait": "5"}.
+    confined: jobs have cgroups (v1) that hold them to their CPUs, which the machine must have, and memory.
     """
 
     nodes: tuple[str, ...] = ("node1", "node2")
@@ -66,6 +67,7 @@ class Cluster:
     partitions: tuple[str, ...] = ("batch",)
     addresses: Addresses = "v4"
     options: Mapping[str, str] = field(default_factory=dict)
+    confined: bool = False
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -99,8 +101,8 @@ def slurm_conf(cluster: Cluster) -> str:
         "SlurmdPidFile": "/run/slurmd.pid",
         "SlurmctldLogFile": "/var/log/slurmctld.log",
         "SlurmdLogFile": "/var/log/slurmd.log",
-        "ProctrackType": "proctrack/linuxproc",
-        "TaskPlugin": "task/none",
+        "ProctrackType": "proctrack/cgroup" if cluster.confined else "proctrack/linuxproc",
+        "TaskPlugin": "task/cgroup" if cluster.confined else "task/none",
         "TaskProlog": "/etc/slurm/task_prolog",
         "MpiDefault": "none",
         "JobAcctGatherType": "jobacct_gather/none",
@@ -174,7 +176,9 @@ def etc_files(
         f"docker:x:990:{names}",
         *(f"{user.name}:x:{user.uid}:" for user in USERS),
     ]
-    plugin = "disabled" if slurm_major > 23 else "cgroup/v1"
+    cgroup = {"CgroupPlugin": "disabled" if slurm_major > 23 and not cluster.confined else "cgroup/v1"}
+    if cluster.confined:
+        cgroup |= {"ConstrainCores": "yes", "ConstrainRAMSpace": "yes"}
     ulimits = ", ".join(f'"{name}={value}:{value}"' for name, value in limits.items())
     passwd = [f"root:x:0:0:root:{root_home}:/bin/bash"]
     passwd += [f"{user.name}:x:{user.uid}:{user.uid}::{user.home}:/bin/bash" for user in USERS]
@@ -183,7 +187,7 @@ def etc_files(
     return {
         "slurm/slurm.conf": slurm_conf(cluster),
         "slurm/gres.conf": gres_conf(cluster),
-        "slurm/cgroup.conf": f"CgroupPlugin={plugin}\n",
+        "slurm/cgroup.conf": _lines([f"{name}={value}" for name, value in cgroup.items()]),
         "slurm/task_prolog": "#!/bin/sh\necho export SLURMRAY_ACCELERATOR=none\n",
         "passwd": _lines(passwd),
         "group": _lines(group),
@@ -194,8 +198,10 @@ def etc_files(
         "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
         "resolv.conf": "",
         "containers/containers.conf": "[containers]\n"
-        f'cgroups = "disabled"\ndefault_ulimits = [{ulimits}]\nlog_driver = "k8s-file"\n'
-        '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n',
+        f'cgroups = "{"enabled" if cluster.confined else "disabled"}"\n'
+        f'default_ulimits = [{ulimits}]\nlog_driver = "k8s-file"\n'
+        '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+        'env = ["PODMAN_IGNORE_CGROUPSV1_WARNING=1"]\n',
         "containers/storage.conf": '[storage]\ndriver = "overlay"\nrunroot = "/run/containers/storage"\n'
         'graphroot = "/var/lib/containers/storage"\nrootless_storage_path = "/var/tmp/containers-$UID"\n'
         "[storage.options]\n"

@@ -3,12 +3,13 @@
 # which everything of the machine is still to be seen; composes the host's root and moves into it; starts the
 # daemons; then only reaps. Its end, or the end of its standard input, is the host's power failure.
 #
-# usage: host.sh BASE OWN NAME PARENT DAEMONS ADDRESS... -- [SOURCE TARGET]...
-#   BASE     what all hosts have in common; a mount point      OWN      what this host keeps over a power failure
-#   PARENT   the cgroup of Docker's containers                DAEMONS  words: munged slurmctld dockerd slurmd
+# usage: host.sh BASE OWN NAME CONTROLLERS PARENT DAEMONS ADDRESS... -- [SOURCE TARGET]...
+#   BASE         what all hosts have in common; a mount point   OWN     what this host keeps over a power failure
+#   CONTROLLERS  words: those of cgroup v1; else cgroup2         PARENT  the cgroup of Docker's containers
+#   DAEMONS      words: munged slurmctld dockerd slurmd
 set -eu
-base=$1 own=$2 name=$3 cgroup_parent=$4 daemons=$5
-shift 5
+base=$1 own=$2 name=$3 controllers=$4 cgroup_parent=$5 daemons=$6
+shift 6
 
 read -r pid _ </proc/self/stat # seen through the machine's /proc: its own number for this process
 echo "$pid"
@@ -36,7 +37,16 @@ mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts "$base/dev/pts"
 mount -t mqueue mqueue "$base/dev/mqueue"
 mount -t proc proc "$base/proc"
 mount -t sysfs sysfs "$base/sys"
-mount -t cgroup2 cgroup2 "$base/sys/fs/cgroup" # crun refuses the hybrid of v1 and v2 that some machines have
+# Not both: crun refuses the hybrid of v1 and v2 that some machines have.
+if [[ -z $controllers ]]; then
+	mount -t cgroup2 cgroup2 "$base/sys/fs/cgroup"
+else
+	mount -t tmpfs -o mode=755 tmpfs "$base/sys/fs/cgroup"
+	for controller in $controllers; do
+		mkdir "$base/sys/fs/cgroup/$controller"
+		mount -t cgroup -o "$controller" cgroup "$base/sys/fs/cgroup/$controller"
+	done
+fi
 mkdir -p "$base/run/lock" "$base/run/user"
 while (($#)); do
 	if [[ -d $1 ]]; then

@@ -19,6 +19,9 @@ from slurmray.rehearsal import cgroups, roots
 _HOST = Path(__file__).with_name("host.sh")
 _NAMESPACES = ("--net", "--mount", "--uts", "--pid", "--ipc", "--cgroup", "--fork", "--kill-child=KILL")
 
+# enter.sh FOLDER... -- WORD...: a command in these cgroups
+_ENTER = 'while [[ $1 != -- ]]; do echo 0 >"$1/cgroup.procs"; shift; done; shift; exec "$@"'
+
 
 class Inner:
     """The hosts and the bridge between them."""
@@ -80,7 +83,9 @@ class Inner:
     def _start(self, host: str) -> int:
         about = self.plan["hosts"][host]
         base, own = str(self.lab / "root"), str(self.lab / "hosts" / host)
-        argv = ["unshare", *_NAMESPACES, "bash", str(_HOST), base, own, host]
+        controllers = self.plan["controllers"]
+        argv = ["bash", "-c", _ENTER, "enter", *map(str, cgroups.make(self.pid, host, controllers)), "--"]
+        argv += ["unshare", *_NAMESPACES, "bash", str(_HOST), base, own, host, " ".join(controllers)]
         argv += [cgroups.parent(self.pid), about["daemons"], *about["addresses"], "--", *self.binds]
         pipe = subprocess.PIPE
         process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=sys.stderr, text=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from slurmray.rehearsal import conf
+from slurmray.rehearsal import cgroups, conf
 from slurmray.rehearsal.cache import PATH
 from slurmray.rehearsal.machine import cache_folder, is_root
 from slurmray.rehearsal.suites import slurm_major
@@ -59,6 +59,7 @@ def plan(cluster: conf.Cluster, layout: Layout) -> dict[str, Any]:
         "mount_point": str(mount_point),
         "root": str(layout.root),
         "etc": conf.etc_files(cluster, slurm_major(layout.root), _limits(), str(Path.home())),
+        "controllers": cgroups.controllers() if cluster.confined else [],
         "devices": conf.gres_devices(cluster),
         "overlay_options": "" if is_root() else ",userxattr",
         "docker_root": str(layout.store or "") if layout.runtime == "docker" else "",

@@ -12,7 +12,7 @@ import yaml
 from slurmray.rehearsal.lab import Lab
 
 from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
-from .jobs import Job, Jobs
+from .jobs import Jobs
 
 THREE = "slurm: {nodes: 3, gpus_per_node: 8, cpus_per_task: 2}"
 TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
@@ -239,16 +239,3 @@ def test_scancel(podman_lab: Lab, jobs: Jobs, moment: str) -> None:
     job = jobs.end(number)
     assert job.state == "CANCELLED"
     assert ("saved" in job.log.split("started\n")[-1]) == (moment == "\nstarted\n"), job.log
-
-
-def test_two_jobs_on_the_same_nodes(podman_lab: Lab, share: Path) -> None:
-    both = []
-    for number in (1, 2):
-        folder = share / f"both-{number}"
-        folder.mkdir(mode=0o777)
-        jobs = Jobs(podman_lab, folder)
-        wait = f"touch {share}/here-{number}; until [[ -e {share}/here-{3 - number} ]]; do sleep 0.1; done"
-        spec = f"slurm: {{nodes: 2, cpus_per_task: 1, mem: 1G}}\ncontainer: {{mounts: ['{share}']}}"
-        both.append((jobs, jobs.submit(spec, ["bash", "-c", wait], ["--nodelist=node[1-2]"])))
-    ends: list[Job] = [jobs.end(number) for jobs, number in both]
-    assert [job.code for job in ends] == ["0:0", "0:0"], ends

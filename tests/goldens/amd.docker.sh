@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: da9a3ee841633869fa47d288205a9a2022c35f900f5365f5c7eb8e91e28463a4
+# slurmray-sha256: da6f6a09443aa37cf2f2c2cbc24d343375f2fd84da1649071645592a9ac40f7f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -191,7 +191,7 @@ remedy() {
 	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
 	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
 	*": not found"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
-	*subuid* | *subgid* | *"insufficient UIDs"*) echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
+	*subuid* | *subgid* | *"insufficient UIDs"* | *"invalid argument") echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
 	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*)
 		echo "put the images on $NODE's own disk: rootless_storage_path in ~/.config/containers/storage.conf"
 		;;
@@ -432,10 +432,11 @@ supervise() {
 	set -Eeuo pipefail
 	local rank=1 addresses
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
-	SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER CLIENT='' TEMP='' STOPPED=0 ORPHAN=0 UNFIT=0 TAKEN=() PARTIAL='' LOOKED=$SECONDS AWAY=0 BEAT=0
+	SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER RUNTIME='' CLIENT='' TEMP='' STOPPED=0 ORPHAN=0 UNFIT=0 TAKEN=() PARTIAL='' LOOKED=$SECONDS AWAY=0 BEAT=0
 	trap 'STOPPED=1' TERM
 	say step "$SLURM_STEP_ID"
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
+	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
 	clock
 	HEARD=$NOW
 	open_log
@@ -502,7 +503,7 @@ remove_container() {
 
 # leave: the task of this node ends, and nothing of it stays here.
 leave() {
-	trap - ERR
+	trap - ERR EXIT
 	trap '' TERM
 	if [[ -n $CLIENT ]]; then
 		exec 9>&-

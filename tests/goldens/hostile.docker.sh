@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 6ec20b24541030352d92daa7c7a21d6a94ae0a2ccb73a05e61489fcbcf3ff201
+# slurmray-sha256: c35093a07d7139948af707ada93421caf6fd4237377078a771ed35799b2a7d5a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -211,7 +211,7 @@ remedy() {
 	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
 	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
 	*": not found"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
-	*subuid* | *subgid* | *"insufficient UIDs"*) echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
+	*subuid* | *subgid* | *"insufficient UIDs"* | *"invalid argument") echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
 	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*)
 		echo "put the images on $NODE's own disk: rootless_storage_path in ~/.config/containers/storage.conf"
 		;;
@@ -461,11 +461,12 @@ supervise() {
 	set -Eeuo pipefail
 	local rank=1 addresses
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
-	SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER CLIENT='' TEMP='' STOPPED=0 ORPHAN=0 UNFIT=0 TAKEN=() PARTIAL='' LOOKED=$SECONDS AWAY=0 BEAT=0
+	SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER RUNTIME='' CLIENT='' TEMP='' STOPPED=0 ORPHAN=0 UNFIT=0 TAKEN=() PARTIAL='' LOOKED=$SECONDS AWAY=0 BEAT=0
 	trap 'STOPPED=1' TERM
 	say step "$SLURM_STEP_ID"
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
+	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
 	clock
 	HEARD=$NOW
 	open_log
@@ -532,7 +533,7 @@ remove_container() {
 
 # leave: the task of this node ends, and nothing of it stays here.
 leave() {
-	trap - ERR
+	trap - ERR EXIT
 	trap '' TERM
 	if [[ -n $CLIENT ]]; then
 		exec 9>&-

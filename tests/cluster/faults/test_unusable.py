@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,7 +22,7 @@ def check(fault: Fault, code: int, found: str, remedy: str) -> None:
     job = fault.end()
     assert job.code == f"{code}:0", job.log
     for node in NODES:
-        rows = [line for line in job.log.splitlines() if line.startswith(f"{node} ")]
+        rows = [line for line in job.log.splitlines() if re.match(rf"{node} +(?! |subordinate)", line)]
         assert len(rows) == 1, job.log
         assert re.search(found, rows[0]), job.log
         assert remedy.format(node=node) in rows[0], job.log
@@ -70,12 +71,24 @@ def test_no_permission_on_the_socket(fault: Fault, lab: Lab) -> None:
 
 @pytest.mark.fault(ROW, "podman")
 def test_no_subordinate_ids(fault: Fault, lab: Lab) -> None:
-    # What Podman keeps running for a user has the old numbers.
-    anew = "setpriv --reuid=alice --regid=alice --init-groups env HOME=/home/alice podman system migrate"
-    hide = f"for file in /etc/subuid /etc/subgid; do mount --bind /dev/null $file; done; {anew}; true"
-    with on_both(lab, hide, f"umount /etc/subuid /etc/subgid; {anew}"):
-        fault.submit(["true"])
-        check(fault, 65, "subuid", "add alice:100000:65536 to /etc/subuid and /etc/subgid of {node}")
+    # As most images do, this one has a file that does not belong to root.
+    with tarfile.open(fault.jobs.folder / "layer.tar", "w") as tar:
+        shadow = tarfile.TarInfo("etc/shadow")
+        shadow.gid = 42
+        tar.addfile(shadow)
+    recipe = fault.jobs.folder / "Containerfile"
+    recipe.write_text("FROM scratch\nADD layer.tar /\n")
+
+    def anew() -> None:  # what Podman keeps running for a user has the old numbers
+        for node in NODES:
+            lab.run(["podman", "system", "migrate"], "alice", node)
+
+    hide = "for file in /etc/subuid /etc/subgid; do mount --bind /dev/null $file; done"
+    with on_both(lab, hide, "umount /etc/subuid /etc/subgid"):
+        anew()
+        fault.submit(["true"], container={"image": "localhost/small:1", "build": {"file": str(recipe)}})
+        check(fault, 66, "podman build", "add alice:100000:65536 to /etc/subuid and /etc/subgid of {node}")
+    anew()
 
 
 @pytest.mark.fault(ROW, "podman")
