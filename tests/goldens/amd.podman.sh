@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 4364f679f8628dbb0f4ccdaf9915efba59468a552cdc187e5816e866c7d85bb0
+# slurmray-sha256: 0dedbe8a96a44245cd68c6862e67994895c02578affa90dd94678c7f9b9a245a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -193,7 +193,7 @@ remedy() {
 	case $1 in
 	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
 	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
-	*": not found"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
+	*": not found"* | *"failed to run command"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
 	*subuid* | *subgid* | *"insufficient UIDs"* | *"invalid argument") echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
 	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*)
 		echo "put the images on $NODE's own disk: rootless_storage_path in ~/.config/containers/storage.conf"
@@ -413,9 +413,11 @@ is_live() {
 
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
-	local id name user folder rest LIVE_JOBS=''
-	ask "$RUNTIME" ps --all --no-trunc --filter name=slurmray- --format '{{.ID}} {{.Names}} {{.Label "slurmray.user"}}' || ANSWER=''
-	while read -r id name user; do
+	local id name labels user folder rest LIVE_JOBS=''
+	ask "$RUNTIME" ps --all --no-trunc --filter name=slurmray- --format '{{.ID}} {{.Names}} {{.Labels}}' || ANSWER=''
+	while read -r id name labels; do
+		user=''
+		[[ ! $labels =~ slurmray\.user[:=]([^], ]+) ]] || user=${BASH_REMATCH[1]}
 		if [[ $user == "$(id -un)" && $name =~ ^slurmray-([0-9]+)-[0-9]+- ]] && ! is_live "${BASH_REMATCH[1]}"; then
 			say phase sweep "removed $name of an ended job from $NODE"
 			"$RUNTIME" rm --force --volumes "$id" >&2 || true

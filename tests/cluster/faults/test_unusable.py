@@ -93,8 +93,9 @@ def test_no_subordinate_ids(fault: Fault, lab: Lab) -> None:
 
 @pytest.mark.fault(ROW, "podman")
 def test_no_runtime(fault: Fault, lab: Lab) -> None:
-    # A folder in the place of a program is not found on the path.
-    path = lab.run(["which", "podman"], host="node1").stdout.strip()
-    with on_both(lab, f"mkdir -p /run/nothing && chmod -x {path}", f"chmod +x {path}"):
+    hide = "install -m 644 /dev/null /run/no-program && mount --bind /run/no-program /usr/bin/podman"
+    with on_both(lab, hide, "umount /usr/bin/podman"):
         fault.submit(["true"])
-        check(fault, 65, "podman: not found", "install it on {node}")
+        state = lab.wait(fault.job, 60)[0]
+    assert state == "FAILED"
+    check(fault, 65, "failed to run command .podman", "install it on {node}")
