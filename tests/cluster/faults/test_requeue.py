@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
 
+from slurmray.rehearsal.conf import Cluster
 from slurmray.rehearsal.lab import Lab
 from tests.cluster.jobs import HANG, Job
 
@@ -17,6 +19,13 @@ TRAINER = [
     "-c",
     "echo attempt $SLURMRAY_ATTEMPT; ((SLURMRAY_ATTEMPT)) || { echo started; exec sleep infinity; }",
 ]
+
+
+@pytest.fixture
+def cluster(cluster: Cluster) -> Cluster:
+    """One whose jobs in the second partition preempt those in the first."""
+    options = {**cluster.options, "PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
+    return dataclasses.replace(cluster, partitions=("batch", "high"), options=options)
 
 
 def second_attempt(fault: Fault, lab: Lab) -> Job:
@@ -44,8 +53,11 @@ def test_a_lost_node(fault: Fault, lab: Lab) -> None:
 
 @pytest.mark.fault("requeue")
 def test_preemption(fault: Fault, lab: Lab) -> None:
+    lab.run(["scontrol", "update", "PartitionName=high", "PriorityTier=10"])
     fault.train(TRAINER, requeue={"max": 3})
-    fault.strike(["scontrol", "requeue", str(fault.job)])
+    fault.strike(
+        ["sbatch", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=true"]
+    )
     second_attempt(fault, lab)
 
 

@@ -14,8 +14,10 @@ ROW = "the run directory is of no use"
 @pytest.mark.fault(ROW)
 def test_not_shared(fault: Fault, lab: Lab) -> None:
     fault.submit(["true"], run_dir="/var/tmp/runs")
-    job = fault.end("node2            run directory")
+    fault.until("node2            run directory")
+    lab.wait(fault.job, 60)
     lab.run(["rm", "-r", "/var/tmp/runs"], host="node1")
+    job = fault.end()
     assert job.code == "65:0", job.log
     assert "is not what the head sees there" in job.last_line
     assert "ray: head at" not in job.log
