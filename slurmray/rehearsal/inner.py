@@ -94,7 +94,10 @@ class Inner:
         if not pid:
             raise RuntimeError(f"host {host} cannot be made")
         veth = self._veth(host)
-        _ip("link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", str(process.pid))
+        # The same as before a power failure: the other hosts remember it.
+        mac = f"02:00:00:00:00:{list(self.plan['hosts']).index(host) + 1:02x}"
+        peer = ["peer", "name", "eth0", "address", mac, "netns", str(process.pid)]
+        _ip("link", "add", veth, "type", "veth", *peer)
         _ip("link", "set", veth, "master", "bridge", "up")
         assert process.stdin  # noqa: S101 (for mypy)
         process.stdin.write("\n")

@@ -26,6 +26,7 @@ _OTHERS = (
 )
 _SILENCE = 30  # seconds without a word of slurmctld
 _PENDING = 20  # seconds; nothing else runs there, so a job that waits longer waits for ever
+_RESTART = 150  # seconds; before it starts a job anew, Slurm waits until its old credential is void
 _CLEAN = 15  # seconds that the hosts get to end what they are ending
 
 
@@ -60,7 +61,9 @@ def follow(lab: Lab, job: int, write: Callable[[bytes], object]) -> dict[str, st
                 read[path] = _copy(Path(f"/proc/{lab.pids[host]}/root{path}"), read.get(path, 0), write)
         if state in FINAL:
             return about
-        if state == "PENDING" and time.monotonic() - begun > _PENDING:
+        begun = begun if state == "PENDING" else time.monotonic()
+        patience = _PENDING if about.get("Restarts", "0") == "0" else _RESTART
+        if time.monotonic() - begun > patience:
             raise RehearsalError(f"Slurm does not start the job: {about.get('Reason')}")
         time.sleep(0.2)
 

@@ -93,7 +93,7 @@ class Member:
         if mine != wanted:
             remedy = "use one image on all nodes, by digest"
             self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
-            if self.one("preflight") != "warn":
+            if self.one("preflight", "fail") == "fail":
                 return
         self.ray.prepare()
 

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: df29394a8e1c2c5f28b8e77ff85a7006d6034683a51282e234d23a197f1db53c
+# slurmray-sha256: b533a61fb48fdf50af7f8a560a043ffda9d0a580000cad610a83a837c9865a83
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -194,6 +194,7 @@ remedy() {
 	case $1 in
 	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
 	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
+	*"podman system migrate"*) echo "on $NODE, as $(id -un): podman system migrate" ;;
 	*": not found"* | *"failed to run command"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
 	*subuid* | *subgid* | *"insufficient UIDs"* | *"invalid argument") echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
 	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*)
@@ -717,7 +718,7 @@ class Member:
         if mine != wanted:
             remedy = "use one image on all nodes, by digest"
             self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
-            if self.one("preflight") != "warn":
+            if self.one("preflight", "fail") == "fail":
                 return
         self.ray.prepare()
 

@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e5d77b4d331cea7a75cad6e9eaae9e313c72fbfcccf5481c4e9d6a3a10d24a87
+# slurmray-sha256: bdbce5199d5e23c5e6ce9d80e9fa9907f112b77e77849ac9507801ded2629424
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -210,6 +210,7 @@ remedy() {
 	case $1 in
 	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
 	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
+	*"podman system migrate"*) echo "on $NODE, as $(id -un): podman system migrate" ;;
 	*": not found"* | *"failed to run command"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
 	*subuid* | *subgid* | *"insufficient UIDs"* | *"invalid argument") echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
 	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*)
@@ -747,7 +748,7 @@ class Member:
         if mine != wanted:
             remedy = "use one image on all nodes, by digest"
             self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
-            if self.one("preflight") != "warn":
+            if self.one("preflight", "fail") == "fail":
                 return
         self.ray.prepare()
 

@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 61c4d1b6abf893ad5019ba6fd8fbddd7112dad720bac253909641e3378380401
+# slurmray-sha256: e9a34aea7bb0e30eca9c90413dcfc1033405f12c1f0663e4cd29e10ed1b3f84d
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -127,7 +127,8 @@ podman_works() {
 	[[ $(<"$TEMP/output") != *"no subuid ranges"* ]] ||
 		finding warn "subordinate ids" "none for $(id -un)" "65536" "$(remedy subuid)"
 	IMAGE_HERE=$((! code))
-	((code <= 1)) || return 1 # 125 and more: Podman itself is in trouble
+	# 125 and more: Podman itself is in trouble. It is too where it has lost its pause process, but says 1.
+	((code <= 1)) && [[ $WHY != *"podman system migrate"* ]] || return 1
 }
 
 # podman_args: what `podman run` needs and `docker run` does not.
@@ -215,6 +216,7 @@ remedy() {
 	case $1 in
 	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
 	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
+	*"podman system migrate"*) echo "on $NODE, as $(id -un): podman system migrate" ;;
 	*": not found"* | *"failed to run command"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
 	*subuid* | *subgid* | *"insufficient UIDs"* | *"invalid argument") echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
 	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*)
@@ -752,7 +754,7 @@ class Member:
         if mine != wanted:
             remedy = "use one image on all nodes, by digest"
             self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
-            if self.one("preflight") != "warn":
+            if self.one("preflight", "fail") == "fail":
                 return
         self.ray.prepare()
 

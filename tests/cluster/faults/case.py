@@ -74,11 +74,12 @@ class Fault:
         notice: what the log says when it knows; "": the end of the job is the notice.
         within: seconds that the row of the matrix gives for it.
         dead: dead records and the job's emptied folder may wait for the next job's sweep.
-        lost: a host has gone; for Slurm the job is COMPLETING there until it hears of the host again.
+        lost: a host has gone; for Slurm the job is COMPLETING until it hears of the host again, and its own
+        daemon waits there too.
         """
         over = (*FINAL, "COMPLETING") if lost else FINAL
         noticed = self._passed(lambda: self._is(over) or (notice and notice in self.log()[self._seen :]))
-        clean = self._passed(lambda: self._is(over) and not self.left(dead=dead))
+        clean = self._passed(lambda: self._is(over) and not self.left(dead=dead, lost=lost))
         about = self.lab.job(self.job)
         state, code = about["JobState"], about["ExitCode"]
         job = Job(self.job, state, code, self.log(), self.jobs.folder / f"slurmray-runs/{self.job}-0")
@@ -93,9 +94,13 @@ class Fault:
         assert noticed < within, f"noticed after {noticed:.1f} s, not {within:g}:\n{job.log}"
         return job
 
-    def left(self, *, dead: bool = False) -> list[str]:
-        """What jobs have left; dead: apart from what the next job sweeps."""
-        return [line for line in self.lab.left_over() if not (dead and _DEAD.search(line))]
+    def left(self, *, dead: bool = False, lost: bool = False) -> list[str]:
+        """What jobs have left; dead, lost: see `end`."""
+        return [
+            line
+            for line in self.lab.left_over()
+            if not (dead and _DEAD.search(line)) and not (lost and ": slurmstepd: [" in line)
+        ]
 
     def next_job(self) -> None:
         """A job on the same nodes works, and afterwards they are clean."""
