@@ -49,14 +49,6 @@ def test_events_tell_the_phases(jobs: Jobs) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("code", [0, 1, 7, 64, 125, 137])
-def test_the_trainer_s_exit_code_is_the_job_s(alice: Jobs, code: int) -> None:
-    job = alice.run(TWO, ["bash", "-c", f"exit {code}"])
-    assert job.code == f"{code}:0", job.log
-    assert job.state == ("FAILED" if code else "COMPLETED")
-    assert job.last_line.startswith(f"end: exit code {code} from trainer: ")
-
-
 @pytest.mark.parametrize(
     ("command", "code"), [("kill -KILL $$", 137), ("kill -TERM $$", 143), ("exec /no/such/program", 127)]
 )
@@ -162,15 +154,6 @@ run: [echo, trainer was started]
     assert job.last_line == "end: exit code 68 from slurmray: node1: the cluster is not whole"
 
 
-@pytest.mark.parametrize("pull", ["missing", "never"])
-def test_an_image_that_does_not_exist(jobs: Jobs, pull: str) -> None:
-    job = jobs.run(
-        TWO + f"container: {{image: docker.io/none/such:1, pull: {pull}}}\nray: {{ready_timeout: 600}}"
-    )
-    assert job.code == "66:0", job.log
-    assert re.search(r"exit code 66 from slurmray: node[12]: .*(none/such|pull)", job.last_line)
-
-
 def test_a_short_image_name_is_looked_up_here_first(podman_lab: Lab, jobs: Jobs) -> None:
     for host in ("node1", "node2", "node3"):
         podman_lab.run(
@@ -181,18 +164,6 @@ def test_a_short_image_name_is_looked_up_here_first(podman_lab: Lab, jobs: Jobs)
     job = jobs.run(ONE + "container: {image: 'other:1'}", ["true"])
     assert "podman pull docker.io/library/other:1" in job.log
     assert job.code == "66:0"
-
-
-def test_an_allocation_that_is_not_the_script_s(jobs: Jobs) -> None:
-    job = jobs.run(TWO, ["true"], ["--nodes=1"])
-    assert job.code == "64:0"
-    assert "the allocation has 1 nodes, the script is for 2: slurmray render --nodes 1" in job.last_line
-
-
-def test_a_secret_that_is_not_there(jobs: Jobs) -> None:
-    job = jobs.run(ONE + "env: {NO_SUCH_SECRET: null}", ["true"])
-    assert job.code == "64:0"
-    assert "env.NO_SUCH_SECRET is not set where the job was submitted" in job.last_line
 
 
 def test_a_mount_that_is_not_there(jobs: Jobs) -> None:

@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from slurmray.rehearsal import conf, machine, rootless, suites
-from slurmray.rehearsal.conf import Cluster
+from slurmray.rehearsal import conf, rootless
 from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout, Runtime
 from slurmray.spec import DEFAULT_IMAGE
 
 from .jobs import HANG, Jobs, wait_until
@@ -135,17 +133,6 @@ def alice(podman_users: Lab, folder: Path) -> Iterator[Running]:
     yield job
     podman_users.run(["scancel", str(job.number)])
     job.jobs.end(job.number)
-
-
-@pytest.fixture
-def confined(request: pytest.FixtureRequest, share: Path, archive: Path, runtime: Runtime) -> Iterator[Lab]:
-    """Two hosts on which jobs have cgroups; alice has the image."""
-    store = request.getfixturevalue("podman_store" if runtime == "podman" else "docker_root")
-    root = suites.hosts_root(machine.cache_folder(), None, print)
-    with Lab(Cluster(cpus=2, memory=8000, confined=True), Layout(share, runtime, store, root)) as lab:
-        if runtime == "podman":
-            rootless.give(lab, archive, conf.USERS[0])
-        yield lab
 
 
 def submit(lab: Lab, runtime: str, user: str, parent: Path, name: str) -> Running:
@@ -289,35 +276,3 @@ def test_ray_s_hole_anybody_can_end_a_cluster(alice: Running) -> None:
     over = alice.jobs.end(alice.number)
     assert over.code == "71:0", over.log
     assert "node1: ray start ended with" in over.last_line
-
-
-@pytest.mark.parametrize(("runtime", "users"), [("podman", ("root", "alice")), ("docker", ("alice",))])
-def test_a_container_keeps_to_the_job_s_limits(
-    confined: Lab, folder: Path, runtime: Runtime, users: tuple[str, ...]
-) -> None:
-    """One CPU and 1,500 MiB: a program that wants more memory is killed, and Ray is not."""
-    trainer = """
-nproc
-grep -h -E ':(memory|cpuset|freezer):' /proc/self/cgroup
-python3 -c 'len(b"x" * 2**31)'
-echo "too much memory: $?"
-trap 'python3 -c "import ray; ray.init(); print(len(ray.nodes()) * 1111)"; exit 3' TERM
-echo ready
-while :; do sleep 0.1; done
-"""
-    for user in users:
-        (folder / user).mkdir()
-        (folder / user).chmod(0o1777)
-        jobs = Jobs(confined, folder / user, user)
-        number = jobs.submit("slurm: {nodes: 2, cpus_per_task: 1, mem: 1500M}", ["bash", "-c", trainer])
-        jobs.wait_for(number, "\nready\n")
-        confined.run(["scancel", str(number)])
-        job = jobs.end(number)
-        assert "too much memory: 137" in job.log
-        assert "\n1\n" in job.log
-        # What scancel sends to the job's own cgroup must not end Ray before the trainer has saved its work.
-        assert "2222" in job.log, job.log
-        inside = len(re.findall(rf"^\d+:(?:memory|cpuset|freezer):/.*/job_{number}/", job.log, re.MULTILINE))
-        assert inside == {"podman": 3, "docker": 0}[runtime]
-        told = "docker leaves the job's cgroup, so it gets --cpuset-cpus 0 --memory 1500m"
-        assert job.log.count(told) == {"podman": 0, "docker": 1}[runtime]

@@ -1,3 +1,4 @@
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,7 @@ ROOT = Path(__file__).parents[2]
 def faults(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     monkeypatch.delitem(sys.modules, "faults", raising=False)
-    import faults
-
-    return faults
+    return importlib.import_module("faults")
 
 
 def test_the_page_hides_nothing(faults: Any) -> None:

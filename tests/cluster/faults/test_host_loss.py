@@ -11,11 +11,20 @@ from .case import Fault
 
 # The host is lost when the job has said this.
 MOMENTS = {"bring-up": "ray: head at", "training": "\nstarted\n"}
+full = pytest.mark.full
 
 
 @pytest.mark.fault("a host is lost")
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("way", ["power_off", "cut"])
+@pytest.mark.parametrize(
+    ("way", "moment"),
+    [
+        ("power_off", "training"),
+        *(
+            pytest.param(*case, marks=full)
+            for case in (("cut", "training"), ("power_off", "bring-up"), ("cut", "bring-up"))
+        ),
+    ],
+)
 def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str) -> None:
     fault.submit()
     fault.until(MOMENTS[moment])
@@ -31,7 +40,7 @@ def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str) -> None:
 
 
 @pytest.mark.fault("a host is lost")
-@pytest.mark.parametrize("way", ["power_off", "cut"])
+@pytest.mark.parametrize("way", ["power_off", pytest.param("cut", marks=full)])
 def test_the_head(fault: Fault, lab: Lab, way: str) -> None:
     fault.train()
     fault.strike(["true"])

@@ -1,0 +1,59 @@
+"""Jobs of sites that confine them by cgroups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmray.rehearsal import conf, machine, rootless, suites
+from slurmray.rehearsal.conf import Cluster
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.layout import Layout, Runtime
+
+from .jobs import Jobs
+
+
+@pytest.fixture
+def confined(request: pytest.FixtureRequest, share: Path, archive: Path, runtime: Runtime) -> Iterator[Lab]:
+    """Two hosts on which jobs have cgroups; alice has the image."""
+    store = request.getfixturevalue("podman_store" if runtime == "podman" else "docker_root")
+    root = suites.hosts_root(machine.cache_folder(), None, print)
+    with Lab(Cluster(cpus=2, memory=8000, confined=True), Layout(share, runtime, store, root)) as lab:
+        if runtime == "podman":
+            rootless.give(lab, archive, conf.USERS[0])
+        yield lab
+
+
+@pytest.mark.parametrize(("runtime", "users"), [("podman", ("root", "alice")), ("docker", ("alice",))])
+def test_a_container_keeps_to_the_job_s_limits(
+    confined: Lab, folder: Path, runtime: Runtime, users: tuple[str, ...]
+) -> None:
+    """One CPU and 1,500 MiB: a program that wants more memory is killed, and Ray is not."""
+    trainer = """
+nproc
+grep -h -E ':(memory|cpuset|freezer):' /proc/self/cgroup
+python3 -c 'len(b"x" * 2**31)'
+echo "too much memory: $?"
+trap 'python3 -c "import ray; ray.init(); print(len(ray.nodes()) * 1111)"; exit 3' TERM
+echo ready
+while :; do sleep 0.1; done
+"""
+    for user in users:
+        (folder / user).mkdir()
+        (folder / user).chmod(0o1777)
+        jobs = Jobs(confined, folder / user, user)
+        number = jobs.submit("slurm: {nodes: 2, cpus_per_task: 1, mem: 1500M}", ["bash", "-c", trainer])
+        jobs.wait_for(number, "\nready\n")
+        confined.run(["scancel", str(number)])
+        job = jobs.end(number)
+        assert "too much memory: 137" in job.log
+        assert "\n1\n" in job.log
+        # What scancel sends to the job's own cgroup must not end Ray before the trainer has saved its work.
+        assert "2222" in job.log, job.log
+        inside = len(re.findall(rf"^\d+:(?:memory|cpuset|freezer):/.*/job_{number}/", job.log, re.MULTILINE))
+        assert inside == {"podman": 3, "docker": 0}[runtime]
+        told = "docker leaves the job's cgroup, so it gets --cpuset-cpus 0 --memory 1500m"
+        assert job.log.count(told) == {"podman": 0, "docker": 1}[runtime]
