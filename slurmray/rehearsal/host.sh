@@ -29,7 +29,7 @@ ip route add default via 10.77.255.254 2>/dev/null || true
 ip -6 route add default via fd77::ffff:ffff:ffff:fffe 2>/dev/null || true
 
 # What Podman has systemd-tmpfiles do at boot, where no runtime folder of the user goes with the power.
-rm -rf "$own"/tmp/podman-run-* "$own"/tmp/containers-user-*
+rm -rf "$own"/tmp/podman-run-* "$own"/tmp/containers-user-* "$own"/tmp/storage-run-*
 mount --make-rprivate /
 mount --rbind "$own/var" "$base/var"
 mount --bind "$own/tmp" "$base/tmp"
