@@ -58,6 +58,18 @@ def test_container_of_a_worker(fault: Fault) -> None:
     kill_container(fault, "node2")
 
 
+@pytest.mark.fault("a worker's Ray or container dies")
+def test_the_job_goes_on(fault: Fault) -> None:
+    run = "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"
+    fault.train(["bash", "-c", run], on_node_loss="continue")
+    fault.strike([fault.runtime, "kill", f"slurmray-{fault.job}-0-node2"], "node2", "alice")
+    fault.until("] node_loss: node2: ")
+    (fault.jobs.folder / "go").touch()
+    job = fault.end()
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+    assert job.log.count("node_loss") == 1
+
+
 @pytest.mark.fault("the head's Ray or container dies")
 @pytest.mark.parametrize("process", ["gcs_server", pytest.param("raylet", marks=full)])
 def test_ray_of_the_head(fault: Fault, process: str) -> None:

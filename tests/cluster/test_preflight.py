@@ -1,0 +1,91 @@
+"""What the nodes are checked for before Ray starts, with Podman on a real Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slurmray.rehearsal.lab import Lab
+
+from .jobs import Job, Jobs
+
+TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
+
+
+@pytest.fixture
+def jobs(podman_lab: Lab, folder: Path) -> Jobs:
+    return Jobs(podman_lab, folder, "alice")
+
+
+def rows(job: Job) -> dict[tuple[str, str], str]:
+    """(node, check) -> the rest of that row of the table."""
+    lines = [line for line in job.log.splitlines() if line.startswith(("node1 ", "node2 ")) and " | " in line]
+    return {(line[:16].strip(), line[17:35].strip()): line[36:] for line in lines}
+
+
+def test_all_findings_of_all_nodes_in_one_table(podman_lab: Lab, jobs: Jobs) -> None:
+    init = "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first"
+    for host in ("node1", "node2"):  # the same path, and a tree of its own on each node
+        podman_lab.run(["install", "-d", "-o", "alice", "/var/lib/tree"], host=host)
+        assert (
+            podman_lab.run(["bash", "-c", init], "alice", host, folder=Path("/var/lib/tree")).returncode == 0
+        )
+    again = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m second"
+    podman_lab.run(["bash", "-c", again], "alice", "node2", folder=Path("/var/lib/tree"))
+    (jobs.folder / "here").mkdir()
+    checks = {"paths": ["here", "/no/such/file"], "same_commit": "/var/lib/tree"}
+    spec = TWO + yaml.safe_dump({"checks": checks, "container": {"mounts": ["/no/such/data:/data"]}})
+    job = jobs.run(spec, ["true"])
+    assert job.code == "65:0", job.log
+    found = rows(job)
+    for node in ("node1", "node2"):
+        assert found[node, "checks.paths"].startswith("/no/such/file is not on this node | ")
+        assert found[node, "mount"].startswith("/no/such/data is not on this node | ")
+        assert (node, "checks.same_commit") not in found or node == "node2"
+    assert found["node2", "checks.same_commit"].endswith(" | git checkout there")
+    assert "ray: head at" not in job.log
+
+
+@pytest.mark.parametrize(("preflight", "shown"), [("warn", True), ("none", False)])
+def test_findings_that_are_only_logged(jobs: Jobs, preflight: str, shown: bool) -> None:
+    spec = TWO + yaml.safe_dump({"checks": {"paths": ["/no/such/file"]}, "preflight": preflight})
+    job = jobs.run(spec, ["true"])
+    assert job.code == "0:0", job.log
+    assert set(rows(job)) == ({("node1", "checks.paths"), ("node2", "checks.paths")} if shown else set())
+
+
+def test_a_temp_folder_without_room(podman_lab: Lab, jobs: Jobs) -> None:
+    mount = "mkdir -p /run/small && mount -t tmpfs -o size=1M,mode=1777 tmpfs /run/small"
+    podman_lab.run(["bash", "-c", mount], host="node2")
+    podman_lab.run(["mkdir", "-p", "-m", "1777", "/run/small"], host="node1")
+    job = jobs.run(TWO + "ray: {temp_dir: /run/small}", ["true"])
+    podman_lab.run(["umount", "/run/small"], host="node2")
+    assert job.code == "65:0", job.log
+    assert rows(job)["node2", "temp folder"].startswith("1 MB free in /run/small | 100 MB | ")
+    assert ("node1", "temp folder") not in rows(job)
+
+
+@pytest.fixture
+def islands(podman_lab: Lab) -> Iterator[None]:
+    """The nodes have an interface ib0 each, and no way from one to the other."""
+    for number in (1, 2):
+        up = (
+            f"ip link add ib0 type bridge && ip address add 10.99.{number}.1/24 dev ib0 && ip link set ib0 up"
+        )
+        done = podman_lab.run(["bash", "-c", up], host=f"node{number}")
+        assert done.returncode == 0, done.stderr
+    yield
+    for number in (1, 2):
+        podman_lab.run(["ip", "link", "delete", "ib0"], host=f"node{number}")
+
+
+@pytest.mark.usefixtures("islands")
+def test_nodes_that_do_not_reach_each_other(jobs: Jobs) -> None:
+    job = jobs.run(TWO + "network: {interface: ib0}", ["true"])
+    assert job.code == "65:0", job.log
+    both = rows(job)
+    assert both["node2", "connection"].startswith("cannot reach the head at 10.99.1.1:")
+    assert both["node1", "connection"].startswith("cannot reach node2 at 10.99.2.1:")
