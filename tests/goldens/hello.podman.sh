@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: af142fb2d1df6d4051e341c7b21bde92a7335c4b019a471842fea3dbbd7e544b
+# slurmray-sha256: 478803e5f3d4c8e1c5a3cb0b5f27d55deaa6b3e83ae14eb7bbf3e59e11d169c3
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -528,14 +528,15 @@ leave() {
 	exit 0
 }
 
-# end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node is enough to tell Slurm.
+# end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node is enough to tell Slurm,
+# unless the job has ended meanwhile.
 end_without_head() {
 	local text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
 	log "$text"
-	[[ $NODE == "${NODE_NAMES[1]}" ]] || return 0
+	[[ $NODE == "${NODE_NAMES[1]}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
-	timeout 20 scancel "$SLURM_JOB_ID" || true
+	timeout 10 scancel "$SLURM_JOB_ID" || true
 }
 
 # ---- 5. python ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: bdbce5199d5e23c5e6ce9d80e9fa9907f112b77e77849ac9507801ded2629424
+# slurmray-sha256: 92c01964ff672171910bc4f16255dd6abe949b7b72415049b9a6943b275ebca9
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -552,14 +552,15 @@ leave() {
 	exit 0
 }
 
-# end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node is enough to tell Slurm.
+# end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node is enough to tell Slurm,
+# unless the job has ended meanwhile.
 end_without_head() {
 	local text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
 	log "$text"
-	[[ $NODE == "${NODE_NAMES[1]}" ]] || return 0
+	[[ $NODE == "${NODE_NAMES[1]}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
-	timeout 20 scancel "$SLURM_JOB_ID" || true
+	timeout 10 scancel "$SLURM_JOB_ID" || true
 }
 
 # ---- 5. python ----------------------------------------------------------------------------------------------------

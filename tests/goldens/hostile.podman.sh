@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e9a34aea7bb0e30eca9c90413dcfc1033405f12c1f0663e4cd29e10ed1b3f84d
+# slurmray-sha256: 35cae818a3f9ff173781445165933392d821b1aa718a0eaac1f84afb5a46e8f0
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -558,14 +558,15 @@ leave() {
 	exit 0
 }
 
-# end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node is enough to tell Slurm.
+# end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node is enough to tell Slurm,
+# unless the job has ended meanwhile.
 end_without_head() {
 	local text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
 	log "$text"
-	[[ $NODE == "${NODE_NAMES[1]}" ]] || return 0
+	[[ $NODE == "${NODE_NAMES[1]}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
-	timeout 20 scancel "$SLURM_JOB_ID" || true
+	timeout 10 scancel "$SLURM_JOB_ID" || true
 }
 
 # ---- 5. python ----------------------------------------------------------------------------------------------------
