@@ -14,7 +14,9 @@ test: lint ## lint, and all tests but those marked `full`
 	$(PYTEST) -m "not full"
 
 test-all: lint ## lint, all tests, and docs/faults.md anew
-	$(PYTEST); code=$$?; $(BIN)/python docs/faults.py; exit $$code
+	$(PYTEST) --ignore tests/cluster/faults; code=$$?; \
+	$(PYTEST) -n 2 --dist loadgroup tests/cluster/faults || code=$$?; \
+	$(BIN)/python docs/faults.py; exit $$code
 
 left-out: install ## the tests that `make test` leaves out; `make test-all` leaves out none
 	@$(PYTEST) --collect-only --quiet -m full || test $$? -eq 5

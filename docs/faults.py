@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-from tests.cluster.faults.rows import RESULTS, ROWS, VARIANTS  # noqa: E402
+from tests.cluster.faults.rows import NOT_RUN, RESULTS, ROWS, VARIANTS  # noqa: E402
 
 Result = Mapping[str, Any]
 
@@ -114,9 +114,9 @@ def _left_out(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[
             lines.setdefault(f"{case.row}, {case.title}: {result['outcome']}{reason}", []).append(
                 case.variant
             )
-    yield from [f"- {line} ({', '.join(where)})".replace(" ()", "") for line, where in lines.items()] or [
-        "Nothing."
-    ]
+    for what, reason in NOT_RUN.items():
+        lines[f"{what}: not run: {reason}"] = [""]
+    yield from [f"- {line} ({', '.join(where)})".replace(" ()", "") for line, where in lines.items()]
 
 
 def _distinct(results: Sequence[Result], name: str) -> list[str]:

@@ -22,6 +22,7 @@ class Member:
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
         self.waiting = None  # what to look for at each turn: gcs | reader
+        self.signals = []  # those that this process has got
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
     # -- records ---------------------------------------------------------------------------------------
@@ -188,6 +189,9 @@ class Member:
 
     def tick(self):
         """Once a turn of the loop."""
+        if self.signals:
+            self.say("signal", self.signals.pop())
+            self.stop(float(self.one("grace", "10")))
         self.ray.mind()
         if self.waiting:
             self.look()

@@ -26,7 +26,7 @@ def loop(member):
     signal.set_wakeup_fd(waker)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
-        signal.signal(number, lambda *_: member.record("stop="))
+        signal.signal(number, lambda *_: member.signals.append("TERM"))
     pending = b""
     while True:
         ready, _, _ = select.select([0, wake], [], [], member.pause())

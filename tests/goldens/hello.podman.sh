@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 478803e5f3d4c8e1c5a3cb0b5f27d55deaa6b3e83ae14eb7bbf3e59e11d169c3
+# slurmray-sha256: 0de08051a30a57e48627dc18be6eabbdfccf10aa1b94fca449f7ef5e00f779d8
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -654,6 +654,7 @@ class Member:
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
         self.waiting = None  # what to look for at each turn: gcs | reader
+        self.signals = []  # those that this process has got
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
     # -- records ---------------------------------------------------------------------------------------
@@ -820,6 +821,9 @@ class Member:
 
     def tick(self):
         """Once a turn of the loop."""
+        if self.signals:
+            self.say("signal", self.signals.pop())
+            self.stop(float(self.one("grace", "10")))
         self.ray.mind()
         if self.waiting:
             self.look()
@@ -1037,7 +1041,7 @@ def loop(member):
     signal.set_wakeup_fd(waker)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
-        signal.signal(number, lambda *_: member.record("stop="))
+        signal.signal(number, lambda *_: member.signals.append("TERM"))
     pending = b""
     while True:
         ready, _, _ = select.select([0, wake], [], [], member.pause())
@@ -1721,6 +1725,7 @@ follow() {
 		missing) MISSING+=("$TEXT") ;;
 		exit) TRAINER_CODE=$TEXT ;;
 		fail) lose "$FROM" "${TEXT%% *}" "${TEXT#* }" ;;
+		signal) SIGNALLED=$FROM ;;
 		untied) lose "$FROM" ray "the task of the node was killed" ;;
 		gone) [[ $FROM != "$HEAD" ]] || break ;;
 		over) break ;;
@@ -1830,6 +1835,9 @@ show_log() {
 report() {
 	local each lost=bring_up signal=''
 	((! TRAINING)) || lost=node_lost
+	if [[ -n $SIGNALLED && -z $FAILED_KIND ]] && ((! STOPPING && ! TIME_UP && TRAINER_CODE)); then
+		FAILED_KIND=node_lost FAILED_NODE=$SIGNALLED FAILED_TEXT="its container was told to end, not by Slurm; the trainer ended with $TRAINER_CODE"
+	fi
 	show_findings
 	for each in "${MISSING[@]}"; do
 		log "missing: $each"
@@ -1855,7 +1863,7 @@ report() {
 # main: from the allocation to the exit code.
 main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
-	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' MISSING=() READERS=()
+	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' SIGNALLED='' MISSING=() READERS=()
 	FINDINGS=() UNFIT=0 UNFIT_KIND='' UNFIT_DUE=0 UNFIT_LATE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=()
 	trap 'STOPPING=1' TERM

@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 92c01964ff672171910bc4f16255dd6abe949b7b72415049b9a6943b275ebca9
+# slurmray-sha256: 7f2305c6fd1de9919db48135fd51a860620a4885eed44a26c37e3e9f517374af
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -678,6 +678,7 @@ class Member:
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
         self.waiting = None  # what to look for at each turn: gcs | reader
+        self.signals = []  # those that this process has got
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
     # -- records ---------------------------------------------------------------------------------------
@@ -844,6 +845,9 @@ class Member:
 
     def tick(self):
         """Once a turn of the loop."""
+        if self.signals:
+            self.say("signal", self.signals.pop())
+            self.stop(float(self.one("grace", "10")))
         self.ray.mind()
         if self.waiting:
             self.look()
@@ -1061,7 +1065,7 @@ def loop(member):
     signal.set_wakeup_fd(waker)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
-        signal.signal(number, lambda *_: member.record("stop="))
+        signal.signal(number, lambda *_: member.signals.append("TERM"))
     pending = b""
     while True:
         ready, _, _ = select.select([0, wake], [], [], member.pause())
@@ -1756,6 +1760,7 @@ follow() {
 		missing) MISSING+=("$TEXT") ;;
 		exit) TRAINER_CODE=$TEXT ;;
 		fail) lose "$FROM" "${TEXT%% *}" "${TEXT#* }" ;;
+		signal) SIGNALLED=$FROM ;;
 		untied) lose "$FROM" ray "the task of the node was killed" ;;
 		gone) [[ $FROM != "$HEAD" ]] || break ;;
 		over) break ;;
@@ -1865,6 +1870,9 @@ show_log() {
 report() {
 	local each lost=bring_up signal=''
 	((! TRAINING)) || lost=node_lost
+	if [[ -n $SIGNALLED && -z $FAILED_KIND ]] && ((! STOPPING && ! TIME_UP && TRAINER_CODE)); then
+		FAILED_KIND=node_lost FAILED_NODE=$SIGNALLED FAILED_TEXT="its container was told to end, not by Slurm; the trainer ended with $TRAINER_CODE"
+	fi
 	show_findings
 	for each in "${MISSING[@]}"; do
 		log "missing: $each"
@@ -1890,7 +1898,7 @@ report() {
 # main: from the allocation to the exit code.
 main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
-	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' MISSING=() READERS=()
+	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' SIGNALLED='' MISSING=() READERS=()
 	FINDINGS=() UNFIT=0 UNFIT_KIND='' UNFIT_DUE=0 UNFIT_LATE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=()
 	trap 'STOPPING=1' TERM

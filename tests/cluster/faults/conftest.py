@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ from slurmray.rehearsal.layout import Layout
 
 from .case import Fault
 from .rows import RESULTS, ROWS, VARIANTS, Variant
-
-_entries = pytest.StashKey[dict[str, Any]]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -32,7 +30,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pytest.param(
             variant,
             id=str(variant),
-            marks=() if variant == Variant(runtimes[0], None) else pytest.mark.full,
+            marks=[
+                pytest.mark.xdist_group(str(variant)),
+                *([] if variant == Variant(runtimes[0], None) else [pytest.mark.full]),
+            ],
         )
         for variant in VARIANTS
         if variant.runtime in runtimes
@@ -40,25 +41,37 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("variant", params, indirect=True, scope="session")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep outcome and measurements of a case, as soon as it is over, in pytest's cache."""
-    report = yield
-    entry = item.stash.setdefault(_entries, {"outcome": "passed"})
-    if report.skipped and isinstance(report.longrepr, tuple):
-        entry |= {"outcome": "skipped", "reason": report.longrepr[2].removeprefix("Skipped: ")}
-    elif report.failed:
-        said = [line[1:].strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
-        said.sort(key=lambda line: not line.startswith("assert "))  # what did not hold tells more than a log
-        entry |= {"outcome": "failed", "reason": "".join(said[:1])[:200]}
-    if report.when == "teardown" and item.config.cache:
-        results = item.config.cache.get(RESULTS, {})
-        passed = entry["outcome"] == "passed"
-        streak = results.get(item.nodeid, {}).get("in_a_row", 0) + 1 if passed else 0
-        when = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-        results[item.nodeid] = {**entry, **dict(item.user_properties), "in_a_row": streak, "date": when}
-        item.config.cache.set(RESULTS, results)
-    return report
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and config.cache:  # a worker of xdist reports to its controller
+        config.pluginmanager.register(Recorder(config.cache))
+
+
+class Recorder:
+    """Keeps outcome and measurements of each case, as soon as it is over, in pytest's cache."""
+
+    def __init__(self, cache: pytest.Cache):
+        self.cache = cache
+        self.entries: dict[str, dict[str, Any]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add what a phase of a test says; the last phase completes the case."""
+        case = report.nodeid.partition("@")[0]  # the rest is xdist's name for the group
+        if "tests/cluster/faults/" not in case:
+            return
+        entry = self.entries.setdefault(case, {"outcome": "passed"})
+        if report.skipped and isinstance(report.longrepr, tuple):
+            entry |= {"outcome": "skipped", "reason": report.longrepr[2].removeprefix("Skipped: ")}
+        elif report.failed:
+            said = [line[1:].strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
+            said.sort(key=lambda line: not line.startswith("assert "))  # what did not hold tells most
+            entry |= {"outcome": "failed", "reason": "".join(said[:1])[:200]}
+        if report.when == "teardown":
+            results = self.cache.get(RESULTS, {})
+            passed = entry["outcome"] == "passed"
+            streak = results.get(case, {}).get("in_a_row", 0) + 1 if passed else 0
+            when = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+            results[case] = {**entry, **dict(report.user_properties), "in_a_row": streak, "date": when}
+            self.cache.set(RESULTS, results)
 
 
 class Labs:

@@ -43,6 +43,20 @@ ROWS = {
 }
 
 
+# What no case can show on one machine, and why.
+NOT_RUN = {
+    "a node cannot run the container, image storage on NFS": (
+        "there is no NFS in the kernels of the machines that the tests run on; the script knows what Podman "
+        "says then from Podman's own source"
+    ),
+    "limits of the job, on cgroup v2": (
+        "the controllers of the machines that the tests run on belong to v1; there proctrack/cgroup and "
+        "task/cgroup run for real, in tests/cluster/test_limits.py"
+    ),
+    "all rows with real GPUs": "there are none; Slurm's are declared",
+}
+
+
 @dataclass(frozen=True)
 class Variant:
     """A runtime on a Slurm. suite: the Debian suite of the hosts' programs; None: they are the machine's."""
