@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 3000cd1a0702f620b5f292e505c55f6b5c21b0ddd8c2c4cb35ef1cb45dd9caf8
+# slurmray-sha256: 0f49440f708b7d65e952f2536b6fd63f29693f5baba761d5f5e1f4c52eb83000
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -887,6 +887,7 @@ import zlib
 # Interfaces made by container engines, hypervisors and pod networks: never the way to another node.
 VIRTUAL = ("docker", "br-", "podman", "cni", "virbr", "lxc", "lxdbr", "veth", "flannel", "cali", "kube")
 BLOCK = 16  # ports that one job takes on a node
+LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
 SIOCGIFCONF = 0x8912  # linux/sockios.h
 IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux: the name takes 16, the IPv4 address is at 20
 
@@ -1013,19 +1014,24 @@ def lease_ports(job, skip=0):
 
 
 def taken(ports):
-    """Those of these ports that a process outside of this container holds, whatever its address.
+    """Those of these ports on which a process outside of this container listens, whatever its address."""
+    found = foreign(ports)
+    # Looked at twice: the kernel lists sockets at one moment, and processes have them at another.
+    return sorted({port for _, port in found & foreign(ports)}) if found else []
 
-    For ports that were free a moment ago. A connection that only waits to be forgotten holds none.
-    """
+
+def foreign(ports):
+    """{(inode, port)} of sockets that listen on one of these ports and are not of this container."""
     rows = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(FileNotFoundError), open(table) as file:
             rows += [line.split() for line in file.readlines()[1:]]
-    held = {row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if row[9] != "0"}
-    suspects = {inode for inode, port in held.items() if port in set(ports)}
-    if suspects:
-        suspects -= own_sockets()
-    return sorted({held[inode] for inode in suspects})
+    listening = {(row[9], int(row[1].rpartition(":")[2], 16)) for row in rows if row[3] == LISTEN}
+    suspects = {(inode, port) for inode, port in listening if port in set(ports)}
+    if not suspects:
+        return suspects
+    own = own_sockets()
+    return {(inode, port) for inode, port in suspects if inode not in own}
 
 
 def own_sockets():

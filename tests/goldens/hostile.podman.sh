@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 6e8157916555eb79835e8795ade82e872c663b70d3cee5ade64306854dcaa886
+# slurmray-sha256: c14c14fa22e695f8430e76aafe610a9ca0b21c5e34750d8f1f709919565db68e
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -881,6 +881,7 @@ import zlib
 # Interfaces made by container engines, hypervisors and pod networks: never the way to another node.
 VIRTUAL = ("docker", "br-", "podman", "cni", "virbr", "lxc", "lxdbr", "veth", "flannel", "cali", "kube")
 BLOCK = 16  # ports that one job takes on a node
+LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
 SIOCGIFCONF = 0x8912  # linux/sockios.h
 IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux: the name takes 16, the IPv4 address is at 20
 
@@ -1007,19 +1008,24 @@ def lease_ports(job, skip=0):
 
 
 def taken(ports):
-    """Those of these ports that a process outside of this container holds, whatever its address.
+    """Those of these ports on which a process outside of this container listens, whatever its address."""
+    found = foreign(ports)
+    # Looked at twice: the kernel lists sockets at one moment, and processes have them at another.
+    return sorted({port for _, port in found & foreign(ports)}) if found else []
 
-    For ports that were free a moment ago. A connection that only waits to be forgotten holds none.
-    """
+
+def foreign(ports):
+    """{(inode, port)} of sockets that listen on one of these ports and are not of this container."""
     rows = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(FileNotFoundError), open(table) as file:
             rows += [line.split() for line in file.readlines()[1:]]
-    held = {row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if row[9] != "0"}
-    suspects = {inode for inode, port in held.items() if port in set(ports)}
-    if suspects:
-        suspects -= own_sockets()
-    return sorted({held[inode] for inode in suspects})
+    listening = {(row[9], int(row[1].rpartition(":")[2], 16)) for row in rows if row[3] == LISTEN}
+    suspects = {(inode, port) for inode, port in listening if port in set(ports)}
+    if not suspects:
+        return suspects
+    own = own_sockets()
+    return {(inode, port) for inode, port in suspects if inode not in own}
 
 
 def own_sockets():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
@@ -28,8 +29,9 @@ time.sleep(600)
 @pytest.mark.parametrize("host", ["node1", "node2"])
 def test_another_is_used(fault: Fault, lab: Lab, host: str) -> None:
     logs = f"{fault.jobs.folder}/slurmray-runs/*/logs/{host}.log"
-    words = lab.argv(["python3", "-c", THIEF, logs, "--node-manager-port"], "root", host)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as thief:
+    # With this machine's Python, in the host's network.
+    words = ["nsenter", "-t", str(lab.pids[host]), "-n", sys.executable, "-c", THIEF]
+    with subprocess.Popen([*words, logs, "--node-manager-port"], stdout=subprocess.PIPE, text=True) as thief:
         try:
             fault.submit(["true"])
             assert thief.stdout
