@@ -70,7 +70,7 @@ class ExitCode(IntEnum):
     )
     NODE_LOST = (
         71,
-        "Ray, the container or the node died while the trainer ran",
+        "a node was lost: it fell silent, or its Ray or container died under the trainer",
         "Most often memory: the kernel killed Ray on that node. Else the host lost power or its network, "
         "or somebody removed the container.",
         "The log names the node and shows its last lines. Ask for more slurm.mem or let the trainer use "

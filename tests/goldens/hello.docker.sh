@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 03b7e3a537e9b4bdcee21d7db2aebf8426bc473011793d8a9d6191821a99ab56
+# slurmray-sha256: a7383c079ede669de5573949d10ed07222872c37145886ef0ae308ce57afc088
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -220,7 +220,9 @@ run_long() {
 	say phase image "$RUNTIME $1 $IMAGE"
 	mkdir -m 700 "$SCRATCH" # for what Podman leaves behind when it is interrupted
 	TMPDIR=$SCRATCH "$RUNTIME" "$@" >"$TEMP/output" 2>&1 &
+	DOING=$1
 	attend $! || code=$?
+	DOING=''
 	cat "$TEMP/output" >&2 || true
 	((! STOPPED)) || leave
 	((code == 0)) || finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
@@ -342,7 +344,7 @@ take() {
 		STOPPED=1 ORPHAN=1
 	fi
 	((NOW < BEAT)) || {
-		say alive
+		say alive "$DOING"
 		BEAT=$((NOW + 5))
 	}
 }
@@ -359,9 +361,12 @@ attend() {
 # finding KIND CHECK FOUND WANTED REMEDY: a row of the table in the job's log. KIND says with which exit code the job ends;
 # `warn`: it does not.
 finding() {
-	local IFS='|'
+	local field row=$1
 	[[ $1 == warn ]] || UNFIT=1
-	say finding "$1|${*:2}"
+	for field in "${@:2}"; do
+		row+="|${field//|//}"
+	done
+	say finding "$row"
 }
 
 # settle: goes no further where something was found; the batch script ends the job once it has heard of all nodes.
@@ -435,7 +440,8 @@ supervise() {
 	set -Eeuo pipefail
 	local rank=1 addresses
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
-	SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER RUNTIME='' CLIENT='' TEMP='' STOPPED=0 ORPHAN=0 UNFIT=0 TAKEN=() PARTIAL='' LOOKED=$SECONDS AWAY=0 BEAT=0
+	RUNTIME='' CLIENT='' TEMP='' SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER TAKEN=() PARTIAL=''
+	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
 	trap 'STOPPED=1' TERM
 	say step "$SLURM_STEP_ID"
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
@@ -527,7 +533,7 @@ leave() {
 end_without_head() {
 	local text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
 	log "$text"
-	[[ $NODE == "${NODE_NAMES[1]}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
+	[[ $NODE == "${NODE_NAMES[1]-}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
 	timeout 10 scancel "$SLURM_JOB_ID" || true
@@ -1709,6 +1715,7 @@ follow() {
 			;;
 		prepare | cluster | reach) send "$VERB=$TEXT" ;;
 		finding) take_finding ;;
+		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
 			((++checked < NODES)) || {
 				show_findings
