@@ -3,6 +3,8 @@
 .PHONY: help demo test test-all left-out lint goldens schema figures install clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+# Two at a time: most tests wait for something.
+TESTS := $(PYTEST) --numprocesses 2 --dist loadgroup
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand --tabs=12
@@ -11,12 +13,10 @@ demo: install ## a job on two hosts of a real Slurm, with Podman and Ray, on thi
 	$(BIN)/slurmray rehearse examples/hello.yaml --build-image --runtime podman
 
 test: lint ## lint, and all tests but those marked `full`
-	$(PYTEST) -m "not full"
+	$(TESTS) -m "not full"
 
 test-all: lint ## lint, all tests, and docs/faults.md anew
-	$(PYTEST) --ignore tests/cluster/faults; code=$$?; \
-	$(PYTEST) -n 2 --dist loadgroup tests/cluster/faults || code=$$?; \
-	$(BIN)/python docs/faults.py; exit $$code
+	$(TESTS); code=$$?; $(BIN)/python docs/faults.py; exit $$code
 
 left-out: install ## the tests that `make test` leaves out; `make test-all` leaves out none
 	@$(PYTEST) --collect-only --quiet -m full || test $$? -eq 5

@@ -4,11 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.faults.recorder import Recorder
+
 ROOT = Path(__file__).parent.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-goldens", action="store_true", help="write tests/goldens anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and config.cache:  # a worker of xdist reports to its controller
+        config.pluginmanager.register(Recorder(config.cache))
 
 
 @pytest.fixture
