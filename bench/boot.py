@@ -1,7 +1,7 @@
 """How long until the trainer runs and until every host is clean: slurmray and three other ways, on one Slurm.
 
-usage: python -m bench.boot [--hosts 2 3 4] [--repeat 3], from the checkout; needs what `slurmray rehearse`
-needs. Every script goes through a real sbatch on the same hosts with the same image; the ways take turns.
+usage: python -m bench.boot [--hosts 2 3 4] [--repeat 3] [--ways bare slurmray]
+From the checkout; it needs what `slurmray rehearse` needs. Every script goes through a real sbatch on the same hosts with the same image; the ways take turns.
 Seconds are counted from the batch script's start, that is from the moment its output file appears.
 """
 
@@ -33,6 +33,7 @@ SCRIPTS = Path(__file__).with_name("scripts")
 WAYS = {
     "bare": "one srun, a probe, no checks",
     "slurmray": "slurmray",
+    "unchecked": "slurmray with `preflight: none`",
     "symmetric-run": "`srun podman run … ray symmetric-run`",
     "verl": "the verl script's sequence",
 }
@@ -71,11 +72,13 @@ def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
             ["python3", "trainer.py", str(size)],
         )
         (folder / f"slurmray-{size}.sh").write_text(render(spec, "slurmray render"))
+        unchecked = spec.model_copy(update={"preflight": "none"})
+        (folder / f"unchecked-{size}.sh").write_text(render(unchecked, "slurmray render"))
 
 
 def measure(lab: Lab, way: str, size: int) -> Measured:
     """Run one job and watch it and its hosts to the end."""
-    script = f"slurmray-{size}.sh" if way == "slurmray" else f"{way}.sh"
+    script = f"{way}-{size}.sh" if way in {"slurmray", "unchecked"} else f"{way}.sh"
     job = lab.sbatch(
         script, args=[f"--nodes={size}", f"--export=ALL,IMAGE={DEFAULT_IMAGE}", "--output=%j.out"]
     )
@@ -129,16 +132,17 @@ def sweep(lab: Lab) -> None:
 
 
 def table(results: dict[tuple[str, int], list[Measured]], sizes: Sequence[int]) -> str:
-    """Medians, with their ratio to bare in brackets, as a Markdown table."""
+    """Medians, with their ratio to the first way in brackets, as a Markdown table."""
     lines = ["| hosts | way | trainer's first line, s | job over, hosts clean, s |", "|---|---|---|---|"]
+    ways = list(dict.fromkeys(way for way, _ in results))
     for size in sizes:
-        bare = results["bare", size]
+        bare = results[ways[0], size]
         first_base = median(one.first_line for one in bare)
         clean_base = median(one.clean or 0 for one in bare)
-        for way, title in WAYS.items():
+        for way in ways:
             runs = results[way, size]
             first = median(one.first_line for one in runs)
-            row = f"| {size} | {title} | {first:.1f} ({first / first_base:.2f}) | "
+            row = f"| {size} | {WAYS[way]} | {first:.1f} ({first / first_base:.2f}) | "
             clean = [one.clean for one in runs if one.clean is not None]
             if len(clean) == len(runs):
                 row += f"{median(clean):.1f} ({median(clean) / clean_base:.2f}) |"
@@ -164,6 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.boot")
     parser.add_argument("--hosts", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     options = parser.parse_args()
     require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
@@ -177,7 +182,7 @@ def main() -> None:
             about = machine(lab)
             for turn in range(options.repeat):
                 for size in options.hosts:
-                    for way in WAYS:
+                    for way in options.ways:
                         settle()
                         one = measure(lab, way, size)
                         results.setdefault((way, size), []).append(one)
