@@ -1,8 +1,9 @@
 """How long until the trainer runs and until every host is clean: slurmray and three other ways, on one Slurm.
 
 usage: python -m bench.boot [--hosts 2 3 4] [--repeat 3] [--ways bare slurmray]
-From the checkout; it needs what `slurmray rehearse` needs. Every script goes through a real sbatch on the same hosts with the same image; the ways take turns.
-Seconds are counted from the batch script's start, that is from the moment its output file appears.
+From the checkout; it needs what `slurmray rehearse` needs. Every script goes through a real sbatch on the
+same hosts with the same image; the ways take turns. Seconds are counted from the batch script's start, that
+is from the moment its output file appears.
 """
 
 from __future__ import annotations
