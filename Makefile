@@ -4,7 +4,7 @@
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Two at a time: most tests wait for something.
-TESTS := $(PYTEST) --numprocesses 2 --dist loadgroup
+TESTS := $(PYTEST) --numprocesses 2 --dist loadfile
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand --tabs=12

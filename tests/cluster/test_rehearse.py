@@ -20,8 +20,6 @@ from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 from slurmray.spec import DEFAULT_IMAGE
 
-pytestmark = pytest.mark.xdist_group("rehearse")  # there is one kept cluster for each user of this machine
-
 Until = Callable[[Callable[[], object]], object]
 
 HOSTS = {

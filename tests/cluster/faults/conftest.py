@@ -29,10 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pytest.param(
             variant,
             id=str(variant),
-            marks=[
-                pytest.mark.xdist_group(str(variant)),
-                *([] if variant == Variant(runtimes[0], None) else [pytest.mark.full]),
-            ],
+            marks=() if variant == Variant(runtimes[0], None) else pytest.mark.full,
         )
         for variant in VARIANTS
         if variant.runtime in runtimes

@@ -19,7 +19,7 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add what a phase of a test says; the last phase completes the case."""
-        case = report.nodeid.partition("@")[0]  # the rest is xdist's name for the group
+        case = report.nodeid
         if "tests/cluster/faults/" not in case:
             return
         entry = self.entries.setdefault(case, {"outcome": "passed"})
