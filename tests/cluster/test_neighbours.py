@@ -115,7 +115,9 @@ class Running:
     def left(self) -> str:
         """What there still is of it on the nodes."""
         words = ["bash", "-c", LEFT, "left", self.name, self.runtime]
-        return "".join(self.jobs.lab.run([*words, node], self.jobs.user, node).stdout for node in NODES)
+        return "".join(
+            self.jobs.lab.run([*words, node], self.jobs.user, node).stdout.strip() for node in NODES
+        )
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 7292035367272358686f72f5359beb8281d737bdc2cd975c32c0b96df1329163
+# slurmray-sha256: 2926c7e8c936dcf20eb61b50da2918be116d26b2ee0c2bb188d7b16019c6db64
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -1744,8 +1744,8 @@ lose() {
 
 # follow: takes the nodes' messages until the trainer has ended, the job cannot go on, or Slurm ends it.
 follow() {
-	local said='' checked=0 patience=$((READY_TIMEOUT + 15)) # the probe, with the same timeout, knows more: it goes first
-	local due stop_due=0 limit_due=0
+	local said='' patience=$((READY_TIMEOUT + 15)) # the probe, with the same timeout, knows more: it goes first
+	local due asked=0 stop_due=0 limit_due=0
 	clock
 	due=$((NOW + patience))
 	while [[ -z $FAILED_KIND ]] && { [[ -z $TRAINER_CODE ]] || is_doubtful; }; do
@@ -1759,7 +1759,8 @@ follow() {
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
-			((++checked < NODES)) || {
+			CHECKED[$FROM]=1
+			((${#CHECKED[@]} < NODES)) || {
 				show_findings
 				((UNFIT)) || send go=
 			}
@@ -1781,10 +1782,14 @@ follow() {
 		esac
 		mind_silence
 		[[ $VERB != phase && $VERB != step && $VERB != finding ]] || due=$((NOW + patience))
-		if ((UNFIT && (NOW >= UNFIT_DUE || (checked == NODES && ! UNFIT_LATE)))); then
+		if ((UNFIT && (NOW >= UNFIT_DUE || (${#CHECKED[@]} == NODES && ! UNFIT_LATE)))); then
 			break
 		elif ((! TRAINING && NOW > due)); then
-			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="no news from the nodes for $patience s"
+			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="the cluster is not whole, and no news from the nodes for $patience s"
+			mapfile -t MISSING < <(unchecked)
+		elif ((NOW > 10 && ! asked)) && [[ -n $(unchecked) ]]; then
+			asked=1
+			phase preflight "waiting for $(unchecked | cut -d ' ' -f 1 | paste -sd ' ')"
 		elif ((STOPPING && ! stop_due)); then
 			phase stop "asked to end by scancel or by the time limit"
 			send "stop=$GRACE"
@@ -1797,6 +1802,14 @@ follow() {
 		elif ((stop_due && NOW > stop_due)); then
 			break
 		fi
+	done
+}
+
+# unchecked: a line for each node that has not said that its checks are done.
+unchecked() {
+	local node
+	for node in "${NODE_NAMES[@]}"; do
+		[[ -n ${CHECKED[$node]-} ]] || echo "$node has not been checked: it may still be in its setup"
 	done
 }
 
@@ -1876,6 +1889,7 @@ end_nodes() {
 
 # show_log NODE: the last lines of what happened there.
 show_log() {
+	[[ -s $RUN/logs/$1.log ]] || return 0
 	log "last lines of $RUN/logs/$1.log:"
 	tail -n 15 "$RUN/logs/$1.log" >&2 || true
 }
@@ -1914,7 +1928,7 @@ main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
 	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' SIGNALLED='' MISSING=() READERS=()
 	FINDINGS=() UNFIT=0 UNFIT_KIND='' UNFIT_DUE=0 UNFIT_LATE=0 LOOKED=0 AWAY=0 BEAT=0
-	declare -gA HEARD=() OUT=()
+	declare -gA HEARD=() OUT=() CHECKED=()
 	trap 'STOPPING=1' TERM
 	trap 'TIME_UP=1' USR1
 	trap : PIPE

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: a7383c079ede669de5573949d10ed07222872c37145886ef0ae308ce57afc088
+# slurmray-sha256: e48e71c6fc8f64c066c0219a828990747863a06ca71baafa5ff7721ad8d6c7b9
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -1702,8 +1702,8 @@ lose() {
 
 # follow: takes the nodes' messages until the trainer has ended, the job cannot go on, or Slurm ends it.
 follow() {
-	local said='' checked=0 patience=$((READY_TIMEOUT + 15)) # the probe, with the same timeout, knows more: it goes first
-	local due stop_due=0 limit_due=0
+	local said='' patience=$((READY_TIMEOUT + 15)) # the probe, with the same timeout, knows more: it goes first
+	local due asked=0 stop_due=0 limit_due=0
 	clock
 	due=$((NOW + patience))
 	while [[ -z $FAILED_KIND ]] && { [[ -z $TRAINER_CODE ]] || is_doubtful; }; do
@@ -1717,7 +1717,8 @@ follow() {
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
-			((++checked < NODES)) || {
+			CHECKED[$FROM]=1
+			((${#CHECKED[@]} < NODES)) || {
 				show_findings
 				((UNFIT)) || send go=
 			}
@@ -1739,10 +1740,14 @@ follow() {
 		esac
 		mind_silence
 		[[ $VERB != phase && $VERB != step && $VERB != finding ]] || due=$((NOW + patience))
-		if ((UNFIT && (NOW >= UNFIT_DUE || (checked == NODES && ! UNFIT_LATE)))); then
+		if ((UNFIT && (NOW >= UNFIT_DUE || (${#CHECKED[@]} == NODES && ! UNFIT_LATE)))); then
 			break
 		elif ((! TRAINING && NOW > due)); then
-			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="no news from the nodes for $patience s"
+			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="the cluster is not whole, and no news from the nodes for $patience s"
+			mapfile -t MISSING < <(unchecked)
+		elif ((NOW > 10 && ! asked)) && [[ -n $(unchecked) ]]; then
+			asked=1
+			phase preflight "waiting for $(unchecked | cut -d ' ' -f 1 | paste -sd ' ')"
 		elif ((STOPPING && ! stop_due)); then
 			phase stop "asked to end by scancel or by the time limit"
 			send "stop=$GRACE"
@@ -1755,6 +1760,14 @@ follow() {
 		elif ((stop_due && NOW > stop_due)); then
 			break
 		fi
+	done
+}
+
+# unchecked: a line for each node that has not said that its checks are done.
+unchecked() {
+	local node
+	for node in "${NODE_NAMES[@]}"; do
+		[[ -n ${CHECKED[$node]-} ]] || echo "$node has not been checked: it may still be in its setup"
 	done
 }
 
@@ -1834,6 +1847,7 @@ end_nodes() {
 
 # show_log NODE: the last lines of what happened there.
 show_log() {
+	[[ -s $RUN/logs/$1.log ]] || return 0
 	log "last lines of $RUN/logs/$1.log:"
 	tail -n 15 "$RUN/logs/$1.log" >&2 || true
 }
@@ -1872,7 +1886,7 @@ main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
 	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' SIGNALLED='' MISSING=() READERS=()
 	FINDINGS=() UNFIT=0 UNFIT_KIND='' UNFIT_DUE=0 UNFIT_LATE=0 LOOKED=0 AWAY=0 BEAT=0
-	declare -gA HEARD=() OUT=()
+	declare -gA HEARD=() OUT=() CHECKED=()
 	trap 'STOPPING=1' TERM
 	trap 'TIME_UP=1' USR1
 	trap : PIPE
