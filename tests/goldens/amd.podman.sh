@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d27f9651268a4b5d14a70253a0412646dd4e4e36469f5fb93a1f625c651bcffb
+# slurmray-sha256: 6f32aa5b0eb28e22793e201c85198adb0dcc3b101922f41a5ec0604bb7ac2fb9
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -1707,7 +1707,7 @@ lose() {
 # follow: takes the nodes' messages until the trainer has ended, the job cannot go on, or Slurm ends it.
 follow() {
 	local said='' patience=$((READY_TIMEOUT + 15)) # the probe, with the same timeout, knows more: it goes first
-	local due asked=0 stop_due=0 limit_due=0
+	local due asked=0 stop_due=0
 	clock
 	due=$((NOW + patience))
 	while [[ -z $FAILED_KIND ]] && { [[ -z $TRAINER_CODE ]] || is_doubtful; }; do
@@ -1756,11 +1756,11 @@ follow() {
 			phase stop "asked to end by scancel or by the time limit"
 			send "stop=$GRACE"
 			stop_due=$((NOW + GRACE + 5))
-		elif ((TIME_UP && ! limit_due)); then
-			limit_due=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
-			phase time_limit "it is near: the trainer gets its signal, and $limit_due s"
-			send "stop=$limit_due"
-			limit_due=$((NOW + limit_due + 5))
+		elif ((TIME_UP == 1)); then
+			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
+			phase time_limit "it is near: the trainer gets its signal, and $TIME_UP s"
+			send "stop=$TIME_UP"
+			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
 			break
 		fi

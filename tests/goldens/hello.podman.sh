@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e3aa5a220cc20c58149e4bebac44b3774d776ab14d880ed819264e59037532ab
+# slurmray-sha256: f02c9202e6ea01b6e75f929b884c12d9cccc0a4ed8e06abbf249fa2babb1fb9a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -1709,7 +1709,7 @@ lose() {
 # follow: takes the nodes' messages until the trainer has ended, the job cannot go on, or Slurm ends it.
 follow() {
 	local said='' patience=$((READY_TIMEOUT + 15)) # the probe, with the same timeout, knows more: it goes first
-	local due asked=0 stop_due=0 limit_due=0
+	local due asked=0 stop_due=0
 	clock
 	due=$((NOW + patience))
 	while [[ -z $FAILED_KIND ]] && { [[ -z $TRAINER_CODE ]] || is_doubtful; }; do
@@ -1758,11 +1758,11 @@ follow() {
 			phase stop "asked to end by scancel or by the time limit"
 			send "stop=$GRACE"
 			stop_due=$((NOW + GRACE + 5))
-		elif ((TIME_UP && ! limit_due)); then
-			limit_due=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
-			phase time_limit "it is near: the trainer gets its signal, and $limit_due s"
-			send "stop=$limit_due"
-			limit_due=$((NOW + limit_due + 5))
+		elif ((TIME_UP == 1)); then
+			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
+			phase time_limit "it is near: the trainer gets its signal, and $TIME_UP s"
+			send "stop=$TIME_UP"
+			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
 			break
 		fi
