@@ -58,7 +58,10 @@ class Jobs:
 
     def wait_for(self, job: int, text: str) -> None:
         """Wait until a job has said something."""
-        wait_until(lambda: text in self.log(job), lambda: f"{text!r} is not in the log:\n{self.log(job)}")
+        wait_until(
+            lambda: text in self.log(job),
+            lambda: f"{text!r} is not in the log:\n{self.log(job)}\n{self.lab.job(job)}",
+        )
 
     def end(self, job: int) -> Job:
         """Wait for a job's end, and until its hosts are clean."""

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 110fd71b3d5d63399bb14fac427bacf13e02158d4293d29de958943c3a14c6ba
+# slurmray-sha256: af9a9bb3527d73b1a60832ecfcb0e6882733c52bf83bcf00bb3bbef2b8a4bc5f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -116,7 +116,8 @@ receive() {
 docker_works() {
 	WHY='docker: not found'
 	command -v docker >/dev/null || return 1
-	ask docker info --format '{{.SecurityOptions}}' || return 1
+	# Newer clients answer 0 without a daemon, too; but then they have no version of it to show.
+	ask docker info --format '{{.ServerVersion}} {{.SecurityOptions}}' && [[ $ANSWER != " "* ]] || return 1
 	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
 	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }
@@ -319,13 +320,13 @@ make_temp() {
 	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
 }
 
-# ask WORD...: ANSWER, what a quick command says; where it fails, WHY.
+# ask WORD...: ANSWER, what a quick command says; WHY, its last error.
 ask() {
 	local code=0
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
-	((code)) || return 0
 	WHY=$(tail -n 1 "$TEMP/output")
+	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"

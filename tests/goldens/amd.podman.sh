@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 6f32aa5b0eb28e22793e201c85198adb0dcc3b101922f41a5ec0604bb7ac2fb9
+# slurmray-sha256: 1ffd1ed696b92c15c0de6f08022e3995b52a9d27109567740dcecd49e32b3b8c
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -323,13 +323,13 @@ make_temp() {
 	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
 }
 
-# ask WORD...: ANSWER, what a quick command says; where it fails, WHY.
+# ask WORD...: ANSWER, what a quick command says; WHY, its last error.
 ask() {
 	local code=0
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
-	((code)) || return 0
 	WHY=$(tail -n 1 "$TEMP/output")
+	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"

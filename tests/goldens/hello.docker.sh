@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: cd75016b1dc3bf42c743e6d5e1f2b5bf2ab610d9f2ae2e4646b61f56dfef993c
+# slurmray-sha256: 575f3187f33ef0b7ad156fba611ae025403d9e8d44ec2017a35fce3e4b0cf414
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -104,7 +104,8 @@ receive() {
 docker_works() {
 	WHY='docker: not found'
 	command -v docker >/dev/null || return 1
-	ask docker info --format '{{.SecurityOptions}}' || return 1
+	# Newer clients answer 0 without a daemon, too; but then they have no version of it to show.
+	ask docker info --format '{{.ServerVersion}} {{.SecurityOptions}}' && [[ $ANSWER != " "* ]] || return 1
 	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
 	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }
@@ -317,13 +318,13 @@ make_temp() {
 	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
 }
 
-# ask WORD...: ANSWER, what a quick command says; where it fails, WHY.
+# ask WORD...: ANSWER, what a quick command says; WHY, its last error.
 ask() {
 	local code=0
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
-	((code)) || return 0
 	WHY=$(tail -n 1 "$TEMP/output")
+	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"

@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 59f982f93eb2cdac89b6c3791c701595bc2d594039dd948794c7dc2051677b6e
+# slurmray-sha256: a168669cf6432292f3c5e1b7a36dda0d8b3d8a1ac50ae1aa89fd5846443bbdc6
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -120,7 +120,8 @@ receive() {
 docker_works() {
 	WHY='docker: not found'
 	command -v docker >/dev/null || return 1
-	ask docker info --format '{{.SecurityOptions}}' || return 1
+	# Newer clients answer 0 without a daemon, too; but then they have no version of it to show.
+	ask docker info --format '{{.ServerVersion}} {{.SecurityOptions}}' && [[ $ANSWER != " "* ]] || return 1
 	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
 	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }
@@ -346,13 +347,13 @@ make_temp() {
 	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
 }
 
-# ask WORD...: ANSWER, what a quick command says; where it fails, WHY.
+# ask WORD...: ANSWER, what a quick command says; WHY, its last error.
 ask() {
 	local code=0
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
-	((code)) || return 0
 	WHY=$(tail -n 1 "$TEMP/output")
+	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"

@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 4de8d4246a651d94ba23567f83dbdcfb07479cda11f36032f0c99c318dbd47d6
+# slurmray-sha256: 20f224a148ab9f46796afd6764c35c1d6da8b0f9ab884674444f0168b89bd862
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -352,13 +352,13 @@ make_temp() {
 	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
 }
 
-# ask WORD...: ANSWER, what a quick command says; where it fails, WHY.
+# ask WORD...: ANSWER, what a quick command says; WHY, its last error.
 ask() {
 	local code=0
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
-	((code)) || return 0
 	WHY=$(tail -n 1 "$TEMP/output")
+	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"

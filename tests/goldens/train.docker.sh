@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e19fdc47d1500af8b216572fb91a77cad46bb88dfa7b6dcb54ad2ad20e27c078
+# slurmray-sha256: 1182da7b58f0b5942e76c7ff39ac5c15fb4eb905b7223bb134df3d4d789a022c
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -109,7 +109,8 @@ receive() {
 docker_works() {
 	WHY='docker: not found'
 	command -v docker >/dev/null || return 1
-	ask docker info --format '{{.SecurityOptions}}' || return 1
+	# Newer clients answer 0 without a daemon, too; but then they have no version of it to show.
+	ask docker info --format '{{.ServerVersion}} {{.SecurityOptions}}' && [[ $ANSWER != " "* ]] || return 1
 	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
 	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }
@@ -336,13 +337,13 @@ make_temp() {
 	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
 }
 
-# ask WORD...: ANSWER, what a quick command says; where it fails, WHY.
+# ask WORD...: ANSWER, what a quick command says; WHY, its last error.
 ask() {
 	local code=0
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
-	((code)) || return 0
 	WHY=$(tail -n 1 "$TEMP/output")
+	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"

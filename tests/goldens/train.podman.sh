@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 6f396c9209225d35ade6d4db37c549c46ba864e7366bdc440fd8774ac79bdb67
+# slurmray-sha256: 0df779cf5854f8afa9c874188ec929e50474b9ee901486c2ca1863305e7030c8
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -342,13 +342,13 @@ make_temp() {
 	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
 }
 
-# ask WORD...: ANSWER, what a quick command says; where it fails, WHY.
+# ask WORD...: ANSWER, what a quick command says; WHY, its last error.
 ask() {
 	local code=0
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
-	((code)) || return 0
 	WHY=$(tail -n 1 "$TEMP/output")
+	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"

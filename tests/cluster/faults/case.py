@@ -41,7 +41,10 @@ class Fault:
 
     def until(self, text: str) -> None:
         """Wait until the job has said something: where nobody strikes, the clock runs from here."""
-        wait_until(lambda: text in self.log(), lambda: f"{text!r} is not in the log:\n{self.log()}")
+        wait_until(
+            lambda: text in self.log(),
+            lambda: f"{text!r} is not in the log:\n{self.log()}\n{self.lab.job(self.job)}",
+        )
         self._at = time.monotonic()
 
     def train(self, run: Sequence[str] = TRAINER, args: Sequence[str] = (), **spec: Any) -> None:

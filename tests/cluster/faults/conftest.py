@@ -81,9 +81,7 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 @pytest.fixture
 def cluster() -> Cluster:
     """Two small hosts. A module whose faults need another cluster has a fixture of this name."""
-    return Cluster(
-        cpus=2, gres=(Gres("gpu", "", 8),), options={"KillWait": "12", "AuthInfo": "cred_expire=5"}
-    )
+    return Cluster(cpus=2, gres=(Gres("gpu", "", 8),), options={"KillWait": "12"})
 
 
 @pytest.fixture

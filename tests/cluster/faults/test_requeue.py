@@ -23,8 +23,9 @@ TRAINER = [
 
 @pytest.fixture
 def cluster(cluster: Cluster) -> Cluster:
-    """One whose jobs in the second partition preempt those in the first."""
+    """Jobs in the second partition preempt those in the first; a job may start again after 15 seconds."""
     options = {**cluster.options, "PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
+    options["AuthInfo"] = "cred_expire=15"  # a shorter one can be over before a busy host has started a job
     return dataclasses.replace(cluster, partitions=("batch", "high"), options=options)
 
 
