@@ -22,6 +22,7 @@ class Member:
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
         self.waiting = None  # what to look for at each turn: gcs | reader
+        self.streams = {}  # name -> descriptor of the FIFOs that take the output of the trainer
         self.signals = []  # those that this process has got
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
@@ -33,7 +34,9 @@ class Member:
 
     def say(self, verb, *text):
         """One message to the batch script."""
-        print("slurmray", self.one("node"), verb, *text, flush=True)
+        # In one piece, as the task of the node writes to the same pipe.
+        sys.stdout.write(" ".join(map(str, ["slurmray", self.one("node"), verb, *text])) + "\n")
+        sys.stdout.flush()
 
     def find(self, kind, *row):
         """A finding for the table in the log: check, found, wanted, remedy. kind `warn`: only that."""
@@ -127,14 +130,16 @@ class Member:
 
     def trainer(self):
         """Starts the entrypoint once somebody reads its output; False while nobody does."""
-        streams = []
         for name in ("out", "err"):
             try:
-                streams.append(os.open(os.path.join(self.temp_dir, name), os.O_WRONLY | os.O_NONBLOCK))
+                if (
+                    name not in self.streams
+                ):  # kept until the other one is open too: a reader ends with its writer
+                    path = os.path.join(self.temp_dir, name)
+                    self.streams[name] = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:  # ENXIO: no reader yet
-                for stream in streams:
-                    os.close(stream)
                 return False
+        streams = [self.streams["out"], self.streams["err"]]
         for stream in streams:
             os.set_blocking(stream, True)
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]

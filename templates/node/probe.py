@@ -72,7 +72,9 @@ def main():
     node, address, gpus, timeout, *expected = sys.argv[1:]
 
     def say(verb, *text):
-        print("slurmray", node, verb, *text, flush=True)
+        # In one piece, as others write to the same pipe; `print` would write word by word here.
+        sys.stdout.write(" ".join(("slurmray", node, verb, *text)) + "\n")
+        sys.stdout.flush()
 
     read_table = node_table(address)
     told = []

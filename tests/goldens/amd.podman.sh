@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 1ffd1ed696b92c15c0de6f08022e3995b52a9d27109567740dcecd49e32b3b8c
+# slurmray-sha256: 67f7fba91f0d7a8d0aeb596c6e53c41d768e7ee568ba692080039955b3c495b9
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -658,6 +658,7 @@ class Member:
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
         self.waiting = None  # what to look for at each turn: gcs | reader
+        self.streams = {}  # name -> descriptor of the FIFOs that take the output of the trainer
         self.signals = []  # those that this process has got
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
@@ -669,7 +670,9 @@ class Member:
 
     def say(self, verb, *text):
         """One message to the batch script."""
-        print("slurmray", self.one("node"), verb, *text, flush=True)
+        # In one piece, as the task of the node writes to the same pipe.
+        sys.stdout.write(" ".join(map(str, ["slurmray", self.one("node"), verb, *text])) + "\n")
+        sys.stdout.flush()
 
     def find(self, kind, *row):
         """A finding for the table in the log: check, found, wanted, remedy. kind `warn`: only that."""
@@ -763,14 +766,16 @@ class Member:
 
     def trainer(self):
         """Starts the entrypoint once somebody reads its output; False while nobody does."""
-        streams = []
         for name in ("out", "err"):
             try:
-                streams.append(os.open(os.path.join(self.temp_dir, name), os.O_WRONLY | os.O_NONBLOCK))
+                if (
+                    name not in self.streams
+                ):  # kept until the other one is open too: a reader ends with its writer
+                    path = os.path.join(self.temp_dir, name)
+                    self.streams[name] = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:  # ENXIO: no reader yet
-                for stream in streams:
-                    os.close(stream)
                 return False
+        streams = [self.streams["out"], self.streams["err"]]
         for stream in streams:
             os.set_blocking(stream, True)
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
@@ -1251,7 +1256,9 @@ def main():
     node, address, gpus, timeout, *expected = sys.argv[1:]
 
     def say(verb, *text):
-        print("slurmray", node, verb, *text, flush=True)
+        # In one piece, as others write to the same pipe; `print` would write word by word here.
+        sys.stdout.write(" ".join(("slurmray", node, verb, *text)) + "\n")
+        sys.stdout.flush()
 
     read_table = node_table(address)
     told = []

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 1182da7b58f0b5942e76c7ff39ac5c15fb4eb905b7223bb134df3d4d789a022c
+# slurmray-sha256: 217276e793b03344123a5a51c6978cf20df106ce12f6ce7b24765a15d88cfdc4
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -673,6 +673,7 @@ class Member:
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
         self.waiting = None  # what to look for at each turn: gcs | reader
+        self.streams = {}  # name -> descriptor of the FIFOs that take the output of the trainer
         self.signals = []  # those that this process has got
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
@@ -684,7 +685,9 @@ class Member:
 
     def say(self, verb, *text):
         """One message to the batch script."""
-        print("slurmray", self.one("node"), verb, *text, flush=True)
+        # In one piece, as the task of the node writes to the same pipe.
+        sys.stdout.write(" ".join(map(str, ["slurmray", self.one("node"), verb, *text])) + "\n")
+        sys.stdout.flush()
 
     def find(self, kind, *row):
         """A finding for the table in the log: check, found, wanted, remedy. kind `warn`: only that."""
@@ -778,14 +781,16 @@ class Member:
 
     def trainer(self):
         """Starts the entrypoint once somebody reads its output; False while nobody does."""
-        streams = []
         for name in ("out", "err"):
             try:
-                streams.append(os.open(os.path.join(self.temp_dir, name), os.O_WRONLY | os.O_NONBLOCK))
+                if (
+                    name not in self.streams
+                ):  # kept until the other one is open too: a reader ends with its writer
+                    path = os.path.join(self.temp_dir, name)
+                    self.streams[name] = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:  # ENXIO: no reader yet
-                for stream in streams:
-                    os.close(stream)
                 return False
+        streams = [self.streams["out"], self.streams["err"]]
         for stream in streams:
             os.set_blocking(stream, True)
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
@@ -1266,7 +1271,9 @@ def main():
     node, address, gpus, timeout, *expected = sys.argv[1:]
 
     def say(verb, *text):
-        print("slurmray", node, verb, *text, flush=True)
+        # In one piece, as others write to the same pipe; `print` would write word by word here.
+        sys.stdout.write(" ".join(("slurmray", node, verb, *text)) + "\n")
+        sys.stdout.flush()
 
     read_table = node_table(address)
     told = []

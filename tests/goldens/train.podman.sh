@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 0df779cf5854f8afa9c874188ec929e50474b9ee901486c2ca1863305e7030c8
+# slurmray-sha256: 1109216fc5c0c2ef64b85011efa01067e8d77a969d16ddd27ba1238bcaf56730
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -678,6 +678,7 @@ class Member:
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
         self.waiting = None  # what to look for at each turn: gcs | reader
+        self.streams = {}  # name -> descriptor of the FIFOs that take the output of the trainer
         self.signals = []  # those that this process has got
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
@@ -689,7 +690,9 @@ class Member:
 
     def say(self, verb, *text):
         """One message to the batch script."""
-        print("slurmray", self.one("node"), verb, *text, flush=True)
+        # In one piece, as the task of the node writes to the same pipe.
+        sys.stdout.write(" ".join(map(str, ["slurmray", self.one("node"), verb, *text])) + "\n")
+        sys.stdout.flush()
 
     def find(self, kind, *row):
         """A finding for the table in the log: check, found, wanted, remedy. kind `warn`: only that."""
@@ -783,14 +786,16 @@ class Member:
 
     def trainer(self):
         """Starts the entrypoint once somebody reads its output; False while nobody does."""
-        streams = []
         for name in ("out", "err"):
             try:
-                streams.append(os.open(os.path.join(self.temp_dir, name), os.O_WRONLY | os.O_NONBLOCK))
+                if (
+                    name not in self.streams
+                ):  # kept until the other one is open too: a reader ends with its writer
+                    path = os.path.join(self.temp_dir, name)
+                    self.streams[name] = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:  # ENXIO: no reader yet
-                for stream in streams:
-                    os.close(stream)
                 return False
+        streams = [self.streams["out"], self.streams["err"]]
         for stream in streams:
             os.set_blocking(stream, True)
         words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
@@ -1271,7 +1276,9 @@ def main():
     node, address, gpus, timeout, *expected = sys.argv[1:]
 
     def say(verb, *text):
-        print("slurmray", node, verb, *text, flush=True)
+        # In one piece, as others write to the same pipe; `print` would write word by word here.
+        sys.stdout.write(" ".join(("slurmray", node, verb, *text)) + "\n")
+        sys.stdout.flush()
 
     read_table = node_table(address)
     told = []
