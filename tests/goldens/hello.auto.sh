@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: c83929570da8658489ffb066324fcf3a5ef3b3e32f9248baef8dbf82b1010209
+# slurmray-sha256: fc4d5c23d71b7ce118e51704be93909b9e97d02596d2943544e254232c8129d7
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -54,8 +54,9 @@ log() {
 
 # event NAME TEXT: one JSON line for programs.
 event() {
-	[[ ! -d $RUN ]] || printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
-		>>"$RUN/events.jsonl" || true
+	[[ -d $RUN ]] || return 0
+	{ printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
+		>>"$RUN/events.jsonl"; } 2>/dev/null || true
 }
 
 # phase NAME TEXT: the job gets on; a line for people, and an event.

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f5dce17ebd6786515a0cee73ba70c9b0054550860c44c3787e148b337b3b436c
+# slurmray-sha256: 400715f09f5786049192c7eff4a052ffe1d2cfddffe46ac0fa318632401b6b21
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -54,8 +54,9 @@ log() {
 
 # event NAME TEXT: one JSON line for programs.
 event() {
-	[[ ! -d $RUN ]] || printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
-		>>"$RUN/events.jsonl" || true
+	[[ -d $RUN ]] || return 0
+	{ printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
+		>>"$RUN/events.jsonl"; } 2>/dev/null || true
 }
 
 # phase NAME TEXT: the job gets on; a line for people, and an event.

@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f834404a941e69d97fef680f6b98444b9c1e7c3a7f80b0679493a4564ba29ffd
+# slurmray-sha256: 1ec8e172360c75c392bd1205250c6811d03f258819c03820177a4dd99d99c1b9
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -70,8 +70,9 @@ log() {
 
 # event NAME TEXT: one JSON line for programs.
 event() {
-	[[ ! -d $RUN ]] || printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
-		>>"$RUN/events.jsonl" || true
+	[[ -d $RUN ]] || return 0
+	{ printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
+		>>"$RUN/events.jsonl"; } 2>/dev/null || true
 }
 
 # phase NAME TEXT: the job gets on; a line for people, and an event.

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 217276e793b03344123a5a51c6978cf20df106ce12f6ce7b24765a15d88cfdc4
+# slurmray-sha256: 7465389f590df5d6ebcd721c3628f0b95647eec5ad352b35be4fda2bb1bfdacb
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -59,8 +59,9 @@ log() {
 
 # event NAME TEXT: one JSON line for programs.
 event() {
-	[[ ! -d $RUN ]] || printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
-		>>"$RUN/events.jsonl" || true
+	[[ -d $RUN ]] || return 0
+	{ printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
+		>>"$RUN/events.jsonl"; } 2>/dev/null || true
 }
 
 # phase NAME TEXT: the job gets on; a line for people, and an event.

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 1109216fc5c0c2ef64b85011efa01067e8d77a969d16ddd27ba1238bcaf56730
+# slurmray-sha256: b30c0f63d8c280c6bede598298237509a0e9a405cdb116aa8226e65988bec1df
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -59,8 +59,9 @@ log() {
 
 # event NAME TEXT: one JSON line for programs.
 event() {
-	[[ ! -d $RUN ]] || printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
-		>>"$RUN/events.jsonl" || true
+	[[ -d $RUN ]] || return 0
+	{ printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
+		>>"$RUN/events.jsonl"; } 2>/dev/null || true
 }
 
 # phase NAME TEXT: the job gets on; a line for people, and an event.
