@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 77758d0f67f987c8bfff68bb0f4ea1185a6a0a2bf9f84f632b40cd837e004e9a
+# slurmray-sha256: 9baececc19001554ad30f20097e4c67902e470c8deb9a2c5a468fd47feca1fd3
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -371,7 +371,8 @@ finding() {
 	local field row=$1
 	[[ $1 == warn ]] || UNFIT=1
 	for field in "${@:2}"; do
-		row+="|${field//|//}"
+		field=${field//|//}
+		row+="|${field:0:250}" # srun breaks lines of more than 1024
 	done
 	say finding "$row"
 }
@@ -1752,7 +1753,7 @@ follow() {
 		esac
 		mind_silence
 		[[ $VERB != phase && $VERB != step && $VERB != finding ]] || due=$((NOW + patience))
-		if ((UNFIT && (NOW >= UNFIT_DUE || (${#CHECKED[@]} == NODES && ! UNFIT_LATE)))); then
+		if ((UNFIT && (NOW >= UNFIT_DUE || ${#UNFIT_NODES[@]} == NODES || (${#CHECKED[@]} == NODES && ! UNFIT_LATE)))); then
 			break
 		elif ((! TRAINING && NOW > due)); then
 			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="the cluster is not whole, and no news from the nodes for $patience s"
@@ -1800,7 +1801,8 @@ take_finding() {
 	event finding "$FROM: $check: $found; $remedy"
 	[[ $kind != warn ]] || return 0
 	((UNFIT)) || FAILED_NODE=$FROM FAILED_TEXT="$check: $found; $remedy"
-	UNFIT_KIND=${UNFIT_KIND:-$kind} UNFIT=1 UNFIT_DUE=$((NOW + 2)) # the other nodes find it too
+	UNFIT_KIND=${UNFIT_KIND:-$kind} UNFIT=1 UNFIT_DUE=$((NOW + 5)) # the other nodes find it too
+	UNFIT_NODES[$FROM]=1
 	[[ $kind != image ]] || UNFIT_LATE=1
 }
 
@@ -1898,7 +1900,7 @@ main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
 	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' SIGNALLED='' MISSING=() READERS=()
 	FINDINGS=() UNFIT=0 UNFIT_KIND='' UNFIT_DUE=0 UNFIT_LATE=0 LOOKED=0 AWAY=0 BEAT=0
-	declare -gA HEARD=() OUT=() CHECKED=()
+	declare -gA HEARD=() OUT=() CHECKED=() UNFIT_NODES=()
 	trap 'STOPPING=1' TERM
 	trap 'TIME_UP=1' USR1
 	trap : PIPE

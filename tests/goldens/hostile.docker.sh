@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f6667986eb0f9a82589b58a5737bd6762a5621873c8204dc85e56164fa3c1128
+# slurmray-sha256: 8c2ab999f3d719f48e64f31cac9eb8f45214d9b241a595e147b2546eda9a2b31
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -395,7 +395,8 @@ finding() {
 	local field row=$1
 	[[ $1 == warn ]] || UNFIT=1
 	for field in "${@:2}"; do
-		row+="|${field//|//}"
+		field=${field//|//}
+		row+="|${field:0:250}" # srun breaks lines of more than 1024
 	done
 	say finding "$row"
 }
@@ -1790,7 +1791,7 @@ follow() {
 		esac
 		mind_silence
 		[[ $VERB != phase && $VERB != step && $VERB != finding ]] || due=$((NOW + patience))
-		if ((UNFIT && (NOW >= UNFIT_DUE || (${#CHECKED[@]} == NODES && ! UNFIT_LATE)))); then
+		if ((UNFIT && (NOW >= UNFIT_DUE || ${#UNFIT_NODES[@]} == NODES || (${#CHECKED[@]} == NODES && ! UNFIT_LATE)))); then
 			break
 		elif ((! TRAINING && NOW > due)); then
 			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="the cluster is not whole, and no news from the nodes for $patience s"
@@ -1838,7 +1839,8 @@ take_finding() {
 	event finding "$FROM: $check: $found; $remedy"
 	[[ $kind != warn ]] || return 0
 	((UNFIT)) || FAILED_NODE=$FROM FAILED_TEXT="$check: $found; $remedy"
-	UNFIT_KIND=${UNFIT_KIND:-$kind} UNFIT=1 UNFIT_DUE=$((NOW + 2)) # the other nodes find it too
+	UNFIT_KIND=${UNFIT_KIND:-$kind} UNFIT=1 UNFIT_DUE=$((NOW + 5)) # the other nodes find it too
+	UNFIT_NODES[$FROM]=1
 	[[ $kind != image ]] || UNFIT_LATE=1
 }
 
@@ -1936,7 +1938,7 @@ main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
 	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' SIGNALLED='' MISSING=() READERS=()
 	FINDINGS=() UNFIT=0 UNFIT_KIND='' UNFIT_DUE=0 UNFIT_LATE=0 LOOKED=0 AWAY=0 BEAT=0
-	declare -gA HEARD=() OUT=() CHECKED=()
+	declare -gA HEARD=() OUT=() CHECKED=() UNFIT_NODES=()
 	trap 'STOPPING=1' TERM
 	trap 'TIME_UP=1' USR1
 	trap : PIPE

@@ -12,7 +12,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 1ec8e172360c75c392bd1205250c6811d03f258819c03820177a4dd99d99c1b9
+# slurmray-sha256: 40719ea4e4ce5bfb7c21c1dc57f2ae30b166a9189dcb960add576960b2d19c61
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -400,7 +400,8 @@ finding() {
 	local field row=$1
 	[[ $1 == warn ]] || UNFIT=1
 	for field in "${@:2}"; do
-		row+="|${field//|//}"
+		field=${field//|//}
+		row+="|${field:0:250}" # srun breaks lines of more than 1024
 	done
 	say finding "$row"
 }
@@ -1795,7 +1796,7 @@ follow() {
 		esac
 		mind_silence
 		[[ $VERB != phase && $VERB != step && $VERB != finding ]] || due=$((NOW + patience))
-		if ((UNFIT && (NOW >= UNFIT_DUE || (${#CHECKED[@]} == NODES && ! UNFIT_LATE)))); then
+		if ((UNFIT && (NOW >= UNFIT_DUE || ${#UNFIT_NODES[@]} == NODES || (${#CHECKED[@]} == NODES && ! UNFIT_LATE)))); then
 			break
 		elif ((! TRAINING && NOW > due)); then
 			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="the cluster is not whole, and no news from the nodes for $patience s"
@@ -1843,7 +1844,8 @@ take_finding() {
 	event finding "$FROM: $check: $found; $remedy"
 	[[ $kind != warn ]] || return 0
 	((UNFIT)) || FAILED_NODE=$FROM FAILED_TEXT="$check: $found; $remedy"
-	UNFIT_KIND=${UNFIT_KIND:-$kind} UNFIT=1 UNFIT_DUE=$((NOW + 2)) # the other nodes find it too
+	UNFIT_KIND=${UNFIT_KIND:-$kind} UNFIT=1 UNFIT_DUE=$((NOW + 5)) # the other nodes find it too
+	UNFIT_NODES[$FROM]=1
 	[[ $kind != image ]] || UNFIT_LATE=1
 }
 
@@ -1941,7 +1943,7 @@ main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
 	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' SIGNALLED='' MISSING=() READERS=()
 	FINDINGS=() UNFIT=0 UNFIT_KIND='' UNFIT_DUE=0 UNFIT_LATE=0 LOOKED=0 AWAY=0 BEAT=0
-	declare -gA HEARD=() OUT=() CHECKED=()
+	declare -gA HEARD=() OUT=() CHECKED=() UNFIT_NODES=()
 	trap 'STOPPING=1' TERM
 	trap 'TIME_UP=1' USR1
 	trap : PIPE
