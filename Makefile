@@ -30,8 +30,8 @@ lint: install ## ruff, mypy --strict, import-linter; shellcheck and shfmt on scr
 	$(PYTEST) --quiet tests/unit/test_templates.py
 
 goldens: install ## write tests/goldens anew
-	rm -f tests/goldens/*.sh
-	$(PYTEST) --quiet --write-goldens tests/unit/test_render.py
+	rm -f tests/goldens/*.sh tests/goldens/*.dstack.yml
+	$(PYTEST) --quiet --write-goldens tests/unit/test_render.py tests/unit/test_dstack.py
 
 schema: install ## write docs/job-spec.md and its JSON Schema anew
 	$(BIN)/python docs/reference.py

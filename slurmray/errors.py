@@ -68,6 +68,18 @@ class ExitCode(IntEnum):
         "connects the nodes, raise ray.ready_timeout, or leave a bad node out: sbatch --exclude=NODE "
         "generated.sh.",
     )
+    PREPARE = (
+        69,
+        "a command of `prepare` failed",
+        "It ended with another code than 0; data or a model could not be made or fetched.",
+        "The log names the node and the command, and shows the node's last lines.",
+    )
+    SERVICE = (
+        70,
+        "a service was not ready in time, or ended",
+        "It could not start, its port is taken, or it takes longer to load than ready.timeout says.",
+        "The log names the node and shows its last lines. Raise ready.timeout, or set restarts.",
+    )
     NODE_LOST = (
         71,
         "a node was lost: it fell silent, or its Ray or container died under the trainer",

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from slurmray import source
 from slurmray.errors import Problem, SpecError
+from slurmray.presets import advise
 from slurmray.source import Source
 from slurmray.spec import JobSpec
 from slurmray.values import shown
@@ -71,6 +72,7 @@ def load_spec(
             at, where = _where(text, given, ("run",))
             problems.append((at, Problem(where, "run: given here and after --; keep one of the two")))
         data["run"] = list(entrypoint)
+        given.append(_Setting("after --", ("run",), data["run"]))
     try:
         spec = JobSpec.model_validate(data)
     except ValidationError as error:
@@ -81,7 +83,7 @@ def load_spec(
                 words = words.removeprefix(f"{dotted(_field(detail['loc']))}: ")  # the place says it already
             problems.append((at, Problem(where, words)))
     else:
-        problems += _missing_build(spec, text, given)
+        problems += _missing_build(spec, text, given) + _preset(spec, text, given)
     if problems:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
     return spec
@@ -193,10 +195,30 @@ def _missing_build(
         ("file", build.file, Path.is_file),
         ("context", build.context, Path.is_dir),
     ):
-        target = Path(value).expanduser()
-        if not there(target):
-            loc = ("container", "build", name)
-            at, where = _where(text, given, loc)
-            what = "file" if name == "file" else "folder"
-            found.append((at, Problem(where, f"{dotted(loc)}: no such {what}: {target}")))
+        loc = ("container", "build", name)
+        try:
+            target = Path(value).expanduser()
+            if there(target):
+                continue
+            words = f"no such {'file' if name == 'file' else 'folder'}: {target}"
+        except RuntimeError:
+            words = f"{value}: there is no such home folder here; write the path without ~"
+        except OSError as error:
+            words = f"{shown(value)}: can't be read: {error.strerror}"
+        at, where = _where(text, given, loc)
+        found.append((at, Problem(where, f"{dotted(loc)}: {words}")))
     return found
+
+
+def _preset(spec: JobSpec, text: Source, given: Iterable[_Setting]) -> list[tuple[source.Place, Problem]]:
+    """What the trainer's preset finds wrong; its own file's mistakes come last."""
+    settings = list(given)
+    try:
+        advice = advise(spec)
+    except SpecError as error:
+        return [(_LAST, problem) for problem in error.problems]
+    found = []
+    for finding in advice.problems:
+        at, where = _where(text, settings, finding.path)
+        found.append((at, Problem(where, finding.text)))
+    return found + [(_LAST, problem) for problem in advice.config_problems]

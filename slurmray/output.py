@@ -1,4 +1,4 @@
-"""Writing a rendered script without losing work: a seal in its header tells whether it was edited since."""
+"""Writing what was rendered without losing work: a seal in its header tells whether it was edited since."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def seal(text: str) -> str:
 
 
 def write_script(path: Path, text: str, force: bool) -> None:
-    """Write an executable script in one step: the file is the old one or the new one, never a part.
+    """Write a script or a task in one step: the file is the old one or the new one, never a part.
 
-    A link is followed. UsageError where the place is no good, and without `force` where the file there is not
-    slurmray's or was edited.
+    What begins with #! becomes executable. A link is followed. UsageError where the place is no good, and
+    without `force` where the file there is not slurmray's or was edited.
     """
     try:
         _refuse_place(path)
@@ -67,7 +67,7 @@ def _replace(target: Path, content: bytes) -> None:
     descriptor, name = tempfile.mkstemp(prefix=".slurmray-", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o755)
+            os.fchmod(descriptor, 0o755 if content.startswith(b"#!") else 0o644)
             file.write(content)
         Path(name).replace(target)
     except BaseException:

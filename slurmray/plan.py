@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slurmray import __version__, slurm
 from slurmray.errors import ExitCode
+from slurmray.records import records
 from slurmray.spec import Container, JobSpec
 from slurmray.values import Mount
 
@@ -14,9 +15,12 @@ from slurmray.values import Mount
 AUTO_RUNTIMES = ("podman", "docker")
 
 
+# Programs for the containers that only jobs with `prepare` or `services` need.
+STAGE_PROGRAMS = ("outside.py", "preparation.py", "ready.py", "services.py", "stages.py")
+
 # Assignments of the script that its nodes need; more where the spec uses more.
 NODE_VALUES = (
-    "RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS"
+    "RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE SHM_SIZE CONTAINER_ARGS"
     " NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS"
 )
 
@@ -56,6 +60,8 @@ class Plan:
     build_file: str
     """Empty: nothing to build."""
     build_context: str
+    archive: str
+    """Empty: none."""
     user: str
     mounts: list[str]
     """Three words for each: source, destination (empty: the source's path), flags for --mount."""
@@ -76,6 +82,12 @@ class Plan:
     stop_lead: int
     on_node_loss: str
     requeue_max: int
+    stages: bool
+    """Whether something is done before the trainer, or runs beside it."""
+    services_outside: list[str]
+    """Three words for each service outside of Ray's container: name, image, image with its registry."""
+    once: bool
+    """Whether some of that is not done again after a requeue."""
     programs: list[Program]
 
     @property
@@ -96,7 +108,9 @@ class Plan:
             " SETUP": self.setup,
             " IMAGE_NAME": self.image_name != self.image,
             " BUILD_FILE BUILD_CONTEXT": self.build_file,
+            " ARCHIVE": self.archive,
             " MOUNTS": self.mounts,
+            " SERVICES_OUTSIDE": self.services_outside,
             " CHECK_PATHS": self.check_paths,
             " SAME_COMMIT COMMIT": self.same_commit,
             " REQUEUE_MAX": self.requeue_max,
@@ -107,6 +121,7 @@ class Plan:
 def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
     """Decide everything. programs: the folder with the Python files that run in the containers."""
     container = spec.container
+    stages = bool(spec.prepare or spec.services)
     return Plan(
         version=__version__,
         directives=_directives(spec),
@@ -124,12 +139,13 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         pull=container.pull,
         build_file=container.build.file if container.build else "",
         build_context=container.build.context if container.build else "",
+        archive=container.archive or "",
         user=container.user,
         mounts=[word for mount in container.mounts for word in _mount(mount)],
         container_args=_container_args(container),
         workdir=container.workdir or "",
         shm_size=container.shm_size or "",
-        records=_records(spec),
+        records=records(spec),
         env_from_submitter=[name for name, value in spec.env.items() if value is None],
         preflight=spec.preflight,
         check_paths=spec.checks.paths if spec.preflight != "none" else [],
@@ -139,10 +155,25 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         stop_lead=spec.stop.lead,
         on_node_loss=spec.on_node_loss,
         requeue_max=spec.requeue.max,
+        stages=stages,
+        services_outside=[
+            word
+            for service in spec.services
+            if service.image or service.host
+            for word in _outside(service.name, service.image or "")
+        ],
+        once=bool(spec.requeue.max) and any(item.once for item in spec.prepare),
         programs=[
-            Program(file.name, file.read_text(encoding="utf-8")) for file in sorted(programs.glob("*.py"))
+            Program(file.name, file.read_text(encoding="utf-8"))
+            for file in sorted(programs.glob("*.py"))
+            if (stages or file.name not in STAGE_PROGRAMS)
+            and (spec.launch == "ray-job" or file.name != "ray_job.py")
         ],
     )
+
+
+def _outside(name: str, image: str) -> tuple[str, str, str]:
+    return name, image, with_registry(image) if image else ""
 
 
 def with_registry(image: str) -> str:
@@ -188,26 +219,3 @@ def _container_args(container: Container) -> list[str]:
     for limit in container.ulimits:
         words += ["--ulimit", limit]
     return words + container.args
-
-
-def _records(spec: JobSpec) -> list[str]:
-    ray = spec.ray
-    run = ["bash", "-c", spec.run] if isinstance(spec.run, str) else spec.run or []
-    listed = {
-        "ray_arg": ray.args,
-        "head_arg": ray.head_args,
-        "worker_arg": ray.worker_args,
-        "env": [f"{name}={value}" for name, value in spec.env.items() if value is not None],
-        "run": run,
-    }
-    return [
-        f"interface={spec.network.interface or ''}",
-        f"family={spec.network.family}",
-        f"port={ray.port}",
-        f"dashboard_port={ray.dashboard_port}",
-        f"auth={ray.auth}",
-        f"metrics={'true' if ray.metrics else 'false'}",
-        f"preflight={spec.preflight}",
-        f"stop_signal={spec.stop.signal}",
-        *(f"{key}={word}" for key, words in listed.items() for word in words),
-    ]

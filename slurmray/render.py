@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from slurmray.places import own
 from slurmray.plan import make_plan
 from slurmray.spec import JobSpec
 
@@ -41,10 +41,8 @@ def _ansi_quoted(text: str) -> str:
 
 
 def template_root() -> Path:
-    """Return the folder of the templates: inside the installed package, or beside it in a checkout."""
-    package = Path(str(files("slurmray")))
-    installed = package / "templates"
-    return installed if installed.is_dir() else package.parent / "templates"
+    """Return the folder of the templates."""
+    return own("templates")
 
 
 def render(spec: JobSpec, command: str = "slurmray render") -> str:

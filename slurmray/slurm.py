@@ -182,6 +182,9 @@ def split_extra(word: str) -> tuple[str, str | None]:
     return name, value
 
 
+_DIGITS = 9  # of a number of GPUs
+
+
 def gpus_in_gres(gres: str) -> tuple[str | None, int]:
     """Return type and count of the GPUs in a gres list such as `gpu:h100:8,nvme:1`; (None, 0) without any."""
     found = [
@@ -193,6 +196,8 @@ def gpus_in_gres(gres: str) -> tuple[str | None, int]:
         raise ValueError("more than one kind of GPU; slurmray needs the same on each node")
     if not found:
         return None, 0
+    if len(found[0][2] or "") > _DIGITS:
+        raise ValueError(f"no node has so many GPUs; write a count of at most {_DIGITS} digits")
     return found[0][1], int(found[0][2] or 1)
 
 
@@ -201,4 +206,6 @@ def gpus_in_count(text: str) -> tuple[str | None, int]:
     found = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(0|[1-9][0-9]*)", text)
     if not found:
         raise ValueError(f"expected a count as 8, or a type and a count as h100:8, got {text!r}")
+    if len(found[2]) > _DIGITS:
+        raise ValueError(f"no node has so many GPUs; write a count of at most {_DIGITS} digits")
     return found[1], int(found[2])

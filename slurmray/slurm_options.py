@@ -35,7 +35,7 @@ class Model(BaseModel):
 class SlurmBase(Model):
     """sbatch's long options, with underscores for dashes; what is not set is left to the site's defaults."""
 
-    nodes: Count = 1
+    nodes: Count = Field(default=1, le=65536)
     """Number of nodes."""
     gpus_per_node: Line | None = None
     """GPUs on each node, as `8` or `h100:8`. Ray is told this number."""

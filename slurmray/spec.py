@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from slurmray import slurm
+from slurmray.preset_option import Preset, name_or_section
+from slurmray.ray_options import Ray, check_debug
 from slurmray.slurm_options import Model, SlurmOptions
+from slurmray.stages import Prepare, Service
 from slurmray.values import (
     AbsolutePath,
-    Count,
     EnvName,
-    Flag,
+    ImageName,
     Line,
     MountField,
-    Port,
     Program,
     Text,
     Whole,
@@ -24,21 +25,6 @@ from slurmray.values import (
 )
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
-TEMP_DIR_MAX = 25  # characters; Ray's sockets allow 107, the rest is slurmray's and Ray's own folders
-
-# Options of `ray start` that slurmray sets, each with what to use instead.
-RAY_TAKEN: dict[str, str] = {
-    "--address": "slurmray sets it",
-    "--block": "slurmray sets it",
-    "--dashboard-port": "use ray.dashboard_port",
-    "--head": "slurmray sets it",
-    "--node-ip-address": "use network.interface and network.family",
-    "--node-name": "slurmray sets it",
-    "--num-cpus": "use slurm.cpus_per_task",
-    "--num-gpus": "use slurm.gpus_per_node",
-    "--port": "use ray.port",
-    "--temp-dir": "use ray.temp_dir",
-}
 
 
 class Build(Model):
@@ -55,12 +41,14 @@ class Container(Model):
 
     runtime: Literal["auto", "docker", "podman"] = "auto"
     """auto: on each node Podman where it works, else Docker."""
-    image: Line = DEFAULT_IMAGE
+    image: ImageName = DEFAULT_IMAGE
     """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME."""
     pull: Literal["always", "missing", "never"] = "missing"
     """When to pull the image."""
     build: Build | None = None
     """Build the image where it is missing, instead of pulling it; container.image is the name it gets."""
+    archive: Line | None = None
+    """Load the image from this tar (of `docker save`) where it is missing, instead of pulling it."""
     user: Line = "auto"
     """auto: what the job writes belongs to the submitter. image: the image's own USER. Else UID[:GID]."""
     accelerator: Literal["auto", "nvidia", "amd", "none"] = "auto"
@@ -78,13 +66,6 @@ class Container(Model):
     """As `memlock=-1:-1`, soft and hard limit."""
     args: list[Text] = Field(default=[])
     """Options for `podman run` or `docker run`, passed on as they are."""
-
-    @field_validator("image")
-    @classmethod
-    def _image(cls, value: str) -> str:
-        if value.startswith("-") or re.search(r"\s", value):
-            raise ValueError(f"expected the name of an image, got {shown(value)}")
-        return value
 
     @field_validator("user")
     @classmethod
@@ -110,6 +91,8 @@ class Container(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Container:
+        if self.build and self.archive:
+            raise ValueError("build and archive are both given; keep one of the two")
         if self.build and self.image == DEFAULT_IMAGE:
             raise ValueError("build needs a name for what is built: set container.image")
         places = [mount.destination.rstrip("/") for mount in self.mounts if mount.destination]
@@ -126,54 +109,6 @@ class Network(Model):
     """Interface on every node, as `ib0`. Not set: the address that the node's own name has."""
     family: Literal["auto", "ipv4", "ipv6"] = "auto"
     """Only addresses of this family."""
-
-
-class Ray(Model):
-    """How Ray is started. Everything that is not said here has Ray's own default."""
-
-    port: Port = "auto"
-    """Port of the GCS on the head node; auto: free ones, of the job's own."""
-    dashboard_port: Port = "auto"
-    """Port of the dashboard on the head node."""
-    ready_timeout: Count = 600
-    """Seconds for the cluster to become whole, from the start of the containers on."""
-    temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
-    """Folder on the node's own disk; the job's private folder is made in it. At most 25 characters."""
-    auth: Literal["auto", "token", "none"] = "auto"
-    """auto: token authentication where Ray has it (2.52 and later). token: an older Ray ends the job."""
-    metrics: Flag = False
-    """Ray exports metrics, on a port that anyone who reaches the node can read."""
-    args: list[Text] = Field(default=[])
-    """More options of `ray start`, on every node."""
-    head_args: list[Text] = Field(default=[])
-    """More options of `ray start`, on the head node."""
-    worker_args: list[Text] = Field(default=[])
-    """More options of `ray start`, on the worker nodes."""
-
-    @field_validator("temp_dir")
-    @classmethod
-    def _short(cls, value: str) -> str:
-        if len(value) > TEMP_DIR_MAX:
-            raise ValueError(
-                f"{len(value)} characters; at most {TEMP_DIR_MAX}, because Ray's sockets below it allow 107"
-            )
-        if not re.fullmatch(r"[A-Za-z0-9_./-]+", value):
-            raise ValueError(f"use only letters, digits and _ . - / in it, got {shown(value)}")
-        return value
-
-    @field_validator("args", "head_args", "worker_args")
-    @classmethod
-    def _ours(cls, value: list[str]) -> list[str]:
-        for word in value:
-            if instead := RAY_TAKEN.get(word.partition("=")[0]):
-                raise ValueError(f"{word.partition('=')[0]}: {instead}")
-        return value
-
-    @model_validator(mode="after")
-    def _two_ports(self) -> Ray:
-        if self.port == self.dashboard_port != "auto":
-            raise ValueError(f"port and dashboard_port are both {self.port}")
-        return self
 
 
 class Checks(Model):
@@ -212,6 +147,8 @@ class JobSpec(Model):
 
     name: Line = "slurmray"
     """Name of the job."""
+    preset: Preset | None = Field(default=None, json_schema_extra=name_or_section)
+    """The trainer, whose arguments are completed and whose placement is checked; a name alone will do."""
     slurm: SlurmOptions = Field(default_factory=SlurmOptions)
     setup: Text = ""
     """Host commands (bash), run first of all on every node, as `module load podman`."""
@@ -221,16 +158,61 @@ class JobSpec(Model):
     env: dict[EnvName, Text | None] = Field(default={})
     """Environment of Ray and the trainer. null: the submitter's own value, never written down."""
     network: Network = Field(default_factory=Network)
-    ray: Ray = Field(default_factory=Ray)
+    ray: Ray = Field(default_factory=Ray, validate_default=True)
     checks: Checks = Field(default_factory=Checks)
     preflight: Literal["fail", "warn", "none"] = "fail"
     """What a finding of the checks before Ray starts does: ends the job, is only logged; none: no checks."""
+    prepare: list[Prepare] = Field(default=[])
+    """Commands before the trainer, one after another, as data preparation or a download."""
+    services: list[Service] = Field(default=[])
+    """Processes beside Ray, as a retriever; they start when what is in `prepare` is done."""
     run: Program = None
     """The trainer: a list is a command and its arguments, a text is for bash. Not set: a built-in check."""
+    launch: Literal["exec", "ray-job"] = Field(default="exec", validate_default=True)
+    """exec: the trainer is a process in the head's container. ray-job: it is submitted by Ray's job API."""
     stop: Stop = Field(default_factory=Stop)
     on_node_loss: Literal["fail", "continue"] = "fail"
     """continue: the job goes on when it loses a worker node while the trainer runs."""
     requeue: Requeue = Field(default_factory=Requeue)
+
+    @field_validator("ray")
+    @classmethod
+    def _one_debugger(cls, value: Ray, info: ValidationInfo) -> Ray:
+        check_debug(value.debug, info.data.get("env", {}))
+        return value
+
+    @field_validator("launch")
+    @classmethod
+    def _who_reads_it(cls, value: str, info: ValidationInfo) -> str:
+        # Ray hands a runtime environment to drivers that its job API starts. To others ray.init() gives it.
+        if value == "exec" and "ray" in info.data and info.data["ray"].runtime_env is not None:
+            raise ValueError("ray.runtime_env needs ray-job; with exec give it to ray.init() in the trainer")
+        return value
+
+    @field_validator("prepare", "services")
+    @classmethod
+    def _names(cls, value: list[Prepare] | list[Service]) -> list[Prepare] | list[Service]:
+        names = [item.name for item in value]
+        for name in dict.fromkeys(names):
+            if names.count(name) > 1:
+                raise ValueError(f"two are called {name}; give each a name of its own")
+        return value
+
+    @model_validator(mode="after")
+    def _gpus_of_services(self) -> JobSpec:
+        if (taken := self.gpus - self.ray_gpus) > self.gpus:
+            raise ValueError(f"services take {self.gpus_of_services} = {taken} GPUs, a node has {self.gpus}")
+        return self
+
+    @property
+    def ray_gpus(self) -> int:
+        """GPUs of each node that services leave to Ray."""
+        return self.gpus - sum(service.gpus for service in self.services)
+
+    @property
+    def gpus_of_services(self) -> str:
+        """`retriever 2 + judge 1`: GPUs of each node; empty if services take none."""
+        return " + ".join(f"{service.name} {service.gpus}" for service in self.services if service.gpus)
 
     @property
     def gpus(self) -> int:

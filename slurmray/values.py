@@ -80,6 +80,18 @@ def _port(value: object) -> object:
     return port
 
 
+def _image(value: str) -> str:
+    if value.startswith("-") or re.search(r"\s", value):
+        raise ValueError(f"expected the name of an image, got {shown(value)}")
+    return value
+
+
+def _item_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", value):
+        raise ValueError("expected a short name of lower-case letters, digits and -, as data")
+    return value
+
+
 def _env_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
         raise ValueError("not the name of a variable: letters, digits and _ only, no digit first")
@@ -93,19 +105,57 @@ def _absolute(value: str) -> str:
 
 
 def _program(value: object) -> object:
+    if value is None:
+        return value
+    if not value or (isinstance(value, str) and not value.strip()):
+        raise ValueError("is empty; leave it out for the built-in check")
+    return _command(value)
+
+
+def _command(value: object) -> object:
     if isinstance(value, list | tuple):
         if not value:
-            raise ValueError("is an empty list; leave it out for the built-in check")
+            raise ValueError("is empty; expected a list of words or one text for bash")
         for number, word in enumerate(value, start=1):
             if isinstance(word, bool) or not isinstance(word, str | int | float):
                 raise ValueError(f"word {number}: expected text, got {shown(word)}")
             _text(str(word))
         return [str(word) for word in value]
-    if isinstance(value, str) and not value.strip():
-        raise ValueError("is empty; leave it out for the built-in check")
-    if value is None or isinstance(value, str):
+    if isinstance(value, str) and value.strip():
         return value
     raise ValueError(f"expected a list of words or one text for bash, got {shown(value)}")
+
+
+# Fields of a runtime environment that Ray does not take as text (ray/runtime_env/runtime_env.py).
+_NOT_TEXT = {"eager_install": _flag, "pip_check": _flag, "setup_timeout_seconds": _whole}
+
+
+def _runtime_env(value: object) -> object:
+    if isinstance(value, dict):
+        return _content("", value)
+    if isinstance(value, str) and value.strip():
+        return _line(_text(value))
+    raise ValueError(f"expected a mapping, or the path of a YAML file, got {shown(value)}")
+
+
+def _content(name: str, value: object) -> object:
+    if isinstance(value, dict):
+        inside = _variable if name == "env_vars" else _content
+        return {_text(str(key)): inside(str(key), item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_content("", item) for item in value]
+    if name in _NOT_TEXT:
+        try:
+            return _NOT_TEXT[name](value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return _text(value) if isinstance(value, str) else value
+
+
+def _variable(name: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"env_vars: {name}: expected text, got {shown(value)}")
+    return _text(str(value))
 
 
 class Mount(NamedTuple):
@@ -168,9 +218,13 @@ Port = Annotated[
     Annotated[int, Field(ge=1024, le=65535)] | Literal["auto"],
     BeforeValidator(_port),
 ]
+ImageName = Annotated[Line, AfterValidator(_image)]
+ItemName = Annotated[str, AfterValidator(_item_name)]
 EnvName = Annotated[str, AfterValidator(_env_name)]
 AbsolutePath = Annotated[str, AfterValidator(_text), AfterValidator(_absolute)]
+Command = Annotated[list[Text] | Text, BeforeValidator(_command)]
 Program = Annotated[list[Text] | Text | None, BeforeValidator(_program)]
+RuntimeEnv = Annotated[dict[str, Any] | Text | None, BeforeValidator(_runtime_env)]
 MountField = Annotated[
     Mount,
     PlainValidator(parse_mount),

@@ -44,9 +44,16 @@ def describe(error: ErrorDetails) -> str:
 
 
 def dotted(path: Path) -> str:
-    """Return `container.mounts, item 2` for a path of names and positions."""
-    names = ".".join(part for part in path if isinstance(part, str))
-    return ", ".join([names, *(f"item {part + 1}" for part in path if isinstance(part, int))])
+    """Return `container.mounts, item 2`, or `services, item 1, ready.http`, for a path."""
+    text = ""
+    for number, part in enumerate(path):
+        if isinstance(part, int):
+            text += f", item {part + 1}"
+        elif number:
+            text += ("." if isinstance(path[number - 1], str) else ", ") + part
+        else:
+            text = part
+    return text
 
 
 def _words(kind: str, value: object, context: dict[str, Any], message: str) -> str:
@@ -57,16 +64,22 @@ def _words(kind: str, value: object, context: dict[str, Any], message: str) -> s
 
 
 def _sections(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, list[str]]]:
-    """Yield the path and the field names of every part of the job spec."""
+    """Yield the path, without positions, and the field names of every part of the job spec."""
     yield path, list(model.model_fields)
     for name, info in model.model_fields.items():
-        for candidate in (info.annotation, *typing.get_args(info.annotation)):
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                yield from _sections(candidate, (*path, name))
+        for part in _models(info.annotation):
+            yield from _sections(part, (*path, name))
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for candidate in typing.get_args(annotation):
+        yield from _models(candidate)
 
 
 def _unknown(path: Path) -> str:
-    section, name = path[:-1], str(path[-1])
+    section, name = tuple(part for part in path[:-1] if isinstance(part, str)), str(path[-1])
     if section == ("slurm",) and (instead := slurm.TAKEN.get(name.replace("_", "-"))):
         return instead
     sections = dict(_sections(JobSpec))

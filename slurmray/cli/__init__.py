@@ -18,6 +18,7 @@ from slurmray.errors import ExitCode, SlurmrayError, UsageError
 
 # The command of a verb is the object of that name in the module slurmray.cli.VERB.
 _VERBS = {
+    "init": "Write an example as a job spec of your own.",
     "render": "Write the sbatch script of a job.",
     "rehearse": "Run that script on a real Slurm, booted on this one machine.",
     "explain": "Say what an exit code means and what to do.",
@@ -67,6 +68,7 @@ def slurmray() -> None:
 
     \b
       slurmray render --nodes 2                         the built-in check, on two nodes
+      slurmray init verl --nodes 4                      a job spec to begin with, for verl
       slurmray render job.yaml -- python train.py       a job spec, and the trainer's command
       slurmray rehearse job.yaml                        try it here, without a cluster
     """
@@ -92,13 +94,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         words, entrypoint = split(sys.argv[1:] if argv is None else argv)
-        code = slurmray.main(words, prog_name="slurmray", standalone_mode=False, obj=entrypoint)
+        code = slurmray.main(words or ["--help"], prog_name="slurmray", standalone_mode=False, obj=entrypoint)
         sys.stdout.flush()
     except SlurmrayError as error:
         click.echo(str(error), err=True)
         return error.exit_code
-    except click.ClickException as error:
-        error.show()
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "slurmray"
+        click.echo(f"{path}: {error.format_message()} (see {path} --help)", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130

@@ -72,6 +72,8 @@ def _script(
             return job.read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{job}: {error.strerror}") from error
-    from slurmray.cli.render import given, render_job
+    from slurmray.cli.render import given, render_job, warn_of_unset
 
-    return render_job(job, given(settings, {"nodes": nodes, "runtime": runtime}), entrypoint)[1]
+    spec, script = render_job(job, given(settings, {"nodes": nodes, "runtime": runtime}), entrypoint)
+    warn_of_unset(spec)
+    return script

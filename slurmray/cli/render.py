@@ -1,4 +1,4 @@
-"""`slurmray render`: from a job spec, flags, or both, to one sbatch script."""
+"""`slurmray render`: from a job spec, flags, or both, to one sbatch script or a task of dstack."""
 
 from __future__ import annotations
 
@@ -10,26 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurmray.cli.flags import job_flags
 from slurmray.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from slurmray.spec import JobSpec
 
-DEFAULT_OUTPUT = Path("generated.sh")
+# By target.
+DEFAULT_OUTPUT = {"slurm": Path("generated.sh"), "dstack": Path("generated.dstack.yml")}
 _STDOUT = Path("-")
 
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=click.Path(path_type=Path))
-@click.option("--nodes", metavar="N", help="Number of nodes.")
-@click.option("--gpus-per-node", metavar="G", help="GPUs on each node, as 8 or h100:8.")
-@click.option("--cpus-per-task", metavar="C", help="CPUs on each node.")
-@click.option("--mem", metavar="M", help="Memory on each node, as 200G.")
-@click.option("--time", metavar="T", help="Time limit, as 12:00:00 or 1-00:00:00.")
-@click.option("--partition", metavar="P", help="Partition (queue).")
-@click.option("--account", metavar="A", help="Account to charge.")
-@click.option("--image", metavar="I", help="Container image with Python and Ray.")
-@click.option("--runtime", metavar="R", help="docker, podman or auto.")
+@job_flags
 @click.option("--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="One more mount.  [repeatable]")
 @click.option(
     "--env",
@@ -48,10 +42,15 @@ _STDOUT = Path("-")
 @click.option(
     "-o",
     "--output",
-    default=DEFAULT_OUTPUT,
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The script to write; - is standard output.  [default: generated.sh]",
+    help="The file to write; - is standard output.  [default: generated.sh, or generated.dstack.yml]",
+)
+@click.option(
+    "--target",
+    type=click.Choice(list(DEFAULT_OUTPUT)),
+    default="slurm",
+    help="What is to run the job: slurm, by an sbatch script, or dstack, by a task.  [default: slurm]",
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE even if it was edited, or is not slurmray's.")
 @click.pass_obj
@@ -60,7 +59,8 @@ def render(
     /,
     job: Path | None,
     settings: tuple[str, ...],
-    output: Path,
+    output: Path | None,
+    target: str,
     force: bool,
     **flags: str | tuple[str, ...] | None,
 ) -> None:
@@ -81,35 +81,49 @@ def render(
           no file at all
       slurmray render job.yaml --set container.shm_size=64g -o - | less
           look at the script
+      slurmray render job.yaml --target dstack
+          a task of dstack for the same job; then: dstack apply -f generated.dstack.yml
     """
     from slurmray.output import write_script
 
-    spec, text = render_job(job, given(settings, flags), entrypoint, output)
+    output = output or DEFAULT_OUTPUT[target]
+    spec, text = render_job(job, given(settings, flags), entrypoint, output, target)
     if output == _STDOUT:
         click.echo(text.encode(), nl=False)
     else:
         write_script(output, text, force)
-        click.echo(f"wrote {output}: {_summary(spec)}", err=True)
-    for name in _not_exported(spec):
-        click.echo(
-            f"env.{name} is not set here: export it before sbatch, or the job ends with {ExitCode.CONFIG}",
-            err=True,
-        )
+        click.echo(f"wrote {output}: {_summary(spec, target)}", err=True)
+    warn_of_unset(spec, target)
+    for line in _remarks(spec, target):
+        click.echo(line, err=True)
     if output == _STDOUT:
         return
-    click.echo(f"submit it with: sbatch {shlex.quote(str(output))}", err=True)
-    click.echo(f"or try it on this machine: slurmray rehearse {shlex.quote(str(output))}", err=True)
+    file = shlex.quote(str(output))
+    if target == "dstack":
+        click.echo(f"run it with: dstack apply -f {file}", err=True)
+        return
+    click.echo(f"submit it with: sbatch {file}", err=True)
+    click.echo(f"or try it on this machine: slurmray rehearse {file}", err=True)
 
 
 def render_job(
-    job: Path | None, settings: list[tuple[str, str]], entrypoint: list[str], output: Path = DEFAULT_OUTPUT
+    job: Path | None,
+    settings: list[tuple[str, str]],
+    entrypoint: list[str],
+    output: Path = DEFAULT_OUTPUT["slurm"],
+    target: str = "slurm",
 ) -> tuple[JobSpec, str]:
-    """Return the job spec and its sealed script; the arguments are those of load_spec."""
+    """Return the job spec and its sealed script or task; the first three are those of load_spec."""
     from slurmray.load import load_spec
     from slurmray.output import seal
-    from slurmray.render import render as render_script
 
     spec = load_spec(job, settings, entrypoint)
+    if target == "dstack":
+        from slurmray.dstack import render_task
+
+        return spec, seal(render_task(spec))
+    from slurmray.render import render as render_script
+
     return spec, seal(render_script(spec, _render_command(job, settings, entrypoint, output)))
 
 
@@ -141,7 +155,7 @@ def _render_command(
         words += [name, value] if name.startswith("--") else ["--set", f"{name}={value}"]
     if entrypoint:
         words += ["--set", f"run={json.dumps(entrypoint, ensure_ascii=False)}"]
-    if output not in (DEFAULT_OUTPUT, _STDOUT):
+    if output not in (DEFAULT_OUTPUT["slurm"], _STDOUT):
         words += ["-o", _relative(output)]
     return shlex.join(words)
 
@@ -150,16 +164,31 @@ def _relative(path: Path) -> str:
     return path.name if path.is_absolute() else str(path)
 
 
-def _not_exported(spec: JobSpec) -> list[str]:
-    """Return the variables that the job is to take from the submitter, and that are not there to be taken."""
-    return [name for name, value in spec.env.items() if value is None and name not in os.environ]
+def _remarks(spec: JobSpec, target: str) -> list[str]:
+    """Return what is good to know before the job is submitted."""
+    if target == "dstack":
+        from slurmray.dstack import remarks
+
+        return remarks(spec)
+    from slurmray.presets import advise
+
+    return advise(spec).notes
 
 
-def _summary(spec: JobSpec) -> str:
+def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
+    """Name the variables that the job is to take from the submitter, and that are not there to be taken."""
+    what = {"slurm": f"sbatch, or the job ends with {ExitCode.CONFIG}", "dstack": "dstack apply"}[target]
+    for name, value in spec.env.items():
+        if value is None and name not in os.environ:
+            click.echo(f"env.{name} is not set here: export it before {what}", err=True)
+
+
+def _summary(spec: JobSpec, target: str) -> str:
     nodes = spec.slurm.nodes
     parts = ["1 node" if nodes == 1 else f"{nodes} nodes"]
     parts.append(f"{spec.gpus} GPUs each" if spec.gpus else "no GPUs (ask for them with --gpus-per-node 8)")
     if not spec.slurm.cpus_per_task:
-        parts.append("as many CPUs as Slurm gives, often 1 (ask for more with --cpus-per-task 8)")
+        given = "Slurm gives, often 1" if target == "slurm" else "the instances have, 2 or more"
+        parts.append(f"as many CPUs as {given} (ask for more with --cpus-per-task 8)")
     parts.append("the built-in check" if spec.run is None else "your command")
     return ", ".join(parts)

@@ -1,16 +1,18 @@
-"""What one node of the cluster does: starts Ray, and on the head the probe and the trainer."""
+"""What one node of the cluster does, told by records, children that end, and the clock."""
 
 import os
-import signal
 import sys
 import time
 
 import children
+import head
 import network
 import preflight
 import ray_process
-import ray_start
-from ray_process import GiveUp
+import trainer_process
+from give_up import GiveUp
+
+ALIVE_EVERY = 5.0  # seconds; without such a word the batch script waits for ray.ready_timeout only
 
 
 class Member:
@@ -21,9 +23,12 @@ class Member:
         self.conf = {}  # key -> list of values
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
-        self.waiting = None  # what to look for at each turn: gcs | reader
-        self.streams = {}  # name -> descriptor of the FIFOs that take the output of the trainer
-        self.signals = []  # those that this process has got
+        self.trainer = trainer_process.TrainerProcess(self)
+        self.head = head.Head(self)
+        self.is_signalled = False  # whether this process has got a signal
+        self.is_whole = False  # whether the cluster is
+        self.stages = None  # what else is done before the trainer starts
+        self.alive_at = 0.0  # when to say next that the stages get on
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
     # -- records ---------------------------------------------------------------------------------------
@@ -31,6 +36,14 @@ class Member:
     def one(self, key, default=""):
         """The last value of a key."""
         return self.conf.get(key, [default])[-1]
+
+    def number(self):
+        """The rank of this node: 0 is the head, then the others in the order of Slurm."""
+        return self.conf["nodes"].index(self.one("node"))
+
+    def attempt(self):
+        """How many times the job was requeued."""
+        return self.one("job").rpartition("-")[2]
 
     def say(self, verb, *text):
         """One message to the batch script."""
@@ -58,15 +71,23 @@ class Member:
             self.stop(float(value or self.one("grace", "10")))
         elif key == "reach":
             if is_head:
-                preflight.reaches_worker(value, self.find_fault)
+                node, address, port = value.split(" ")
+                preflight.knock(node, address, int(port), self.find_fault)
         elif key == "whole":
+            self.is_whole = True
             self.ray.minded = False
+            if self.stages:
+                self.stages.begin()
+            self.head.train()
+        elif key in ("done", "ended"):
+            self.stages.told(key, *value.split(" "))
+            self.head.train()
         elif key == "prepare":
             if not is_head:
                 self.join(value)
         elif key == "cluster":
             if not is_head:
-                self.ray.start(self.choose_address(network.family_of(value.rsplit(":", 1)[0])), value)
+                self.ray.start(self.choose_address(network.family_of(network.parts_of(value)[0])), value)
         else:
             self.conf.setdefault(key, []).append(value)
         if key == "go":
@@ -76,20 +97,38 @@ class Member:
 
     def start(self):
         """All is told: the head starts Ray, a worker waits to hear of the head."""
-        version = ray_start.ray_version()
-        if version is None:
-            raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
-        self.version_text, self.version = version
-        if self.one("auth") == "token" and self.version < ray_start.TOKEN_SINCE:
-            remedy = "take an image with 2.52 or later, or set ray.auth to auto or none"
-            raise GiveUp("config", f"ray.auth: Ray {self.version_text} of the image has no tokens; {remedy}")
+        self.version_text, self.version = preflight.version_of_ray(self.one("auth"))
+        self.enter_workdir()
+        self.trainer.check()
         preflight.raise_limits()
         for row in preflight.limits():
             self.find("warn", *row)
+        if self.one("debug") == "post-mortem":
+            lacks = list(preflight.debugger(self.version))
+            for row in lacks:
+                self.find_fault(*row)
+            if lacks and self.one("preflight", "fail") == "fail":
+                return
+        if self.conf.keys() & {"preparation", "service"}:
+            import stages  # only such jobs have it
+
+            self.stages = stages.Stages(self)
+        self.ray.make_environment()
+        if self.stages:
+            self.stages.begin()
         if self.one("rank") == "0":
             self.ray.prepare()
             self.ray.start(self.choose_address(self.one("family", "auto")))
-            self.waiting = "gcs"
+            self.head.waiting = "gcs"
+
+    def enter_workdir(self):
+        """Ray, its workers and the trainer begin in the working directory of the spec."""
+        try:
+            os.chdir(self.one("workdir"))
+        except OSError as error:
+            remedy = "mount it, or set container.workdir"
+            text = f"{error.filename}: {error.strerror} in the container; {remedy}"
+            raise GiveUp("config", text) from error
 
     def join(self, wanted):
         """Gets Ray ready on a worker. wanted: the versions on the head."""
@@ -107,70 +146,18 @@ class Member:
             self.conf.get("candidate", []), network.local_addresses(), family, self.one("interface")
         )
 
-    def look(self):
-        """One turn of waiting; see `waiting`."""
-        if self.waiting == "gcs":
-            address, ports = self.ray.address, self.ray.ports
-            if network.is_open(address, ports[ray_start.GCS]) and not self.ray.is_disturbed():
-                cluster = network.host_port(address, ports[ray_start.GCS])
-                self.say(
-                    "phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
-                )
-                self.say("prepare", preflight.versions(self.version_text))
-                self.waiting = None
-                self.probe(cluster)
-        elif self.waiting == "reader" and self.trainer():
-            self.waiting = None
-
-    def probe(self, cluster):
-        """Starts the readiness check; its messages go straight to the batch script."""
-        words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node"), cluster]
-        words += [self.one("gpus"), self.one("ready_timeout"), *self.conf["nodes"]]
-        self.children.spawn("probe", words, self.ray.env, sys.stdout)
-
-    def trainer(self):
-        """Starts the entrypoint once somebody reads its output; False while nobody does."""
-        for name in ("out", "err"):
-            try:
-                if (
-                    name not in self.streams
-                ):  # kept until the other one is open too: a reader ends with its writer
-                    path = os.path.join(self.temp_dir, name)
-                    self.streams[name] = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # ENXIO: no reader yet
-                return False
-        streams = [self.streams["out"], self.streams["err"]]
-        for stream in streams:
-            os.set_blocking(stream, True)
-        words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
-        nodes = len(self.conf["nodes"])
-        head = self.ray.address, self.ray.ports
-        env = ray_start.trainer_environment(self.ray.env, head, nodes, self.one("gpus"))
-        env["SLURMRAY_ATTEMPT"] = self.one("job").rpartition("-")[2]
-        try:
-            self.children.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
-        except OSError as error:
-            # What a shell would say and return.
-            os.write(streams[1], f"slurmray: {words[0]}: {error.strerror}\n".encode())
-            self.say("exit", 127 if isinstance(error, FileNotFoundError) else 126)
-        for stream in streams:
-            os.close(stream)
-        return True
-
     # -- children --------------------------------------------------------------------------------------
 
     def ended(self, role, code):
         """A child has ended with that code (128 + n for signal n)."""
-        if role == "probe" and code == 0:
-            command = " ".join(self.conf.get("run", ["the built-in check"]))[:200]
-            self.say("trainer", "".join(letter if letter.isprintable() else " " for letter in command))
-            self.waiting = "reader"
-        elif role == "probe":
-            raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
+        if role == "probe":
+            self.head.probed(code)
         elif role == "trainer":
-            self.say("exit", code)
+            self.trainer.ended(code)
         elif role == "ray" and not self.ray.started_again():
             raise GiveUp("ray", f"ray start ended with {code}")
+        elif self.stages and " " in role:
+            self.stages.ended(role, code)
 
     def stop(self, grace):
         """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
@@ -178,30 +165,35 @@ class Member:
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        trainer = self.children.pid_of("trainer")
-        if trainer:
-            os.killpg(trainer, getattr(signal, "SIG" + self.one("stop_signal", "TERM")))
-        elif self.one("rank") == "0":
+        asked = self.trainer.send(self.one("stop_signal", "TERM"))
+        if not asked and self.one("rank") == "0":
             raise SystemExit(0)
         # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if trainer else 2)
+        self.deadline = now + grace + (0 if asked else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
-        if self.waiting or self.deadline:
+        if self.head.waiting or self.deadline:
             return 0.05
-        return 1.0 if self.ray.minded else None
+        return 1.0 if self.ray.minded or (self.stages and self.stages.doing()) else None
 
     def tick(self):
         """Once a turn of the loop."""
-        if self.signals:
-            self.say("signal", self.signals.pop())
+        if self.is_signalled:
+            self.is_signalled = False
+            self.say("signal")
             self.stop(float(self.one("grace", "10")))
         self.ray.mind()
-        if self.waiting:
-            self.look()
-        if self.deadline and time.monotonic() > self.deadline:
-            trainer = self.children.pid_of("trainer")
-            if not trainer:
-                raise SystemExit(0)
-            os.killpg(trainer, signal.SIGKILL)
+        if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
+            self.alive_at = time.monotonic() + ALIVE_EVERY
+            self.say("alive", self.stages.doing())
+        if self.head.waiting:
+            self.head.look()
+        if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):
+            raise SystemExit(0)
+
+    def end(self):
+        """Before everything here is killed: what is to end in order does."""
+        self.trainer.send("KILL")
+        if self.stages:
+            self.stages.stop()

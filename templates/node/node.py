@@ -14,8 +14,8 @@ import shutil
 import signal
 
 import network
+from give_up import GiveUp
 from member import Member
-from ray_process import GiveUp
 
 
 def loop(member):
@@ -26,7 +26,7 @@ def loop(member):
     signal.set_wakeup_fd(waker)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
-        signal.signal(number, lambda *_: member.signals.append("TERM"))
+        signal.signal(number, lambda *_: setattr(member, "is_signalled", True))
     pending = b""
     while True:
         ready, _, _ = select.select([0, wake], [], [], member.pause())
@@ -58,6 +58,7 @@ def main():
     except SystemExit:
         pass
     finally:
+        member.end()
         if os.getpid() == 1:  # else this is the process namespace of somebody else
             with contextlib.suppress(ProcessLookupError):  # nobody is left
                 os.kill(-1, signal.SIGKILL)

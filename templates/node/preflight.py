@@ -1,18 +1,37 @@
 """What a node is checked for in its container: findings for the table in the log of the job."""
 
 import contextlib
+import importlib.metadata
 import os
 import platform
+import re
 import resource
 import socket
+import sys
 import threading
 
 import network
+import ray_start
+from give_up import GiveUp
 
 FILES_WANTED = 65535  # open files; Ray opens several for each worker process
 FILES_NEEDED = 8192  # with fewer, large trainers have been seen to fail
 DOOR = 10  # place in a leased block of ports, after those of ray_start.py
+# What the distributed debugger of Ray needs (docs.ray.io, "Ray Distributed Debugger"; Ray has it since 2.39).
+DEBUGGER_SINCE = (2, 39)
+DEBUGPY_SINCE = (1, 8)
 KNOCK_TIMEOUT = 5.0  # seconds for the head to reach a worker, and the other way round
+
+
+def version_of_ray(auth):
+    """(text, (major, minor)); GiveUp where there is none, or one too old for `ray.auth` of the spec."""
+    version = ray_start.ray_version()
+    if version is None:
+        raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
+    if auth == "token" and version[1] < ray_start.TOKEN_SINCE:
+        remedy = "take an image with 2.52 or later, or set ray.auth to auto or none"
+        raise GiveUp("config", f"ray.auth: Ray {version[0]} of the image has no tokens; {remedy}")
+    return version
 
 
 def raise_limits():
@@ -34,21 +53,33 @@ def limits():
         yield "locked memory", f"{locked} bytes", "no limit, for InfiniBand", remedy
 
 
+def debugger(ray):
+    """Rows for what the distributed debugger of Ray lacks here. ray: its version as numbers."""
+    if ray < DEBUGGER_SINCE:
+        remedy = "take an image with it, or set ray.debug: legacy"
+        yield "debugger", f"Ray {ray[0]}.{ray[1]}", "Ray 2.39 or later", remedy
+    try:
+        found = importlib.metadata.version("debugpy")
+    except importlib.metadata.PackageNotFoundError:
+        found = "none"
+    if tuple(int(number) for number in re.findall(r"\d+", found)[:2]) < DEBUGPY_SINCE:
+        yield "debugpy", found, "1.8.0 or later", "install it in the image, or set ray.debug: none"
+
+
 def versions(ray):
     """What must be the same on all nodes. ray: its version as a text."""
     return f"Ray {ray}, Python {platform.python_version()}"
 
 
-def reaches_head(cluster, say):
-    """Looks, in the background, whether this worker reaches the GCS. say: takes the fields of a row."""
-    host, _, port = cluster.rpartition(":")
+def knock(who, address, port, say):
+    """Looks, in the background, whether this node reaches another one. say: takes the fields of a row."""
 
-    def knock():
-        if not network.is_open(host.strip("[]"), int(port), KNOCK_TIMEOUT):
-            found = f"cannot reach the head at {cluster}"
+    def try_it():
+        if not network.is_open(address, port, KNOCK_TIMEOUT):
+            found = f"cannot reach {who} at {network.host_port(address, port)}"
             say("connection", found, "a connection", "open its firewall, or set network.interface")
 
-    threading.Thread(target=knock, daemon=True).start()
+    threading.Thread(target=try_it, daemon=True).start()
 
 
 def open_door(address, port):
@@ -65,15 +96,3 @@ def open_door(address, port):
             door.accept()[0].close()
 
     threading.Thread(target=answer, daemon=True).start()
-
-
-def reaches_worker(place, say):
-    """Looks, in the background, whether the head reaches a worker. place: `NODE ADDRESS PORT`."""
-    node, address, port = place.split(" ")
-
-    def knock():
-        if not network.is_open(address, int(port), KNOCK_TIMEOUT):
-            found = f"cannot reach {node} at {network.host_port(address, port)}"
-            say("connection", found, "a connection", "open its firewall, or set network.interface")
-
-    threading.Thread(target=knock, daemon=True).start()

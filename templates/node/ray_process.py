@@ -3,21 +3,18 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 
 import network
+import ports
 import preflight
 import ray_start
 import surroundings
+from give_up import GiveUp
 
 TRIES = 3
-
-
-class GiveUp(Exception):
-    """(kind, text): the batch script ends the job with the exit code of that kind."""
 
 
 class RayProcess:
@@ -29,12 +26,13 @@ class RayProcess:
         self.lease = None
         self.address = self.cluster = None  # cluster: host:port of the GCS, on a worker
         self.ports = self.env = None
+        self.told = {}  # what a preset wants to be told of this node, by the names of variables
         self.input = None  # where the waiting `ray start` is told its words
         self.minded = self.disturbed = False  # whether its ports are watched; whether one was taken
         self.look_at = 0.0
 
-    def prepare(self):
-        """Starts the process that becomes `ray start`, with the token where this Ray knows tokens."""
+    def make_environment(self):
+        """What Ray inherits, with the token where this Ray knows tokens."""
         member, token = self.member, None
         if ray_start.wants_token(member.one("auth", "auto"), member.version):
             token = os.path.join(member.temp_dir, "token")
@@ -45,10 +43,15 @@ class RayProcess:
         cpus, gpus = int(member.one("cpus")), int(member.one("gpus"))
         env = surroundings.defaults(member.one("user"), cpus, gpus, member.temp_dir)
         env.update(pair.split("=", 1) for pair in member.conf.get("env", []))
+        if member.stages:
+            env.update(member.stages.mask())
         metrics = member.one("metrics") == "true"
         self.env = ray_start.environment(member.temp_dir, env, token, member.version, metrics)
+
+    def prepare(self):
+        """Starts the process that becomes `ray start`."""
         words = [sys.executable, "-c", ray_start.WAITING_RAY]
-        ray = member.children.spawn("ray", words, self.env, sys.stderr, stdin=subprocess.PIPE)
+        ray = self.member.children.spawn("ray", words, self.env, sys.stderr, stdin=subprocess.PIPE)
         self.input = ray.stdin
 
     def start(self, address, cluster=None):
@@ -57,17 +60,24 @@ class RayProcess:
         self.address, self.cluster = address, cluster
         if self.lease:
             self.lease.close()
-        self.lease, self.ports = network.lease_ports(member.one("job"), self.tries)
+        self.lease, self.ports = ports.lease_ports(member.one("job"), self.tries)
         if cluster is None:
             self.take_fixed_ports()
         elif self.tries == 0 and member.one("preflight") != "none":
             door = self.ports[preflight.DOOR]
             preflight.open_door(address, door)
-            preflight.reaches_head(cluster, member.find_fault)
+            preflight.knock("the head", *network.parts_of(cluster), member.find_fault)
             member.say("reach", member.one("node"), address, door)
-        head = address if cluster is None else cluster.rpartition(":")[0].strip("[]")
-        peers = [head, *member.conf["nodes"]]
-        more = surroundings.network_environment(self.env, address, peers, network.local_addresses())
+        head, port = network.parts_of(self.place())
+        peers, local = [head, *member.conf["nodes"]], network.local_addresses()
+        more = surroundings.network_environment(self.env, address, peers, local)
+        facts = {
+            "rank": member.number(), "nodes": len(member.conf["nodes"]), "head": head, "ray_port": port,
+            "interface": network.interface_of(address, local),
+        }  # fmt: skip
+        asked = (pair.split("=") for pair in member.conf.get("node_env", []))
+        self.told = {name: str(facts[fact]) for name, fact in asked}
+        more.update(self.told)
         if member.one("metrics") == "true":
             more.update(ray_start.metrics_environment(self.env, self.ports))
         self.env.update(more)
@@ -83,12 +93,16 @@ class RayProcess:
         self.minded, self.disturbed = True, False
         self.look_at = time.monotonic() + 1
 
+    def place(self):
+        """`host:port` of the GCS."""
+        return self.cluster or network.host_port(self.address, self.ports[ray_start.GCS])
+
     def take_fixed_ports(self):
         """Ports that the job spec names, in the places of leased ones."""
         for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
             if self.member.one(key, "auto") != "auto":
                 port = self.ports[place] = int(self.member.one(key))
-                if not network.is_free(port):
+                if not ports.is_free(port):
                     raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
 
     def mind(self):
@@ -99,17 +113,14 @@ class RayProcess:
 
     def is_disturbed(self):
         """Whether somebody took a port between the lease and its use; if so, Ray ends, to be started anew."""
-        taken = network.taken(self.ports)
+        taken = ports.taken(self.ports)
         if taken and not self.disturbed:
             text = f"somebody else took port {taken[0]} of this node after it was chosen"
-            if self.cluster is None and self.member.waiting != "gcs":  # other nodes know of this Ray
+            if self.cluster is None and self.member.head.waiting != "gcs":  # other nodes know of this Ray
                 raise GiveUp("bring_up", f"{text}; submit the job again")
             print(f"{text}: Ray starts anew", file=sys.stderr, flush=True)
             self.disturbed = True
-            if os.getpid() == 1:  # what Ray has started does not end with it
-                os.kill(-1, signal.SIGKILL)
-            else:
-                os.killpg(self.member.children.pid_of("ray"), signal.SIGKILL)
+            self.member.children.kill("ray")
         return self.disturbed
 
     def started_again(self):
@@ -119,6 +130,7 @@ class RayProcess:
         self.tries += 1
         if self.tries == TRIES:
             raise GiveUp("bring_up", f"its ports were taken after they had been chosen, {TRIES} times")
+        self.make_environment()
         self.prepare()
         self.start(self.address, self.cluster)
         return True

@@ -36,7 +36,9 @@ def ray_version():
 # and is told the words of `ray start` and the rest of its environment on its standard input. Without a port
 # for Ray Client, a head would take 10001 unless it believes that Ray Client is not installed.
 WAITING_RAY = """
-import json, os, sys
+import sys
+sys.path.pop(0)  # the working directory may have a json.py
+import json, os
 import ray.scripts.scripts as ray
 sys.argv, more = json.load(sys.stdin)
 os.environ.update(more)

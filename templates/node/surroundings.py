@@ -4,6 +4,7 @@ Everything here is a default: what the job spec sets in `env`, and what the imag
 """
 
 import os
+import shlex
 
 import network
 
@@ -11,6 +12,7 @@ THREADS_MAX = 16  # more threads of OpenMP for each GPU have not been seen to he
 OBJECT_STORE_MIN = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
 OBJECT_STORE_MAX = 200 * 10**9  # where the default of Ray ends, too (DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def defaults(user, cpus, gpus, temp_dir):
@@ -25,6 +27,11 @@ def defaults(user, cpus, gpus, temp_dir):
     if not os.access(os.environ.get("HOME", ""), os.W_OK):
         env["HOME"] = temp_dir
     return env
+
+
+def exports(env):
+    """Lines for a shell that set these variables."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
 
 
 def threads(cpus, gpus):
@@ -56,7 +63,7 @@ def network_environment(env, address, peers, local):
     told = {name: env.get(name, value) for name, value in told.items()}
     if any(env.get(name) or env.get(name.upper()) for name in PROXIES):
         known = env.get("no_proxy", "") + "," + env.get("NO_PROXY", "")
-        listed = [word for word in known.split(",") if word] + ["localhost", address, *peers]
+        listed = [word for word in known.split(",") if word] + [*LOCAL, address, *peers]
         direct = "*" if "*" in listed else ",".join(dict.fromkeys(listed))  # `*` means all only when alone
         told.update(no_proxy=direct, NO_PROXY=direct)
     return told

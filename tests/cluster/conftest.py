@@ -13,8 +13,10 @@ import pytest
 from slurmray.rehearsal import conf, images, machine, rootless, stores, suites
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout, Runtime
+from slurmray.rehearsal.layout import Layout
 from slurmray.spec import DEFAULT_IMAGE
+
+GPUS = (Gres("gpu", "", 8),)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,36 +40,41 @@ def archive() -> Path:
 
 
 @pytest.fixture(scope="session")
-def podman_store(archive: Path) -> Path:
+def podman_layout(share: Path, archive: Path) -> Layout:
+    """Hosts with Podman, and with the machine's own Slurm where that works."""
     machine.require("podman", own_slurm=True, builds=True)
-    return stores.podman_store(machine.cache_folder(), archive)
+    cache = machine.cache_folder()
+    store = stores.podman_store(cache, archive)
+    return Layout(share, "podman", store, suites.hosts_root(cache, None, print))
 
 
 @pytest.fixture(scope="session")
-def docker_root(archive: Path) -> Path:
+def docker_layout(share: Path, archive: Path) -> Layout:
+    """The same with Docker."""
     machine.require("docker", own_slurm=True, builds=True)
-    return stores.docker_root(machine.cache_folder(), archive)
+    cache = machine.cache_folder()
+    return Layout(share, "docker", stores.docker_root(cache, archive), suites.hosts_root(cache, None, print))
 
 
 @pytest.fixture(scope="session")
-def podman_lab(share: Path, podman_store: Path, archive: Path) -> Iterator[Lab]:
+def podman_lab(podman_layout: Layout, archive: Path) -> Iterator[Lab]:
     """Three hosts with Podman; alice has the image too."""
-    with _lab(share, "podman", podman_store, 3, "v4") as lab:
+    with Lab(Cluster(nodes=("node1", "node2", "node3"), gres=GPUS), podman_layout) as lab:
         rootless.give(lab, archive, conf.USERS[0])
         yield lab
 
 
 @pytest.fixture(scope="session")
-def docker_lab(share: Path, docker_root: Path) -> Iterator[Lab]:
+def docker_lab(docker_layout: Layout) -> Iterator[Lab]:
     """Two hosts with Docker."""
-    with _lab(share, "docker", docker_root, 2, "v4") as lab:
+    with Lab(Cluster(gres=GPUS), docker_layout) as lab:
         yield lab
 
 
 @pytest.fixture(params=["v4", "v6", "v6-first", "both"])
-def addressed_lab(share: Path, podman_store: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def addressed_lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Two hosts with Podman, for each way in which hosts are known to each other."""
-    with _lab(share, "podman", podman_store, 2, request.param) as lab:
+    with Lab(Cluster(gres=GPUS, addresses=request.param), podman_layout) as lab:
         yield lab
 
 
@@ -92,10 +99,3 @@ def until() -> Callable[[Callable[[], object]], object]:
         return found
 
     return wait
-
-
-def _lab(share: Path, runtime: Runtime, store: Path, nodes: int, addresses: conf.Addresses) -> Lab:
-    names = tuple(f"node{number}" for number in range(1, nodes + 1))
-    cluster = Cluster(nodes=names, gres=(Gres("gpu", "", 8),), addresses=addresses)
-    root = suites.hosts_root(machine.cache_folder(), None, print)
-    return Lab(cluster, Layout(share, runtime, store, root))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slurmray.load import load_spec
 from slurmray.output import write_script
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.lab import FINAL, Lab
 from slurmray.render import render
 
 HANG = 180  # seconds; no job of the tests takes a fifth of it
@@ -57,11 +57,13 @@ class Jobs:
         return log.read_text(errors="replace") if log.exists() else ""
 
     def wait_for(self, job: int, text: str) -> None:
-        """Wait until a job has said something."""
-        wait_until(
-            lambda: text in self.log(job),
-            lambda: f"{text!r} is not in the log:\n{self.log(job)}\n{self.lab.job(job)}",
-        )
+        """Wait until a job has said something; an AssertionError where it ends without."""
+
+        def why() -> str:
+            return f"{text!r} is not in the log:\n{self.log(job)}\n{self.lab.job(job)}"
+
+        wait_until(lambda: text in self.log(job) or self.lab.job(job).get("JobState") in FINAL, why)
+        assert text in self.log(job), why()
 
     def end(self, job: int) -> Job:
         """Wait for a job's end, and until its hosts are clean."""

@@ -8,20 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal import conf, machine, rootless, suites
+from slurmray.rehearsal import conf, rootless
 from slurmray.rehearsal.conf import Cluster
 from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout, Runtime
+from slurmray.rehearsal.layout import Runtime
 
 from .jobs import Jobs
 
 
 @pytest.fixture
-def confined(request: pytest.FixtureRequest, share: Path, archive: Path, runtime: Runtime) -> Iterator[Lab]:
+def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) -> Iterator[Lab]:
     """Two hosts on which jobs have cgroups; alice has the image."""
-    store = request.getfixturevalue("podman_store" if runtime == "podman" else "docker_root")
-    root = suites.hosts_root(machine.cache_folder(), None, print)
-    with Lab(Cluster(cpus=2, memory=8000, confined=True), Layout(share, runtime, store, root)) as lab:
+    layout = request.getfixturevalue(f"{runtime}_layout")
+    with Lab(Cluster(cpus=2, memory=8000, confined=True), layout) as lab:
         if runtime == "podman":
             rootless.give(lab, archive, conf.USERS[0])
         yield lab

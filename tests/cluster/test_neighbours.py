@@ -202,7 +202,10 @@ def test_a_stranger_gets_nothing_from_any_port(alice: Running, host: str) -> Non
         assert heard["client"] != "in"
     # That the questions are good ones: with the token they are answered.
     dashboard = ports(alice)[0]
-    heard = ask(alice, "node1", [("127.0.0.1", dashboard)], alice.token)
+    for _ in range(3):  # a server of Ray Client's may end under a new client of a busy machine
+        heard = ask(alice, "node1", [("127.0.0.1", dashboard)], alice.token)
+        if heard["client"] == "in":
+            break
     assert heard["client"] == "in", heard
     assert [dashboard, "GET /api/jobs/", "200"] in heard["answered"]
     (alice.jobs.folder / "go").touch()

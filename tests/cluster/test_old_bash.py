@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal.conf import Cluster, Gres
+from slurmray.rehearsal.conf import Cluster
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 from tests.cluster.jobs import Jobs
@@ -14,11 +14,11 @@ VERSION = 'echo "$BASH_VERSION in the job"'
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_bash_44(share: Path, podman_store: Path, folder: Path, bash_44: str, code: int) -> None:
+def test_bash_44(podman_layout: Layout, folder: Path, bash_44: str, code: int) -> None:
     bash = shutil.copy(bash_44, folder / "bash")
-    nodes = ("node1", "node2")
-    with Lab(Cluster(nodes=nodes, gres=(Gres("gpu", "", 8),)), Layout(share, "podman", podman_store)) as lab:
-        for node in nodes:
+    cluster = Cluster()
+    with Lab(cluster, podman_layout) as lab:
+        for node in cluster.nodes:
             bound = lab.run(["mount", "--bind", str(bash), "/usr/bin/bash"], host=node)
             assert bound.returncode == 0, bound.stderr
         job = Jobs(lab, folder).run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -34,14 +35,13 @@ OTHERS = [("2.52.1", "v4"), ("2.52.1", "v6"), ("2.60.0", "v4")]
     params=[OLD, *(pytest.param(other, marks=pytest.mark.full) for other in OTHERS)],
     ids="-".join,
 )
-def lab(share: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Two hosts with Podman, with that Ray in the image and those addresses."""
-    machine.require("podman", own_slurm=True, builds=True)
     version, addresses = request.param
     cache = machine.cache_folder()
     store = stores.podman_store(cache, images.archive(cache, image(version), print))
     cluster = Cluster(gres=(Gres("gpu", "", 8),), features=(version,), addresses=addresses)
-    with Lab(cluster, Layout(share, "podman", store)) as lab:
+    with Lab(cluster, dataclasses.replace(podman_layout, store=store)) as lab:
         yield lab
 
 

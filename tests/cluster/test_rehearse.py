@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -149,10 +150,10 @@ def test_a_power_failure_and_a_cut_cable(docker_lab: Lab, until: Until) -> None:
     assert docker_lab.left_over() == []
 
 
-def test_the_machine_stays_as_it_is(folder: Path, podman_store: Path, tmp_path: Path) -> None:
+def test_the_machine_stays_as_it_is(folder: Path, podman_layout: Layout, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("old")
     missing = tmp_path / "missing"
-    layout = Layout(folder, "podman", podman_store, copy_on_write=[tmp_path], missing=[missing])
+    layout = dataclasses.replace(podman_layout, folder=folder, copy_on_write=[tmp_path], missing=[missing])
     change = f"echo new >{tmp_path}/data; touch {missing}/x /usr/x /etc/x /var/x {conf.IMAGES}/x"
     with Lab(Cluster(), layout) as lab:
         lab.run(["bash", "-c", change], host="node1")

@@ -1,16 +1,16 @@
 #!/bin/bash
-#SBATCH --job-name=verl-rocm
-#SBATCH --cpus-per-task=64
+#SBATCH --job-name=verl-ray-on-slurm
+#SBATCH --cpus-per-task=28
 #SBATCH --gpus-per-node=mi300x:8
-#SBATCH --mem=800G
+#SBATCH --mem=200G
 #SBATCH --nodes=2
-#SBATCH --time=4:00:00
+#SBATCH --time=30-00:00:00
 #SBATCH --ntasks-per-node=1
 #SBATCH --signal=B:USR1@60
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 9baececc19001554ad30f20097e4c67902e470c8deb9a2c5a468fd47feca1fd3
+# slurmray-sha256: 39413210dc874d89b73d0de5dbdc9148abb860d2d99d7bda921006c8327c7519
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -28,29 +28,23 @@ RENDER_AGAIN='slurmray render examples/amd.yaml --runtime podman'
 NODES=2
 GPUS_PER_NODE=8
 # 0: as many as Slurm gives.
-CPUS_PER_NODE=64
+CPUS_PER_NODE=28
 RUN_DIR=slurmray-runs
 TEMP_DIR=/tmp
 RUNTIMES=(podman)
 IMAGE=localhost/verl-rocm:1
 BUILD_FILE=examples/Dockerfile.rocm
-BUILD_CONTEXT=examples
+BUILD_CONTEXT=.
 # Source, destination (empty: the same), flags; again and again.
-MOUNTS=('~/data' /data ,readonly)
+MOUNTS=(. /workspace/verl '' '~/data' /data '' '~/.cache/huggingface' /huggingface '')
 # Empty: the submit folder.
-WORKDIR=''
+WORKDIR=/workspace/verl
 # Empty: as large as the /dev/shm of the node.
 SHM_SIZE=128g
 CONTAINER_ARGS=(--cap-add SYS_PTRACE --security-opt seccomp=unconfined)
 # For the first process in the containers; without `run` the trainer is the built-in check.
-RECORDS=(interface=ib0 family=auto port=auto dashboard_port=auto auth=auto metrics=false preflight=fail stop_signal=TERM env=NCCL_SOCKET_IFNAME=ib0 env=GLOO_SOCKET_IFNAME=ib0 run=bash run=-c 'run=rocm-smi --showproductname
-python3 -m verl.trainer.main_ppo \
-  algorithm.adv_estimator=grpo \
-  data.train_files=/data/gsm8k/train.parquet \
-  data.val_files=/data/gsm8k/test.parquet \
-  trainer.nnodes="$NNODES" \
-  trainer.n_gpus_per_node="$GPUS_PER_NODE"
-')
+RECORDS=(gpus=8 interface=ib0 family=auto port=auto dashboard_port=auto auth=auto metrics=false preflight=fail stop_signal=TERM env=NCCL_SOCKET_IFNAME=ib0 env=GLOO_SOCKET_IFNAME=ib0 env=NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_8,mlx5_9 env=NCCL_IB_GID_INDEX=3 env=NCCL_CROSS_NIC=0 env=NCCL_PROTO=Simple env=NCCL_CHECKS_DISABLE=1 env=NCCL_DEBUG=TRACE env=RCCL_MSCCL_ENABLE=0 env=GPU_MAX_HW_QUEUES=2 env=TORCH_NCCL_HIGH_PRIORITY=1 env=CUDA_DEVICE_MAX_CONNECTIONS=1 env=HSA_NO_SCRATCH_RECLAIM=1 env=TOKENIZERS_PARALLELISM=false env=HYDRA_FULL_ERROR=1 env=PYTHONUNBUFFERED=1 env=PYTHONPATH=/workspace/verl env=HF_HOME=/huggingface env=TRANSFORMERS_CACHE=/huggingface run=python3 run=-m run=verl.trainer.main_ppo run=data.train_files=/data/gsm8k/train.parquet run=data.val_files=/data/gsm8k/test.parquet run=data.train_batch_size=1024 run=data.max_prompt_length=1024 run=data.max_response_length=1024 run=actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct run=actor_rollout_ref.model.use_remove_padding=True run=actor_rollout_ref.model.enable_gradient_checkpointing=True run=actor_rollout_ref.actor.optim.lr=1e-6 run=actor_rollout_ref.actor.ppo_mini_batch_size=256 run=actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 run=actor_rollout_ref.actor.fsdp_config.param_offload=False run=actor_rollout_ref.actor.fsdp_config.optimizer_offload=False run=actor_rollout_ref.rollout.name=vllm run=actor_rollout_ref.rollout.tensor_model_parallel_size=2 run=actor_rollout_ref.rollout.gpu_memory_utilization=0.9 run=actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16 run=actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=16 run=actor_rollout_ref.ref.fsdp_config.param_offload=True run=critic.optim.lr=1e-5 run=critic.model.path=Qwen/Qwen2-7B-Instruct run=critic.model.use_remove_padding=True run=critic.model.enable_gradient_checkpointing=False run=critic.ppo_micro_batch_size_per_gpu=8 run=critic.fsdp.param_offload=False run=critic.fsdp.optimizer_offload=False run=algorithm.kl_ctrl.kl_coef=0.0001 run=trainer.critic_warmup=0 'run=trainer.logger=['"'"'console'"'"','"'"'wandb'"'"']' run=trainer.project_name=verl_example run=trainer.experiment_name=qwen2-7b-function-rm run=trainer.val_before_train=False run=trainer.save_freq=-1 run=trainer.test_freq=10 run=trainer.total_epochs=15 run=trainer.nnodes=2 run=trainer.n_gpus_per_node=8 'preparation={"name": "gsm8k", "run": ["python3", "examples/data_preprocess/gsm8k.py", "--local_save_dir", "/data/gsm8k"], "where": "head", "needs_ray": false, "once": true}' 'preparation={"name": "math", "run": ["python3", "examples/data_preprocess/math_dataset.py", "--local_save_dir", "/data/math"], "where": "head", "needs_ray": false, "once": true}' 'preparation={"name": "model", "run": ["python3", "-c", "import huggingface_hub; huggingface_hub.snapshot_download(\"Qwen/Qwen2-7B-Instruct\")"], "where": "head", "needs_ray": false, "once": true}')
+ENV_FROM_SUBMITTER=(WANDB_API_KEY)
 # Seconds. PATIENCE: without a sign of life for so long, a node is lost.
 READY_TIMEOUT=600
 STOP_GRACE=10
@@ -83,6 +77,11 @@ clock() {
 	LOOKED=$SECONDS NOW=$((SECONDS - AWAY))
 }
 
+# must_speak: the other side has not heard of this one for 5 s; asked again, it has.
+must_speak() {
+	((NOW >= BEAT)) && BEAT=$((NOW + 5))
+}
+
 # finish CODE SOURCE TEXT: the last line says whose exit code it is.
 finish() {
 	trap - ERR
@@ -92,7 +91,7 @@ finish() {
 
 # give_up KIND TEXT: ends the script with our own exit code for that kind.
 give_up() {
-	local -A codes=([config]=64 [preflight]=65 [image]=66 [bring_up]=67 [probe]=68 [node_lost]=71 [time_limit]=72 [internal]=79)
+	local -A codes=([config]=64 [preflight]=65 [image]=66 [bring_up]=67 [probe]=68 [prepare]=69 [service]=70 [node_lost]=71 [time_limit]=72 [internal]=79)
 	finish "${codes[$1]}" slurmray "$2"
 }
 
@@ -126,6 +125,11 @@ podman_works() {
 	IMAGE_HERE=$((! code))
 	# 125 and more: Podman itself is in trouble. It is too where it has lost its pause process, but says 1.
 	((code <= 1)) && [[ $WHY != *"podman system migrate"* ]] || return 1
+}
+
+# podman_reach PATH: all of it, as Podman is the submitter.
+podman_reach() {
+	echo "$1"
 }
 
 # podman_args: what `podman run` needs and `docker run` does not.
@@ -183,11 +187,10 @@ choose_runtime() {
 		((! IMAGE_HERE)) || return 0
 	done
 	RUNTIME=${works:-$RUNTIME}
-	if [[ -z $works ]]; then
-		finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
-		settle
-		leave # as nothing can run here, whatever `preflight` says
-	fi
+	[[ -z $works ]] || return 0
+	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
+	settle
+	leave # as nothing can run here, whatever `preflight` says
 }
 
 # remedy TEXT: what to do about what a runtime said.
@@ -211,30 +214,62 @@ remedy() {
 
 # ensure_image: the image is on this node.
 ensure_image() {
-	((IMAGE_HERE)) || run_long build --tag "$IMAGE" --file "$(host_path "$BUILD_FILE")" "$(host_path "$BUILD_CONTEXT")"
+	((! IMAGE_HERE)) || return 0
+	build_image
 }
 
-# run_long WORD...: a command of the runtime that can take long; its words go to the node's log.
+# build_image: one job of a user at a time on a node; who holds the lock removes its file.
+build_image() {
+	local lock='' file=$TEMP_DIR/slurmray-build-$UID
+	DOING=build
+	until { exec {lock}>>"$file"; } 2>/dev/null && flock --nonblock "$lock" && [[ $file -ef /dev/fd/$lock ]]; do
+		[[ ! -e $file || -O $file ]] || break # somebody else's: built without
+		[[ -z $lock ]] || exec {lock}>&-
+		say phase image "waiting for another job that builds on this node"
+		pause 1
+	done
+	[[ ! -O $file ]] || BUILD_LOCK=$file
+	"${RUNTIME}_works" && ((IMAGE_HERE)) ||
+		run_long build --tag "$IMAGE" --file "$(host_path "$BUILD_FILE")" "$(host_path "$BUILD_CONTEXT")" || not_there build
+	[[ -z $BUILD_LOCK ]] || rm -f "$BUILD_LOCK"
+	BUILD_LOCK='' DOING=''
+}
+
+# pull_image NAME: many nodes do not ask at one moment, and each asks again where the answer may soon be another one.
+pull_image() {
+	local tries
+	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
+	for tries in 1 2 3; do
+		! run_long pull "$1" || return 0
+		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
+		pause $((tries * 10 + RANDOM % 10))
+	done
+	not_there pull
+}
+
+# run_long WORD...: a command of the runtime that can take long; its words go to the log of the node.
 run_long() {
 	local code=0
 	say phase image "$RUNTIME $1 $IMAGE"
-	mkdir -m 700 "$SCRATCH" # for what Podman leaves behind when it is interrupted
+	[[ -d $SCRATCH ]] || mkdir -m 700 "$SCRATCH" # for what Podman leaves behind when it is interrupted
 	TMPDIR=$SCRATCH "$RUNTIME" "$@" >"$TEMP/output" 2>&1 &
 	DOING=$1
 	attend $! || code=$?
 	DOING=''
 	cat "$TEMP/output" >&2 || true
 	((! STOPPED)) || leave
-	((code == 0)) || finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+	return "$code"
+}
+
+# not_there VERB: the image, after that.
+not_there() {
+	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
 }
 
 # limit_args: the container keeps to the job's share of the node, by the job's own cgroup where the runtime can stay in it.
 limit_args() {
-	local line group=''
-	while IFS= read -r line; do # one line for each controller of cgroup v1, and one for v2
-		[[ $line != */job_"$SLURM_JOB_ID"/* ]] || group=$line
-	done </proc/self/cgroup
-	"${RUNTIME}_limit_args" "$group"
+	# One line for each controller of cgroup v1, and then one for v2.
+	"${RUNTIME}_limit_args" "$(sed -n "\\|/job_$SLURM_JOB_ID/|p" /proc/self/cgroup | tail -n 1)"
 }
 
 # allocation_args: what the job has of CPUs and memory, told to the runtime; nothing where that is the whole node.
@@ -268,10 +303,24 @@ host_path() {
 	esac
 }
 
-# bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV.
+# is_remote TYPE: a file system of that type is served by other hosts.
+is_remote() {
+	[[ $1 == @(nfs*|lustre|gpfs|ceph*|fuse*|smb*|cifs|afs|panfs|beegfs) ]]
+}
+
+# bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.
 bind() {
+	local reach arg
 	[[ -e $1 ]] || finding preflight mount "$1 is not on this node" "what the containers are to see" "make it there, or take it out of container.mounts"
-	RUN_ARGS+=(--mount "type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}")
+	reach=$("${RUNTIME}_reach" "$1")
+	if [[ $reach != "$1" ]]; then
+		[[ $1 == "$2" ]] ||
+			finding preflight mount "the root of $RUNTIME cannot enter $reach" "a way to $1" "mount it at the same path, use Podman, or chmod o+x $reach"
+		say phase container "the root of $RUNTIME cannot enter $reach, so the containers see all of it"
+		set -- "$reach" "$reach"
+	fi
+	arg="type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}"
+	[[ " ${RUN_ARGS[*]} " == *" $arg "* ]] || RUN_ARGS+=(--mount "$arg")
 }
 
 # container_args: RUN_ARGS, what the script has to say after `run`.
@@ -282,7 +331,7 @@ container_args() {
 		--rm --interactive --name "$CONTAINER"
 		--label "slurmray.job=$SLURM_JOB_ID" --label "slurmray.node=$NODE" --label "slurmray.user=$(id -un)" --label "slurmray.mark=$MARK"
 		--network host --log-driver none --security-opt label=disable
-		--shm-size "$size" --workdir "${WORKDIR:-$SLURM_SUBMIT_DIR}"
+		--shm-size "$size" --workdir / # the real one may be where the runtime's root cannot go
 	)
 	"${RUNTIME}_args"
 	limit_args
@@ -318,9 +367,7 @@ make_temp() {
 	TEMP=$folder
 	mkdir "$TEMP/inside"
 	mkfifo "$TEMP/inside/out" "$TEMP/inside/err"
-	for program in "${!PROGRAMS[@]}"; do
-		printf '%s' "${PROGRAMS[$program]}" >"$TEMP/inside/$program"
-	done
+	for program in "${!PROGRAMS[@]}"; do printf '%s' "${PROGRAMS[$program]}" >"$TEMP/inside/$program"; done
 	chmod -R a+rwX "$TEMP/inside" # whoever the container runs as; the folder above keeps others out
 }
 
@@ -350,17 +397,20 @@ take() {
 	elif ((NOW - HEARD > PATIENCE)); then
 		STOPPED=1 ORPHAN=1
 	fi
-	((NOW < BEAT)) || {
-		say alive "$DOING"
-		BEAT=$((NOW + 5))
-	}
+	! must_speak || say alive "$DOING"
+}
+
+# pause SECONDS: or until the node is to stop.
+pause() {
+	clock
+	local due=$((NOW + $1))
+	while ((NOW < due && ! STOPPED)); do take 1; done
+	((! STOPPED)) || leave
 }
 
 # attend PID: until that child ends; stops it when the node is to stop.
 attend() {
-	while ((! STOPPED)) && kill -0 "$1" 2>/dev/null; do
-		take 0.2
-	done
+	while ((! STOPPED)) && kill -0 "$1" 2>/dev/null; do take 0.2; done
 	((! STOPPED)) || kill -TERM "$1" 2>/dev/null || true
 	wait "$1"
 }
@@ -401,15 +451,12 @@ open_log() {
 check_node() {
 	local type free cpus path commit
 	type=$(stat --file-system --format=%T "$TEMP_DIR" || echo missing)
-	case $type in
-	missing | nfs* | lustre | gpfs | ceph* | fuse* | smb* | cifs | afs | panfs | beegfs)
+	if [[ $type == missing ]] || is_remote "$type"; then
 		finding preflight "temp folder" "$TEMP_DIR: $type" "a folder on this node's own disk" "set ray.temp_dir"
-		;;
-	*)
+	else
 		free=$(df --output=avail --block-size=M "$TEMP_DIR" | tr -cd '0-9')
 		((free >= 100)) || finding preflight "temp folder" "$free MB free in $TEMP_DIR" "100 MB" "free some, or set ray.temp_dir"
-		;;
-	esac
+	fi
 	cpus=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 	((cpus >= CPUS_PER_NODE || cpus == $(nproc --all))) || finding warn CPUs "the step may use $cpus" "$CPUS_PER_NODE" "ask the site how steps are bound to CPUs"
 }
@@ -422,7 +469,7 @@ is_live() {
 
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
-	local id name labels user folder rest LIVE_JOBS=''
+	local id name labels user folder LIVE_JOBS=''
 	ask "$RUNTIME" ps --all --no-trunc --filter name=slurmray- --format '{{.ID}} {{.Names}} {{.Labels}}' || ANSWER=''
 	while read -r id name labels; do
 		user=''
@@ -435,9 +482,8 @@ sweep() {
 		fi
 	done <<<"$ANSWER"
 	for folder in "$TEMP_DIR"/ray-*; do
-		rest=${folder##*/ray-}
-		[[ $rest =~ ^[0-9]+-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
-		is_live "${rest%-*}" || rm -rf "$folder" || true
+		[[ $folder =~ /ray-([0-9]+)-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
+		is_live "${BASH_REMATCH[1]}" || rm -rf "$folder" || true
 	done
 }
 
@@ -447,8 +493,10 @@ supervise() {
 	local rank=1 addresses
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
 	RUNTIME='' CLIENT='' TEMP='' SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER TAKEN=() PARTIAL=''
+	BUILD_LOCK=''
 	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
 	trap 'STOPPED=1' TERM
+	trap : PIPE # the container may end before it has its records
 	say step "$SLURM_STEP_ID"
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
@@ -471,7 +519,7 @@ supervise() {
 	start_client
 	[[ $NODE != "$HEAD" ]] || rank=0
 	addresses=("${addresses[@]%% *}")
-	send "node=$NODE" "rank=$rank" "user=$(id -un)" "${addresses[@]/#/candidate=}"
+	send "node=$NODE" "rank=$rank" "user=$(id -un)" "enter=$RUNTIME exec $CONTAINER" "${addresses[@]/#/candidate=}"
 	watch_client
 }
 
@@ -511,8 +559,9 @@ remove_container() {
 	local ids
 	ids=$("$RUNTIME" ps --all --quiet --no-trunc --filter "label=slurmray.mark=$MARK") || return 1
 	[[ -n $ids ]] || return 0
-	"$RUNTIME" kill "$ids" >&2 || true
-	"$RUNTIME" rm --force --volumes "$ids" >&2 || true
+	mapfile -t ids <<<"$ids"
+	"$RUNTIME" kill "${ids[@]}" >&2 || true
+	"$RUNTIME" rm --force --volumes "${ids[@]}" >&2 || true
 	[[ -z $("$RUNTIME" ps --all --quiet --filter "label=slurmray.mark=$MARK") ]]
 }
 
@@ -526,6 +575,7 @@ leave() {
 		remove_container || say phase end "cannot remove the container $CONTAINER on $NODE"
 	fi
 	rm -rf "$SCRATCH" || true
+	[[ -z $BUILD_LOCK ]] || rm -f "$BUILD_LOCK" || true
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
@@ -595,7 +645,9 @@ if __name__ == "__main__":
 '
 PROGRAMS["children.py"]='"""The child processes of the first process in a container."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 
@@ -608,12 +660,11 @@ class Children:
         self.roles = {}  # pid -> role: ray | probe | trainer
         self.processes = []  # keeps Popen objects alive; reap() does the waiting
 
-    def spawn(self, role, words, env, out, err=None, cwd=None, stdin=subprocess.DEVNULL):
+    def spawn(self, role, words, env, out, err=None, stdin=subprocess.DEVNULL):
         """Starts a child in a session of its own, so that a signal to its group reaches all of it."""
         process = subprocess.Popen(
-            words, env=env, stdin=stdin, stdout=out, stderr=err or sys.stderr,
-            start_new_session=True, cwd=cwd or None,
-        )  # fmt: skip
+            words, env=env, stdin=stdin, stdout=out, stderr=err or sys.stderr, start_new_session=True
+        )
         self.processes.append(process)
         self.roles[process.pid] = role
         return process
@@ -621,6 +672,21 @@ class Children:
     def pid_of(self, role):
         """The process of that role, or None."""
         return next((pid for pid, known in self.roles.items() if known == role), None)
+
+    def kill(self, role):
+        """Kills that child and, in a container, all that it has started, which may not end with it."""
+        if os.getpid() != 1:
+            os.killpg(self.pid_of(role), signal.SIGKILL)
+            return
+        others = {pid for pid, known in self.roles.items() if known != role}  # each has a session of its own
+        found = True
+        while found:  # until nothing new has been started meanwhile
+            found = False
+            for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+                with contextlib.suppress(ProcessLookupError):
+                    if pid != 1 and os.getsid(pid) not in others and is_alive(pid):
+                        os.kill(pid, signal.SIGKILL)
+                        found = True
 
     def reap(self):
         """Waits for everything that has ended, orphans included: this is process 1."""
@@ -635,20 +701,101 @@ class Children:
             if role:
                 signalled = os.WIFSIGNALED(status)
                 self.ended(role, os.WTERMSIG(status) + 128 if signalled else os.WEXITSTATUS(status))
+
+
+def is_alive(pid):
+    """Whether that process has not ended; one that nobody has waited for yet is still there."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 '
-PROGRAMS["member.py"]='"""What one node of the cluster does: starts Ray, and on the head the probe and the trainer."""
+PROGRAMS["give_up.py"]='"""How a node says that the job cannot go on."""
+
+
+class GiveUp(Exception):
+    """(kind, text): the batch script ends the job with the exit code of that kind."""
+'
+PROGRAMS["head.py"]='"""What the head alone does: from the GCS that answers to the trainer that starts."""
 
 import os
-import signal
+import sys
+
+import network
+import preflight
+import ray_command
+import ray_start
+from give_up import GiveUp
+
+
+class Head:
+    """The way of the head to the trainer. member: the node that it is."""
+
+    def __init__(self, member):
+        self.member = member
+        self.waiting = None  # what to look for at each turn: gcs | reader
+
+    def look(self):
+        """One turn of waiting; see `waiting`."""
+        member = self.member
+        if self.waiting == "gcs":
+            ports = member.ray.ports
+            if network.is_open(member.ray.address, ports[ray_start.GCS]) and not member.ray.is_disturbed():
+                text = f"{member.ray.place()}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
+                member.say("phase ray head at", text)
+                member.say("prepare", preflight.versions(member.version_text))
+                self.waiting = None
+                self.probe()
+        elif self.waiting == "reader" and member.trainer.start():
+            self.waiting = None
+
+    def probe(self):
+        """Starts the readiness check; its messages go straight to the batch script."""
+        member = self.member
+        words = [sys.executable, os.path.join(member.temp_dir, "probe.py"), member.one("node")]
+        words += [member.ray.place(), member.one("gpus"), member.one("ready_timeout"), *member.conf["nodes"]]
+        member.children.spawn("probe", words, member.ray.env, sys.stdout)
+
+    def probed(self, code):
+        """The readiness check has ended with that code."""
+        if code:
+            raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
+        self.let_in()
+        self.member.say("whole")
+
+    def let_in(self):
+        """Says how to ask Ray from outside; to the log only, as nothing happens."""
+        member = self.member
+        path = os.path.join(member.temp_dir, "ray")
+        ray_command.write(path, {**member.ray.env, "RAY_ADDRESS": member.ray.place()})
+        command = ray_command.call(member.one("job"), member.one("node"), member.one("enter"), path)
+        what = "job list" if member.trainer.is_job() else "status"
+        sys.stdout.write(f"to look in: {command} {what}\n")
+        sys.stdout.flush()
+
+    def train(self):
+        """Starts the trainer when all that it waits for is there."""
+        member = self.member
+        if member.one("rank") == "0" and member.is_whole and (not member.stages or member.stages.are_done()):
+            member.say("trainer", member.trainer.shown())
+            self.waiting = "reader"
+'
+PROGRAMS["member.py"]='"""What one node of the cluster does, told by records, children that end, and the clock."""
+
+import os
 import sys
 import time
 
 import children
+import head
 import network
 import preflight
 import ray_process
-import ray_start
-from ray_process import GiveUp
+import trainer_process
+from give_up import GiveUp
+
+ALIVE_EVERY = 5.0  # seconds; without such a word the batch script waits for ray.ready_timeout only
 
 
 class Member:
@@ -659,9 +806,12 @@ class Member:
         self.conf = {}  # key -> list of values
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
-        self.waiting = None  # what to look for at each turn: gcs | reader
-        self.streams = {}  # name -> descriptor of the FIFOs that take the output of the trainer
-        self.signals = []  # those that this process has got
+        self.trainer = trainer_process.TrainerProcess(self)
+        self.head = head.Head(self)
+        self.is_signalled = False  # whether this process has got a signal
+        self.is_whole = False  # whether the cluster is
+        self.stages = None  # what else is done before the trainer starts
+        self.alive_at = 0.0  # when to say next that the stages get on
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
     # -- records ---------------------------------------------------------------------------------------
@@ -669,6 +819,14 @@ class Member:
     def one(self, key, default=""):
         """The last value of a key."""
         return self.conf.get(key, [default])[-1]
+
+    def number(self):
+        """The rank of this node: 0 is the head, then the others in the order of Slurm."""
+        return self.conf["nodes"].index(self.one("node"))
+
+    def attempt(self):
+        """How many times the job was requeued."""
+        return self.one("job").rpartition("-")[2]
 
     def say(self, verb, *text):
         """One message to the batch script."""
@@ -696,15 +854,23 @@ class Member:
             self.stop(float(value or self.one("grace", "10")))
         elif key == "reach":
             if is_head:
-                preflight.reaches_worker(value, self.find_fault)
+                node, address, port = value.split(" ")
+                preflight.knock(node, address, int(port), self.find_fault)
         elif key == "whole":
+            self.is_whole = True
             self.ray.minded = False
+            if self.stages:
+                self.stages.begin()
+            self.head.train()
+        elif key in ("done", "ended"):
+            self.stages.told(key, *value.split(" "))
+            self.head.train()
         elif key == "prepare":
             if not is_head:
                 self.join(value)
         elif key == "cluster":
             if not is_head:
-                self.ray.start(self.choose_address(network.family_of(value.rsplit(":", 1)[0])), value)
+                self.ray.start(self.choose_address(network.family_of(network.parts_of(value)[0])), value)
         else:
             self.conf.setdefault(key, []).append(value)
         if key == "go":
@@ -714,20 +880,38 @@ class Member:
 
     def start(self):
         """All is told: the head starts Ray, a worker waits to hear of the head."""
-        version = ray_start.ray_version()
-        if version is None:
-            raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
-        self.version_text, self.version = version
-        if self.one("auth") == "token" and self.version < ray_start.TOKEN_SINCE:
-            remedy = "take an image with 2.52 or later, or set ray.auth to auto or none"
-            raise GiveUp("config", f"ray.auth: Ray {self.version_text} of the image has no tokens; {remedy}")
+        self.version_text, self.version = preflight.version_of_ray(self.one("auth"))
+        self.enter_workdir()
+        self.trainer.check()
         preflight.raise_limits()
         for row in preflight.limits():
             self.find("warn", *row)
+        if self.one("debug") == "post-mortem":
+            lacks = list(preflight.debugger(self.version))
+            for row in lacks:
+                self.find_fault(*row)
+            if lacks and self.one("preflight", "fail") == "fail":
+                return
+        if self.conf.keys() & {"preparation", "service"}:
+            import stages  # only such jobs have it
+
+            self.stages = stages.Stages(self)
+        self.ray.make_environment()
+        if self.stages:
+            self.stages.begin()
         if self.one("rank") == "0":
             self.ray.prepare()
             self.ray.start(self.choose_address(self.one("family", "auto")))
-            self.waiting = "gcs"
+            self.head.waiting = "gcs"
+
+    def enter_workdir(self):
+        """Ray, its workers and the trainer begin in the working directory of the spec."""
+        try:
+            os.chdir(self.one("workdir"))
+        except OSError as error:
+            remedy = "mount it, or set container.workdir"
+            text = f"{error.filename}: {error.strerror} in the container; {remedy}"
+            raise GiveUp("config", text) from error
 
     def join(self, wanted):
         """Gets Ray ready on a worker. wanted: the versions on the head."""
@@ -745,70 +929,18 @@ class Member:
             self.conf.get("candidate", []), network.local_addresses(), family, self.one("interface")
         )
 
-    def look(self):
-        """One turn of waiting; see `waiting`."""
-        if self.waiting == "gcs":
-            address, ports = self.ray.address, self.ray.ports
-            if network.is_open(address, ports[ray_start.GCS]) and not self.ray.is_disturbed():
-                cluster = network.host_port(address, ports[ray_start.GCS])
-                self.say(
-                    "phase ray head at", f"{cluster}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
-                )
-                self.say("prepare", preflight.versions(self.version_text))
-                self.waiting = None
-                self.probe(cluster)
-        elif self.waiting == "reader" and self.trainer():
-            self.waiting = None
-
-    def probe(self, cluster):
-        """Starts the readiness check; its messages go straight to the batch script."""
-        words = [sys.executable, os.path.join(self.temp_dir, "probe.py"), self.one("node"), cluster]
-        words += [self.one("gpus"), self.one("ready_timeout"), *self.conf["nodes"]]
-        self.children.spawn("probe", words, self.ray.env, sys.stdout)
-
-    def trainer(self):
-        """Starts the entrypoint once somebody reads its output; False while nobody does."""
-        for name in ("out", "err"):
-            try:
-                if (
-                    name not in self.streams
-                ):  # kept until the other one is open too: a reader ends with its writer
-                    path = os.path.join(self.temp_dir, name)
-                    self.streams[name] = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # ENXIO: no reader yet
-                return False
-        streams = [self.streams["out"], self.streams["err"]]
-        for stream in streams:
-            os.set_blocking(stream, True)
-        words = self.conf.get("run") or [sys.executable, os.path.join(self.temp_dir, "check.py")]
-        nodes = len(self.conf["nodes"])
-        head = self.ray.address, self.ray.ports
-        env = ray_start.trainer_environment(self.ray.env, head, nodes, self.one("gpus"))
-        env["SLURMRAY_ATTEMPT"] = self.one("job").rpartition("-")[2]
-        try:
-            self.children.spawn("trainer", words, env, *streams, cwd=self.one("workdir"))
-        except OSError as error:
-            # What a shell would say and return.
-            os.write(streams[1], f"slurmray: {words[0]}: {error.strerror}\n".encode())
-            self.say("exit", 127 if isinstance(error, FileNotFoundError) else 126)
-        for stream in streams:
-            os.close(stream)
-        return True
-
     # -- children --------------------------------------------------------------------------------------
 
     def ended(self, role, code):
         """A child has ended with that code (128 + n for signal n)."""
-        if role == "probe" and code == 0:
-            command = " ".join(self.conf.get("run", ["the built-in check"]))[:200]
-            self.say("trainer", "".join(letter if letter.isprintable() else " " for letter in command))
-            self.waiting = "reader"
-        elif role == "probe":
-            raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
+        if role == "probe":
+            self.head.probed(code)
         elif role == "trainer":
-            self.say("exit", code)
+            self.trainer.ended(code)
         elif role == "ray" and not self.ray.started_again():
             raise GiveUp("ray", f"ray start ended with {code}")
+        elif self.stages and " " in role:
+            self.stages.ended(role, code)
 
     def stop(self, grace):
         """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
@@ -816,53 +948,53 @@ class Member:
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        trainer = self.children.pid_of("trainer")
-        if trainer:
-            os.killpg(trainer, getattr(signal, "SIG" + self.one("stop_signal", "TERM")))
-        elif self.one("rank") == "0":
+        asked = self.trainer.send(self.one("stop_signal", "TERM"))
+        if not asked and self.one("rank") == "0":
             raise SystemExit(0)
         # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if trainer else 2)
+        self.deadline = now + grace + (0 if asked else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
-        if self.waiting or self.deadline:
+        if self.head.waiting or self.deadline:
             return 0.05
-        return 1.0 if self.ray.minded else None
+        return 1.0 if self.ray.minded or (self.stages and self.stages.doing()) else None
 
     def tick(self):
         """Once a turn of the loop."""
-        if self.signals:
-            self.say("signal", self.signals.pop())
+        if self.is_signalled:
+            self.is_signalled = False
+            self.say("signal")
             self.stop(float(self.one("grace", "10")))
         self.ray.mind()
-        if self.waiting:
-            self.look()
-        if self.deadline and time.monotonic() > self.deadline:
-            trainer = self.children.pid_of("trainer")
-            if not trainer:
-                raise SystemExit(0)
-            os.killpg(trainer, signal.SIGKILL)
+        if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
+            self.alive_at = time.monotonic() + ALIVE_EVERY
+            self.say("alive", self.stages.doing())
+        if self.head.waiting:
+            self.head.look()
+        if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):
+            raise SystemExit(0)
+
+    def end(self):
+        """Before everything here is killed: what is to end in order does."""
+        self.trainer.send("KILL")
+        if self.stages:
+            self.stages.stop()
 '
-PROGRAMS["network.py"]='"""Which address and which ports Ray uses on this node.
+PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
 Runs in the container, which shares the network of the host, so everything seen here is what the host has.
 """
 
 import array
 import contextlib
-import errno
 import fcntl
 import ipaddress
-import os
 import socket
 import struct
-import zlib
 
 # Interfaces made by container engines, hypervisors and pod networks: never the way to another node.
 VIRTUAL = ("docker", "br-", "podman", "cni", "virbr", "lxc", "lxdbr", "veth", "flannel", "cali", "kube")
-BLOCK = 16  # ports that one job takes on a node
-LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
 SIOCGIFCONF = 0x8912  # linux/sockios.h
 IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux: the name takes 16, the IPv4 address is at 20
 
@@ -935,6 +1067,158 @@ def host_port(address, port):
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+def parts_of(place):
+    """(address, port) of what host_port() made."""
+    address, _, port = place.rpartition(":")
+    return address.strip("[]"), int(port)
+
+
+def is_open(address, port, timeout=1.0):
+    """Whether something accepts connections there. timeout: seconds."""
+    try:
+        socket.create_connection((address, port), timeout).close()
+    except OSError:
+        return False
+    return True
+'
+PROGRAMS["node.py"]='"""The first process of the container on every node: starts Ray, and on the head the probe and the trainer.
+
+Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it
+ends, whatever the cause, everything in this container ends. Standard output is for the messages to the batch
+script, one `slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
+
+Runs on the Python of the image, 3.8 or later, with nothing but the standard library.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+
+import network
+from give_up import GiveUp
+from member import Member
+
+
+def loop(member):
+    """Records, ended children and the clock, until the tether ends."""
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(waker)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
+        signal.signal(number, lambda *_: setattr(member, "is_signalled", True))
+    pending = b""
+    while True:
+        ready, _, _ = select.select([0, wake], [], [], member.pause())
+        if wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
+        if 0 in ready:
+            data = os.read(0, 65536)
+            if not data:
+                return
+            *records, pending = (pending + data).split(b"\0")
+            for text in records:
+                member.record(os.fsdecode(text))
+        member.children.reap()
+        member.tick()
+
+
+def main():
+    """Runs the node until its tether ends, and leaves nothing in the temp folder."""
+    member = Member(os.path.dirname(os.path.abspath(__file__)))
+    os.umask(0o022)
+    try:
+        loop(member)
+        member.say("untied")
+    except GiveUp as reason:
+        member.say("fail", *reason.args)
+    except network.NetworkError as error:
+        member.say("fail", "preflight", error)
+    except SystemExit:
+        pass
+    finally:
+        member.end()
+        if os.getpid() == 1:  # else this is the process namespace of somebody else
+            with contextlib.suppress(ProcessLookupError):  # nobody is left
+                os.kill(-1, signal.SIGKILL)
+        for name in os.listdir(member.temp_dir):
+            path = os.path.join(member.temp_dir, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
+
+
+if __name__ == "__main__":
+    main()
+'
+PROGRAMS["outside.py"]='"""Services outside of this container: scripts for the task of the node, which runs them."""
+
+import os
+import shlex
+
+import surroundings
+
+# Ends with its input, as the containers do; $1 is the submit folder. In POSIX words, as an image of its own
+# may have no bash. The variables of the job are for the service alone.
+TETHERED = """exec 3<&0 </dev/null
+(
+	{}
+	cd "$1" || exit
+	exec {}
+) 3<&- &
+service=$!
+(
+	while read -r _; do :; done
+	trap : TERM
+	kill -TERM 0
+	sleep 2
+	kill -KILL 0
+) <&3 &
+exec 3<&-
+trap : TERM
+wait "$service"
+code=$?
+if kill -0 "$service" 2>/dev/null; then # it was a signal that ended the wait
+	wait "$service"
+	code=$?
+fi
+exit "$code"
+"""
+
+
+def hand_out(member, item, env):
+    """Writes the script of a service; the task looks for it. item: as the job spec has it."""
+    env = {**dict(pair.split("=", 1) for pair in member.conf.get("env", [])), **env}
+    script = TETHERED.format(surroundings.exports(env), " ".join(map(shlex.quote, item["run"])))
+    name = item["name"]
+    path = os.path.join(member.temp_dir, f"new-{name}")
+    with open(path, "wb") as file:
+        file.write(os.fsencode(script))
+    os.chmod(path, 0o644)  # the folder above keeps others out
+    os.rename(path, os.path.join(member.temp_dir, f"begin-{name}"))
+'
+PROGRAMS["ports.py"]='"""Which ports of this node Ray uses, and whether somebody else has taken one.
+
+Runs in the container, which shares the network of the host, so everything seen here is what the host has.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import zlib
+
+import network
+
+BLOCK = 16  # ports that one job takes on a node
+LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
+
+
 def is_free(port):
     """Whether a server could listen on this port, on every address of the host."""
     for kind, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
@@ -985,7 +1269,7 @@ def lease_ports(job, skip=0):
             return lease, ports
         skip -= free
         lease.close()
-    raise NetworkError(f"no {BLOCK} free ports in a row between {first} and {last}")
+    raise network.NetworkError(f"no {BLOCK} free ports in a row between {first} and {last}")
 
 
 def taken(ports):
@@ -1020,105 +1304,41 @@ def own_sockets():
                     if link.startswith("socket:["):
                         found.add(link[8:-1])
     return found
-
-
-def is_open(address, port, timeout=1.0):
-    """Whether something accepts connections there. timeout: seconds."""
-    try:
-        socket.create_connection((address, port), timeout).close()
-    except OSError:
-        return False
-    return True
-'
-PROGRAMS["node.py"]='"""The first process of the container on every node: starts Ray, and on the head the probe and the trainer.
-
-Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it
-ends, whatever the cause, everything in this container ends. Standard output is for the messages to the batch
-script, one `slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
-
-Runs on the Python of the image, 3.8 or later, with nothing but the standard library.
-"""
-
-import contextlib
-import os
-import select
-import shutil
-import signal
-
-import network
-from member import Member
-from ray_process import GiveUp
-
-
-def loop(member):
-    """Records, ended children and the clock, until the tether ends."""
-    wake, waker = os.pipe()
-    os.set_blocking(waker, False)
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(waker)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
-        signal.signal(number, lambda *_: member.signals.append("TERM"))
-    pending = b""
-    while True:
-        ready, _, _ = select.select([0, wake], [], [], member.pause())
-        if wake in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(wake, 4096)
-        if 0 in ready:
-            data = os.read(0, 65536)
-            if not data:
-                return
-            *records, pending = (pending + data).split(b"\0")
-            for text in records:
-                member.record(os.fsdecode(text))
-        member.children.reap()
-        member.tick()
-
-
-def main():
-    """Runs the node until its tether ends, and leaves nothing in the temp folder."""
-    member = Member(os.path.dirname(os.path.abspath(__file__)))
-    os.umask(0o022)
-    try:
-        loop(member)
-        member.say("untied")
-    except GiveUp as reason:
-        member.say("fail", *reason.args)
-    except network.NetworkError as error:
-        member.say("fail", "preflight", error)
-    except SystemExit:
-        pass
-    finally:
-        if os.getpid() == 1:  # else this is the process namespace of somebody else
-            with contextlib.suppress(ProcessLookupError):  # nobody is left
-                os.kill(-1, signal.SIGKILL)
-        for name in os.listdir(member.temp_dir):
-            path = os.path.join(member.temp_dir, name)
-            if os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                os.unlink(path)
-
-
-if __name__ == "__main__":
-    main()
 '
 PROGRAMS["preflight.py"]='"""What a node is checked for in its container: findings for the table in the log of the job."""
 
 import contextlib
+import importlib.metadata
 import os
 import platform
+import re
 import resource
 import socket
+import sys
 import threading
 
 import network
+import ray_start
+from give_up import GiveUp
 
 FILES_WANTED = 65535  # open files; Ray opens several for each worker process
 FILES_NEEDED = 8192  # with fewer, large trainers have been seen to fail
 DOOR = 10  # place in a leased block of ports, after those of ray_start.py
+# What the distributed debugger of Ray needs (docs.ray.io, "Ray Distributed Debugger"; Ray has it since 2.39).
+DEBUGGER_SINCE = (2, 39)
+DEBUGPY_SINCE = (1, 8)
 KNOCK_TIMEOUT = 5.0  # seconds for the head to reach a worker, and the other way round
+
+
+def version_of_ray(auth):
+    """(text, (major, minor)); GiveUp where there is none, or one too old for `ray.auth` of the spec."""
+    version = ray_start.ray_version()
+    if version is None:
+        raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
+    if auth == "token" and version[1] < ray_start.TOKEN_SINCE:
+        remedy = "take an image with 2.52 or later, or set ray.auth to auto or none"
+        raise GiveUp("config", f"ray.auth: Ray {version[0]} of the image has no tokens; {remedy}")
+    return version
 
 
 def raise_limits():
@@ -1140,21 +1360,33 @@ def limits():
         yield "locked memory", f"{locked} bytes", "no limit, for InfiniBand", remedy
 
 
+def debugger(ray):
+    """Rows for what the distributed debugger of Ray lacks here. ray: its version as numbers."""
+    if ray < DEBUGGER_SINCE:
+        remedy = "take an image with it, or set ray.debug: legacy"
+        yield "debugger", f"Ray {ray[0]}.{ray[1]}", "Ray 2.39 or later", remedy
+    try:
+        found = importlib.metadata.version("debugpy")
+    except importlib.metadata.PackageNotFoundError:
+        found = "none"
+    if tuple(int(number) for number in re.findall(r"\d+", found)[:2]) < DEBUGPY_SINCE:
+        yield "debugpy", found, "1.8.0 or later", "install it in the image, or set ray.debug: none"
+
+
 def versions(ray):
     """What must be the same on all nodes. ray: its version as a text."""
     return f"Ray {ray}, Python {platform.python_version()}"
 
 
-def reaches_head(cluster, say):
-    """Looks, in the background, whether this worker reaches the GCS. say: takes the fields of a row."""
-    host, _, port = cluster.rpartition(":")
+def knock(who, address, port, say):
+    """Looks, in the background, whether this node reaches another one. say: takes the fields of a row."""
 
-    def knock():
-        if not network.is_open(host.strip("[]"), int(port), KNOCK_TIMEOUT):
-            found = f"cannot reach the head at {cluster}"
+    def try_it():
+        if not network.is_open(address, port, KNOCK_TIMEOUT):
+            found = f"cannot reach {who} at {network.host_port(address, port)}"
             say("connection", found, "a connection", "open its firewall, or set network.interface")
 
-    threading.Thread(target=knock, daemon=True).start()
+    threading.Thread(target=try_it, daemon=True).start()
 
 
 def open_door(address, port):
@@ -1171,18 +1403,50 @@ def open_door(address, port):
             door.accept()[0].close()
 
     threading.Thread(target=answer, daemon=True).start()
+'
+PROGRAMS["preparation.py"]='"""The commands of `prepare` on one node, one after another."""
+
+from give_up import GiveUp
+
+NAME = "name"
 
 
-def reaches_worker(place, say):
-    """Looks, in the background, whether the head reaches a worker. place: `NODE ADDRESS PORT`."""
-    node, address, port = place.split(" ")
+class Preparation:
+    """Those of one stage. items: dicts as the job spec has them, only those of this node."""
 
-    def knock():
-        if not network.is_open(address, int(port), KNOCK_TIMEOUT):
-            found = f"cannot reach {node} at {network.host_port(address, port)}"
-            say("connection", found, "a connection", "open its firewall, or set network.interface")
+    def __init__(self, stages, stage, items):
+        self.stages, self.stage = stages, stage
+        self.items = list(items)
 
-    threading.Thread(target=knock, daemon=True).start()
+    def begin(self):
+        """Starts the first one."""
+        self.next()
+
+    def next(self):
+        """Starts the next one that was not done in an earlier attempt of the job."""
+        member = self.stages.member
+        while self.items and self.mark(self.items[0]) in member.conf.get("skip", []):
+            member.say("phase", "prepare", f"{self.items.pop(0)[NAME]} was done in an earlier attempt")
+        if not self.items:
+            self.stages.say_done(self.stage)
+            return
+        item = self.items[0]
+        member.say("phase", "prepare", f"{item[NAME]} begins")
+        self.stages.spawn(f"{self.stage} {item[NAME]}", item["run"], self.stages.env())
+
+    def ended(self, name, code):
+        """A command has ended with that code."""
+        if code:
+            raise GiveUp("prepare", f"{name} ended with {code}")
+        item = self.items.pop(0)
+        if item["once"]:
+            self.stages.member.say("prepared", self.mark(item))
+        self.next()
+
+    def mark(self, item):
+        """What says that it is done: for the whole job, or for this node."""
+        node = self.stages.member.one("node")
+        return item[NAME] if item["where"] == "head" else f"{item[NAME]}@{node}"
 '
 PROGRAMS["probe.py"]='"""The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
@@ -1282,26 +1546,62 @@ def main():
 if __name__ == "__main__":
     sys.exit(main())
 '
+PROGRAMS["ray_command.py"]='"""`ray` in the temp folder: the command line of Ray for those who come into the container from outside.
+
+`podman exec` and `docker exec` start with the environment of the image, which has neither the address of the
+cluster nor its token, nor `env` of the job spec.
+"""
+
+import os
+import shlex
+import sys
+
+import surroundings
+
+# Modules are not looked for in the current folder, and `ray` need not be in PATH.
+PROGRAM = """
+import sys
+del sys.path[0]
+from ray.scripts.scripts import main
+sys.argv[0] = "ray"
+main()
+"""
+SCRIPT = """#!/bin/sh
+{exports}exec {python} -c {program} "$@"
+"""
+
+
+def write(path, env):
+    """Writes the command, for its owner alone. env: what Ray shall find in its environment."""
+    new = {name: env[name] for name in sorted(env) if os.environ.get(name) != env[name]}
+    python, program = shlex.quote(sys.executable), shlex.quote(PROGRAM)
+    text = SCRIPT.format(exports=surroundings.exports(new), python=python, program=program)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
+        file.write(os.fsencode(text))
+
+
+def call(job, node, enter, path):
+    """How to use it from outside. job: `JOBID-ATTEMPT`. enter: what brings one into this container."""
+    number = job.rpartition("-")[0]
+    return f"srun --overlap --jobid={number} -N1 -n1 -w {node} {enter} {path}"
+'
 PROGRAMS["ray_process.py"]='"""The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
 
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 
 import network
+import ports
 import preflight
 import ray_start
 import surroundings
+from give_up import GiveUp
 
 TRIES = 3
-
-
-class GiveUp(Exception):
-    """(kind, text): the batch script ends the job with the exit code of that kind."""
 
 
 class RayProcess:
@@ -1313,12 +1613,13 @@ class RayProcess:
         self.lease = None
         self.address = self.cluster = None  # cluster: host:port of the GCS, on a worker
         self.ports = self.env = None
+        self.told = {}  # what a preset wants to be told of this node, by the names of variables
         self.input = None  # where the waiting `ray start` is told its words
         self.minded = self.disturbed = False  # whether its ports are watched; whether one was taken
         self.look_at = 0.0
 
-    def prepare(self):
-        """Starts the process that becomes `ray start`, with the token where this Ray knows tokens."""
+    def make_environment(self):
+        """What Ray inherits, with the token where this Ray knows tokens."""
         member, token = self.member, None
         if ray_start.wants_token(member.one("auth", "auto"), member.version):
             token = os.path.join(member.temp_dir, "token")
@@ -1329,10 +1630,15 @@ class RayProcess:
         cpus, gpus = int(member.one("cpus")), int(member.one("gpus"))
         env = surroundings.defaults(member.one("user"), cpus, gpus, member.temp_dir)
         env.update(pair.split("=", 1) for pair in member.conf.get("env", []))
+        if member.stages:
+            env.update(member.stages.mask())
         metrics = member.one("metrics") == "true"
         self.env = ray_start.environment(member.temp_dir, env, token, member.version, metrics)
+
+    def prepare(self):
+        """Starts the process that becomes `ray start`."""
         words = [sys.executable, "-c", ray_start.WAITING_RAY]
-        ray = member.children.spawn("ray", words, self.env, sys.stderr, stdin=subprocess.PIPE)
+        ray = self.member.children.spawn("ray", words, self.env, sys.stderr, stdin=subprocess.PIPE)
         self.input = ray.stdin
 
     def start(self, address, cluster=None):
@@ -1341,17 +1647,24 @@ class RayProcess:
         self.address, self.cluster = address, cluster
         if self.lease:
             self.lease.close()
-        self.lease, self.ports = network.lease_ports(member.one("job"), self.tries)
+        self.lease, self.ports = ports.lease_ports(member.one("job"), self.tries)
         if cluster is None:
             self.take_fixed_ports()
         elif self.tries == 0 and member.one("preflight") != "none":
             door = self.ports[preflight.DOOR]
             preflight.open_door(address, door)
-            preflight.reaches_head(cluster, member.find_fault)
+            preflight.knock("the head", *network.parts_of(cluster), member.find_fault)
             member.say("reach", member.one("node"), address, door)
-        head = address if cluster is None else cluster.rpartition(":")[0].strip("[]")
-        peers = [head, *member.conf["nodes"]]
-        more = surroundings.network_environment(self.env, address, peers, network.local_addresses())
+        head, port = network.parts_of(self.place())
+        peers, local = [head, *member.conf["nodes"]], network.local_addresses()
+        more = surroundings.network_environment(self.env, address, peers, local)
+        facts = {
+            "rank": member.number(), "nodes": len(member.conf["nodes"]), "head": head, "ray_port": port,
+            "interface": network.interface_of(address, local),
+        }  # fmt: skip
+        asked = (pair.split("=") for pair in member.conf.get("node_env", []))
+        self.told = {name: str(facts[fact]) for name, fact in asked}
+        more.update(self.told)
         if member.one("metrics") == "true":
             more.update(ray_start.metrics_environment(self.env, self.ports))
         self.env.update(more)
@@ -1367,12 +1680,16 @@ class RayProcess:
         self.minded, self.disturbed = True, False
         self.look_at = time.monotonic() + 1
 
+    def place(self):
+        """`host:port` of the GCS."""
+        return self.cluster or network.host_port(self.address, self.ports[ray_start.GCS])
+
     def take_fixed_ports(self):
         """Ports that the job spec names, in the places of leased ones."""
         for key, place in (("port", ray_start.GCS), ("dashboard_port", ray_start.DASHBOARD)):
             if self.member.one(key, "auto") != "auto":
                 port = self.ports[place] = int(self.member.one(key))
-                if not network.is_free(port):
+                if not ports.is_free(port):
                     raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
 
     def mind(self):
@@ -1383,17 +1700,14 @@ class RayProcess:
 
     def is_disturbed(self):
         """Whether somebody took a port between the lease and its use; if so, Ray ends, to be started anew."""
-        taken = network.taken(self.ports)
+        taken = ports.taken(self.ports)
         if taken and not self.disturbed:
             text = f"somebody else took port {taken[0]} of this node after it was chosen"
-            if self.cluster is None and self.member.waiting != "gcs":  # other nodes know of this Ray
+            if self.cluster is None and self.member.head.waiting != "gcs":  # other nodes know of this Ray
                 raise GiveUp("bring_up", f"{text}; submit the job again")
             print(f"{text}: Ray starts anew", file=sys.stderr, flush=True)
             self.disturbed = True
-            if os.getpid() == 1:  # what Ray has started does not end with it
-                os.kill(-1, signal.SIGKILL)
-            else:
-                os.killpg(self.member.children.pid_of("ray"), signal.SIGKILL)
+            self.member.children.kill("ray")
         return self.disturbed
 
     def started_again(self):
@@ -1403,6 +1717,7 @@ class RayProcess:
         self.tries += 1
         if self.tries == TRIES:
             raise GiveUp("bring_up", f"its ports were taken after they had been chosen, {TRIES} times")
+        self.make_environment()
         self.prepare()
         self.start(self.address, self.cluster)
         return True
@@ -1451,7 +1766,9 @@ def ray_version():
 # and is told the words of `ray start` and the rest of its environment on its standard input. Without a port
 # for Ray Client, a head would take 10001 unless it believes that Ray Client is not installed.
 WAITING_RAY = """
-import json, os, sys
+import sys
+sys.path.pop(0)  # the working directory may have a json.py
+import json, os
 import ray.scripts.scripts as ray
 sys.argv, more = json.load(sys.stdin)
 os.environ.update(more)
@@ -1548,12 +1865,325 @@ def trainer_environment(ray_env, head, node_count, gpus_per_node):
         "MASTER_PORT": str(ports[MASTER]),
     }
 '
+PROGRAMS["ready.py"]='"""Waits until a service can be used: `ready.py JSON`, as `ready` of the job spec.
+
+Exit code 0: it can; 3: not in time, and standard error says what was last seen.
+"""
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+NOT_IN_TIME = 3
+PAUSE = 0.5  # seconds between two looks
+PATIENCE = 10.0  # seconds for one look
+
+
+def look(ready):
+    """Raises an OSError, whose text says what is wrong, unless the service can be used."""
+    if "run" in ready:
+        subprocess.run(ready["run"], check=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
+    elif "tcp" in ready:
+        host, _, port = ready["tcp"].rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    else:
+        body = ready["post"].encode() if "post" in ready else None
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        request = urllib.request.Request(  # noqa: S310 - the job spec takes http and https
+            ready["http"], body, headers
+        )
+        # A service of this node is never behind a proxy.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        opener.open(request, timeout=PATIENCE).close()
+
+
+def main():
+    """See the text of the module."""
+    ready = json.loads(sys.argv[1])
+    deadline = time.monotonic() + ready["timeout"]
+    while True:
+        try:
+            look(ready)
+            return 0
+        except (OSError, ValueError, http.client.HTTPException, subprocess.SubprocessError) as error:
+            seen = error
+        if time.monotonic() > deadline:
+            print(f"not ready: {seen}", file=sys.stderr)
+            return NOT_IN_TIME
+        time.sleep(PAUSE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'
+PROGRAMS["services.py"]='"""The services of one node: processes beside Ray."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import outside
+from give_up import GiveUp
+
+SERVICE, READY = ROLES = ("service", "ready")
+RESTARTS = "restarts"
+NOT_IN_TIME = 3  # exit code of ready.py
+STOP_EACH = 1.0  # seconds until the next one is told to end, too
+STOP_ALL = 2.0  # seconds for all; fit_grace of the script leaves so many
+
+
+class Services:
+    """Starts them, waits until each is ready, starts one again that ends, and stops them in order.
+
+    items: dicts as the job spec has them, only those of this node.
+    """
+
+    def __init__(self, stages, items):
+        self.stages = stages
+        self.items = {item["name"]: item for item in items}
+        self.again = dict.fromkeys(self.items, 0)  # how often each was started again
+        self.waiting = set()  # names of those that are not ready yet
+
+    def begin(self):
+        """Starts all of them."""
+        self.waiting = set(self.items)
+        for name in self.items:
+            self.start(name)
+        self.look()
+
+    def start(self, name):
+        """Starts a service, and what looks whether it is ready."""
+        item = self.items[name]
+        own = {**self.mask(name), **item["env"]}
+        env = {**self.stages.env(), **own}
+        self.stages.member.say("phase", "services", f"{name} starts")
+        if item["host"] or "image" in item:
+            outside.hand_out(self.stages.member, item, {**self.stages.facts(), **own})
+        else:
+            self.stages.spawn(f"{SERVICE} {name}", item["run"], env)
+        if name not in self.waiting:  # it was ready before
+            return
+        if "ready" not in item:
+            self.waiting.discard(name)
+        elif self.stages.member.children.pid_of(f"{READY} {name}") is None:
+            program = os.path.join(self.stages.member.temp_dir, "ready.py")
+            words = [sys.executable, program, json.dumps(item["ready"])]
+            self.stages.spawn(f"{READY} {name}", words, env)
+
+    def mask(self, name):
+        """The GPUs of a service: after those of Ray, in the order of the job spec."""
+        first = int(self.stages.member.one("gpus"))
+        for other, item in self.items.items():
+            if other == name:
+                break
+            first += item["gpus"]
+        return devices(first, self.items[name]["gpus"])
+
+    def look(self):
+        """Says so when all are ready."""
+        if not self.waiting:
+            self.stages.say_done("services")
+
+    def ended(self, role, name, code):
+        """A service has ended, or the wait for one."""
+        if role == READY and code == NOT_IN_TIME:
+            timeout = self.items[name]["ready"]["timeout"]
+            raise GiveUp("service", f"{name} is not ready after {timeout} s")
+        if role == READY and code:
+            raise GiveUp("service", f"what looks whether {name} is ready ended with {code}")
+        if role == READY:
+            self.waiting.discard(name)
+            self.look()
+        else:
+            self.lost(name, code)
+
+    def lost(self, name, code):
+        """A service has ended."""
+        item, member = self.items[name], self.stages.member
+        text, node = f"{name} ended with {code}", member.one("node")
+        if self.again[name] < item["restarts"]:
+            self.again[name] += 1
+            count = f"{self.again[name]} of {item[RESTARTS]}"
+            member.say("phase", "services", f"{text} on {node} and starts again, {count}")
+            self.start(name)
+        elif item["on_end"] == "fail" or name in self.waiting:
+            raise GiveUp("service", text)
+        else:
+            member.say("phase", "services", f"{text} on {node}; the job goes on")
+
+    def stop(self):
+        """Ends them, the last one first, each when its successors had time to."""
+        children = self.stages.member.children
+        children.ended = lambda *_: None
+        end = time.monotonic() + STOP_ALL
+        for name in reversed(list(self.items)):
+            due = min(end, time.monotonic() + STOP_EACH)
+            pid = children.pid_of(f"{SERVICE} {name}")
+            if pid:
+                os.killpg(pid, signal.SIGTERM)
+            while children.pid_of(f"{SERVICE} {name}") and time.monotonic() < due:
+                time.sleep(0.05)
+                children.reap()
+
+
+def devices(first, count):
+    """The environment in which a process sees only so many GPUs of this node."""
+    name = "HIP_VISIBLE_DEVICES" if os.path.exists("/dev/kfd") else "CUDA_VISIBLE_DEVICES"
+    return {name: ",".join(str(first + number) for number in range(count))}
+'
+PROGRAMS["stages.py"]='"""What has to be done before the trainer starts, besides Ray, and in which order.
+
+Every node has the same stages, and says `done STAGE` when it has nothing left to do in one; the batch script
+tells that to all nodes. A stage begins on a node when all nodes have done those that it waits for.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import preparation
+import services
+from give_up import GiveUp
+
+PREPARE, SERVICES, PREPARE_WITH_RAY = "prepare", "services", "prepare-with-ray"
+
+
+class Stages:
+    """The stages on this node. member: who has the records, the children and a way to say something."""
+
+    def __init__(self, member):
+        self.member = member
+        commands = [json.loads(text) for text in member.conf.get("preparation", [])]
+        early = [item for item in commands if not item["needs_ray"]]
+        late = [item for item in commands if item["needs_ray"]]
+        self.beside = [json.loads(text) for text in member.conf.get("service", [])]
+        self.services = services.Services(self, list(filter(self.is_mine, self.beside)))
+        # Stage -> what this node does in it; stages in which no node has anything to do are left out.
+        self.work = {}
+        if early:
+            self.work[PREPARE] = preparation.Preparation(self, PREPARE, list(filter(self.is_mine, early)))
+        if self.beside:
+            self.work[SERVICES] = self.services
+        if late:
+            mine = list(filter(self.is_mine, late))
+            self.work[PREPARE_WITH_RAY] = preparation.Preparation(self, PREPARE_WITH_RAY, mine)
+        self.begun = set()
+        self.done = {stage: set() for stage in self.work}
+
+    def is_mine(self, item):
+        """Whether this node has to do it."""
+        return item["where"] == "all" or self.member.one("rank") == "0"
+
+    def env(self):
+        """What the commands inherit: the environment of Ray, and where in the job they are."""
+        return {**self.member.ray.env, **self.facts()}
+
+    def facts(self):
+        """Variables that say where in the job this node is."""
+        member = self.member
+        facts = {
+            "NNODES": str(len(member.conf["nodes"])),
+            "NODE_RANK": str(member.number()),
+            "GPUS_PER_NODE": member.one("gpus"),
+            "SLURMRAY_ATTEMPT": member.attempt(),
+        }
+        if member.is_whole:
+            facts["RAY_ADDRESS"] = member.ray.place()
+        return facts
+
+    def spawn(self, role, words, env):
+        """Starts a child of a stage; its words go into the log of the node."""
+        print(role, "runs", " ".join(words), file=sys.stderr, flush=True)
+        try:
+            self.member.children.spawn(role, words, env, sys.stderr)
+        except OSError as error:
+            stage, _, name = role.partition(" ")
+            kind = "service" if stage in services.ROLES else "prepare"
+            raise GiveUp(kind, f"{name}: {words[0]}: {error.strerror}") from error
+
+    def begin(self):
+        """Begins all stages whose turn it is."""
+        for stage in self.work:
+            if stage not in self.begun and self.may_begin(stage):
+                self.begun.add(stage)
+                self.work[stage].begin()
+
+    def may_begin(self, stage):
+        """Whether the stages before that one are done on all nodes."""
+        if stage == PREPARE:
+            return True
+        return self.is_done(PREPARE) and (stage == SERVICES or self.member.is_whole)
+
+    def is_done(self, stage):
+        """Whether all nodes have done that stage."""
+        return stage not in self.work or self.done[stage] == set(self.member.conf["nodes"])
+
+    def are_done(self):
+        """Whether the trainer can start."""
+        return all(map(self.is_done, self.work))
+
+    def say_done(self, stage):
+        """This node has done its part."""
+        self.member.say("done", self.member.one("node"), stage)
+
+    def told(self, key, name, what):
+        """Takes a record: a node has done a stage, or a service outside of this container has ended."""
+        if key == "ended":
+            self.services.ended(services.SERVICE, name, int(what))
+        else:
+            self.record(name, what)
+
+    def record(self, node, stage):
+        """A node has done its part."""
+        self.done[stage].add(node)
+        if self.member.one("rank") == "0":
+            nodes = self.member.conf["nodes"]
+            waiting = [node for node in nodes if node not in self.done[stage]]
+            more = f" and {len(waiting) - 4} more" if len(waiting) > 4 else ""
+            text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
+            count = f"{len(self.done[stage])}/{len(nodes)} nodes"
+            self.member.say("phase", stage.partition("-")[0], count + text)
+        self.begin()
+
+    def mask(self):
+        """What keeps Ray and the trainer off the GPUs of services."""
+        gpus = any(item["gpus"] for item in self.beside)
+        return services.devices(0, int(self.member.one("gpus"))) if gpus else {}
+
+    def stop(self):
+        """Ends what runs: commands by SIGTERM, then the services in order, who all have some seconds."""
+        children = self.member.children
+        for stage in (PREPARE, PREPARE_WITH_RAY):
+            for pid in [pid for pid, role in children.roles.items() if role.partition(" ")[0] == stage]:
+                os.killpg(pid, signal.SIGTERM)
+        self.services.stop()
+
+    def doing(self):
+        """What keeps this node busy, in a word or two; the batch script waits as long as it is told of it."""
+        return next((stage for stage in self.begun if not self.is_done(stage)), "")
+
+    def ended(self, role, code):
+        """A child of a stage has ended."""
+        stage, _, name = role.partition(" ")
+        if stage in services.ROLES:
+            self.services.ended(stage, name, code)
+        else:
+            self.work[stage].ended(name, code)
+'
 PROGRAMS["surroundings.py"]='"""What Ray and the trainer are told of the machine they are on, and how much of it they may take.
 
 Everything here is a default: what the job spec sets in `env`, and what the image sets, stays as it is.
 """
 
 import os
+import shlex
 
 import network
 
@@ -1561,6 +2191,7 @@ THREADS_MAX = 16  # more threads of OpenMP for each GPU have not been seen to he
 OBJECT_STORE_MIN = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
 OBJECT_STORE_MAX = 200 * 10**9  # where the default of Ray ends, too (DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def defaults(user, cpus, gpus, temp_dir):
@@ -1575,6 +2206,11 @@ def defaults(user, cpus, gpus, temp_dir):
     if not os.access(os.environ.get("HOME", ""), os.W_OK):
         env["HOME"] = temp_dir
     return env
+
+
+def exports(env):
+    """Lines for a shell that set these variables."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
 
 
 def threads(cpus, gpus):
@@ -1606,10 +2242,116 @@ def network_environment(env, address, peers, local):
     told = {name: env.get(name, value) for name, value in told.items()}
     if any(env.get(name) or env.get(name.upper()) for name in PROXIES):
         known = env.get("no_proxy", "") + "," + env.get("NO_PROXY", "")
-        listed = [word for word in known.split(",") if word] + ["localhost", address, *peers]
+        listed = [word for word in known.split(",") if word] + [*LOCAL, address, *peers]
         direct = "*" if "*" in listed else ",".join(dict.fromkeys(listed))  # `*` means all only when alone
         told.update(no_proxy=direct, NO_PROXY=direct)
     return told
+'
+PROGRAMS["trainer_process.py"]='"""The trainer: the command of the job spec, which runs on the head once the cluster is whole."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import ray_start
+from give_up import GiveUp
+
+
+class TrainerProcess:
+    """The trainer of the job. member: who has the records, the children, Ray, and a way to say something."""
+
+    def __init__(self, member):
+        self.member = member
+        self.streams = {}  # out, err -> descriptor of the FIFO to the batch script
+
+    def is_job(self):
+        """Whether it is submitted to the job API of Ray."""
+        return self.member.one("launch") == "ray-job"
+
+    def check(self):
+        """GiveUp where the image lacks what the job API of Ray needs."""
+        wanted = ("aiohttp", "aiohttp_cors")  # of ray[default] alone
+        if self.is_job() and not all(map(importlib.util.find_spec, wanted)):
+            raise GiveUp("image", "launch: ray-job needs ray[default] in the image: install it, or use exec")
+
+    def name(self):
+        """What Ray calls it."""
+        return "slurmray-" + self.member.one("job")
+
+    def shown(self):
+        """The command for the log of the job, shortened."""
+        name = [f"{self.name()}:"] if self.is_job() else []
+        command = " ".join(name + self.member.conf.get("run", ["the built-in check"]))[:200]
+        return "".join(letter if letter.isprintable() else " " for letter in command)
+
+    def start(self):
+        """Starts it once somebody reads its output; False while nobody does."""
+        if not self.is_read():
+            return False
+        member = self.member
+        words = member.conf.get("run") or [sys.executable, os.path.join(member.temp_dir, "check.py")]
+        if member.attempt() != "0":
+            words = words + member.conf.get("resume", [])
+        head = member.ray.address, member.ray.ports
+        nodes = len(member.conf["nodes"])
+        env = ray_start.trainer_environment(member.ray.env, head, nodes, member.one("gpus"))
+        env.update(member.ray.told, SLURMRAY_ATTEMPT=member.attempt())
+        out, err = self.streams["out"], self.streams["err"]
+        try:
+            if self.is_job():
+                self.submit(words, env, out, err)
+            else:
+                member.children.spawn("trainer", words, env, out, err)
+        except OSError as error:
+            # What a shell would say and return.
+            os.write(err, f"slurmray: {words[0]}: {error.strerror}\n".encode())
+            member.say("exit", 127 if isinstance(error, FileNotFoundError) else 126)
+        os.close(out)
+        os.close(err)
+        return True
+
+    def submit(self, words, env, out, err):
+        """Starts the process that submits it to the job API of Ray and stands for it."""
+        member = self.member
+        given = member.one("runtime_env_file") or json.loads(member.one("runtime_env", "{}"))
+        own = {name: value for name, value in env.items() if member.ray.env.get(name) != value}
+        told = {"id": self.name(), "words": words, "env": own, "runtime_env": given}
+        told["signal"] = "SIG" + member.one("stop_signal", "TERM")
+        program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
+        child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
+        with contextlib.suppress(BrokenPipeError), child.stdin:
+            child.stdin.write(json.dumps(told).encode())
+
+    def ended(self, code):
+        """Says how it ended; GiveUp where it could not be submitted."""
+        refusal = os.path.join(self.member.temp_dir, "refused")
+        with contextlib.suppress(FileNotFoundError), open(refusal) as file:
+            raise GiveUp(*file.read().split(" ", 1))
+        self.member.say("exit", code)
+
+    def is_read(self):
+        """Opens what is not open yet of the streams; each stays open, as its reader ends with its writer."""
+        for name in ("out", "err"):
+            if name not in self.streams:
+                path = os.path.join(self.member.temp_dir, name)
+                try:
+                    stream = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+                except OSError:  # ENXIO: no reader yet
+                    return False
+                os.set_blocking(stream, True)
+                self.streams[name] = stream
+        return True
+
+    def send(self, name):
+        """Sends that signal (TERM, for one) to the trainer and its children; False where none runs."""
+        trainer = self.member.children.pid_of("trainer")
+        if trainer:
+            os.killpg(trainer, getattr(signal, "SIG" + name))
+        return bool(trainer)
 '
 
 # ---- 6. cluster ---------------------------------------------------------------------------------------------------
@@ -1619,6 +2361,9 @@ check_allocation() {
 	local nodes=$SLURM_JOB_NUM_NODES cpus=${SLURM_CPUS_PER_TASK:-$CPUS_PER_NODE} name
 	((nodes == NODES)) || give_up config "the allocation has $nodes nodes, the script is for $NODES: $RENDER_AGAIN --nodes $nodes"
 	((cpus == CPUS_PER_NODE)) || give_up config "the allocation has $cpus CPUs, the script is for $CPUS_PER_NODE: $RENDER_AGAIN --cpus-per-task $cpus"
+	for name in "${ENV_FROM_SUBMITTER[@]}"; do
+		printenv "$name" >/dev/null || give_up config "env.$name is not set where the job was submitted: export it and run sbatch again"
+	done
 	mapfile -t NODE_NAMES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 	((${#NODE_NAMES[@]} == NODES)) || give_up internal "scontrol names ${#NODE_NAMES[@]} of $NODES nodes in $SLURM_JOB_NODELIST"
 	HEAD=$SLURMD_NODENAME # this script runs on it
@@ -1626,13 +2371,10 @@ check_allocation() {
 
 # fit_grace: GRACE, so that a trainer which ignores its signal and its container are gone before KillWait ends.
 fit_grace() {
-	local wait name value
-	while IFS='= ' read -r name value _; do
-		[[ $name != KillWait ]] || wait=$value
-	done < <(timeout 10 scontrol show config)
-	GRACE=$((${wait:-30} - 7))
-	((GRACE > 0)) || GRACE=0
-	((GRACE < STOP_GRACE)) || GRACE=$STOP_GRACE
+	local wait
+	wait=$(timeout 10 scontrol show config | sed -n 's/^KillWait *= *\([0-9]*\).*/\1/p') || true
+	wait=${wait:-30}
+	GRACE=$((wait < 7 ? 0 : wait - 7 < STOP_GRACE ? wait - 7 : STOP_GRACE))
 	((GRACE == STOP_GRACE)) || log "stop.grace is $GRACE s here, as the cluster's KillWait is $wait s"
 }
 
@@ -1651,8 +2393,8 @@ make_run() {
 node_step() {
 	# The first is what `sbatch --export=NONE` leaves, the others what newer sruns take over from sbatch.
 	unset SLURM_EXPORT_ENV SLURM_TRES_PER_TASK SRUN_CPUS_PER_TASK
-	exec srun --overlap --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 --cpus-per-task="$CPUS_PER_NODE" \
-		--cpu-bind=none --export=ALL --kill-on-bad-exit=0 --wait=0 \
+	exec srun --overlap --export=ALL --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 \
+		--cpus-per-task="$CPUS_PER_NODE" --cpu-bind=none --kill-on-bad-exit=0 --wait=0 \
 		bash -c 'IFS= read -r -d "" program && eval "$program" && supervise'
 }
 
@@ -1663,10 +2405,15 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE WORKDIR SHM_SIZE CONTAINER_ARGS NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS BUILD_FILE BUILD_CONTEXT MOUNTS && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE SHM_SIZE CONTAINER_ARGS NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS BUILD_FILE BUILD_CONTEXT MOUNTS && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
-		"cpus=$CPUS_PER_NODE" "gpus=$GPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
+		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
+	local name value
+	for name in "${ENV_FROM_SUBMITTER[@]}"; do
+		IFS= read -r -d '' value < <(printenv -0 "$name")
+		send "env=$name=$value"
+	done
 }
 
 # next_message: waits a second for a message: FROM, VERB, TEXT. VERB is empty without one, `over` at the end.
@@ -1682,10 +2429,7 @@ next_message() {
 		log "$RECEIVED"
 	fi
 	clock
-	((NOW < BEAT)) || {
-		send alive=
-		BEAT=$((NOW + 5))
-	}
+	! must_speak || send alive=
 	case $VERB in
 	'' | over) ;;
 	step) STEP_ID=$TEXT ;; # the node's own `setup` may take its time now
@@ -1708,7 +2452,7 @@ mind_silence() {
 	done
 }
 
-# lose NODE KIND TEXT: the job cannot go on with that node, nor without it.
+# lose NODE KIND TEXT: the job cannot go on because of that node.
 lose() {
 	[[ -n $FAILED_KIND ]] || FAILED_NODE=$1 FAILED_KIND=$2 FAILED_TEXT=$3
 }
@@ -1719,26 +2463,26 @@ follow() {
 	local due asked=0 stop_due=0
 	clock
 	due=$((NOW + patience))
-	while [[ -z $FAILED_KIND ]] && { [[ -z $TRAINER_CODE ]] || is_doubtful; }; do
+	while [[ -z $FAILED_KIND ]] || ((NOW < UNFIT_DUE && ${#UNFIT[@]} < NODES)); do
+		[[ -z $TRAINER_CODE ]] || is_doubtful || break
 		next_message
 		case $VERB in
 		phase) # the first time: many nodes say the same
 			[[ $said == *"|$TEXT|"* ]] || phase "${TEXT%% *}" "${TEXT#* }"
 			said+="|$TEXT|"
 			;;
-		prepare | cluster | reach) send "$VERB=$TEXT" ;;
+		prepare | cluster | reach | whole | done) send "$VERB=$TEXT" ;;
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
 			CHECKED[$FROM]=1
 			((${#CHECKED[@]} < NODES)) || {
 				show_findings
-				((UNFIT)) || send go=
+				((${#UNFIT[@]})) || send go=
 			}
 			;;
 		trainer)
 			TRAINING=1
-			send whole=
 			show_findings
 			phase trainer "$TEXT"
 			read_output
@@ -1753,9 +2497,7 @@ follow() {
 		esac
 		mind_silence
 		[[ $VERB != phase && $VERB != step && $VERB != finding ]] || due=$((NOW + patience))
-		if ((UNFIT && (NOW >= UNFIT_DUE || ${#UNFIT_NODES[@]} == NODES || (${#CHECKED[@]} == NODES && ! UNFIT_LATE)))); then
-			break
-		elif ((! TRAINING && NOW > due)); then
+		if ((! TRAINING && NOW > due)); then
 			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="the cluster is not whole, and no news from the nodes for $patience s"
 			mapfile -t MISSING < <(unchecked)
 		elif ((NOW > 10 && ! asked)) && [[ -n $(unchecked) ]]; then
@@ -1767,7 +2509,7 @@ follow() {
 			stop_due=$((NOW + GRACE + 5))
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
-			phase time_limit "it is near: the trainer gets its signal, and $TIME_UP s"
+			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
 			send "stop=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
@@ -1779,17 +2521,13 @@ follow() {
 # unchecked: a line for each node that has not said that its checks are done.
 unchecked() {
 	local node
-	for node in "${NODE_NAMES[@]}"; do
-		[[ -n ${CHECKED[$node]-} ]] || echo "$node has not been checked: it may still be in its setup"
-	done
+	for node in "${NODE_NAMES[@]}"; do [[ -n ${CHECKED[$node]-} ]] || echo "$node has not been checked: it may still be in its setup"; done
 }
 
 # is_doubtful: the trainer has failed, and a node may be lost; the one may have come of the other.
 is_doubtful() {
 	local node
-	for node in "${!HEARD[@]}"; do
-		((TRAINER_CODE == 0 || NOW - HEARD[$node] < 10)) || return 0
-	done
+	for node in "${!HEARD[@]}"; do ((TRAINER_CODE == 0 || NOW - HEARD[$node] < 10)) || return 0; done
 	return 1
 }
 
@@ -1800,23 +2538,18 @@ take_finding() {
 	FINDINGS+=("$FROM|${TEXT#*|}")
 	event finding "$FROM: $check: $found; $remedy"
 	[[ $kind != warn ]] || return 0
-	((UNFIT)) || FAILED_NODE=$FROM FAILED_TEXT="$check: $found; $remedy"
-	UNFIT_KIND=${UNFIT_KIND:-$kind} UNFIT=1 UNFIT_DUE=$((NOW + 5)) # the other nodes find it too
-	UNFIT_NODES[$FROM]=1
-	[[ $kind != image ]] || UNFIT_LATE=1
+	[[ -n $FAILED_KIND ]] || FAILED_NODE=$FROM FAILED_KIND=$kind FAILED_TEXT="$check: $found; $remedy"
+	UNFIT[$FROM]=1 UNFIT_DUE=$((NOW + 10)) # the other nodes find it too, a missing connection after 5 s
 }
 
 # show_findings: the table of what the nodes have found.
 show_findings() {
-	local row node check found wanted remedy format='%-16s %-18s %s | %s | %s\n'
+	local row node check found wanted remedy
 	((${#FINDINGS[@]})) || return 0
 	log "found on the nodes:"
-	# shellcheck disable=SC2059
-	printf "$format" node check found wanted remedy >&2
-	for row in "${FINDINGS[@]}"; do
+	for row in "node|check|found|wanted|remedy" "${FINDINGS[@]}"; do
 		IFS='|' read -r node check found wanted remedy <<<"$row"
-		# shellcheck disable=SC2059
-		printf "$format" "$node" "$check" "$found" "$wanted" "$remedy" >&2
+		printf '%-16s %-18s %s | %s | %s\n' "$node" "$check" "$found" "$wanted" "$remedy" >&2
 	done
 	FINDINGS=()
 }
@@ -1835,17 +2568,16 @@ read_output() {
 # end_nodes: every node's task removes what it made when its input ends; then the step is over. Nodes that are lost are not
 # waited for, and nobody for ever.
 end_nodes() {
-	local due=$((NOW + 15)) signals=(TERM KILL) seen
+	local due=$((NOW + 15)) signals=(TERM KILL)
 	exec 9>&-
 	while [[ $VERB != over ]]; do
 		next_message
 		case $VERB in
-		phase) log "$TEXT" ;;
+		phase) [[ $TEXT != "end "* ]] || log "${TEXT/ /: }" ;;
 		finding) take_finding ;;
 		esac
 		mind_silence
-		seen=${OUT[*]}
-		if ((${#OUT[@]} == NODES)) && [[ $seen == *silent* ]] || ((NOW > due && ! ${#signals[@]})); then
+		if ((${#OUT[@]} == NODES)) && [[ ${OUT[*]} == *silent* ]] || ((NOW > due && ! ${#signals[@]})); then
 			kill -KILL "$SRUN" 2>/dev/null || true # no node that can still clean up needs it
 		elif ((NOW > due)); then
 			# Never srun itself: it would kill every task without letting it clean up.
@@ -1868,7 +2600,7 @@ show_log() {
 
 # report: the last line, and the exit code that Slurm gets.
 report() {
-	local each lost=bring_up signal=''
+	local each lost=bring_up signal='' ended=${TRAINER_CODE:+was stopped and ended with $TRAINER_CODE}
 	((! TRAINING)) || lost=node_lost
 	if [[ -n $SIGNALLED && -z $FAILED_KIND ]] && ((! STOPPING && ! TIME_UP && TRAINER_CODE)); then
 		FAILED_KIND=node_lost FAILED_NODE=$SIGNALLED FAILED_TEXT="its container was told to end, not by Slurm; the trainer ended with $TRAINER_CODE"
@@ -1884,10 +2616,8 @@ report() {
 	elif ((STOPPING)); then
 		finish 143 slurm "the job was ended by scancel or by its time limit"
 	elif ((TIME_UP)); then
-		give_up time_limit "the time limit was near, the trainer ${TRAINER_CODE:+was stopped and }ended with ${TRAINER_CODE:-no exit code}"
-	elif ((UNFIT)); then
-		give_up "$UNFIT_KIND" "$FAILED_NODE: $FAILED_TEXT"
-	elif [[ $FAILED_KIND == ray || $FAILED_KIND == node_lost ]]; then
+		give_up time_limit "the time limit was near, the trainer ${ended:-had not started, or has no exit code}"
+	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost
 	fi
@@ -1899,8 +2629,8 @@ report() {
 main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
 	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' SIGNALLED='' MISSING=() READERS=()
-	FINDINGS=() UNFIT=0 UNFIT_KIND='' UNFIT_DUE=0 UNFIT_LATE=0 LOOKED=0 AWAY=0 BEAT=0
-	declare -gA HEARD=() OUT=() CHECKED=() UNFIT_NODES=()
+	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
+	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
 	trap 'TIME_UP=1' USR1
 	trap : PIPE

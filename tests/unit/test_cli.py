@@ -19,7 +19,7 @@ HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
 NO_CODES = ["", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
 CODES = (
     "expected 0 to 255, CODE:SIGNAL as 0:15, or one of usage, config, preflight, image, bring_up, probe, "
-    "node_lost, time_limit, rehearsal, internal"
+    "prepare, service, node_lost, time_limit, rehearsal, internal"
 )
 
 
@@ -62,11 +62,20 @@ def main(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["--version"], ["render", "--help"], ["schema", "--help"], ["explain"]]
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["init"],
+        ["init", "--help"],
+        ["render", "--help"],
+        ["schema", "--help"],
+        ["explain"],
+    ],
 )
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     heavy, out = imported_by(f"from slurmray.cli import main; main({words})")
-    assert "slurmray" in out
+    assert out
     assert not heavy
 
 
@@ -87,7 +96,7 @@ def test_completion_imports_nothing_heavy(typed: str, expected: set[str]) -> Non
 def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = main(["--help"], capsys)
     assert code == 0
-    for verb in ("render", "rehearse", "explain", "schema"):
+    for verb in ("init", "render", "rehearse", "explain", "schema"):
         assert any(line.split()[:1] == [verb] for line in out.splitlines())
 
 
@@ -95,7 +104,7 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
     ("words", "expected"),
     [
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
-        (["xyz"], "slurmray: unknown command 'xyz', known are render, rehearse, explain, schema"),
+        (["xyz"], "slurmray: unknown command 'xyz', known are init, render, rehearse, explain, schema"),
         (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
         (["render", "--set", "name"], "--set name: expected PATH=VALUE, as --set container.shm_size=64g"),
         (["render", "nope.yaml"], "nope.yaml: no such file; leave it out to render from flags alone"),
@@ -140,6 +149,33 @@ def test_an_edited_script_is_kept_until_forced() -> None:
     assert refused.stderr.startswith("generated.sh: was edited")
     assert Path("generated.sh").read_text().endswith("# mine\n")
     assert run("render", "--force").returncode == 0
+
+
+def test_a_task_of_dstack() -> None:
+    Path("job.yaml").write_text("slurm: {nodes: 2, gpus_per_node: 8, partition: p}\nenv: {A: 1, B: null}\n")
+    done = run("render", "job.yaml", "--target", "dstack")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [
+        "wrote generated.dstack.yml: 2 nodes, 8 GPUs each, as many CPUs as the instances have, 2 or more "
+        "(ask for more with --cpus-per-task 8), the built-in check",
+        "env.B is not set here: export it before dstack apply",
+        "without a meaning under dstack, and left out: slurm.partition",
+        "container.shm_size is not set: /dev/shm has 64 MB under dstack, so ask for more, as 64g",
+        "run it with: dstack apply -f generated.dstack.yml",
+    ]
+    task = Path("generated.dstack.yml")
+    assert task.stat().st_mode & 0o7777 == 0o644
+    assert task.read_text().splitlines()[2] == "type: task"
+    assert run("render", "job.yaml", "--target", "dstack").returncode == 0
+    with task.open("a") as file:
+        file.write("priority: 1\n")
+    assert run("render", "--target", "dstack").stderr.startswith("generated.dstack.yml: was edited")
+    to_stdout = run("render", "--target", "dstack", "-o", "-", "--set", "container.shm_size=1g")
+    assert (to_stdout.returncode, to_stdout.stderr) == (0, "")
+    refused = run("render", "--target", "dstack", "--runtime", "podman", "-o", "x.yml")
+    assert (refused.returncode, refused.stdout) == (ExitCode.USAGE, "")
+    assert refused.stderr == "container.runtime: dstack runs containers with Docker; set it to auto\n"
+    assert not Path("x.yml").exists()
 
 
 def test_standard_input_and_output() -> None:
@@ -264,7 +300,7 @@ def test_our_codes_are_explained(code: ExitCode, capsys: pytest.CaptureFixture[s
         ("0", "0: the trainer ended well"),
         ("0:0", "0: the trainer ended well"),
         ("7", "7: a code of the trainer's own"),
-        ("69", "69: a code of the trainer's own"),
+        ("75", "75: a code of the trainer's own"),
         ("126", "126: the trainer's command was found, but could not be run"),
         ("127:0", "127: the trainer's command was not found"),
         ("128", "128: a code of the trainer's own"),
@@ -292,6 +328,25 @@ def test_the_table_of_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert done == 0
     rows = [line.split(maxsplit=2) for line in out.partition("\n\n")[0].splitlines()]
     assert rows == [[str(code.value), code.name.lower(), code.meaning] for code in ExitCode]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["explain", "71", "72"], "slurmray explain: Got unexpected extra argument (72)"),
+        (["rehearse", "--env", "A=1"], "slurmray rehearse: No such option '--env'"),
+        (["rehearse", "--runtime", "x"], "slurmray rehearse: Invalid value for '--runtime'"),
+        (["render", "--nodes"], "slurmray: Option '--nodes' requires an argument."),
+        (["--nope"], "slurmray: No such option '--nope'."),
+    ],
+)
+def test_a_slip_in_the_words_is_one_line(
+    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = main(words, capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith(line)
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", [["schema"], ["--help"]])
@@ -329,3 +384,23 @@ def test_the_schema_and_the_reference_are_checked_in(capsys: pytest.CaptureFixtu
     )
     for name, text in json.loads(generated.stdout).items():
         assert (ROOT / "docs" / name).read_text() == text, "run: python docs/reference.py"
+
+
+def test_what_a_preset_says(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("roll.yaml").write_text("actor_train:\n  device_mapping: list(range(0,8))\n")
+    Path("job.yaml").write_text(
+        "preset: {name: roll, config: roll.yaml}\nslurm: {nodes: 2, gpus_per_node: 8}\nrun: [python, x.py]\n"
+    )
+    code, _, err = main(["render", "job.yaml"], capsys)
+    assert (code, err.splitlines()[1:2]) == (
+        0,
+        ["actor_train 0-7 (8), the job has 2 nodes x 8 = 16: 8 GPUs idle, 8-15"],
+    )
+    Path("generated.sh").unlink()
+    code, out, err = main(["render", "job.yaml", "--nodes", "1", "--gpus-per-node", "4"], capsys)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.splitlines() == [
+        "roll.yaml:2:3: actor_train 0-7 (8) = 8 GPUs, the job has 1 node x 4 = 4: ask for slurm.nodes: 2, "
+        "or place them on GPUs 0 to 3"
+    ]
+    assert not Path("generated.sh").exists()

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import ipaddress
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ ray_start: Any = importlib.import_module("ray_start")
 network: Any = importlib.import_module("network")
 surroundings: Any = importlib.import_module("surroundings")
 probe: Any = importlib.import_module("probe")
+preflight: Any = importlib.import_module("preflight")
+ray_command: Any = importlib.import_module("ray_command")
 sys.path.pop(0)
 
 # -- ray_start -------------------------------------------------------------------------------------
@@ -217,9 +220,66 @@ def test_libraries_use_the_interface_of_the_address() -> None:
 def test_nodes_are_reached_without_a_proxy(proxy: str) -> None:
     found = told({proxy: "http://proxy:3128", "NO_PROXY": "example.org,localhost"})
     assert found["no_proxy"] == found["NO_PROXY"]
-    assert found["no_proxy"] == "example.org,localhost,10.1.0.5,10.1.0.4,gpu-1,gpu-2"
+    assert found["no_proxy"] == "example.org,localhost,127.0.0.1,::1,10.1.0.5,10.1.0.4,gpu-1,gpu-2"
     assert told({proxy: "http://proxy:3128", "no_proxy": "*"})["no_proxy"] == "*"
     assert "no_proxy" not in told({proxy: ""})
+
+
+# -- preflight -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("debugpy", "ray", "found"),
+    [
+        ("1.8.0", (2, 39), []),
+        ("1.10.2", NEW, []),
+        ("2.0rc1", NEW, []),
+        ("1.7.9", NEW, [("debugpy", "1.7.9", "1.8.0 or later")]),
+        (None, NEW, [("debugpy", "none", "1.8.0 or later")]),
+        ("1.8.0", (2, 38), [("debugger", "Ray 2.38", "Ray 2.39 or later")]),
+    ],
+)
+def test_what_the_distributed_debugger_lacks(
+    debugpy: str | None,
+    ray: tuple[int, int],
+    found: list[tuple[str, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    if debugpy:
+        (tmp_path / f"debugpy-{debugpy}.dist-info").mkdir()
+        metadata = f"Name: debugpy\nVersion: {debugpy}\n"
+        (tmp_path / f"debugpy-{debugpy}.dist-info" / "METADATA").write_text(metadata)
+        importlib.invalidate_caches()
+    assert [row[:3] for row in preflight.debugger(ray)] == found
+
+
+# -- ray_command -----------------------------------------------------------------------------------
+
+
+def test_ray_is_at_hand_for_who_comes_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OF_THE_IMAGE", "image")
+    package = tmp_path / "lib/ray/scripts"
+    package.mkdir(parents=True)
+    show = (
+        "import os, sys\ndef main(): print([sys.argv, os.environ['TOKEN'], os.environ['LINES'], os.getcwd()])"
+    )
+    (package / "scripts.py").write_text(show)
+    (tmp_path / "ray.py").touch()  # what is in the current folder is not imported
+    env = {"TOKEN": "/t p", "LINES": "it's\n$x", "OF_THE_IMAGE": "image", "PYTHONPATH": str(tmp_path / "lib")}
+    ray_command.write(tmp_path / "command", env)
+    assert (tmp_path / "command").stat().st_mode & 0o777 == 0o700
+    assert "OF_THE_IMAGE" not in (tmp_path / "command").read_text()
+    words = [str(tmp_path / "command"), "job", "it's", ""]
+    said = subprocess.run(words, env={}, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert said == repr([["ray", "job", "it's", ""], "/t p", "it's\n$x", str(tmp_path)]) + "\n"
+
+
+def test_the_way_in() -> None:
+    assert ray_command.call("7-2", "gpu-1", "podman exec c", "/tmp/ray-7-2/ray") == (
+        "srun --overlap --jobid=7 -N1 -n1 -w gpu-1 podman exec c /tmp/ray-7-2/ray"
+    )
 
 
 # -- probe -----------------------------------------------------------------------------------------

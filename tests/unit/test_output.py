@@ -54,6 +54,9 @@ def test_written_executable_and_overwritten_while_untouched(tmp_path: Path) -> N
     write_script(script, OTHER, force=False)
     assert script.read_text() == OTHER
     assert list(tmp_path.iterdir()) == [script]
+    task = tmp_path / "generated.dstack.yml"
+    write_script(task, seal("# Rendered by slurmray 1.2 from a job spec.\ntype: task\n"), force=False)
+    assert task.stat().st_mode & 0o7777 == 0o644
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,19 @@ def test_every_message_is_named() -> None:
     verbs = set(re.findall(r"^\t+([a-z]+)\)", takers, re.MULTILINE)) - {"over"}
     table = ARCHITECTURE.partition("| verb | |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)) == verbs
+
+
+def test_what_is_said_to_be_covered() -> None:
+    """docs/systems.md: a row names tests or goldens that there are, or says what is open, or why not."""
+    page = (ROOT / "docs/systems.md").read_text()
+    rows = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in page.splitlines() if line.startswith("|")]
+    rows = [row for row in rows if row[0] != "in the guide" and set(row[0]) != {"-"} and row[0][:3] != "---"]
+    assert len(rows) > 90
+    for row in rows:
+        assert len(row) == 3, row
+        named = re.findall(r"`((?:unit|cluster|judges|goldens)/[^`]+)`", row[2])
+        assert named or re.match(r"open: \S+ \S|why not: \S+ \S", row[2]), row
+        for name in named:
+            file, _, test = name.partition("::")
+            text = (ROOT / "tests" / file).read_text()
+            assert not test or f"def {test}(" in text, name

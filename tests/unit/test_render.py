@@ -1,3 +1,4 @@
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,16 @@ from slurmray.spec import JobSpec
 
 ROOT = Path(__file__).parents[2]
 GOLDENS = ROOT / "tests/goldens"
-SPECS = [*sorted((ROOT / "examples").glob("*.yaml")), GOLDENS / "hostile.yaml"]
-RUNTIMES = {"hello": ("auto", "docker", "podman")}  # every other: docker, podman
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if ".config" not in path.name]
+SPECS = [*EXAMPLES, GOLDENS / "hostile.yaml"]
+# Every other: docker, podman. What differs between these is in the values, which are the same for both.
+RUNTIMES = {
+    "hello": ("auto", "docker", "podman"),
+    "openrlhf": ("podman",),
+    "rlinf": ("podman",),
+    "roll": ("docker",),
+    "search-r1": ("podman",),
+}
 CASES = [(spec, runtime) for spec in SPECS for runtime in RUNTIMES.get(spec.stem, ("docker", "podman"))]
 
 
@@ -54,6 +63,7 @@ def test_an_administrator_reads_hello_in_five_minutes() -> None:
 # A value for every field, none of them like anything that the templates say.
 MARKED: dict[str, Any] = {
     "name": "Zmark-name",
+    "preset": {"name": "verl", "version": "8642012"},
     "slurm": {
         **{
             name.replace("-", "_"): f"Zmark-{name}"
@@ -66,7 +76,7 @@ MARKED: dict[str, Any] = {
             for name, option in slurm.OPTIONS.items()
             if option.kind == "optional"
         },
-        "nodes": 8642001,
+        "nodes": 18642,
         "cpus_per_task": 8642002,
         "gpus_per_node": "Zmark:8642003",
         "gres": "Zmark:8642004",
@@ -78,7 +88,6 @@ MARKED: dict[str, Any] = {
         "runtime": "podman",
         "image": "Zmark.image/Zmark:8642005",
         "pull": "never",
-        "build": {"file": "Zmark-file", "context": "Zmark-context"},
         "user": "8642006:8642007",
         "accelerator": "amd",
         "mounts": ["Zmark-source:/Zmark-destination:ro,rslave"],
@@ -96,18 +105,37 @@ MARKED: dict[str, Any] = {
         "temp_dir": "/Zmark-temp-dir",
         "auth": "none",
         "metrics": True,
+        "debug": "legacy",
+        "runtime_env": {"env_vars": {"Zmark-variable": "Zmark-value"}, "pip": ["Zmark-pip"]},
         "args": ["Zmark-ray-arg"],
         "head_args": ["Zmark-head-arg"],
         "worker_args": ["Zmark-worker-arg"],
     },
+    "prepare": [
+        {"name": "zmark", "run": ["Zmark-prepare"], "where": "all", "needs_ray": True, "once": True},
+    ],
+    "services": [
+        {
+            "name": "zmark",
+            "run": "Zmark-service",
+            "where": "head",
+            "env": {"Zmark_name": "Zmark-env"},
+            "gpus": 1,
+            "ready": {"http": "http://Zmark", "post": "Zmark-post", "timeout": 8642012},
+            "restarts": 8642013,
+            "on_end": "ignore",
+        },
+        {"name": "zmark-b", "run": "Zmark-service", "image": "Zmark.io/zmark"},
+    ],
     "run": ["Zmark-run"],
+    "launch": "ray-job",
     "checks": {"paths": ["Zmark-path"], "same_commit": "Zmark-commit"},
     "preflight": "warn",
     "stop": {"lead": 58644, "signal": "USR2", "grace": 17},
     "on_node_loss": "continue",
     "requeue": {"max": 8642011},
 }
-MARKS = ("Zmark", "8642", "58644", "USR2")
+MARKS = ("Zmark", "zmark", "8642", "58644", "USR2")
 
 
 def left_at_default(spec: BaseModel, path: str = "") -> Iterator[str]:
@@ -119,9 +147,18 @@ def left_at_default(spec: BaseModel, path: str = "") -> Iterator[str]:
             yield path + name
 
 
-def test_values_stand_in_the_assignment_block_only() -> None:
-    spec = JobSpec.model_validate(MARKED)
-    assert list(left_at_default(spec)) == [], "give the new fields a value in MARKED"
+@pytest.mark.parametrize(
+    ("image", "other"),
+    [
+        ({"build": {"file": "Zmark-file", "context": "Zmark-context"}}, "archive"),
+        ({"archive": "Zmark-archive"}, "build"),
+    ],
+)
+def test_values_stand_in_the_assignment_block_only(image: dict[str, Any], other: str) -> None:
+    spec = JobSpec.model_validate(MARKED | {"container": MARKED["container"] | image})
+    only_read = "preset.config"  # a file of which nothing gets into the script
+    given = {only_read, f"container.{other}"}
+    assert set(left_at_default(spec)) == given, "give the new fields a value in MARKED"
     values, mark, rest = render(spec, "Zmark-command").partition("\n# ---- 2. log")
     assert mark
     found = [line for line in rest.splitlines() if any(mark in line for mark in MARKS)]
@@ -210,6 +247,7 @@ def test_only_what_the_spec_uses_is_in_the_script() -> None:
         "MOUNTS",
         "ENV_FROM_SUBMITTER",
         "BUILD_FILE",
+        'PROGRAMS["ray_job.py"]',
     ):
         assert absent not in plain, absent
     gpus = {"slurm": {"gpus_per_node": 8}}
@@ -235,6 +273,34 @@ def test_what_is_passed_on_to_the_runtime() -> None:
         words_of(text, "CONTAINER_ARGS")
         == "CONTAINER_ARGS=(--user 1000:100 --ulimit memlock=-1:-1 --cap-add=X)"
     )
+
+
+def records_of(spec: dict[str, Any]) -> list[str]:
+    return shlex.split(words_of(render(JobSpec.model_validate(spec)), "RECORDS")[len("RECORDS=(") : -1])
+
+
+def test_a_runtime_environment_is_content_or_a_path() -> None:
+    job = {"launch": "ray-job"}
+    content = records_of({**job, "ray": {"runtime_env": {"working_dir": ".", "env_vars": {"A": 'é"'}}}})
+    assert 'runtime_env={"working_dir": ".", "env_vars": {"A": "é\\""}}' in content
+    path = records_of({**job, "ray": {"runtime_env": "verl/trainer/runtime_env.yaml"}})
+    assert "runtime_env_file=verl/trainer/runtime_env.yaml" in path
+    assert not [record for record in records_of(job) if record.startswith("runtime_env")]
+
+
+def test_debuggers_exclude_each_other() -> None:
+    names, option = ("env=RAY_DEBUG", "debug="), "ray_arg=--ray-debugger-external"
+    found = {
+        debug: [record for record in records_of({"ray": {"debug": debug}}) if record.startswith(names)]
+        for debug in ("none", "post-mortem", "legacy")
+    }
+    assert found == {
+        "none": [],
+        "post-mortem": ["debug=post-mortem", "env=RAY_DEBUG=1", "env=RAY_DEBUG_POST_MORTEM=1"],
+        "legacy": ["debug=legacy", "env=RAY_DEBUG=legacy", "env=RAY_DEBUG_POST_MORTEM=0"],
+    }
+    assert option in records_of({"ray": {"debug": "legacy"}})
+    assert option not in records_of({"ray": {"debug": "post-mortem"}})
 
 
 def test_the_users_own_options_of_ray_and_slurm() -> None:

@@ -2,10 +2,8 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 
 from slurmray.render import render, template_root
 from slurmray.spec import JobSpec
+from tests.first_process import START, end_in_the_first_process, programs_in
 
 # fmt: off
 TOKENS = [
@@ -109,7 +108,7 @@ def test_any_text(
     words = ["bash", "-c", run] if isinstance(run, str) else run
     assert found[: 3 + len(args)] == [command, setup, f"/{folder}", *args]
     records = found[3 + len(args) : half]
-    assert records[0] == f"interface={interface}"
+    assert f"interface={interface}" in records
     assert [record for record in records if record.startswith("env=")] == [
         f"env={k}={v}" for k, v in env.items()
     ]
@@ -120,7 +119,9 @@ def test_the_programs_arrive(bash: str, tmp_path: Path) -> None:
     show = r"""for name in "${!PROGRAMS[@]}"; do printf "%s\0" "$name" "${PROGRAMS[$name]}"; done"""
     receive = f"""IFS= read -r -d "" program && eval "$program" && {show}"""
     program = f"""send "$(declare -p PROGRAMS)" 9>&1 | "$BASH" -c '{receive}'"""
-    found = output(bash, definitions(render(JobSpec())) + program, tmp_path)
+    # For all of them.
+    spec = JobSpec.model_validate({"prepare": [{"name": "data", "run": "true"}], "launch": "ray-job"})
+    found = output(bash, definitions(render(spec)) + program, tmp_path)
     arrived = dict(zip(found[::2], found[1::2], strict=True))
     assert arrived == {file.name: file.read_text() for file in (template_root() / "node").glob("*.py")}
 
@@ -140,54 +141,12 @@ def test_outside_of_a_job_it_says_what_to_do(bash: str, tmp_path: Path) -> None:
     assert f"submit it with sbatch {script}" in done.stderr.splitlines()[-1]
 
 
-# The first process of a container as it is, but for Ray: a port that is open stands for the GCS.
-RAYLESS = """
-import sys
-
-sys.path.insert(0, sys.argv[1])
-import children
-import member
-import node
-import ray_start
-
-ray_start.ray_version = lambda: ("2.60.0", (2, 60))
-LISTEN = '''
-import json, socket, sys, time
-port = next(word for word in json.load(sys.stdin)[0] if word.startswith("--port="))
-listener = socket.create_server(("127.0.0.1", int(port[7:])))
-time.sleep(60)
-'''
-
-
-class Rayless(children.Children):
-    def spawn(self, role, words, *args, **more):
-        if role == "ray":
-            words = [sys.executable, "-c", LISTEN]
-        elif role == "probe":
-            words = ["true"]
-        return super().spawn(role, words, *args, **more)
-
-
-loop = member.Member(sys.argv[1])
-loop.choose_address = lambda family: "127.0.0.1"
-loop.children = Rayless(loop.ended)
-try:
-    node.loop(loop)
-finally:
-    for pid in loop.children.roles:
-        member.os.killpg(pid, 9)
-"""
 TRAINER = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], sys.stdout); sys.exit(7)"
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("inside")
-    for file in (template_root() / "node").glob("*.py"):
-        shutil.copy(file, folder)
-    for name in ("out", "err"):
-        os.mkfifo(folder / name)
-    return folder
+    return programs_in(tmp_path_factory.mktemp("inside"))
 
 
 @pytest.fixture
@@ -203,28 +162,7 @@ def through_the_first_process(
     records: list[str], programs: Path, reader: int
 ) -> tuple[list[str], dict[str, str]]:
     """argv and environment of a trainer that the container's first process started."""
-    with subprocess.Popen(
-        [sys.executable, "-c", RAYLESS, programs],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        hang = threading.Timer(30, process.kill)
-        hang.start()
-        try:
-            process.stdin.write("".join(f"{record}\0" for record in records).encode())
-            process.stdin.flush()
-            said = b""
-            for said in process.stdout:
-                if said.split()[2] in (b"exit", b"fail"):
-                    break
-            assert said == b"slurmray gpu-1 exit 7\n"
-        finally:
-            process.stdin.close()  # the tether
-            process.wait()
-            hang.cancel()
+    assert end_in_the_first_process(records, programs) == "slurmray gpu-1 exit 7\n"
     argv, environment = json.loads(b"".join(iter(lambda: os.read(reader, 65536), b"")))
     return argv, environment
 
@@ -241,18 +179,7 @@ def test_any_text_reaches_the_trainer(
     spec = {"run": [sys.executable, "-c", TRAINER, *words], "env": env}
     script = definitions(render(JobSpec.model_validate(spec)))
     records = output("/bin/bash", script + r"""printf "%s\0" "${RECORDS[@]}" """, tmp_path)
-    start = [
-        "job=1-0",
-        "token=abc",
-        "cpus=1",
-        "gpus=0",
-        "workdir=/",
-        "nodes=gpu-1",
-        "node=gpu-1",
-        "rank=0",
-        "user=me",
-    ]
-    argv, environment = through_the_first_process([*start, *records, "go="], programs, output_of_trainer)
+    argv, environment = through_the_first_process([*START, *records, "go="], programs, output_of_trainer)
     assert argv == words
     assert {name: environment[name] for name in env} == env
     assert {"RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"} <= set(

@@ -121,6 +121,17 @@ def test_mount_refused(text: str) -> None:
         {"ray": {"temp_dir": "/" + "a" * 25}},
         {"ray": {"ready_timeout": 0}},
         {"ray": {"head_args": ["--port=1"]}},
+        {"ray": {"debug": "both"}},
+        {"ray": {"runtime_env": "e.yaml"}},
+        {"launch": "ray-job", "ray": {"runtime_env": ""}},
+        {"launch": "ray-job", "ray": {"runtime_env": "a\nb"}},
+        {"launch": "ray-job", "ray": {"runtime_env": ["a"]}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"env_vars": {"A": None}}}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"env_vars": {"A": True}}}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"pip": ["a\0"]}}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"a\0": "b"}}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"config": {"setup_timeout_seconds": "soon"}}}},
+        {"launch": "submit"},
         {"stop": {"signal": "KILL"}},
         {"stop": {"grace": -1}},
     ],
@@ -132,6 +143,52 @@ def test_refused(fields: dict[str, object]) -> None:
 def test_ray_options_of_ours_name_the_field() -> None:
     assert "use slurm.cpus_per_task" in refusal(ray={"args": ["--num-cpus", "4"]})
     assert spec(ray={"args": ["--num-cpus-of-mine", "--resources={}"]}).ray.args[1] == "--resources={}"
+
+
+def test_a_runtime_environment_has_the_types_that_ray_wants() -> None:
+    written = {
+        "working_dir": "./",
+        "excludes": ["/.git/"],
+        "env_vars": {"A": "1", "pip_check": "true"},
+        "pip": {"packages": ["x==1"], "pip_check": "false"},
+        "config": {"setup_timeout_seconds": "60", "eager_install": "True"},
+        "nsight": {"stop-on-exit": "true"},
+    }
+    found = spec(launch="ray-job", ray={"runtime_env": written}).ray.runtime_env
+    assert found == {
+        **written,
+        "pip": {"packages": ["x==1"], "pip_check": False},
+        "config": {"setup_timeout_seconds": 60, "eager_install": True},
+    }
+    given = spec(launch="ray-job", ray={"runtime_env": {"env_vars": {"A": 1}}}).ray.runtime_env
+    assert given == {"env_vars": {"A": "1"}}
+
+
+def test_a_runtime_environment_needs_the_job_api() -> None:
+    assert "needs ray-job; with exec give it to ray.init()" in refusal(ray={"runtime_env": {"pip": ["x"]}})
+
+
+@pytest.mark.parametrize(
+    ("debug", "env"),
+    [
+        ("post-mortem", {"RAY_DEBUG": "legacy"}),
+        ("post-mortem", {"RAY_DEBUG": "0"}),
+        ("legacy", {"RAY_DEBUG_POST_MORTEM": "1"}),
+        ("none", {"RAY_DEBUG": "legacy"}),
+        ("none", {"RAY_DEBUG": None}),
+        ("none", {"RAY_DEBUG_POST_MORTEM": "1"}),
+    ],
+)
+def test_one_debugger_at_a_time(debug: str, env: dict[str, str | None]) -> None:
+    (name,) = env
+    assert f"{name} is in env; take it out, and say what you want with ray.debug" in refusal(
+        ray={"debug": debug}, env=env
+    )
+
+
+def test_breakpoints_can_be_turned_off_and_the_old_option_has_a_name() -> None:
+    assert spec(env={"RAY_DEBUG": "0"}).env == {"RAY_DEBUG": "0"}
+    assert "use ray.debug: legacy" in refusal(ray={"worker_args": ["--ray-debugger-external"]})
 
 
 def test_longest_temp_dir() -> None:

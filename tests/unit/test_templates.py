@@ -15,7 +15,8 @@ SCRIPTS = [
     *sorted(file for folder in ("slurmray", "bench") for file in (ROOT / folder).rglob("*.sh")),
     *sorted(file for file in (ROOT / ".ci").iterdir() if file.read_bytes().startswith(b"#!")),
 ]
-BASH = "\n".join(file.read_text() for file in sorted(template_root().rglob("*.j2")))
+TASK = sorted((template_root() / "dstack").iterdir())
+BASH = "\n".join(file.read_text() for file in [*sorted(template_root().rglob("*.j2")), *TASK])
 NODE_PROGRAMS = sorted((template_root() / "node").glob("*.py"))
 
 every_golden = pytest.mark.parametrize("script", GOLDENS, ids=lambda file: file.name)
@@ -49,7 +50,7 @@ def test_shellcheck(script: Path) -> None:
     assert said_by(tool("shellcheck"), script) == ""
 
 
-@every_script
+@pytest.mark.parametrize("script", GOLDENS + SCRIPTS + TASK, ids=lambda file: str(file.relative_to(ROOT)))
 def test_shfmt(script: Path) -> None:
     assert said_by(tool("shfmt"), "-d", script) == ""
 
@@ -103,6 +104,6 @@ def test_a_program_is_readable_in_the_script(program: Path) -> None:
 
 def test_every_program_is_in_the_script() -> None:
     assert {"node.py", "probe.py", "check.py"} <= {file.name for file in NODE_PROGRAMS}
-    golden = (ROOT / "tests/goldens/hello.podman.sh").read_text()
+    golden = (ROOT / "tests/goldens/hostile.podman.sh").read_text()
     for program in NODE_PROGRAMS:
         assert f"""PROGRAMS["{program.name}"]='{program.read_text()}'\n""" in golden

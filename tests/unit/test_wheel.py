@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = {str(file.relative_to(ROOT)) for file in (ROOT / "templates").rglob("*.[jp][2y]")}
+EXAMPLES = {str(file.relative_to(ROOT)) for file in (ROOT / "examples").iterdir() if file.is_file()}
 BUILD = ("--quiet", "--no-deps", "--no-build-isolation")
 
 
@@ -70,6 +71,21 @@ def test_a_wheel_renders_from_anywhere(wheel: Path, clean_python: Path) -> None:
     assert "#SBATCH --nodes=2\n" in expected
 
 
+def test_a_wheel_has_examples_to_begin_with(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
+    python(clean_python, "-m", "pip", "install", *BUILD, "--force-reinstall", wheel)
+    command = clean_python.with_name("slurmray")
+    listed = python(command, "init", cwd=tmp_path)
+    assert {line.split()[0] for line in listed.splitlines()} >= {
+        "verl",
+        "rlinf",
+        "roll",
+        "search-r1",
+        "openrlhf",
+    }
+    python(command, "init", "rlinf", "--nodes", "2", cwd=tmp_path)
+    assert "#SBATCH --nodes=2\n" in python(command, "render", "job.yaml", "-o", "-", cwd=tmp_path)
+
+
 def test_an_editable_install_renders_from_anywhere(wheel: Path, clean_python: Path) -> None:
     python(clean_python, "-m", "pip", "install", *BUILD, "--force-reinstall", wheel)
     from_wheel = rendered_by(clean_python)
@@ -83,8 +99,9 @@ def test_an_editable_install_renders_from_anywhere(wheel: Path, clean_python: Pa
 
 def test_a_wheel_has_what_the_checkout_has(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"slurmray/{name}" for name in TEMPLATES} <= names
-    assert not [name for name in names if name.startswith(("tests/", "templates/", "docs/", "bench/"))]
+    assert {f"slurmray/{name}" for name in TEMPLATES | EXAMPLES} <= names
+    outside = ("tests/", "templates/", "examples/", "docs/", "bench/")
+    assert not [name for name in names if name.startswith(outside)]
     assert not [name for name in names if name.endswith(".pyc")]
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
@@ -93,6 +110,8 @@ def test_a_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path)
     python(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        assert {f"{archive.name.removesuffix('.tar.gz')}/{name}" for name in TEMPLATES} <= set(tar.getnames())
+        assert {f"{archive.name.removesuffix('.tar.gz')}/{name}" for name in TEMPLATES | EXAMPLES} <= set(
+            tar.getnames()
+        )
     again = wheel_of(archive, tmp_path)
     assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())

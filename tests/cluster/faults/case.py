@@ -41,10 +41,7 @@ class Fault:
 
     def until(self, text: str) -> None:
         """Wait until the job has said something: where nobody strikes, the clock runs from here."""
-        wait_until(
-            lambda: text in self.log(),
-            lambda: f"{text!r} is not in the log:\n{self.log()}\n{self.lab.job(self.job)}",
-        )
+        self.jobs.wait_for(self.job, text)
         self._at = time.monotonic()
 
     def train(self, run: Sequence[str] = TRAINER, args: Sequence[str] = (), **spec: Any) -> None:
@@ -69,7 +66,9 @@ class Fault:
         """The fault is SIGKILL for the processes of a host that pgrep finds with these words."""
         pids = self.lab.run(["pgrep", *process], host=host).stdout.split()
         assert pids, f"no process {process} on {host}"
-        self.strike(["kill", "-KILL", *pids], host)
+        # One may end with another, as a child of srun's does with srun.
+        kill = 'for pid; do kill -KILL "$pid" && done=1; done; ((done))'
+        self.strike(["bash", "-c", kill, "-", *pids], host)
 
     def end(self, notice: str = "", within: float = HANG, *, dead: bool = False, lost: bool = False) -> Job:
         """Wait until the job is over and its hosts are clean.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,17 +86,10 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def lab(
-    labs: Labs,
-    variant: Variant,
-    cluster: Cluster,
-    share: Path,
-    archive: Path,
-    request: pytest.FixtureRequest,
-) -> Lab:
-    store = request.getfixturevalue({"podman": "podman_store", "docker": "docker_root"}[variant.runtime])
+def lab(labs: Labs, variant: Variant, cluster: Cluster, archive: Path, request: pytest.FixtureRequest) -> Lab:
+    layout = request.getfixturevalue(f"{variant.runtime}_layout")
     root = suites.hosts_root(machine.cache_folder(), variant.suite, print)
-    return labs.get(cluster, Layout(share, variant.runtime, store, root), archive)
+    return labs.get(cluster, dataclasses.replace(layout, root=root), archive)
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from slurmray.spec import DEFAULT_IMAGE
+
 from .case import Fault
 
 full = pytest.mark.full
@@ -29,6 +31,19 @@ def test_killed(fault: Fault, host: str, process: str) -> None:
     job = fault.end("] end: ", within=20, dead=True)
     assert job.state == "FAILED", job.log
     assert " from slurmray: " in job.last_line, job.log
+    fault.next_job()
+
+
+@pytest.mark.fault("a process of the launch is killed")
+@full
+@pytest.mark.parametrize("process", [_RUN, _TASK], ids=["clients", "task"])
+def test_killed_with_services(fault: Fault, process: str) -> None:
+    places: dict[str, dict[str, object]] = {"image": {"image": DEFAULT_IMAGE}, "host": {"host": True}}
+    services = [{"name": name, "run": "sleep 1000", **place} for name, place in places.items()]
+    fault.train(services=services)
+    fault.kill("node2", "-f", process)
+    job = fault.end("] end: ", within=20, dead=True)
+    assert job.state == "FAILED", job.log
     fault.next_job()
 
 

@@ -48,4 +48,4 @@ def test_somebody_else_s(fault: Fault, lab: Lab) -> None:
     assert (state, code) == ("FAILED", "65:0"), job_log
     assert f"{name} is there, of somebody who does not use slurmray" in job_log
     assert there == [made]
-    fault.end(dead=False)
+    fault.end()

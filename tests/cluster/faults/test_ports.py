@@ -33,7 +33,8 @@ def test_another_is_used(fault: Fault, lab: Lab, host: str) -> None:
     words = ["nsenter", "-t", str(lab.pids[host]), "-n", sys.executable, "-c", THIEF]
     with subprocess.Popen([*words, logs, "--node-manager-port"], stdout=subprocess.PIPE, text=True) as thief:
         try:
-            fault.submit(["true"])
+            # What runs beside Ray goes on meanwhile.
+            fault.submit(["true"], prepare=[{"name": "long", "run": "sleep 5", "where": "all"}])
             assert thief.stdout
             assert thief.stdout.readline() == "taken\n"
             state, code = lab.wait(fault.job, 120)

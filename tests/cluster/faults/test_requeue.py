@@ -53,6 +53,21 @@ def test_a_lost_node(fault: Fault, lab: Lab) -> None:
 
 
 @pytest.mark.fault("requeue")
+@pytest.mark.full
+def test_what_need_not_be_done_twice(fault: Fault, lab: Lab) -> None:
+    items = [
+        {"name": "data", "run": "echo data >>done", "once": True},
+        {"name": "model", "run": "echo model-$NODE_RANK >>done", "once": True, "where": "all"},
+        {"name": "each", "run": "echo each >>done"},
+    ]
+    fault.train(TRAINER, requeue={"max": 1}, prepare=items)
+    fault.kill("node2", "--full", "raylet/raylet")
+    job = second_attempt(fault, lab)
+    done = (job.run.parents[1] / "done").read_text().split()
+    assert sorted(done) == ["data", "each", "each", "model-0", "model-1"]
+
+
+@pytest.mark.fault("requeue")
 def test_preemption(fault: Fault, lab: Lab) -> None:
     lab.run(["scontrol", "update", "PartitionName=high", "PriorityTier=10"])
     fault.train(TRAINER, requeue={"max": 3})
@@ -64,8 +79,7 @@ def test_preemption(fault: Fault, lab: Lab) -> None:
 
 @pytest.mark.fault("requeue")
 def test_not_too_often(fault: Fault) -> None:
-    trainer = ["bash", "-c", "echo started; exec sleep infinity"]
-    fault.train(trainer, requeue={"max": 1})
+    fault.train(requeue={"max": 1})
     fault.strike(["scontrol", "requeue", str(fault.job)])
     fault.until("attempt: 1 of at most 1")
     fault.strike(["scontrol", "requeue", str(fault.job)])

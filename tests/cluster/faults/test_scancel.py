@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,20 @@ def test_while_it_comes_up(fault: Fault, phase: str) -> None:
     fault.until(f"] {phase}: ")
     log = cancelled(fault)
     assert "\nstarted\n" not in log, log
+
+
+@pytest.mark.fault("scancel")
+@pytest.mark.full
+@pytest.mark.parametrize("stage", ["prepare", "services"])
+def test_in_a_stage(fault: Fault, stage: str) -> None:
+    item: dict[str, Any] = {"name": "long", "run": "sleep 1000", "where": "all"}
+    if stage == "services":
+        item["ready"] = {"run": "false"}
+    parts: dict[str, Any] = {stage: [item]}
+    fault.submit(**parts)
+    fault.until("] probe: 2/2 nodes")
+    log = cancelled(fault)
+    assert f"] {stage}: long " in log, log
 
 
 @pytest.mark.fault("scancel")

@@ -1,0 +1,116 @@
+"""`slurmray init`: an example as a job spec of the user's own."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from slurmray.cli.flags import job_flags
+from slurmray.errors import Problem, SpecError, UsageError
+from slurmray.places import own
+
+_STDOUT, _JOB = Path("-"), Path("job.yaml")
+_CONFIG = ".config.yaml"  # a trainer's own file, which goes with an example
+
+
+@click.command(options_metavar="[OPTIONS]")
+@click.argument("example", required=False, metavar="[EXAMPLE]")
+@job_flags
+@click.option(
+    "-o",
+    "--output",
+    default=_JOB,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The job spec to write; - is standard output.  [default: job.yaml]",
+)
+@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+def init(example: str | None, output: Path, force: bool, **flags: str | None) -> None:
+    """Write an example as a job spec of your own, with your answers in it; without EXAMPLE, list them.
+
+    The flags are the answers. No questions are asked: what you do not say stays as it is in the example.
+    A file that goes with it, as a trainer's own configuration, is written into the current folder.
+
+    \b
+    Examples:
+      slurmray init
+      slurmray init verl --nodes 4 --partition gpu --account rl
+      slurmray init rlinf --nodes 2 -o math.yaml
+    """
+    known = _examples()
+    if example is None:
+        for name, path in known.items():
+            title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            click.echo(f"{name:<{max(map(len, known))}}  {title}")
+        return
+    if example not in known:
+        raise UsageError(f"slurmray init: no example {example!r}, there are {', '.join(known)}")
+    answers = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
+    job = _JOB if output == _STDOUT else output  # what its comments call it
+    files = _files(known[example], answers, job)
+    spec = files.pop(job) if output == _STDOUT else None
+    _write(files, force)
+    if spec is not None:
+        click.echo(spec.encode(), nl=False)
+        for path in files:
+            click.echo(f"wrote {path}, which it names", err=True)
+        return
+    names = " and ".join(map(str, files))
+    click.echo(f"wrote {names}: look through image, mounts, paths and what you train", err=True)
+    for problem in _problems(output, []):
+        click.echo(f"still to do: {problem}", err=True)
+    click.echo(f"then: slurmray render {shlex.quote(str(output))}", err=True)
+
+
+def _examples() -> dict[str, Path]:
+    """Return the job specs among slurmray's examples, by name."""
+    paths = sorted(own("examples").glob("*.yaml"))
+    return {path.stem: path for path in paths if not path.name.endswith(_CONFIG)}
+
+
+def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[Path, str]:
+    """Return the job spec and the files that it names, with their places; SpecError for a wrong answer."""
+    from slurmray.amend import amended
+    from slurmray.load import FLAGS
+
+    if wrong := [problem for problem in _problems(example, answers) if problem.where.startswith("--")]:
+        raise SpecError(wrong)
+    text = example.read_text(encoding="utf-8")
+    for flag, value in answers:
+        text = amended(text, tuple(FLAGS[flag].split(".")), value)
+    places, files = {f"examples/{example.name}": output}, {output: text}
+    for path in example.parent.iterdir():
+        name = f"examples/{path.name}"
+        if path != example and name in text:
+            places[name] = Path(path.name)
+            files[places[name]] = path.read_text(encoding="utf-8")
+    return {path: _moved(content, places) for path, content in files.items()}
+
+
+def _problems(job: Path, answers: list[tuple[str, str]]) -> list[Problem]:
+    from slurmray.load import load_spec
+
+    try:
+        load_spec(job, answers)
+    except SpecError as error:
+        return error.problems
+    return []
+
+
+def _moved(text: str, places: dict[str, Path]) -> str:
+    for name, place in places.items():
+        text = text.replace(name, str(place))
+    return text
+
+
+def _write(files: dict[Path, str], force: bool) -> None:
+    for path in files:
+        if not force and path.exists():
+            raise UsageError(f"{path}: is there already; choose another name with -o, or use --force")
+    for path, text in files.items():
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{path}: can't be written: {error.strerror}") from None

@@ -1,0 +1,63 @@
+"""What the head alone does: from the GCS that answers to the trainer that starts."""
+
+import os
+import sys
+
+import network
+import preflight
+import ray_command
+import ray_start
+from give_up import GiveUp
+
+
+class Head:
+    """The way of the head to the trainer. member: the node that it is."""
+
+    def __init__(self, member):
+        self.member = member
+        self.waiting = None  # what to look for at each turn: gcs | reader
+
+    def look(self):
+        """One turn of waiting; see `waiting`."""
+        member = self.member
+        if self.waiting == "gcs":
+            ports = member.ray.ports
+            if network.is_open(member.ray.address, ports[ray_start.GCS]) and not member.ray.is_disturbed():
+                text = f"{member.ray.place()}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
+                member.say("phase ray head at", text)
+                member.say("prepare", preflight.versions(member.version_text))
+                self.waiting = None
+                self.probe()
+        elif self.waiting == "reader" and member.trainer.start():
+            self.waiting = None
+
+    def probe(self):
+        """Starts the readiness check; its messages go straight to the batch script."""
+        member = self.member
+        words = [sys.executable, os.path.join(member.temp_dir, "probe.py"), member.one("node")]
+        words += [member.ray.place(), member.one("gpus"), member.one("ready_timeout"), *member.conf["nodes"]]
+        member.children.spawn("probe", words, member.ray.env, sys.stdout)
+
+    def probed(self, code):
+        """The readiness check has ended with that code."""
+        if code:
+            raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
+        self.let_in()
+        self.member.say("whole")
+
+    def let_in(self):
+        """Says how to ask Ray from outside; to the log only, as nothing happens."""
+        member = self.member
+        path = os.path.join(member.temp_dir, "ray")
+        ray_command.write(path, {**member.ray.env, "RAY_ADDRESS": member.ray.place()})
+        command = ray_command.call(member.one("job"), member.one("node"), member.one("enter"), path)
+        what = "job list" if member.trainer.is_job() else "status"
+        sys.stdout.write(f"to look in: {command} {what}\n")
+        sys.stdout.flush()
+
+    def train(self):
+        """Starts the trainer when all that it waits for is there."""
+        member = self.member
+        if member.one("rank") == "0" and member.is_whole and (not member.stages or member.stages.are_done()):
+            member.say("trainer", member.trainer.shown())
+            self.waiting = "reader"

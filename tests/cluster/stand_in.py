@@ -1,0 +1,56 @@
+"""Stands in for a trainer's program: prints, as one line of JSON, what it and every node were told.
+
+It finds the cluster as trainers do: by `ray status`, as ROLL, and by ray.init() without an address. With
+`retriever.url=` among its words it asks that address on each node, as Search-R1's rollouts do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from typing import Any
+
+import ray  # type: ignore[import-not-found, unused-ignore]
+from ray.util.scheduling_strategies import (  # type: ignore[import-not-found, unused-ignore]
+    NodeAffinitySchedulingStrategy,
+)
+
+
+def look(url: str | None) -> dict[str, Any]:
+    """What a task on a node finds."""
+    seen: dict[str, Any] = {"environment": dict(os.environ), "found": None}
+    if url:
+        body = json.dumps({"queries": ["Which program runs tasks?"], "topk": 1, "return_scores": True})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(urllib.request.Request(url, body.encode()), timeout=20) as answer:  # noqa: S310
+            seen["found"] = json.load(answer)["result"][0][0]["document"]["contents"]
+    return seen
+
+
+def main() -> None:
+    status = subprocess.run(["ray", "status"], capture_output=True, text=True, check=False, timeout=60)
+    ray.init(logging_level="error")
+    urls = [word.partition("=")[2] for word in sys.argv if word.startswith("retriever.url=")]
+    url = urls[0] if urls else None
+    task = ray.remote(num_cpus=0)(look)
+    nodes = {}
+    for row in ray.nodes():
+        place = NodeAffinitySchedulingStrategy(row["NodeID"], soft=False)
+        found = ray.get(task.options(scheduling_strategy=place).remote(url))
+        nodes[row["NodeName"]] = {**found, "gpus": row["Resources"].get("GPU", 0)}
+    seen = {
+        "argv": sys.argv,
+        "folder": os.getcwd(),  # noqa: PTH109 - as programs ask for it
+        "environment": dict(os.environ),
+        "status": status.returncode,
+        "gpus": ray.cluster_resources().get("GPU", 0),
+        "nodes": nodes,
+    }
+    print("seen: " + json.dumps(seen), flush=True)
+
+
+if __name__ == "__main__":
+    main()

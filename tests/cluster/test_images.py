@@ -1,0 +1,64 @@
+"""Images that are loaded from a tar or built on the nodes, on a real Slurm."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slurmray.rehearsal import images, machine
+from slurmray.rehearsal.lab import Lab
+from slurmray.spec import DEFAULT_IMAGE
+
+from .jobs import HANG, Jobs
+
+
+def spec_of(jobs: Jobs, container: dict[str, Any]) -> str:
+    slurm = {"nodes": 2, "cpus_per_task": 1, "mem": "1G"}
+    return yaml.safe_dump({"slurm": slurm, "container": {"runtime": jobs.lab.layout.runtime, **container}})
+
+
+@pytest.fixture(params=["podman", pytest.param("docker", marks=pytest.mark.full)])
+def jobs(request: pytest.FixtureRequest, folder: Path) -> Jobs:
+    lab = request.getfixturevalue(f"{request.param}_lab")
+    assert isinstance(lab, Lab)
+    return Jobs(lab, folder, "alice")
+
+
+def test_two_jobs_build_once_on_each_node(jobs: Jobs) -> None:
+    (jobs.folder / "made").write_text("made\n")
+    (jobs.folder / "Containerfile").write_text(f"FROM {DEFAULT_IMAGE}\nCOPY made /made\n")
+    build = {"file": str(jobs.folder / "Containerfile")}
+    spec = spec_of(jobs, {"image": "localhost/made:1", "build": build})
+    numbers = [jobs.submit(spec, ["cat", "/made"]) for _ in range(2)]
+    logs = []
+    for number in numbers:
+        _, code = jobs.lab.wait(number, HANG)
+        log = jobs.log(number)
+        assert code == "0:0", log
+        assert "\nmade\n" in log
+        logs += [file.read_text() for file in jobs.folder.glob(f"slurmray-runs/{number}-0/logs/*.log")]
+    assert len(logs) == 4
+    assert sum("COPY made /made" in log for log in logs) == 2
+    assert not jobs.lab.left_over()
+
+
+@pytest.mark.full
+def test_an_image_from_a_tar(jobs: Jobs) -> None:
+    image = "docker.io/rayproject/ray:2.52.1-py311"
+    (jobs.folder / "image.tar").hardlink_to(images.archive(machine.cache_folder(), image, print))
+    job = jobs.run(spec_of(jobs, {"image": image, "archive": "image.tar"}), ["true"])
+    assert job.code == "0:0", job.log
+    assert f"image: {jobs.lab.layout.runtime} load {image}" in job.log
+
+
+def test_a_tar_with_another_image(jobs: Jobs) -> None:
+    with tarfile.open(jobs.folder / "layer.tar", "w") as layer:
+        layer.add(__file__, "file")
+    images.write(jobs.folder / "image.tar", jobs.folder / "layer.tar", "docker.io/other/one:1", "amd64")
+    job = jobs.run(spec_of(jobs, {"image": "none/such:1", "archive": "image.tar"}), ["true"])
+    assert job.code == "66:0", job.log
+    assert "has no image of that name; set container.image to what" in job.last_line, job.log

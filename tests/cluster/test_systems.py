@@ -1,0 +1,268 @@
+"""Each trainer's example as its user runs it: init, render, sbatch; the trainer is a stand-in.
+
+What differs from the example stands here: in FLAGS and HERE, and in `replaced` what these hosts lack.
+docs/systems.md says which steps of the trainers' guides are seen by it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.cli import main
+from slurmray.load import load_spec
+from slurmray.presets import Advice, advise
+from slurmray.rehearsal.lab import Lab
+from slurmray.spec import DEFAULT_IMAGE, JobSpec
+
+from .jobs import Job, Jobs
+
+ROOT = Path(__file__).parents[2]
+STAND_IN = Path(__file__).with_name("stand_in.py")
+NODES = ("node1", "node2")
+FLAGS = {"--nodes": "2", "--cpus-per-task": "2", "--mem": "1G", "--time": "10:00", "--runtime": "podman"}
+HERE = {"~/": "home/"}  # nobody's home is on all of the hosts
+KEY = "s3cr3t"
+
+# In place of a clone's programs for `prepare`: they say how they were called.
+TOLD = 'import sys\nprint("told:", *sys.argv[1:])\n'
+HUB = 'def snapshot_download(name):\n    print("told:", name)\n'
+DOWNLOAD = (
+    'import gzip, pathlib, sys\nprint("told:", *sys.argv[1:])\n'
+    'pathlib.Path("part_aa").write_text("a")\npathlib.Path("part_ab").write_text("b")\n'
+    'gzip.open("wiki-18.jsonl.gz", "wt").write(\'{"id": "0", "contents": "Ray runs tasks."}\\n\')\n'
+)
+LAUNCH = "exec python3 retriever.py serve /wiki-18/wiki-18.jsonl 8000\n"
+CONDA = 'conda() { export CONDA="$*"; }\n'
+
+# The same commit wherever it is called.
+GIT = (
+    "export GIT_AUTHOR_DATE=2026-01-01T00:00:00Z GIT_COMMITTER_DATE=2026-01-01T00:00:00Z && "
+    "git init -q && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first"
+)
+
+
+@dataclass(frozen=True)
+class System:
+    """program: the trainer's, in its clone. folder: where it runs. gpus: of each node.
+
+    replaced: in the example, what these hosts lack. files: more of the clone. folders: what the mounts show.
+    """
+
+    program: str
+    folder: str
+    gpus: int = 8
+    replaced: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    image: str = DEFAULT_IMAGE
+
+
+LIMITS = '"nofile=8192:8192", "nproc=4096:4096"'
+VERL_FILES = {"examples/data_preprocess/gsm8k.py": TOLD, "huggingface_hub.py": HUB}
+VERL_FOLDERS = ("home/data", "home/.cache/huggingface", "home/checkpoints")
+
+SYSTEMS = {
+    "verl": System(
+        "verl/trainer/main_ppo.py",
+        "/workspace/verl",
+        # Who may not raise limits cannot run Podman with --ulimit but with these two.
+        replaced={"setup: module load podman": "setup: echo a module", '"memlock=-1:-1"': LIMITS},
+        files=VERL_FILES,
+        folders=VERL_FOLDERS,
+    ),
+    "amd": System(
+        "verl/trainer/main_ppo.py",
+        "/workspace/verl",
+        replaced={"ib0": "eth0"},
+        files={**VERL_FILES, "examples/data_preprocess/math_dataset.py": TOLD},
+        folders=VERL_FOLDERS,
+        image="localhost/verl-rocm:1",  # it is there, so it is not built
+    ),
+    "rlinf": System(
+        "examples/reasoning/main_grpo.py",
+        "/workspace/RLinf",
+        files={"home/data/boba.jsonl": "{}"},
+        folders=("home/models/DeepSeek-R1-Distill-Qwen-1.5B",),
+    ),
+    "search-r1": System(
+        "verl/trainer/main_ppo.py",
+        "/workspace/Search-R1",
+        # The environment `retriever` of the image.
+        replaced={
+            "  workdir:": "    - conda.sh:/opt/conda/etc/profile.d/conda.sh\n  workdir:",
+            '"nofile=65535:65535"': LIMITS,
+        },
+        files={
+            "scripts/download.py": DOWNLOAD,
+            "scripts/data_process/nq_search.py": TOLD,
+            "retrieval_launch.sh": LAUNCH,
+            "retriever.py": (ROOT / "examples/retriever.py").read_text(),
+            "conda.sh": CONDA,
+        },
+        folders=("home/wiki-18", "home/.cache/huggingface"),
+    ),
+    "roll": System(
+        "examples/start_agentic_pipeline.py",
+        "/workspace/ROLL",
+        gpus=2,
+        files={"pip.py": TOLD, "requirements_torch260_vllm.txt": ""},
+        folders=("home/output",),
+    ),
+    "openrlhf": System(
+        "openrlhf/cli/train_ppo_ray.py",
+        "/var/lib/train/xDAN-RL-Training-GRPO",
+        replaced={"/data/train": "/var/lib/train"},  # on each host's own disk, and lost with it
+    ),
+}
+
+
+@pytest.fixture
+def jobs(podman_lab: Lab, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    monkeypatch.chdir(folder)
+    return Jobs(podman_lab, folder)
+
+
+def clone(folder: Path, system: System) -> None:
+    """What the user's clone of the trainer has, as far as it is used."""
+    for name, text in {**system.files, system.program: STAND_IN.read_text()}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for name in system.folders:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+
+
+def job_spec(name: str, system: System) -> JobSpec:
+    """Write job.yaml as the user does, and then what is different here."""
+    flags = {**FLAGS, "--gpus-per-node": str(system.gpus), "--image": system.image}
+    assert main(["init", name, *(word for flag in flags.items() for word in flag)]) == 0
+    job = Path("job.yaml")
+    text = job.read_text()
+    for old, new in {**HERE, **system.replaced}.items():
+        assert old in text or old in HERE, f"{old} is not in the example any more"
+        text = text.replace(old, new)
+    job.write_text(text)
+    return load_spec(job)
+
+
+def run(jobs: Jobs, name: str) -> tuple[Job, JobSpec, dict[str, Any]]:
+    system = SYSTEMS[name]
+    if name != "openrlhf":  # which is not in the submit folder
+        clone(jobs.folder, system)
+    spec = job_spec(name, system)
+    assert main(["render", "job.yaml"]) == 0
+    number = jobs.lab.sbatch(
+        "generated.sh", jobs.user, [f"--export=ALL,WANDB_API_KEY={KEY}"], folder=jobs.folder
+    )
+    job = jobs.end(number)
+    assert job.code == "0:0", job.log
+    (line,) = [line for line in job.log.splitlines() if line.startswith("seen: ")]
+    seen: dict[str, Any] = json.loads(line.removeprefix("seen: "))
+    check(spec, advise(spec), system, job, seen)
+    return job, spec, seen
+
+
+def check(spec: JobSpec, advice: Advice, system: System, job: Job, seen: dict[str, Any]) -> None:
+    """What holds for every trainer."""
+    assert isinstance(advice.run, list)
+    first = 3 if advice.run[1] == "-m" else 2
+    assert seen["argv"][1:] == advice.run[first:], "word by word, and what the preset adds"
+    assert seen["folder"] == system.folder
+    assert set(seen["nodes"]) == set(NODES)
+    assert seen["gpus"] == 2 * system.gpus
+    assert seen["status"] == 0, "ray status finds the cluster"
+    assert "probe: 2/2 nodes" in job.log
+    told = {**advice.env, **spec.env}
+    for place in (seen, *seen["nodes"].values()):
+        for name, value in told.items():
+            assert place["environment"].get(name) == (KEY if value is None else value), name
+    for rank, node in enumerate(NODES):
+        assert seen["nodes"][node]["gpus"] == system.gpus
+        expected = facts(seen, str(rank))
+        for name, fact in advice.node_env.items():
+            assert seen["nodes"][node]["environment"][name] == expected[fact], name
+
+
+def facts(seen: dict[str, Any], rank: str) -> dict[str, str]:
+    head, _, port = seen["environment"]["RAY_ADDRESS"].rpartition(":")
+    return {"rank": rank, "nodes": "2", "head": head, "ray_port": port, "interface": "eth0"}
+
+
+def told(job: Job, node: str = "node1") -> list[str]:
+    """How the programs of `prepare` were called, in order."""
+    return re.findall(r"told: ?(.*)", (job.run / f"logs/{node}.log").read_text())
+
+
+def test_verl(jobs: Jobs) -> None:
+    job, _, seen = run(jobs, "verl")
+    assert told(job) == ["--local_save_dir /data/gsm8k", "Qwen/Qwen2.5-7B-Instruct"]
+    assert told(job, "node2") == []
+    assert {"trainer.nnodes=2", "trainer.n_gpus_per_node=8"} < set(seen["argv"])
+
+
+def test_verl_on_amd(jobs: Jobs) -> None:
+    for node in NODES:
+        jobs.lab.run(["podman", "tag", DEFAULT_IMAGE, SYSTEMS["amd"].image], host=node)
+    job, _, seen = run(jobs, "amd")
+    assert told(job) == [
+        "--local_save_dir /data/gsm8k",
+        "--local_save_dir /data/math",
+        "Qwen/Qwen2-7B-Instruct",
+    ]
+    assert "podman build" not in job.log
+    assert seen["environment"]["NCCL_IB_HCA"].startswith("mlx5_0,")
+
+
+def test_rlinf(jobs: Jobs) -> None:
+    done = jobs.lab.run(["bash", "-c", GIT], folder=jobs.folder)
+    assert done.returncode == 0, done.stderr
+    _, _, seen = run(jobs, "rlinf")
+    assert seen["argv"][-1] == "cluster.num_nodes=2"
+    assert [seen["nodes"][node]["environment"]["RLINF_NODE_RANK"] for node in NODES] == ["0", "1"]
+
+
+def test_search_r1(jobs: Jobs) -> None:
+    job, _, seen = run(jobs, "search-r1")
+    assert told(job) == ["--save_path .", "--local_dir data/nq_search"]
+    assert (jobs.folder / "home/wiki-18/e5_Flat.index").read_text() == "ab"
+    assert [seen["nodes"][node]["found"] for node in NODES] == ["Ray runs tasks."] * 2
+    places = [job.log.index(text) for text in ("prepare: 2/2 nodes", "services: 2/2 nodes", "trainer: ")]
+    assert places == sorted(places)
+    assert seen["environment"]["VLLM_ATTENTION_BACKEND"] == "XFORMERS"
+
+
+def test_roll(jobs: Jobs) -> None:
+    job, _, seen = run(jobs, "roll")
+    for node in NODES:
+        (words,) = told(job, node)
+        assert words.startswith("install -r requirements_torch260_vllm.txt -i https://")
+    own = seen["environment"]
+    assert f"{own['MASTER_ADDR']}:{own['MASTER_PORT']}" == own["RAY_ADDRESS"], (
+        "it joins the Ray that is there"
+    )
+    assert (own["WORLD_SIZE"], own["RANK"]) == ("2", "0")
+
+
+def test_openrlhf(jobs: Jobs) -> None:
+    """Code, data and model are on each host's own disk, and so is Ray's folder."""
+    system, top = SYSTEMS["openrlhf"], Path("/var/lib/train")
+    clone(jobs.folder / "code", system)
+    needed = f"mkdir -p {top}/datasets {top}/models/xDAN-L2-Qwen25-32b-Instruct"
+    data = f"touch {top}/datasets/xDAN-Agentic-openMath-r1-chatml.json"
+    make = f"{needed} && {data} && cp -r code {system.folder} && cd {system.folder} && {GIT}"
+    for node in NODES:
+        done = jobs.lab.run(["bash", "-c", make], host=node, folder=jobs.folder)
+        assert done.returncode == 0, done.stderr
+    try:
+        job, _, seen = run(jobs, "openrlhf")
+    finally:
+        for node in NODES:
+            jobs.lab.run(["rm", "-rf", str(top)], host=node)
+    assert seen["environment"]["RAY_ADDRESS"].endswith(":8100")
+    assert "dashboard at port 8101" in job.log
+    assert seen["environment"]["RAY_TMPDIR"].startswith(f"{top}/ray")

@@ -1,0 +1,57 @@
+"""The trainers' own code takes what the examples tell it, once the presets have added their words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slurmray.load import load_spec
+from slurmray.presets import advise
+from tests.judges.environments import ask
+
+
+def words_of(example: str) -> list[str]:
+    """The trainer's words, after its program's name."""
+    run = advise(load_spec(Path("examples", f"{example}.yaml"))).run
+    assert isinstance(run, list)
+    return run[3:]
+
+
+@pytest.mark.usefixtures("in_checkout")
+@pytest.mark.parametrize("example", ["verl", "amd"])
+def test_verl(example: str) -> None:
+    (verdict,) = ask("verl", [words_of(example)])
+    assert (verdict["refused"], verdict["error"]) == ({}, None)
+    assert verdict["pools"] == {"global_pool": [8, 8]}
+    assert verdict["config"]["trainer"]["logger"] == ["console", "wandb"]
+
+
+@pytest.mark.usefixtures("in_checkout")
+def test_openrlhf() -> None:
+    (verdict,) = ask("openrlhf-old", [words_of("openrlhf")])
+    assert (verdict["error"], verdict["gpus"]) == (None, 16)
+
+
+def test_rlinf(in_checkout: Path) -> None:
+    """Its placement, and the one that stands in its comments."""
+    text = (in_checkout / "examples/rlinf.config.yaml").read_text()
+    shared = yaml.safe_load(text)["cluster"]
+    lines = [line.partition("#   ")[2] for line in text.splitlines() if "#   " in line]
+    apart = {"component_placement": yaml.safe_load("\n".join(lines))}
+    assert set(apart["component_placement"]) == {"rollout", "inference", "actor", "reward"}
+
+    def case(cluster: dict[str, Any]) -> dict[str, Any]:
+        return {"nodes": 4, "gpus_per_node": 8, "config": {"cluster": {"num_nodes": 4, **cluster}}}
+
+    for verdict in ask("rlinf", [case(shared), case(apart)]):
+        assert verdict["error"] is None
+        used = {
+            (node, gpu)
+            for name in verdict["placed"]
+            for node, gpus in verdict["placed"][name]
+            for gpu in gpus
+        }
+        assert len(used) == 32

@@ -1,0 +1,413 @@
+"""The presets and the trainers' own code give the same verdict on generated jobs, but for what is named here.
+
+Search-R1 and ROLL publish no package, so nobody judges their presets but tests/unit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slurmray.presets import Advice, advise
+from slurmray.spec import JobSpec
+from tests.judges import documents, stale
+from tests.judges.environments import ask
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(advice: Advice) -> bool:
+    return bool(advice.problems or advice.config_problems)
+
+
+def idle(advice: Advice) -> int:
+    """The GPUs that nobody uses, as the preset's notes count them."""
+    found = re.search(r"([0-9]+) (GPUs? )?(stay )?idle", " ".join(advice.notes))
+    return int(found[1]) if found else 0
+
+
+# -- RLinf -----------------------------------------------------------------------------------------
+
+NODE = 8  # GPUs
+RLINF_RUN = ["python", "examples/reasoning/main_grpo.py", "--config-name", "x"]
+
+
+def rlinf(config: dict[str, Any], nodes: int = 4) -> Advice:
+    Path("x.yaml").write_text(yaml.safe_dump(config))
+    return advise(
+        JobSpec.model_validate(
+            {
+                "preset": {"name": "rlinf", "config": "x.yaml"},
+                "slurm": {"nodes": nodes, "gpus_per_node": NODE},
+                "run": RLINF_RUN,
+            }
+        )
+    )
+
+
+def placement(components: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {"cluster": {"component_placement": components}, **more}
+
+
+def as_run(config: dict[str, Any], advice: Advice, nodes: int) -> dict[str, Any]:
+    """A case for the judge: the configuration, with the words that the preset added."""
+    assert isinstance(advice.run, list)
+    added = advice.run[len(RLINF_RUN) :]
+    assert added == [f"cluster.num_nodes={nodes}"]
+    cluster = {**config["cluster"], "num_nodes": nodes}
+    components = cluster["component_placement"]
+    hybrid = any("env" in key.split(",") for key in components)
+    return {"nodes": nodes, "gpus_per_node": NODE, "config": {**config, "cluster": cluster}, "hybrid": hybrid}
+
+
+def used(verdict: dict[str, Any]) -> set[int]:
+    return {
+        node * NODE + gpu
+        for processes in (verdict["placed"] or {}).values()
+        for node, gpus in processes
+        for gpu in gpus
+    }
+
+
+def beyond_its_node(verdict: dict[str, Any]) -> str | None:
+    """RLinf's packed.py compares a process's last GPU with `<=` the node's count: one too many passes."""
+    processes = itertools.chain.from_iterable((verdict["placed"] or {}).values())
+    return next((f"GPU {max(gpus)} of a node" for _, gpus in processes if max(gpus) >= NODE), None)
+
+
+def span(draw: random.Random, total: int, processes: bool) -> str:
+    """Mostly aligned, sometimes wrong."""
+    step = draw.choice((1, 4, 4, 8, 8))
+    first = draw.randrange(0, total, step)
+    last = min(first + step * draw.randint(1, 3) - 1, total - 1 + (draw.random() < 0.05))
+    text = f"{first}-{last}" if draw.random() < 0.97 else f"{last}-{first}"
+    if processes and draw.random() < 0.4:
+        text += f":0-{draw.choice((1, 2, 4, 8)) - 1}"
+    return text
+
+
+def placements(seed: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number of nodes and configuration of pipelines for language models and for embodied agents."""
+    draw = random.Random(seed)  # noqa: S311 - not for secrets
+    for _ in range(count):
+        nodes = draw.choice((1, 2, 4))
+        total = nodes * NODE
+        components: dict[str, str] = {}
+        more: dict[str, Any] = {}
+        if draw.random() < 0.3:
+            for name in ("actor", "env", "rollout"):
+                parts = [span(draw, total, processes=True) for _ in range(draw.choice((1, 1, 2)))]
+                components[name] = draw.choice(("all", ",".join(parts), ",".join(parts)))
+        elif draw.random() < 0.4:  # all on one set
+            where = draw.choice(("all", span(draw, total, processes=False)))
+            components["actor,rollout,reward"] = where
+            if draw.random() < 0.2:
+                components["inference"] = span(draw, total, processes=False)
+        else:  # side by side, mostly
+            names = ["rollout", "inference", "actor"][draw.random() < 0.2 :]
+            names = names if "rollout" in names else ["rollout", *names]
+            cuts = sorted(draw.sample(range(1, total // 4), len(names) - 1)) if total > 8 else [1, 1]
+            edges = [0, *(4 * cut for cut in cuts), total]
+            for name, first, last in zip(names, edges, edges[1:], strict=False):
+                end = max(first, last - 1 - draw.choice((0, 0, 0, 4)) + draw.choice((0, 0, 0, 1)))
+                components[name] = f"{first}-{end}"
+            components["reward"] = draw.choice(("all", components["actor"], span(draw, total, False)))
+        if "env" not in components and draw.random() < 0.7:
+            more["rollout"] = {"tensor_parallel_size": draw.choice((1, 2, 4, 8))}
+            more["actor"] = {"model": {"tensor_model_parallel_size": draw.choice((1, 1, 2, 4))}}
+        yield nodes, placement(components, **more)
+
+
+def compare_rlinf(cases: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
+    ours = [rlinf(config, nodes) for nodes, config in cases]
+    asked = [as_run(config, advice, nodes) for (nodes, config), advice in zip(cases, ours, strict=True)]
+    verdicts = ask("rlinf", asked)
+    for case, advice, verdict in zip(cases, ours, verdicts, strict=True):
+        if re.search("(Actor|Inference) TP size [0-9]+ must be less", verdict["error"] or ""):
+            continue  # the preset reads the sizes of the rollout's engines only
+        theirs = verdict["error"] or beyond_its_node(verdict)
+        assert refused(advice) == bool(theirs), f"{case}: ours {advice}, theirs {theirs}"
+        if not theirs:
+            assert idle(advice) == case[0] * NODE - len(used(verdict)), case
+    return verdicts
+
+
+def test_rlinf_s_placement_and_the_preset_agree() -> None:
+    texts = [row.instead for row in stale.RLINF]
+    guide = [(4, placement(dict(part.split(": ") for part in text.split(", ")))) for text in texts]
+    assert [verdict["error"] for verdict in compare_rlinf(guide)] == [None, None]
+    compare_rlinf([*placements(seed=1, count=30)])
+
+
+@pytest.mark.full
+def test_rlinf_s_placement_and_the_preset_agree_on_many() -> None:
+    verdicts = compare_rlinf([*placements(seed=2, count=2000)])
+    taken = sum(verdict["error"] is None for verdict in verdicts)
+    assert 400 < taken < 1600, "nothing is learnt from cases that are all alike"
+
+
+@pytest.mark.parametrize(
+    ("config", "theirs", "ours", "unused"),
+    [
+        (placement({"actor,rollout": "all"}), "Reward GPUs must be specified", False, 0),
+        # The guide's rule is that the GPUs add up to the job's; neither holds it any more.
+        (
+            placement({"rollout": "0-15", "inference": "20-23", "actor,reward": "24-31"}),
+            None,
+            False,
+            4,
+        ),
+        # One GPU too many for its node, by `<=` in packed.py.
+        (
+            placement({"rollout": "1-8", "actor,reward": "16-23"}, rollout={"tensor_parallel_size": 8}),
+            None,
+            True,
+            16,
+        ),
+        # RLinf gives each engine 4 GPUs, of which it uses 3.
+        (
+            placement({"rollout": "0-7", "actor,reward": "16-23"}, rollout={"tensor_parallel_size": 3}),
+            None,
+            True,
+            16,
+        ),
+        # More processes of the actor's model than GPUs; the preset does not read their number.
+        (
+            placement(
+                {"rollout": "0-23", "actor,reward": "24-31"},
+                actor={"model": {"tensor_model_parallel_size": 16}},
+            ),
+            "Actor TP size 16",
+            False,
+            0,
+        ),
+    ],
+    ids=["no reward", "sum", "one too many", "not a divisor", "actor's size"],
+)
+def test_where_rlinf_and_the_preset_differ(
+    config: dict[str, Any], theirs: str | None, ours: bool, unused: int
+) -> None:
+    advice = rlinf(config)
+    (verdict,) = ask("rlinf", [as_run(config, advice, 4)])
+    assert (theirs or "") in (verdict["error"] or "")
+    assert bool(verdict["error"]) == bool(theirs)
+    assert (refused(advice), idle(advice)) == (ours, unused)
+
+
+# -- OpenRLHF --------------------------------------------------------------------------------------
+
+OPENRLHF_RUN = ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
+DOTTED = {row.refused: row.instead for row in stale.OPENRLHF}
+GENERATIONS = {"openrlhf-old": "0.6.4", "openrlhf-new": "0.11.2"}
+
+
+def openrlhf(flags: dict[str, str], generation: str, nodes: int = 2) -> Advice:
+    names = DOTTED if generation == "openrlhf-new" else {}
+    words = [word for flag, value in flags.items() for word in (names.get(flag, flag), value) if word]
+    return advise(
+        JobSpec.model_validate(
+            {
+                "preset": {"name": "openrlhf", "version": GENERATIONS[generation]},
+                "slurm": {"nodes": nodes, "gpus_per_node": NODE},
+                "run": [*OPENRLHF_RUN, *words],
+            }
+        )
+    )
+
+
+def flags_of_a_job(draw: random.Random, nodes: int) -> dict[str, str]:
+    """Models and engines that are no larger than the job, and together often too large."""
+    flags = {"--pretrain": "m", "--n_samples_per_prompt": "2"}
+    for model in ("actor", "ref", "critic", "reward"):
+        if draw.random() < 0.8:
+            flags[f"--{model}_num_nodes"] = str(draw.choice([count for count in (1, 2, 4) if count <= nodes]))
+            flags[f"--{model}_num_gpus_per_node"] = str(draw.choice((1, 2, 4, 4, 8)))
+    flags["--vllm_num_engines"] = str(draw.choice((0, 1, 2, 4, 8)))
+    flags["--vllm_tensor_parallel_size"] = str(draw.choice((1, 2, 4)))
+    flags |= {"--advantage_estimator": "rloo"} if draw.random() < 0.5 else {}
+    flags |= {"--init_kl_coef": "0"} if draw.random() < 0.3 else {}
+    flags |= draw.choice(({"--remote_rm_url": "http://x"}, {"--reward_pretrain": "r"}))
+    shared = draw.choice(("", "", "--colocate_actor_ref", "--colocate_all_models"))
+    flags |= {shared: ""} if shared else {}
+    flags |= {"--colocate_critic_reward": ""} if draw.random() < 0.3 else {}
+    if shared == "--colocate_all_models" and draw.random() < 0.7:  # else they are seldom right
+        for model in ("ref", "critic", "reward"):
+            for count in ("num_nodes", "num_gpus_per_node"):
+                flags.pop(f"--{model}_{count}", None)
+                if value := flags.get(f"--actor_{count}"):
+                    flags[f"--{model}_{count}"] = value
+    return flags
+
+
+def larger_than_the_actor(flags: dict[str, str]) -> bool:
+    """OpenRLHF finds out when Ray has no GPU left in the placement group that all models share."""
+    sizes = {
+        model: int(flags.get(f"--{model}_num_nodes", 1)) * int(flags.get(f"--{model}_num_gpus_per_node", 8))
+        for model in ("actor", "critic", "reward")
+    }
+    return "--colocate_all_models" in flags and max(sizes.values()) > sizes["actor"]
+
+
+def compare_openrlhf(cases: list[tuple[int, dict[str, str]]], generation: str) -> list[dict[str, Any]]:
+    ours = [openrlhf(flags, generation, nodes) for nodes, flags in cases]
+    lists = [advice.run[len(OPENRLHF_RUN) :] for advice in ours if isinstance(advice.run, list)]
+    verdicts = ask(generation, lists)
+    for (nodes, flags), advice, verdict in zip(cases, ours, verdicts, strict=True):
+        if larger_than_the_actor(flags) or "divisible" in (verdict["error"] or ""):
+            continue  # what must divide what for batches is no matter of the cluster
+        total = nodes * NODE
+        theirs = verdict["error"] or (f"{verdict['gpus']} GPUs" if verdict["gpus"] > total else None)
+        assert refused(advice) == bool(theirs), f"{nodes}, {flags}: ours {advice}, theirs {theirs}"
+        if not theirs:
+            assert idle(advice) == total - verdict["gpus"], (nodes, flags)
+    return verdicts
+
+
+def test_openrlhf_and_the_preset_agree() -> None:
+    draw = random.Random(3)  # noqa: S311
+    guide = {"--pretrain": "m", "--remote_rm_url": "http://x", "--n_samples_per_prompt": "2"}
+    guide |= {"--advantage_estimator": "rloo", **documents.XDAN_RL}
+    cases = [(2, guide), (2, {**guide, "--colocate_actor_ref": ""})]
+    cases += [(nodes, flags_of_a_job(draw, nodes)) for nodes in (1, 2, 3) for _ in range(3)]
+    for generation in GENERATIONS:
+        alone, together, *_ = compare_openrlhf(cases, generation)
+        assert (alone["gpus"], together["gpus"]) == (24, 16)
+
+
+def test_openrlhf_s_parsers_take_what_the_preset_adds() -> None:
+    flags = {"--pretrain": "m", "--reward_pretrain": "r", "--colocate_all_models": ""}
+    flags |= {"--vllm_num_engines": "6", "--vllm_tensor_parallel_size": "4"}
+    for generation, separator in (("openrlhf-old", "_"), ("openrlhf-new", ".")):
+        advice = openrlhf(flags, generation, nodes=3)
+        assert isinstance(advice.run, list)
+        assert not refused(advice)
+        (verdict,) = ask(generation, [[*advice.run[len(OPENRLHF_RUN) :]]])
+        if generation == "openrlhf-new":  # the old one wants batches that 24 divides
+            assert (verdict["error"], verdict["gpus"]) == (None, 24)
+        for model in ("actor", "ref", "critic", "reward"):
+            told = [
+                verdict["args"][f"{model}{separator}{count}"] for count in ("num_nodes", "num_gpus_per_node")
+            ]
+            assert told == [3, NODE], model
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_openrlhf_and_the_preset_agree_on_many(generation: str) -> None:
+    draw = random.Random(4)  # noqa: S311
+    cases = [(nodes, flags_of_a_job(draw, nodes)) for nodes in (1, 2, 3, 4) for _ in range(75)]
+    verdicts = compare_openrlhf(cases, generation)
+    taken = sum(
+        verdict["error"] is None and verdict["gpus"] <= nodes * NODE
+        for (nodes, _), verdict in zip(cases, verdicts, strict=True)
+    )
+    assert 40 < taken < 260, "nothing is learnt from cases that are all alike"
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus"),
+    [
+        # A model with more GPUs of a node than nodes have gets them from two; an engine is cut in two.
+        ({"--actor_num_gpus_per_node": "16", "--init_kl_coef": "0"}, 16),
+        ({"--actor_num_nodes": "16", "--actor_num_gpus_per_node": "1", "--init_kl_coef": "0"}, 16),
+        (
+            {
+                "--actor_num_gpus_per_node": "1",
+                "--init_kl_coef": "0",
+                "--vllm_num_engines": "1",
+                "--vllm_tensor_parallel_size": "3",
+            },
+            4,
+        ),
+    ],
+    ids=["more than a node", "more nodes", "engine"],
+)
+def test_what_openrlhf_takes_and_the_preset_refuses(flags: dict[str, str], gpus: int) -> None:
+    common = {"--pretrain": "m", "--remote_rm_url": "http://x", "--n_samples_per_prompt": "2"}
+    advice = openrlhf({**common, "--advantage_estimator": "rloo", **flags}, "openrlhf-new")
+    assert isinstance(advice.run, list)
+    (verdict,) = ask("openrlhf-new", [advice.run[len(OPENRLHF_RUN) :]])
+    assert (verdict["error"], verdict["gpus"]) == (None, gpus)
+    assert refused(advice)
+
+
+# -- verl ------------------------------------------------------------------------------------------
+
+VERL_RUN = ["python3", "-m", "verl.trainer.main_ppo"]
+CLUSTER = ("trainer.nnodes", "trainer.n_gpus_per_node")
+
+
+def verl(nodes: int, gpus: int, overrides: list[str]) -> Advice:
+    return advise(
+        JobSpec.model_validate(
+            {
+                "preset": {"name": "verl", "version": "0.9.1"},
+                "slurm": {"nodes": nodes, "gpus_per_node": gpus},
+                "run": [*VERL_RUN, *overrides],
+                "requeue": {"max": 1},
+            }
+        )
+    )
+
+
+def compare_verl(cases: list[tuple[int, int, list[str]]]) -> list[dict[str, Any]]:
+    ours = [verl(*case) for case in cases]
+    lists = [
+        [*advice.run[len(VERL_RUN) :], *advice.resume] for advice in ours if isinstance(advice.run, list)
+    ]
+    verdicts = ask("verl", lists)
+    for (nodes, gpus, overrides), advice, verdict in zip(cases, ours, verdicts, strict=True):
+        assert verdict["refused"] == {}, overrides
+        asked = sum(sum(pool) for pool in verdict["pools"].values())
+        theirs = asked > nodes * gpus or any(max(pool) > gpus for pool in verdict["pools"].values())
+        exact = len(verdict["pools"]) > 1 or verdict["pools"]["global_pool"] == [gpus] * nodes
+        assert refused(advice) == (theirs or not exact), (
+            f"{overrides}: ours {advice}, theirs {verdict['pools']}"
+        )
+        if not refused(advice):
+            assert idle(advice) == nodes * gpus - asked, overrides
+    return verdicts
+
+
+def guide_without(*names: str) -> list[str]:
+    return [override for override in documents.VERL_DSTACK if override.partition("=")[0] not in names]
+
+
+def test_verl_and_the_preset_agree() -> None:
+    plain = guide_without(*CLUSTER, "trainer.resume_mode")
+    odd = ["trainer.logger=['console','wandb']", "+ray_kwargs.ray_init.runtime_env.env_vars.A='x y'"]
+    (found, *_) = compare_verl(
+        [(2, 8, [*plain, *odd]), (4, 4, guide_without(*CLUSTER)), (3, 8, documents.VERL_DSTACK)]
+    )
+    assert found["error"] is None
+    assert found["pools"] == {"global_pool": [8, 8]}
+    assert found["config"]["trainer"]["resume_mode"] == "auto"
+    assert found["config"]["trainer"]["logger"] == ["console", "wandb"]
+
+
+@pytest.mark.full
+def test_verl_and_the_preset_agree_on_many() -> None:
+    draw = random.Random(5)  # noqa: S311
+    plain, cases = guide_without(*CLUSTER), []
+    for _ in range(60):
+        nodes, gpus = draw.choice((1, 2, 3, 8)), draw.choice((1, 4, 8))
+        more: list[str] = []
+        if draw.random() < 0.3:
+            more = [f"{name}={draw.choice((1, 2, 4, 8))}" for name in CLUSTER]
+        elif draw.random() < 0.5:
+            pool = draw.choice(("reward.reward_model", "distillation"))
+            switch = {"distillation": "enabled"}.get(pool, "enable_resource_pool")
+            sizes = [f"{name}={draw.choice((1, 2, 4))}" for name in (*CLUSTER, f"{pool}.nnodes")]
+            more = [*sizes, f"{pool}.n_gpus_per_node={draw.choice((1, 2, 4))}", f"{pool}.{switch}=True"]
+        cases.append((nodes, gpus, [*plain, *more]))
+    compare_verl(cases)
