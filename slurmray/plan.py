@@ -82,6 +82,8 @@ class Plan:
     stop_lead: int
     on_node_loss: str
     requeue_max: int
+    requeue_exit_code: int
+    """0: none."""
     stages: bool
     """Whether something is done before the trainer, or runs beside it."""
     services_outside: list[str]
@@ -113,7 +115,7 @@ class Plan:
             " SERVICES_OUTSIDE": self.services_outside,
             " CHECK_PATHS": self.check_paths,
             " SAME_COMMIT COMMIT": self.same_commit,
-            " REQUEUE_MAX": self.requeue_max,
+            " CHANCES": self.requeue_max,
         }
         return NODE_VALUES + "".join(names for names, use in used.items() if use)
 
@@ -155,6 +157,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         stop_lead=spec.stop.lead,
         on_node_loss=spec.on_node_loss,
         requeue_max=spec.requeue.max,
+        requeue_exit_code=spec.requeue.exit_code,
         stages=stages,
         services_outside=[
             word
@@ -162,7 +165,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
             if service.image or service.host
             for word in _outside(service.name, service.image or "")
         ],
-        once=bool(spec.requeue.max) and any(item.once for item in spec.prepare),
+        once=bool(spec.requeue.max or spec.requeue.exit_code) and any(item.once for item in spec.prepare),
         programs=[
             Program(file.name, file.read_text(encoding="utf-8"))
             for file in sorted(programs.glob("*.py"))
@@ -193,7 +196,7 @@ def _directives(spec: JobSpec) -> list[str]:
         lines.append(slurm.directive("signal", f"B:USR1@{spec.stop.lead}"))
     if spec.on_node_loss == "continue":
         lines.append(slurm.directive("no-kill", None))
-    if spec.requeue.max:
+    if spec.requeue.max or spec.requeue.exit_code:
         return [*lines, slurm.directive("requeue", None), slurm.directive("open-mode", "append")]
     return [*lines, slurm.directive("no-requeue", None)]
 

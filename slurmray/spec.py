@@ -139,7 +139,9 @@ class Requeue(Model):
     """Whether the job starts anew by itself, with a cluster and a run directory of its own."""
 
     max: Whole = Field(default=0, ge=0)
-    """How many times, after the loss of a node or preemption; SLURMRAY_ATTEMPT counts them."""
+    """How many times, after the loss of a node or preemption; SLURMRAY_ATTEMPT counts all attempts."""
+    exit_code: Whole = Field(default=0, ge=0, le=255)
+    """With this code the trainer asks for another attempt, as after a checkpoint, `max` or not; 0: with none."""
 
 
 class JobSpec(Model):

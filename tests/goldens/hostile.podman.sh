@@ -9,10 +9,11 @@
 #SBATCH --bare-option
 #SBATCH --ntasks-per-node=1
 #SBATCH --signal=B:USR1@60
-#SBATCH --no-requeue
+#SBATCH --requeue
+#SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 13c7e2599a6c2cfb41401474cd9f3f918ec4799152ba350d876a942b3ec2e5a4
+# slurmray-sha256: 1b05c54aa35f28837fa650a7c3a179bb5d5c005082edfe1be702dfdeca3af551
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -57,6 +58,8 @@ two
 two
 ' 'run=ünïcødé ☃' run=--nodes 'preparation={"name": "data", "run": ["bash", "-c", "it'"'"'s \"$HOME\" `id` \\ {{ x }} {% y %} {# z #}\n"], "where": "head", "needs_ray": false, "once": true}' 'preparation={"name": "warm-up", "run": ["it'"'"'s", "a\tb ", ""], "where": "all", "needs_ray": true, "once": false}' 'service={"name": "retriever", "run": ["python3", "it'"'"'s $HOME.py"], "where": "all", "host": false, "env": {"LINES": "one\ntwo\n", "QUOTES": "'"'"'\"{{ x }}"}, "gpus": 1, "ready": {"http": "http://127.0.0.1:8000/it'"'"'s?$HOME", "post": "{\"queries\": [\"it'"'"'s {{ x }}\"]}", "timeout": 9}, "restarts": 2, "on_end": "ignore"}' 'service={"name": "reward", "run": ["bash", "-c", "it'"'"'s $HOME"], "where": "all", "image": "it'"'"'s-$(id)/{{x}}", "host": false, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"}' 'service={"name": "sandbox", "run": ["a"], "where": "all", "host": true, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"}')
 ENV_FROM_SUBMITTER=(SECRET_OF_THE_SUBMITTER)
+REQUEUE_MAX=0
+REQUEUE_EXIT_CODE=144
 # Seconds. PATIENCE: without a sign of life for so long, a node is lost.
 READY_TIMEOUT=600
 STOP_GRACE=10
@@ -2656,6 +2659,18 @@ make_run() {
 	mkdir -p "$RUN/logs" || give_up config "cannot make the run directory $RUN: set run_dir"
 	{ echo "$MARK" >"$RUN/mark"; } 2>/dev/null || give_up preflight "cannot write to the run directory $RUN: is its file system full?"
 	phase start "job $SLURM_JOB_ID on $NODES nodes, head $HEAD, logs in $RUN/logs"
+	count_attempts
+}
+
+# count_attempts: CHANCES, how many more may come of losses.
+count_attempts() {
+	CHANCES=$((REQUEUE_MAX - ATTEMPT))
+	local file
+	for file in "${RUN%-*}"-*/asked; do
+		[[ ! -e $file ]] || CHANCES=$((CHANCES + 1))
+	done
+	((ATTEMPT == 0)) || phase attempt "$ATTEMPT, and at most $CHANCES more after losses"
+	((CHANCES >= 0)) || give_up node_lost "Slurm has restarted the job $ATTEMPT times, requeue.max is $REQUEUE_MAX"
 }
 
 # node_step: the step, one task on every node; it waits for nobody's CPUs, GPUs or memory.
@@ -2678,6 +2693,10 @@ start_nodes() {
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
+	local file
+	for file in "${RUN%-*}"-*/prepared-*; do
+		send "skip=${file##*/prepared-}"
+	done
 	local name value
 	for name in "${ENV_FROM_SUBMITTER[@]}"; do
 		IFS= read -r -d '' value < <(printenv -0 "$name")
@@ -2741,6 +2760,7 @@ follow() {
 			said+="|$TEXT|"
 			;;
 		prepare | cluster | reach | whole | done) send "$VERB=$TEXT" ;;
+		prepared) [[ $TEXT == *[!A-Za-z0-9@._-]* ]] || : >"$RUN/prepared-$TEXT" ;;
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
@@ -2879,6 +2899,10 @@ report() {
 		log "missing: $each"
 		show_log "${each%% *}"
 	done
+	if [[ $TRAINER_CODE == "$REQUEUE_EXIT_CODE" && -z $FAILED_KIND ]] && ((! STOPPING)); then
+		: >"$RUN/asked"
+		start_again "the trainer asks for it with its exit code $TRAINER_CODE"
+	fi
 	if [[ -n $TRAINER_CODE && $FAILED_KIND != node_lost ]] && ((! TIME_UP || TRAINER_CODE == 0)); then
 		((TRAINER_CODE <= 128)) || signal=$(kill -l "$TRAINER_CODE" 2>/dev/null) || true
 		finish "$TRAINER_CODE" trainer "its own${signal:+, which stands for signal $signal}"
@@ -2894,6 +2918,12 @@ report() {
 	give_up "$FAILED_KIND" "$FAILED_NODE: $FAILED_TEXT"
 }
 
+# start_again WHY: Slurm starts the job anew, and ends this script meanwhile.
+start_again() {
+	phase requeue "$1; attempt $((ATTEMPT + 1)) follows"
+	timeout 20 scontrol requeue "$SLURM_JOB_ID" || log "scontrol does not requeue the job"
+}
+
 # main: from the allocation to the exit code.
 main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
@@ -2901,7 +2931,7 @@ main() {
 	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
-	trap 'TIME_UP=1' USR1
+	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR

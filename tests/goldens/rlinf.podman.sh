@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 78773000f1c101db03d336217f4765d02eb1b1d5b9dd024de23cf6bad278101e
+# slurmray-sha256: d913774761418402a74acadd021fe58e95879530078b61046571924c15a71cf0
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -602,7 +602,7 @@ end_without_head() {
 	[[ $NODE == "${NODE_NAMES[1]-}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
-	if ((ATTEMPT < REQUEUE_MAX)); then
+	if ((CHANCES)); then
 		timeout 10 scontrol requeue "$SLURM_JOB_ID" && return 0
 	fi
 	timeout 10 scancel "$SLURM_JOB_ID" || true
@@ -1996,8 +1996,14 @@ make_run() {
 	{ echo "$MARK" >"$RUN/mark"; } 2>/dev/null || give_up preflight "cannot write to the run directory $RUN: is its file system full?"
 	COMMIT=$(commit_of "$SAME_COMMIT")
 	phase start "job $SLURM_JOB_ID on $NODES nodes, head $HEAD, logs in $RUN/logs"
-	((ATTEMPT == 0)) || phase attempt "$ATTEMPT of at most $REQUEUE_MAX"
-	((ATTEMPT <= REQUEUE_MAX)) || give_up node_lost "Slurm has restarted the job $ATTEMPT times, requeue.max is $REQUEUE_MAX"
+	count_attempts
+}
+
+# count_attempts: CHANCES, how many more may come of losses.
+count_attempts() {
+	CHANCES=$((REQUEUE_MAX - ATTEMPT))
+	((ATTEMPT == 0)) || phase attempt "$ATTEMPT, and at most $CHANCES more after losses"
+	((CHANCES >= 0)) || give_up node_lost "Slurm has restarted the job $ATTEMPT times, requeue.max is $REQUEUE_MAX"
 }
 
 # node_step: the step, one task on every node; it waits for nobody's CPUs, GPUs or memory.
@@ -2016,7 +2022,7 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE SHM_SIZE CONTAINER_ARGS NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS MOUNTS CHECK_PATHS SAME_COMMIT COMMIT REQUEUE_MAX && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE SHM_SIZE CONTAINER_ARGS NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS MOUNTS CHECK_PATHS SAME_COMMIT COMMIT CHANCES && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
@@ -2226,16 +2232,15 @@ report() {
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost
-		start_again
+		[[ $FAILED_KIND != node_lost ]] || ((! CHANCES)) || start_again "$FAILED_NODE: $FAILED_TEXT"
 	fi
 	[[ -n $FAILED_KIND ]] || FAILED_KIND=$lost FAILED_NODE=$HEAD FAILED_TEXT="the step on the nodes ended by itself, srun said $SRUN_CODE"
 	give_up "$FAILED_KIND" "$FAILED_NODE: $FAILED_TEXT"
 }
 
-# start_again: Slurm starts the job anew where it may lose a node once more. It ends this script meanwhile.
+# start_again WHY: Slurm starts the job anew, and ends this script meanwhile.
 start_again() {
-	[[ $FAILED_KIND == node_lost ]] && ((ATTEMPT < REQUEUE_MAX)) || return 0
-	phase requeue "$FAILED_NODE: $FAILED_TEXT; attempt $((ATTEMPT + 1)) of at most $REQUEUE_MAX follows"
+	phase requeue "$1; attempt $((ATTEMPT + 1)) follows"
 	timeout 20 scontrol requeue "$SLURM_JOB_ID" || log "scontrol does not requeue the job"
 }
 
@@ -2246,7 +2251,7 @@ main() {
 	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
-	trap 'TIME_UP=1' USR1
+	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR
 	check_allocation

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d8c73678f632039ce78ac24ca957a811f979fd27b5d78475595112b4f032a093
+# slurmray-sha256: 3dd1a6bc0d9842789173644a369930191adc1fa3b7a451f184ba1015aadb6803
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -603,7 +603,7 @@ end_without_head() {
 	[[ $NODE == "${NODE_NAMES[1]-}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
-	if ((ATTEMPT < REQUEUE_MAX)); then
+	if ((CHANCES)); then
 		timeout 10 scontrol requeue "$SLURM_JOB_ID" && return 0
 	fi
 	timeout 10 scancel "$SLURM_JOB_ID" || true
@@ -2401,8 +2401,14 @@ make_run() {
 	mkdir -p "$RUN/logs" || give_up config "cannot make the run directory $RUN: set run_dir"
 	{ echo "$MARK" >"$RUN/mark"; } 2>/dev/null || give_up preflight "cannot write to the run directory $RUN: is its file system full?"
 	phase start "job $SLURM_JOB_ID on $NODES nodes, head $HEAD, logs in $RUN/logs"
-	((ATTEMPT == 0)) || phase attempt "$ATTEMPT of at most $REQUEUE_MAX"
-	((ATTEMPT <= REQUEUE_MAX)) || give_up node_lost "Slurm has restarted the job $ATTEMPT times, requeue.max is $REQUEUE_MAX"
+	count_attempts
+}
+
+# count_attempts: CHANCES, how many more may come of losses.
+count_attempts() {
+	CHANCES=$((REQUEUE_MAX - ATTEMPT))
+	((ATTEMPT == 0)) || phase attempt "$ATTEMPT, and at most $CHANCES more after losses"
+	((CHANCES >= 0)) || give_up node_lost "Slurm has restarted the job $ATTEMPT times, requeue.max is $REQUEUE_MAX"
 }
 
 # node_step: the step, one task on every node; it waits for nobody's CPUs, GPUs or memory.
@@ -2421,7 +2427,7 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE SHM_SIZE CONTAINER_ARGS NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP MOUNTS REQUEUE_MAX && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE SHM_SIZE CONTAINER_ARGS NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP MOUNTS CHANCES && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
@@ -2641,16 +2647,15 @@ report() {
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost
-		start_again
+		[[ $FAILED_KIND != node_lost ]] || ((! CHANCES)) || start_again "$FAILED_NODE: $FAILED_TEXT"
 	fi
 	[[ -n $FAILED_KIND ]] || FAILED_KIND=$lost FAILED_NODE=$HEAD FAILED_TEXT="the step on the nodes ended by itself, srun said $SRUN_CODE"
 	give_up "$FAILED_KIND" "$FAILED_NODE: $FAILED_TEXT"
 }
 
-# start_again: Slurm starts the job anew where it may lose a node once more. It ends this script meanwhile.
+# start_again WHY: Slurm starts the job anew, and ends this script meanwhile.
 start_again() {
-	[[ $FAILED_KIND == node_lost ]] && ((ATTEMPT < REQUEUE_MAX)) || return 0
-	phase requeue "$FAILED_NODE: $FAILED_TEXT; attempt $((ATTEMPT + 1)) of at most $REQUEUE_MAX follows"
+	phase requeue "$1; attempt $((ATTEMPT + 1)) follows"
 	timeout 20 scontrol requeue "$SLURM_JOB_ID" || log "scontrol does not requeue the job"
 }
 
@@ -2661,7 +2666,7 @@ main() {
 	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
-	trap 'TIME_UP=1' USR1
+	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR

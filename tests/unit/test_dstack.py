@@ -28,6 +28,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("container.mounts", '["/a b\'s:/mnt/{{ x }}", "/same path \\\\ $(id)"]'),
         ("container.args", "[]"),
         ("network.interface", "null"),
+        ("requeue.exit_code", "0"),
         *((path, "null") for path in ("ray.debug", "ray.runtime_env", "prepare", "services", "launch")),
     ],
 }
@@ -228,7 +229,7 @@ def test_a_new_field_of_the_job_spec_is_refused_until_somebody_decides() -> None
     }
     assert refused == {
         *("container.runtime", "container.build", "container.archive", "container.args"),
-        *("network.interface", "network.family", "on_node_loss"),
+        *("network.interface", "network.family", "on_node_loss", "requeue.exit_code"),
         *("ray.debug", "ray.runtime_env", "prepare", "services", "launch"),
     }
 

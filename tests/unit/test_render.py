@@ -131,11 +131,11 @@ MARKED: dict[str, Any] = {
     "launch": "ray-job",
     "checks": {"paths": ["Zmark-path"], "same_commit": "Zmark-commit"},
     "preflight": "warn",
-    "stop": {"lead": 58644, "signal": "USR2", "grace": 17},
+    "stop": {"lead": 58644, "signal": "QUIT", "grace": 17},
     "on_node_loss": "continue",
-    "requeue": {"max": 8642011},
+    "requeue": {"max": 8642011, "exit_code": 249},
 }
-MARKS = ("Zmark", "zmark", "8642", "58644", "USR2")
+MARKS = ("Zmark", "zmark", "8642", "58644", "QUIT")
 
 
 def left_at_default(spec: BaseModel, path: str = "") -> Iterator[str]:
