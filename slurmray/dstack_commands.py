@@ -11,7 +11,7 @@ import re
 import shlex
 
 from slurmray.errors import ExitCode
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 from slurmray.spec import JobSpec
 
 GCS_PORT, MASTER_PORT = 6379, 29500

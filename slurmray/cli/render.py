@@ -114,7 +114,7 @@ def render_job(
     target: str = "slurm",
 ) -> tuple[JobSpec, str]:
     """Return the job spec and its sealed script or task; the first three are those of load_spec."""
-    from slurmray.load import load_spec
+    from slurmray.loading import load_spec
     from slurmray.output import seal
 
     spec = load_spec(job, settings, entrypoint)
@@ -122,7 +122,7 @@ def render_job(
         from slurmray.dstack import render_task
 
         return spec, seal(render_task(spec))
-    from slurmray.render import render as render_script
+    from slurmray.rendering import render as render_script
 
     return spec, seal(render_script(spec, _render_command(job, settings, entrypoint, output)))
 

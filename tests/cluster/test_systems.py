@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from slurmray.cli import main
-from slurmray.load import load_spec
+from slurmray.loading import load_spec
 from slurmray.presets import Advice, advise
 from slurmray.rehearsal.lab import Lab
 from slurmray.spec import DEFAULT_IMAGE, JobSpec

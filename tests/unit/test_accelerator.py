@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.load import load_spec
-from slurmray.render import render
+from slurmray.loading import load_spec
+from slurmray.rendering import render
 
 # /dev, /etc and /sys of a node, in a mount namespace of the test's own.
 NODE = r"""

@@ -18,7 +18,7 @@ import yaml
 
 from slurmray.dstack import make_task, render_task
 from slurmray.errors import ExitCode
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 from slurmray.spec import JobSpec
 
 GOLDENS = Path(__file__).parents[1] / "goldens"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 from tests.first_process import START, end_in_the_first_process, programs_in
 
 # Names and meanings are those of ray.job_submission; "how" is what it is to do wrong.

@@ -7,11 +7,11 @@ import jinja2
 import pytest
 from pydantic import BaseModel
 
-from slurmray import render as renderer
+from slurmray import rendering as renderer
 from slurmray import slurm
 from slurmray.cli.render import render_job
 from slurmray.plan import with_registry
-from slurmray.render import Verbatim, quoted, render
+from slurmray.rendering import Verbatim, quoted, render
 from slurmray.spec import JobSpec
 
 ROOT = Path(__file__).parents[2]

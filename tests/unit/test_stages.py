@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from slurmray.plan import make_plan
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 from slurmray.spec import JobSpec
 
 # They have no package: in the container they lie side by side in one folder.
