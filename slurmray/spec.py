@@ -141,7 +141,7 @@ class Requeue(Model):
     max: Whole = Field(default=0, ge=0)
     """How many times, after the loss of a node or preemption; SLURMRAY_ATTEMPT counts all attempts."""
     exit_code: Whole = Field(default=0, ge=0, le=255)
-    """With this code the trainer asks for another attempt, as after a checkpoint, `max` or not; 0: with none."""
+    """The trainer asks for another attempt with it, as after a checkpoint, whatever `max` is; 0: with none."""
 
 
 class JobSpec(Model):
