@@ -148,7 +148,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         workdir=container.workdir or "",
         shm_size=container.shm_size or "",
         records=records(spec),
-        env_from_submitter=[name for name, value in spec.env.items() if value is None],
+        env_from_submitter=spec.env_from_submitter,
         preflight=spec.preflight,
         check_paths=spec.checks.paths if spec.preflight != "none" else [],
         same_commit=(spec.checks.same_commit or "") if spec.preflight != "none" else "",

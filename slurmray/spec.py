@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from slurmray import slurm
+from slurmray.errors import SpecError
 from slurmray.preset_option import Preset, name_or_section
 from slurmray.ray_options import Ray, check_debug
 from slurmray.slurm_options import Model, SlurmOptions
@@ -23,6 +24,7 @@ from slurmray.values import (
     Whole,
     shown,
 )
+from slurmray.wording import mistakes
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
@@ -177,6 +179,13 @@ class JobSpec(Model):
     """continue: the job goes on when it loses a worker node while the trainer runs."""
     requeue: Requeue = Field(default_factory=Requeue)
 
+    def __init__(self, /, **fields: Any) -> None:
+        """The fields above; a section is a dict of its own fields. SpecError has all mistakes at once."""
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise SpecError(mistakes(error, type(self))) from None
+
     @field_validator("ray")
     @classmethod
     def _one_debugger(cls, value: Ray, info: ValidationInfo) -> Ray:
@@ -205,6 +214,11 @@ class JobSpec(Model):
         if (taken := self.gpus - self.ray_gpus) > self.gpus:
             raise ValueError(f"services take {self.gpus_of_services} = {taken} GPUs, a node has {self.gpus}")
         return self
+
+    @property
+    def env_from_submitter(self) -> list[str]:
+        """Names in `env` whose values are the submitter's own."""
+        return [name for name, value in self.env.items() if value is None]
 
     @property
     def ray_gpus(self) -> int:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurmray.job_states import FINAL
 from slurmray.loading import load_spec
 from slurmray.output import write_script
-from slurmray.rehearsal.lab import FINAL, Lab
+from slurmray.rehearsal.lab import Lab
 from slurmray.rendering import render
 
 HANG = 180  # seconds; no job of the tests takes a fifth of it

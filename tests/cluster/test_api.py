@@ -1,0 +1,181 @@
+"""The package's functions: they run here, and Slurm's commands that they call, on the login host."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import slurmray
+from slurmray.errors import SlurmError
+from slurmray.job_states import FINAL
+from slurmray.rehearsal.conf import Cluster
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.layout import Layout
+
+from .jobs import HANG, Jobs, wait_until
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/python.md").read_text()
+TWO = {"nodes": 2, "cpus_per_task": 2, "mem": "1G"}
+ONE = {"nodes": 1, "cpus_per_task": 2, "mem": "1G"}
+
+
+def commands(lab: Lab, folder: Path) -> str:
+    """Make Slurm's commands in a folder, which run on the login host; return the PATH that has them."""
+    folder.mkdir()
+    path = os.environ["PATH"]
+    for name in ("sbatch", "scontrol", "sacct", "scancel"):
+        enter = shlex.join(lab.argv([f"/usr/bin/{name}"], user=None))
+        # Jobs get the PATH of the login host, not this one.
+        enter = enter.replace(f"env -C {lab.folder}", 'env -C "$PWD"')
+        (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {enter} "$@"\n')
+        (folder / name).chmod(0o755)
+    return f"{folder}:{path}"
+
+
+def python(
+    folder: Path, program: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of a user's, with the commands in its PATH."""
+    env = {**(os.environ if env is None else env), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", program]
+    return subprocess.run(
+        words, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=HANG
+    )
+
+
+@pytest.fixture
+def jobs(podman_lab: Lab, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """Jobs of root in the current folder."""
+    monkeypatch.setenv("PATH", commands(podman_lab, tmp_path / "commands"))
+    monkeypatch.chdir(folder)
+    return Jobs(podman_lab, folder)
+
+
+def test_the_page(jobs: Jobs) -> None:
+    (jobs.folder / "train.py").write_text(
+        "import os, sys\nprint(os.environ['WANDB_API_KEY'], sys.argv[1:])\n"
+    )
+    program = "".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+    done = python(jobs.folder, program, {**os.environ, "WANDB_API_KEY": "mine"})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    said = re.match(r"job ([0-9]+) is (PENDING|CONFIGURING|RUNNING)\nCOMPLETED, exit code 0\n", done.stdout)
+    assert said, done.stdout
+    assert "\nmine ['--lr', '1e-6']\n" in done.stdout
+    assert "\nslurm.gpu_per_node: unknown option, " in done.stdout
+    assert {path.name for path in jobs.folder.iterdir()} == {
+        "train.py",
+        "slurmray-runs",
+        f"slurm-{said[1]}.out",
+    }
+    assert jobs.end(int(said[1])).code == "0:0"
+    # In another process, and in another folder.
+    program = f"import slurmray; job = slurmray.Job({said[1]}); print(*job.wait(), job.state(), job.logs())"
+    assert python(Path("/"), program).stdout.startswith("COMPLETED 0 0 COMPLETED [slurmray ")
+
+
+def test_a_job_that_runs(
+    jobs: Jobs, podman_layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = slurmray.submit(slurmray.JobSpec(slurm=TWO, run="echo up; sleep 1000"))
+    assert job.state() not in FINAL
+    jobs.wait_for(job.id, "\nup\n")
+    assert job.state() == "RUNNING"
+    assert job.logs().endswith("\nup\n")
+    with pytest.raises(TimeoutError, match=rf"job {job.id} has not ended within 0\.1 s"):
+        job.wait(timeout=0.1)
+    ask = shlex.split(job.attach_command())
+    wait_until(
+        lambda: " node_" in jobs.lab.run(ask).stdout, job.logs, 60
+    )  # Ray knows of it some seconds late
+    job.cancel()
+    assert job.wait() == slurmray.End("CANCELLED", 143, 0)
+    job.cancel()
+    with pytest.raises(SlurmError, match="its cluster is not up, the job is CANCELLED"):
+        job.attach_command()
+    jobs.end(job.id)
+    with Lab(Cluster(nodes=("node1",)), podman_layout) as lab:  # it has never heard of the job
+        monkeypatch.setenv("PATH", commands(lab, tmp_path / "of-another-slurm"))
+        assert slurmray.Job(job.id).wait() == slurmray.End("CANCELLED", 143, 0)
+        assert slurmray.Job(job.id, folder=jobs.folder).logs() == job.logs()
+        with pytest.raises(SlurmError, match="give Job the folder in which it was submitted"):
+            slurmray.Job(job.id, folder="/").state()
+        with pytest.raises(SlurmError, match="not known to Slurm"):
+            slurmray.Job(job.id).attach_command()
+
+
+def test_a_trainer_that_fails(jobs: Jobs) -> None:
+    spec = slurmray.JobSpec(
+        slurm=ONE | {"wait": True, "error": "%j.err"}, run=["sh", "-c", "echo bad >&2; exit 7"]
+    )
+    job = slurmray.submit(spec)
+    assert job.state() == "FAILED"  # sbatch has waited, and ended with the job's exit code
+    assert job.wait() == slurmray.End("FAILED", 7, 0)
+    assert "\nbad\n" in job.logs()
+    jobs.end(job.id)
+
+
+def test_a_job_that_has_not_started(jobs: Jobs) -> None:
+    job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
+    assert (job.state(), job.logs()) == ("PENDING", "")
+    with pytest.raises(SlurmError, match="the job is PENDING"):
+        job.attach_command()
+    job.cancel()
+    assert job.wait().state == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("slurm", "expected"),
+    [
+        ({"partition": "nope"}, "slurm.partition"),
+        ({"gpus_per_node": 99}, "sinfo --Node --long"),
+        ({"time": "soon"}, "write slurm.time as"),
+        ({"constraint": "nope"}, "slurm.constraint"),
+        ({"gres": "nope:1"}, "slurm.gres"),
+        ({"nodelist": "nope"}, "slurm.nodelist"),
+        ({"reservation": "nope"}, "reservation is invalid: mend `slurm` of the job spec"),
+    ],
+)
+def test_what_slurm_refuses(jobs: Jobs, slurm: dict[str, object], expected: str) -> None:
+    with pytest.raises(SlurmError) as caught:
+        slurmray.submit(slurmray.JobSpec(slurm=slurm))
+    assert str(caught.value).startswith("sbatch: ")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(jobs.folder.iterdir()) == []
+
+
+def test_a_job_of_another_user(jobs: Jobs) -> None:
+    mine = jobs.lab.sbatch("", "alice", ["--hold"], folder=jobs.folder, text="#!/bin/sh\n")
+    theirs = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
+    words = jobs.lab.argv(["/usr/bin/scancel", str(theirs.id)], "alice")
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert "Access/permission denied" in done.stderr
+    for number in (mine, theirs.id):
+        slurmray.Job(number).cancel()
+
+
+def test_a_job_that_submits_a_job(jobs: Jobs) -> None:
+    """The environment is that of a job whose variables would keep the new one's srun from starting."""
+    args = ["--ntasks=3", "--cpus-per-task=2", "--mem-per-cpu=50"]
+    outer = jobs.lab.sbatch("", args=args, folder=jobs.folder, text="#!/bin/sh\nenv -0 >environment\n")
+    assert jobs.lab.wait(outer, HANG)[0] == "COMPLETED"
+    text = (jobs.folder / "environment").read_text()
+    env = dict(pair.split("=", 1) for pair in text.split("\0") if pair)
+    assert {"SLURM_JOB_ID", "SLURM_MEM_PER_CPU", "SLURM_NTASKS", "SLURMD_NODENAME"} <= env.keys()
+    spec = {"slurm": ONE, "setup": "env >seen", "run": ["true"]}
+    done = python(jobs.folder, f"import slurmray; print(slurmray.submit(slurmray.JobSpec(**{spec})).id)", env)
+    assert done.returncode == 0, done.stderr
+    job = jobs.end(int(done.stdout))
+    assert job.code == "0:0", job.log
+    seen = (jobs.folder / "seen").read_text()
+    assert "SLURM_MEM_PER_NODE=1024\n" in seen
+    assert "SLURM_MEM_PER_CPU=" not in seen
