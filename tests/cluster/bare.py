@@ -8,8 +8,6 @@ from pathlib import Path
 from slurmray import run
 from slurmray.rehearsal import cache as store
 from slurmray.rehearsal import images, machine, suites
-from slurmray.rehearsal.conf import Cluster
-from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 
 _PYTHON = "/usr/bin/python3"
@@ -17,10 +15,10 @@ _PYTHON = "/usr/bin/python3"
 
 def layout(share: Path) -> Layout:
     """Hosts with the machine's own Slurm and Python."""
-    machine.require("podman", own_slurm=True, builds=True)
+    machine.require("none", own_slurm=True, builds=True)
     folder = packages(machine.cache_folder())
     root = suites.hosts_root(machine.cache_folder(), None, print)
-    return Layout(share, None, root=root, copy_on_write=[folder])
+    return Layout(share, "none", root=root, copy_on_write=[folder])
 
 
 def packages(cache: Path) -> Path:
@@ -35,6 +33,6 @@ def packages(cache: Path) -> Path:
     return store.once(cache, f"packages-{store.key(wanted)}", build)
 
 
-def setup(cache: Path) -> str:
+def setup() -> str:
     """What a job spec says to have it."""
-    return f"export PYTHONPATH={packages(cache)}"
+    return f"export PYTHONPATH={packages(machine.cache_folder())}"
