@@ -20,8 +20,8 @@ STAGE_PROGRAMS = ("outside.py", "preparation.py", "ready.py", "services.py", "st
 
 # Assignments of the script that its nodes need; more where the spec uses more.
 NODE_VALUES = (
-    "RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE SHM_SIZE CONTAINER_ARGS"
-    " NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS"
+    "RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG"
+    " STARTED PATIENCE PROGRAMS"
 )
 
 
@@ -54,6 +54,7 @@ class Plan:
     accelerators: list[str]
     """Whose device flags may be needed; empty: nobody's."""
     image: str
+    """Empty: there is no container."""
     image_name: str
     """The image with its registry."""
     pull: str
@@ -93,6 +94,11 @@ class Plan:
     programs: list[Program]
 
     @property
+    def has_engine(self) -> bool:
+        """Whether Podman or Docker run the containers."""
+        return not set(self.runtimes).isdisjoint(AUTO_RUNTIMES)
+
+    @property
     def finding(self) -> str:
         """Kind of a finding that is not fatal by itself."""
         return "warn" if self.preflight == "warn" else "preflight"
@@ -108,6 +114,8 @@ class Plan:
         """Names of the assignments that the nodes need, for `declare -p`."""
         used = {
             " SETUP": self.setup,
+            " IMAGE": self.image,
+            " SHM_SIZE CONTAINER_ARGS": self.has_engine,
             " IMAGE_NAME": self.image_name != self.image,
             " BUILD_FILE BUILD_CONTEXT": self.build_file,
             " ARCHIVE": self.archive,
@@ -123,6 +131,7 @@ class Plan:
 def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
     """Decide everything. programs: the folder with the Python files that run in the containers."""
     container = spec.container
+    image = container.image if container.runtime != "none" else ""
     stages = bool(spec.prepare or spec.services)
     return Plan(
         version=__version__,
@@ -136,8 +145,8 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         setup=spec.setup,
         runtimes=list(AUTO_RUNTIMES) if container.runtime == "auto" else [container.runtime],
         accelerators=_accelerators(spec),
-        image=container.image,
-        image_name=with_registry(container.image),
+        image=image,
+        image_name=with_registry(image) if image else "",
         pull=container.pull,
         build_file=container.build.file if container.build else "",
         build_context=container.build.context if container.build else "",
@@ -171,6 +180,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
             for file in sorted(programs.glob("*.py"))
             if (stages or file.name not in STAGE_PROGRAMS)
             and (spec.launch == "ray-job" or file.name != "ray_job.py")
+            and (container.runtime == "none" or file.name != "guard.py")
         ],
     )
 

@@ -39,10 +39,14 @@ class Build(Model):
 
 
 class Container(Model):
-    """The container that runs on every node."""
+    """The container that runs on every node, or what takes its place."""
 
-    runtime: Literal["auto", "docker", "podman"] = "auto"
-    """auto: on each node Podman where it works, else Docker."""
+    runtime: Literal["auto", "docker", "podman", "none"] = "auto"
+    """auto: on each node Podman where it works, else Docker. none: no container.
+
+    With none Ray and the trainer run on the nodes, with the python3 that `setup` activates, and of the other
+    fields here only workdir and accelerator have a meaning.
+    """
     image: ImageName = DEFAULT_IMAGE
     """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME."""
     pull: Literal["always", "missing", "never"] = "missing"
@@ -68,6 +72,15 @@ class Container(Model):
     """As `memlock=-1:-1`, soft and hard limit."""
     args: list[Text] = Field(default=[])
     """Options for `podman run` or `docker run`, passed on as they are."""
+
+    @field_validator(
+        "image", "pull", "build", "archive", "user", "mounts", "shm_size", "ulimits", "args", mode="before"
+    )
+    @classmethod
+    def _of_a_container(cls, value: object, info: ValidationInfo) -> object:
+        if info.data.get("runtime") == "none":
+            raise ValueError("there is no container with runtime none: leave it out")
+        return value
 
     @field_validator("user")
     @classmethod
@@ -207,6 +220,15 @@ class JobSpec(Model):
         for name in dict.fromkeys(names):
             if names.count(name) > 1:
                 raise ValueError(f"two are called {name}; give each a name of its own")
+        return value
+
+    @field_validator("services")
+    @classmethod
+    def _images_of_services(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
+        if "container" in info.data and info.data["container"].runtime == "none":
+            for service in value:
+                if service.image:
+                    raise ValueError(f"{service.name}: image needs a container, and the runtime is none")
         return value
 
     @model_validator(mode="after")

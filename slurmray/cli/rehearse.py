@@ -12,7 +12,9 @@ from slurmray.errors import UsageError
 @click.command(options_metavar="[JOB.yaml | SCRIPT.sh] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=click.Path(path_type=Path))
 @click.option("--nodes", metavar="N", help="Number of nodes.")
-@click.option("--runtime", type=click.Choice(["podman", "docker"]), help="Container runtime of the nodes.")
+@click.option(
+    "--runtime", type=click.Choice(["podman", "docker", "none"]), help="Container runtime of the nodes."
+)
 @click.option(
     "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Any field of the spec.  [repeatable]"
 )

@@ -7,14 +7,15 @@ import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from slurmray.rehearsal import cgroups, conf
 from slurmray.rehearsal.cache import PATH
 from slurmray.rehearsal.machine import cache_folder, is_root
 from slurmray.rehearsal.suites import slurm_major
 
-Runtime = Literal["podman", "docker"]
+Runtime = Literal["podman", "docker", "none"]
+RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Layout:
     """What the hosts of a rehearsal are made of.
 
     folder: the submit folder, the same on all hosts and on the machine, writable.
-    runtime: "docker": the nodes have a Docker daemon; Podman needs none.
+    runtime: "docker": the nodes have a Docker daemon; the others need none.
     store: a Podman graph root or a Docker data root with the images (see `stores`); read only.
     root: the root filesystem that the hosts' programs come from.
     copy_on_write: more folders of the machine that the hosts see; what is written there is lost at the end.
@@ -31,7 +32,7 @@ class Layout:
     """
 
     folder: Path
-    runtime: Runtime | None = "podman"
+    runtime: Runtime = "podman"
     store: Path | None = None
     root: Path = Path("/")
     copy_on_write: Sequence[Path] = ()

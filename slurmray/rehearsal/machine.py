@@ -13,7 +13,11 @@ from slurmray.rehearsal.cache import PATH
 # Program -> the package that has it, by Debian's and Ubuntu's names.
 _ALWAYS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
 _SLURM = {"sbatch": "slurm-client", "slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"}
-_RUNTIMES = {"podman": {"podman": "podman"}, "docker": {"dockerd": "docker.io", "docker": "docker.io"}}
+_RUNTIMES = {
+    "podman": {"podman": "podman"},
+    "docker": {"dockerd": "docker.io", "docker": "docker.io"},
+    "none": {},
+}
 _USER = {"newuidmap": "uidmap", "newgidmap": "uidmap"}
 _BUILD = {"mmdebstrap": "mmdebstrap"}
 _RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")

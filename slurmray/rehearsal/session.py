@@ -18,7 +18,7 @@ from slurmray.rehearsal import job, machine, provide, suites
 from slurmray.rehearsal.directives import Wanted, wanted
 from slurmray.rehearsal.facts import facts
 from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout, Runtime
+from slurmray.rehearsal.layout import RUNTIMES, Layout, Runtime
 
 Say = Callable[[str], None]
 # Below these the hosts have their own, or what stands in for it.
@@ -51,13 +51,17 @@ def rehearse(script: str, choices: Choices) -> int:
         about, want = facts(script), wanted(script)
     except ValueError as error:
         raise RehearsalError(str(error)) from error
-    runtime: Runtime = "podman" if "podman" in about.runtimes else "docker"
+    runtime: Runtime = next(each for each in RUNTIMES if each in about.runtimes)
+    if runtime == "none" and choices.build_image:
+        raise RehearsalError("runtime none has no image: leave --build-image out")
     if runtime == "docker" and not machine.is_root():
         raise RehearsalError("rehearsing with Docker needs root: use sudo, or --runtime podman")
     machine.require(runtime, own_slurm=not choices.suite, builds=choices.build_image or bool(choices.suite))
     for note in want.notes:
         say(f"not as on your cluster: {note}")
-    store = provide.image(about.image, runtime, build=choices.build_image, say=say)
+    store = None
+    if runtime != "none":
+        store = provide.image(about.image, runtime, build=choices.build_image, say=say)
     root = suites.hosts_root(machine.cache_folder(), choices.suite, say)
     layout = Layout(choices.folder, runtime, store, root)
     layout = _with_mounts(layout, about.sources(Path.home()), say)
@@ -94,7 +98,7 @@ def down() -> None:
 
 
 def _run(lab: Lab, script: str, want: Wanted, say: Say) -> int:
-    programs = ("sinfo", lab.layout.runtime or "podman")
+    programs = ["sinfo"] if lab.layout.runtime == "none" else ["sinfo", lab.layout.runtime]
     node = lab.cluster.nodes[0]
     versions = [lab.run([program, "--version"], host=node).stdout.strip() for program in programs]
     say(f"up: {', '.join(lab.cluster.nodes)}; {', '.join(versions)}")

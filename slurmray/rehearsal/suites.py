@@ -44,13 +44,13 @@ def bootstrap(argv: Sequence[str], path: Path) -> None:
     store.call([*store.contained(), *argv, str(path)], f"Debian {argv[-1]} could not be built", env)
 
 
-def root(cache: Path, suite: str, say: Callable[[str], None]) -> Path:
+def root(cache: Path, suite: str, say: Callable[[str], None], more: Sequence[str] = ()) -> Path:
     """A folder with the root filesystem of `suite` (bookworm, trixie, sid, …): Slurm, Podman, Docker, munge.
 
-    About 450 MB; 30 s the first time. RehearsalError for a suite that the mirror does not have, or when
-    packages cannot be fetched.
+    more: further packages. About 450 MB; 30 s the first time. RehearsalError for a suite that the mirror does
+    not have, or when packages cannot be fetched.
     """
-    argv = command(suite, _HOST)
+    argv = command(suite, [*_HOST, *more])
 
     def build(path: Path) -> None:
         say(f"building a Debian {suite} with Slurm (once, about a minute)")

@@ -1,10 +1,10 @@
 """The child processes of the first process in a container."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
+
+import below
 
 
 class Children:
@@ -29,22 +29,12 @@ class Children:
         return next((pid for pid, known in self.roles.items() if known == role), None)
 
     def kill(self, role):
-        """Kills that child and, in a container, all that it has started, which may not end with it."""
-        if os.getpid() != 1:
-            os.killpg(self.pid_of(role), signal.SIGKILL)
-            return
-        others = {pid for pid, known in self.roles.items() if known != role}  # each has a session of its own
-        found = True
-        while found:  # until nothing new has been started meanwhile
-            found = False
-            for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-                with contextlib.suppress(ProcessLookupError):
-                    if pid != 1 and os.getsid(pid) not in others and is_alive(pid):
-                        os.kill(pid, signal.SIGKILL)
-                        found = True
+        """Kills that child and all that it has started, which may not end with it."""
+        # Each has a session of its own.
+        below.kill({pid for pid, known in self.roles.items() if known != role})
 
     def reap(self):
-        """Waits for everything that has ended, orphans included: this is process 1."""
+        """Waits for everything that has ended, orphans included."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -56,12 +46,3 @@ class Children:
             if role:
                 signalled = os.WIFSIGNALED(status)
                 self.ended(role, os.WTERMSIG(status) + 128 if signalled else os.WEXITSTATUS(status))
-
-
-def is_alive(pid):
-    """Whether that process has not ended; one that nobody has waited for yet is still there."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

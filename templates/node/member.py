@@ -126,15 +126,15 @@ class Member:
         try:
             os.chdir(self.one("workdir"))
         except OSError as error:
-            remedy = "mount it, or set container.workdir"
-            text = f"{error.filename}: {error.strerror} in the container; {remedy}"
+            remedy = "mount it, make it there, or set container.workdir"
+            text = f"{error.filename}: {error.strerror} where the trainer runs; {remedy}"
             raise GiveUp("config", text) from error
 
     def join(self, wanted):
         """Gets Ray ready on a worker. wanted: the versions on the head."""
         mine = preflight.versions(self.version_text)
         if mine != wanted:
-            remedy = "use one image on all nodes, by digest"
+            remedy = "use one image on all nodes, by digest, or one environment"
             self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
             if self.one("preflight", "fail") == "fail":
                 return

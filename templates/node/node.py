@@ -2,7 +2,8 @@
 
 Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it
 ends, whatever the cause, everything in this container ends. Standard output is for the messages to the batch
-script, one `slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
+script, one `slurmray NODE VERB TEXT` a line. Standard error is the log of the node. On a node without a
+container guard.py goes before it.
 
 Runs on the Python of the image, 3.8 or later, with nothing but the standard library.
 """
@@ -13,6 +14,7 @@ import select
 import shutil
 import signal
 
+import below
 import network
 from give_up import GiveUp
 from member import Member
@@ -48,6 +50,7 @@ def main():
     """Runs the node until its tether ends, and leaves nothing in the temp folder."""
     member = Member(os.path.dirname(os.path.abspath(__file__)))
     os.umask(0o022)
+    below.adopt()
     try:
         loop(member)
         member.say("untied")
@@ -59,9 +62,7 @@ def main():
         pass
     finally:
         member.end()
-        if os.getpid() == 1:  # else this is the process namespace of somebody else
-            with contextlib.suppress(ProcessLookupError):  # nobody is left
-                os.kill(-1, signal.SIGKILL)
+        below.kill()
         for name in os.listdir(member.temp_dir):
             path = os.path.join(member.temp_dir, name)
             if os.path.isdir(path) and not os.path.islink(path):

@@ -9,6 +9,7 @@ import os
 import socket
 import zlib
 
+import below
 import network
 
 BLOCK = 16  # ports that one job takes on a node
@@ -69,14 +70,14 @@ def lease_ports(job, skip=0):
 
 
 def taken(ports):
-    """Those of these ports on which a process outside of this container listens, whatever its address."""
+    """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
     # Looked at twice: the kernel lists sockets at one moment, and processes have them at another.
     return sorted({port for _, port in found & foreign(ports)}) if found else []
 
 
 def foreign(ports):
-    """{(inode, port)} of sockets that listen on one of these ports and are not of this container."""
+    """{(inode, port)} of sockets that listen on one of these ports and are of somebody else."""
     rows = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(FileNotFoundError), open(table) as file:
@@ -90,9 +91,9 @@ def foreign(ports):
 
 
 def own_sockets():
-    """The inodes of all sockets of this container."""
+    """The inodes of all sockets of this process and those below it."""
     found = set()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in [os.getpid(), *below.processes()]:
         with contextlib.suppress(OSError):  # it has ended
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):

@@ -27,10 +27,10 @@ def version_of_ray(auth):
     """(text, (major, minor)); GiveUp where there is none, or one too old for `ray.auth` of the spec."""
     version = ray_start.ray_version()
     if version is None:
-        raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
+        raise GiveUp("image", f"{sys.executable} has no Ray: install ray[default] for it")
     if auth == "token" and version[1] < ray_start.TOKEN_SINCE:
-        remedy = "take an image with 2.52 or later, or set ray.auth to auto or none"
-        raise GiveUp("config", f"ray.auth: Ray {version[0]} of the image has no tokens; {remedy}")
+        remedy = "take 2.52 or later, or set ray.auth to auto or none"
+        raise GiveUp("config", f"ray.auth: Ray {version[0]} has no tokens; {remedy}")
     return version
 
 
@@ -46,24 +46,25 @@ def limits():
     """Rows (check, found, wanted, remedy) for limits that are lower than a trainer may need."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < FILES_NEEDED:
-        yield "open files", f"at most {hard}", FILES_WANTED, "container.ulimits: [nofile=65535:65535]"
+        remedy = "raise it there, or container.ulimits: [nofile=65535:65535]"
+        yield "open files", f"at most {hard}", FILES_WANTED, remedy
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     if os.path.isdir("/dev/infiniband") and locked != resource.RLIM_INFINITY:
-        remedy = "container.ulimits: [memlock=-1:-1]"
+        remedy = "raise it there, or container.ulimits: [memlock=-1:-1]"
         yield "locked memory", f"{locked} bytes", "no limit, for InfiniBand", remedy
 
 
 def debugger(ray):
     """Rows for what the distributed debugger of Ray lacks here. ray: its version as numbers."""
     if ray < DEBUGGER_SINCE:
-        remedy = "take an image with it, or set ray.debug: legacy"
+        remedy = "take one with it, or set ray.debug: legacy"
         yield "debugger", f"Ray {ray[0]}.{ray[1]}", "Ray 2.39 or later", remedy
     try:
         found = importlib.metadata.version("debugpy")
     except importlib.metadata.PackageNotFoundError:
         found = "none"
     if tuple(int(number) for number in re.findall(r"\d+", found)[:2]) < DEBUGPY_SINCE:
-        yield "debugpy", found, "1.8.0 or later", "install it in the image, or set ray.debug: none"
+        yield "debugpy", found, "1.8.0 or later", "install it beside Ray, or set ray.debug: none"
 
 
 def versions(ray):

@@ -25,7 +25,9 @@ SCRIPT = """#!/bin/sh
 
 def write(path, env):
     """Writes the command, for its owner alone. env: what Ray shall find in its environment."""
-    new = {name: env[name] for name in sorted(env) if os.environ.get(name) != env[name]}
+    given = os.environ if os.getpid() == 1 else {}  # else no container gives it
+    # Functions that bash exports are no names.
+    new = {name: env[name] for name in sorted(env) if given.get(name) != env[name] and name.isidentifier()}
     python, program = shlex.quote(sys.executable), shlex.quote(PROGRAM)
     text = SCRIPT.format(exports=surroundings.exports(new), python=python, program=program)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
@@ -35,4 +37,4 @@ def write(path, env):
 def call(job, node, enter, path):
     """How to use it from outside. job: `JOBID-ATTEMPT`. enter: what brings one into this container."""
     number = job.rpartition("-")[0]
-    return f"srun --overlap --jobid={number} -N1 -n1 -w {node} {enter} {path}"
+    return " ".join(f"srun --overlap --jobid={number} -N1 -n1 -w {node} {enter} {path}".split())

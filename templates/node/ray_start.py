@@ -95,8 +95,9 @@ def environment(temp_dir, user_env, token, version, metrics):
     token: path of its file, or None. metrics: whether Ray exports any; their ports answer everybody.
     """
     env = dict(os.environ)
-    if version >= HIP_SINCE:
-        env.pop("ROCR_VISIBLE_DEVICES", None)
+    env.pop("RAY_ADDRESS", None)  # without a container: of a Ray that the job was submitted from
+    if version >= HIP_SINCE and "ROCR_VISIBLE_DEVICES" in env:
+        env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
     env.update(
         PYTHONUNBUFFERED="1",
         RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # else Ray builds a virtual environment per worker under `uv run`

@@ -113,4 +113,7 @@ class Services:
 def devices(first, count):
     """The environment in which a process sees only so many GPUs of this node."""
     name = "HIP_VISIBLE_DEVICES" if os.path.exists("/dev/kfd") else "CUDA_VISIBLE_DEVICES"
-    return {name: ",".join(str(first + number) for number in range(count))}
+    # Where no container holds other GPUs back, the mask of Slurm does.
+    known = os.environ.get(name) or os.environ.get("ROCR_VISIBLE_DEVICES", "")
+    mine = known.split(",") if known else list(map(str, range(first + count)))
+    return {name: ",".join(mine[first : first + count])}

@@ -24,10 +24,10 @@ class TrainerProcess:
         return self.member.one("launch") == "ray-job"
 
     def check(self):
-        """GiveUp where the image lacks what the job API of Ray needs."""
+        """GiveUp where there is not what the job API of Ray needs."""
         wanted = ("aiohttp", "aiohttp_cors")  # of ray[default] alone
         if self.is_job() and not all(map(importlib.util.find_spec, wanted)):
-            raise GiveUp("image", "launch: ray-job needs ray[default] in the image: install it, or use exec")
+            raise GiveUp("image", "launch: ray-job needs ray[default]: install it, or use exec")
 
     def name(self):
         """What Ray calls it."""

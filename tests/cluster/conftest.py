@@ -16,6 +16,8 @@ from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 from slurmray.spec import DEFAULT_IMAGE
 
+from . import bare
+
 GPUS = (Gres("gpu", "", 8),)
 
 
@@ -54,6 +56,12 @@ def docker_layout(share: Path, archive: Path) -> Layout:
     machine.require("docker", own_slurm=True, builds=True)
     cache = machine.cache_folder()
     return Layout(share, "docker", stores.docker_root(cache, archive), suites.hosts_root(cache, None, print))
+
+
+@pytest.fixture(scope="session")
+def none_layout(share: Path) -> Layout:
+    """Hosts whose Python has Ray, without containers."""
+    return bare.layout(share)
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,7 @@ def test_metrics_are_exported_where_asked_for(jobs: Jobs) -> None:
         (
             "ray: {auth: token}",
             "64:0",
-            "ray.auth: Ray 2.44.1 of the image has no tokens; take an image with 2.52",
+            "ray.auth: Ray 2.44.1 has no tokens; take 2.52",
         ),
         ("network: {family: ipv6}", "65:0", "Ray 2.44 has no IPv6; use an image with Ray 2.49 or later"),
     ],

@@ -102,7 +102,7 @@ def test_a_job_of_a_user(podman_lab: Lab, folder: Path) -> None:
 
 def test_every_option_is_met(folder: Path) -> None:
     want = wanted(EVERYTHING)
-    with Lab(want.cluster, Layout(folder, None)) as lab:
+    with Lab(want.cluster, Layout(folder, "none")) as lab:
         lab.run(["scontrol", "create", "reservation", "ReservationName=ours", "Nodes=ALL", "Users=root",
                  "StartTime=now", "Duration=infinite"])  # fmt: skip
         job = lab.sbatch("", args=want.overrule, text=EVERYTHING)

@@ -256,7 +256,7 @@ def test_the_first_process_has_the_job_submitted(
 def test_an_image_without_the_job_api(tmp_path: Path) -> None:
     job = [*START, "launch=ray-job", "run=true", "go="]
     said = end_in_the_first_process(job, programs_in(tmp_path))
-    assert said.startswith("slurmray gpu-1 fail image launch: ray-job needs ray[default] in the image")
+    assert said.startswith("slurmray gpu-1 fail image launch: ray-job needs ray[default]: install it")
 
 
 def test_an_image_without_a_debugger(tmp_path: Path) -> None:

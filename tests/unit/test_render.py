@@ -17,10 +17,12 @@ from slurmray.spec import JobSpec
 ROOT = Path(__file__).parents[2]
 GOLDENS = ROOT / "tests/goldens"
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if ".config" not in path.name]
-SPECS = [*EXAMPLES, GOLDENS / "hostile.yaml"]
+SPECS = [*EXAMPLES, GOLDENS / "hostile.yaml", GOLDENS / "hostile-bare.yaml"]
 # Every other: docker, podman. What differs between these is in the values, which are the same for both.
 RUNTIMES = {
-    "hello": ("auto", "docker", "podman"),
+    "hello": ("auto", "docker", "podman", "none"),
+    "bare": ("none",),
+    "hostile-bare": ("none",),
     "openrlhf": ("podman",),
     "rlinf": ("podman",),
     "roll": ("docker",),

@@ -19,6 +19,9 @@ TASK = sorted((template_root() / "dstack").iterdir())
 BASH = "\n".join(file.read_text() for file in [*sorted(template_root().rglob("*.j2")), *TASK])
 NODE_PROGRAMS = sorted((template_root() / "node").glob("*.py"))
 
+# What the task of a node calls; Podman and Docker share theirs.
+OF_A_RUNTIME = ("choose_runtime", "container_args", "ensure_image", "run_words", "remove_container")
+
 every_golden = pytest.mark.parametrize("script", GOLDENS, ids=lambda file: file.name)
 every_script = pytest.mark.parametrize(
     "script", GOLDENS + SCRIPTS, ids=lambda file: str(file.relative_to(ROOT))
@@ -89,12 +92,24 @@ def test_every_runtime_has_the_same_functions() -> None:
         file.name.removesuffix(".sh.j2"): re.findall(r"^(\w+)\(\) \{", file.read_text(), re.MULTILINE)
         for file in (template_root() / "runtimes").iterdir()
     }
-    assert set(functions) == {"docker", "podman"}
-    found = {
-        frozenset(name.removeprefix(f"{runtime}_") for name in names) for runtime, names in functions.items()
+    assert set(functions) == {"docker", "podman", "none"}
+    engines = {
+        frozenset(name.removeprefix(f"{engine}_") for name in functions.pop(engine))
+        for engine in ("docker", "podman")
     }
-    assert len(found) == 1
-    assert {"works", "args", "nvidia_args"} <= found.pop()
+    assert len(engines) == 1
+    assert {"works", "args", "nvidia_args"} <= engines.pop()
+    for runtime, names in functions.items():
+        assert {*OF_A_RUNTIME, f"{runtime}_nvidia_args"} <= set(names)
+
+
+def test_what_others_call_of_a_runtime() -> None:
+    partials = template_root() / "partials"
+    engines = "".join((partials / f"{name}.sh.j2").read_text() for name in ("image", "container", "engine"))
+    others = "".join((partials / f"{name}.sh.j2").read_text() for name in ("supervisor", "leave"))
+    for name in OF_A_RUNTIME:
+        assert f"\n{name}() {{" in engines
+        assert f"\t{name}" in others
 
 
 @pytest.mark.parametrize("program", NODE_PROGRAMS, ids=lambda file: file.name)
@@ -104,6 +119,7 @@ def test_a_program_is_readable_in_the_script(program: Path) -> None:
 
 def test_every_program_is_in_the_script() -> None:
     assert {"node.py", "probe.py", "check.py"} <= {file.name for file in NODE_PROGRAMS}
-    golden = (ROOT / "tests/goldens/hostile.podman.sh").read_text()
+    goldens = [ROOT / f"tests/goldens/{name}.sh" for name in ("hostile.podman", "hostile-bare.none")]
+    scripts = "".join(golden.read_text() for golden in goldens)
     for program in NODE_PROGRAMS:
-        assert f"""PROGRAMS["{program.name}"]='{program.read_text()}'\n""" in golden
+        assert f"""PROGRAMS["{program.name}"]='{program.read_text()}'\n""" in scripts

@@ -12,10 +12,17 @@ import yaml
 
 from slurmray.job_states import FINAL
 from slurmray.rehearsal.lab import Lab
+from tests.cluster import bare
 from tests.cluster.jobs import HANG, Job, Jobs, wait_until
 
 # What may outlive a fault until the next job sweeps it: nothing that runs or that others can read.
 _DEAD = re.compile(r"file /tmp/ray-|container \S+ \((Exited|Created|Dead)")
+# What starts the first process in a container, or stands for a container.
+CLIENTS = {
+    "podman": "^(/usr/bin/)?podman run ",
+    "docker": "^(/usr/bin/)?docker run ",
+    "none": "^[^ ]*python3 [^ ]*/inside/guard.py",
+}
 TRAINER = ["bash", "-c", "echo started; exec sleep infinity"]
 
 
@@ -36,6 +43,8 @@ class Fault:
         """Submit a job; `spec` has more of the job spec, and wins."""
         slurm = {"nodes": 2, "cpus_per_task": 1, "mem": "1G", **spec.pop("slurm", {})}
         container = {"runtime": self.runtime, **spec.pop("container", {})}
+        if self.runtime == "none":
+            spec["setup"] = bare.setup()
         text = yaml.safe_dump({"slurm": slurm, "container": container, **spec})
         self.job = self.jobs.submit(text, run, args)
         self._at, self._seen = time.monotonic(), 0
@@ -70,6 +79,13 @@ class Fault:
         # One may end with another, as a child of srun's does with srun.
         kill = 'for pid; do kill -KILL "$pid" && done=1; done; ((done))'
         self.strike(["bash", "-c", kill, "-", *pids], host)
+
+    def kill_container(self, node: str) -> None:
+        """The fault is the end of the job's container, or of what is the first process in one."""
+        if self.runtime == "none":
+            self.kill(node, "-f", "^[^ ]*python3 [^ ]*/inside/node.py")
+        else:
+            self.strike([self.runtime, "kill", f"slurmray-{self.job}-0-{node}"], node, "alice")
 
     def end(self, notice: str = "", within: float = HANG, *, dead: bool = False, lost: bool = False) -> Job:
         """Wait until the job is over and its hosts are clean.

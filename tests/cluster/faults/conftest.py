@@ -38,6 +38,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("variant", params, indirect=True, scope="session")
 
 
+PROGRAMS = {"podman": "podman", "docker": "dockerd", "none": "python3"}
+
+
 class Labs:
     """At most one lab at a time; the same one for the next case if it needs the same, and is clean."""
 
@@ -97,7 +100,7 @@ def fault(lab: Lab, folder: Path, variant: Variant, record_property: Any) -> Fau
     """A job of alice's that something happens to; what it measures goes into docs/faults.md."""
     for name, command in {
         "Slurm": ["slurmctld", "-V"],
-        "runtime": [{"podman": "podman", "docker": "dockerd"}[variant.runtime], "--version"],
+        "runtime": [PROGRAMS[variant.runtime], "--version"],
         "kernel": ["uname", "-r"],
     }.items():
         record_property(name, lab.run(command, host="node1").stdout.strip())

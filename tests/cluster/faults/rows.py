@@ -68,4 +68,7 @@ class Variant:
         return f"{self.runtime}-{self.suite or 'own'}"
 
 
-VARIANTS = [Variant(runtime, suite) for suite in (None, "trixie") for runtime in ("podman", "docker")]
+VARIANTS = [
+    *(Variant(runtime, suite) for suite in (None, "trixie") for runtime in ("podman", "docker")),
+    Variant("none", None),
+]

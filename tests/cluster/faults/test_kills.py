@@ -6,19 +6,18 @@ import pytest
 
 from slurmray.spec import DEFAULT_IMAGE
 
-from .case import Fault
+from .case import CLIENTS, Fault
 
 full = pytest.mark.full
 _TASK = "^(/usr)?(/bin/)?bash -c IFS= read"
-_RUN = "^(/usr/bin/)?(podman|docker) run "
 
 
-@pytest.mark.fault("a process of the launch is killed", "docker", "podman")
+@pytest.mark.fault("a process of the launch is killed", "docker", "podman", "none")
 @pytest.mark.parametrize(
     ("host", "process"),
     [
-        ("node2", _RUN),
-        pytest.param("node1", _RUN, marks=full),
+        ("node2", ""),
+        pytest.param("node1", "", marks=full),
         pytest.param("node2", _TASK, marks=full),
         pytest.param("node1", _TASK, marks=full),
         pytest.param("node1", "^srun ", marks=full),
@@ -27,7 +26,7 @@ _RUN = "^(/usr/bin/)?(podman|docker) run "
 )
 def test_killed(fault: Fault, host: str, process: str) -> None:
     fault.train()
-    fault.kill(host, "-f", process)
+    fault.kill(host, "-f", process or CLIENTS[fault.runtime])
     job = fault.end("] end: ", within=20, dead=True)
     assert job.state == "FAILED", job.log
     assert " from slurmray: " in job.last_line, job.log
@@ -36,12 +35,12 @@ def test_killed(fault: Fault, host: str, process: str) -> None:
 
 @pytest.mark.fault("a process of the launch is killed")
 @full
-@pytest.mark.parametrize("process", [_RUN, _TASK], ids=["clients", "task"])
+@pytest.mark.parametrize("process", ["", _TASK], ids=["clients", "task"])
 def test_killed_with_services(fault: Fault, process: str) -> None:
     places: dict[str, dict[str, object]] = {"image": {"image": DEFAULT_IMAGE}, "host": {"host": True}}
     services = [{"name": name, "run": "sleep 1000", **place} for name, place in places.items()]
     fault.train(services=services)
-    fault.kill("node2", "-f", process)
+    fault.kill("node2", "-f", process or CLIENTS[fault.runtime])
     job = fault.end("] end: ", within=20, dead=True)
     assert job.state == "FAILED", job.log
     fault.next_job()
@@ -54,30 +53,26 @@ def lost(fault: Fault, node: str) -> None:
     assert f"last lines of {job.run}/logs/{node}.log:" in job.log, job.log
 
 
-def kill_container(fault: Fault, node: str) -> None:
-    fault.train()
-    fault.strike([fault.runtime, "kill", f"slurmray-{fault.job}-0-{node}"], node, "alice")
-    lost(fault, node)
-
-
-@pytest.mark.fault("a worker's Ray or container dies")
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none")
 def test_raylet_of_a_worker(fault: Fault) -> None:
     fault.train()
     fault.kill("node2", "-x", "raylet")
     lost(fault, "node2")
 
 
-@pytest.mark.fault("a worker's Ray or container dies")
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none")
 @pytest.mark.full
 def test_container_of_a_worker(fault: Fault) -> None:
-    kill_container(fault, "node2")
+    fault.train()
+    fault.kill_container("node2")
+    lost(fault, "node2")
 
 
-@pytest.mark.fault("a worker's Ray or container dies")
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none")
 def test_the_job_goes_on(fault: Fault) -> None:
     run = "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"
     fault.train(["bash", "-c", run], on_node_loss="continue")
-    fault.strike([fault.runtime, "kill", f"slurmray-{fault.job}-0-node2"], "node2", "alice")
+    fault.kill_container("node2")
     fault.until("] node_loss: node2: ")
     (fault.jobs.folder / "go").touch()
     job = fault.end()
@@ -85,7 +80,7 @@ def test_the_job_goes_on(fault: Fault) -> None:
     assert job.log.count("node_loss") == 1
 
 
-@pytest.mark.fault("the head's Ray or container dies")
+@pytest.mark.fault("the head's Ray or container dies", "podman", "docker", "none")
 @pytest.mark.parametrize("process", ["gcs_server", pytest.param("raylet", marks=full)])
 def test_ray_of_the_head(fault: Fault, process: str) -> None:
     fault.train()
@@ -93,6 +88,8 @@ def test_ray_of_the_head(fault: Fault, process: str) -> None:
     lost(fault, "node1")
 
 
-@pytest.mark.fault("the head's Ray or container dies", "docker", "podman")
+@pytest.mark.fault("the head's Ray or container dies", "docker", "podman", "none")
 def test_container_of_the_head(fault: Fault) -> None:
-    kill_container(fault, "node1")
+    fault.train()
+    fault.kill_container("node1")
+    lost(fault, "node1")
