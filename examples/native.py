@@ -1,4 +1,6 @@
-"""Every GPU of a Slurm job through Ray, from Python: needs `slurmray-launcher[ray,submitit]`, no job spec, no script.
+"""Every GPU of a Slurm job through Ray, from Python, without a job spec and a script.
+
+Needs `pip install 'slurmray-launcher[ray,submitit]'`.
 
     python native.py --nodes 2 --gpus-per-node 8    # on Slurm where there is one, else on this machine
     python native.py --cluster local                # on this machine
@@ -13,7 +15,7 @@ from slurmray.native import RayExecutor
 
 
 def table():
-    """A row for each node: its address and its GPUs. Runs once, on the first node, with Ray up on all of them."""
+    """A row for each node: address, GPUs. Runs once, on the first node, with Ray up on all of them."""
     import ray  # here, so that it need not be installed where the job is submitted
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -39,7 +41,7 @@ def main():
     parser.add_argument("--cluster", choices=["slurm", "local", "debug"])
     given = parser.parse_args()
     executor = RayExecutor(folder="runs", cluster=given.cluster)
-    executor.update_parameters(name="native", nodes=given.nodes, gpus_per_node=given.gpus_per_node, timeout_min=10)
+    executor.update_parameters(nodes=given.nodes, gpus_per_node=given.gpus_per_node, timeout_min=10)
     if given.image:
         executor.update_parameters(container={"image": given.image})
     job = executor.submit(table)

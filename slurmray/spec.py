@@ -156,7 +156,7 @@ class Requeue(Model):
     max: Whole = Field(default=0, ge=0)
     """How many times, after the loss of a node or preemption; SLURMRAY_ATTEMPT counts all attempts."""
     exit_code: Whole = Field(default=0, ge=0, le=255)
-    """The trainer asks for another attempt with it, as after a checkpoint, whatever `max` is; 0: with none."""
+    """Exit code with which the trainer asks for another attempt, which `max` does not count; 0: none."""
 
 
 class JobSpec(Model):

@@ -1,8 +1,7 @@
 """Ray over the nodes of a Slurm job, from a Python function, with submitit.
 
-`RayExecutor` is an executor of submitit whose function runs once, as the driver of a Ray cluster over all nodes of
-its job. The job is that of a script which slurmray renders: the same ports, token, checks, supervision and
-clean-up.
+`RayExecutor` is an executor of submitit. Its functions run once, as the driver of a Ray cluster over all nodes
+of their job. That is the job of a script of ours, with the same ports, token, checks, supervision and clean-up.
 """
 
 from __future__ import annotations

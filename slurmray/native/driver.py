@@ -1,9 +1,8 @@
-"""The trainer of a job of RayExecutor: loads the function, runs it, and writes its result where submitit looks.
+"""The trainer in a job of RayExecutor: runs the function, and writes its result where submitit looks for it.
 
-`python3 -m slurmray.native.driver FOLDER PYTHON CLOUDPICKLE`: the folder of the executor, and the versions that
-wrote the function. It runs on the head, with the Python that Ray runs on there, maybe in a container. Nothing but
-the standard library is imported before the versions are known to fit, and any Python since 3.8 can say that they
-do not.
+`python3 -m slurmray.native.driver FOLDER PYTHON CLOUDPICKLE`: the folder of the executor, and the versions
+that wrote the function. It runs on the head, with the Python that Ray has there, maybe in a container. Until
+the versions are known to fit, any Python since 3.8 can run it.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ ONE_TASK = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLU
 def mismatch(python: str, cloudpickle: str) -> str:
     """What keeps this Python from reading what another one wrote, as one line; empty: nothing.
 
-    python: as `3.11`; byte code of functions differs between minor versions. cloudpickle: its version, whose
-    pickles are for the same one only (its README).
+    python: as `3.11`; the byte code of functions differs between minor versions. cloudpickle: its version;
+    its pickles are for the same one only (README of cloudpickle).
     """
     here = "{}.{}".format(*sys.version_info)
     if here != python:
-        remedy = f"name an image with Python {python}, or submit from Python {here}"
-        return f"the function was pickled with Python {python}, and {sys.executable} there is {here}: {remedy}"
+        remedy = f"take an image with Python {python}, or submit from Python {here}"
+        return f"the function comes from Python {python}, {sys.executable} of the job is {here}: {remedy}"
     import cloudpickle as found
 
     if found.__version__ != cloudpickle:
-        remedy = "take its folder out of PYTHONPATH"
-        return f"the function was pickled with cloudpickle {cloudpickle}, there it is {found.__version__}: {remedy}"
+        remedy = f"take {found.__file__} out of PYTHONPATH"
+        return f"the function comes from cloudpickle {cloudpickle}, the job has {found.__version__}: {remedy}"
     return ""
 
 
@@ -56,7 +55,7 @@ def main(folder: str, python: str, cloudpickle: str) -> None:
         SlurmJobEnvironment().paths.result_pickle.write_bytes(pickle.dumps(("error", why)))
         raise SystemExit(2)
     # process_job finds its environment by name: there is no other door to it.
-    SlurmJobEnvironment._requeue = ask_for_requeue  # type: ignore[method-assign]
+    SlurmJobEnvironment._requeue = ask_for_requeue  # type: ignore[assignment, method-assign]
     submission.process_job(folder)
 
 

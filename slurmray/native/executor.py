@@ -19,12 +19,14 @@ Cluster = Literal["slurm", "local", "debug"]
 class RayExecutor(core.Executor):
     """Runs functions with Ray over all nodes of a Slurm job, or on this machine.
 
-    folder: for pickles, logs and results, on a file system that all nodes share; `%j` in it is the job's number.
-    cluster: `slurm`; `local`, a process of this machine; `debug`, this very process; None is slurm where there is
-    an sbatch, else local. max_num_timeout: how often a function with a checkpoint may reach its time limit.
+    folder: for pickles, logs and results, on a file system that all nodes share; `%j` in it is the job's
+    number. cluster: `slurm`; `local`, a process of this machine; `debug`, this very process; None is slurm
+    where there is an sbatch, else local. max_num_timeout: how many time limits a function with a checkpoint
+    may reach.
 
-    `submit`, `map_array`, `batch` and the jobs they return are those of submitit. A function runs once, on the
-    first node. There `ray.init()` joins the cluster of its job; on this machine it starts a Ray of its own.
+    `submit`, `map_array`, `batch` and the jobs they return are those of submitit. A function runs once, on
+    the first node. There `ray.init()` joins the cluster of its job; on this machine it starts a Ray of its
+    own, and what is said of nodes, containers and Ray does not count.
     """
 
     def __init__(self, folder: Path | str, cluster: Cluster | None = None, max_num_timeout: int = 3):
@@ -45,9 +47,9 @@ class RayExecutor(core.Executor):
 
         Those of submitit: name, nodes, gpus_per_node, cpus_per_task, mem_gb (GiB of each node), timeout_min
         (minutes), stderr_to_stdout, `slurm_` and an option of sbatch, as slurm_partition; slurm_setup,
-        slurm_signal_delay_s (seconds), slurm_array_parallelism, slurm_additional_parameters. Sections of the job
-        spec: container, env, ray, network, checks, preflight, prepare, services, stop, on_node_loss, requeue.
-        Without container Ray is that of this Python. None takes a parameter back.
+        slurm_signal_delay_s (seconds), slurm_array_parallelism, slurm_additional_parameters. Sections of the
+        job spec: container, env, ray, network, checks, preflight, prepare, services, stop, on_node_loss,
+        requeue. Without container Ray is that of this Python. None takes a parameter back.
         """
         merged = {**self.parameters, **kwargs}
         parameters = {name: value for name, value in merged.items() if value is not None}

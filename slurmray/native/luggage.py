@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import slurmray
+
 # Pure Python all of them: to read a pickle of submitit, and for modules that import slurmray.native.
 _PACKAGES = ("slurmray", "submitit", "cloudpickle", "typing_extensions")
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same content is the same file
@@ -38,7 +40,7 @@ def _files() -> Iterator[tuple[str, Path]]:
     for package in _PACKAGES:
         spec = find_spec(package)
         if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"no {package} in this Python: pip install 'slurmray-launcher[submitit]'")
+            raise ModuleNotFoundError(f"no {package} here: pip install 'slurmray-launcher[submitit]'")
         origin = Path(spec.origin)
         if not spec.submodule_search_locations:
             yield origin.name, origin
@@ -52,11 +54,14 @@ def code_folders() -> list[Path]:
     """Return the folders that the caller's own modules come from: of sys.path what belongs to no Python."""
     paths = sysconfig.get_paths()
     of_python = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    packed = Path(slurmray.__file__).resolve().parents[1]
     found = []
-    for entry in sys.path:
+    for position, entry in enumerate(sys.path):
         folder = Path(entry or ".").resolve()
-        if not folder.is_dir() or folder in found or any(folder.is_relative_to(own) for own in of_python):
+        if not folder.is_dir() or folder == Path("/") or (folder == packed and position):
             continue
-        if folder.name not in ("site-packages", "dist-packages", "bin"):  # of users and of Debian; of programs
+        if folder.name in ("site-packages", "dist-packages", "bin"):  # of users and of Debian; of programs
+            continue
+        if not any(folder.is_relative_to(own) for own in of_python):
             found.append(folder)
-    return found
+    return list(dict.fromkeys(found))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from submitit.core import core, utils
-from submitit.slurm.slurm import SlurmJob
 
 from slurmray import slurm_commands
 from slurmray.environment import clean_environment
@@ -21,18 +20,19 @@ from slurmray.rendering import render
 from slurmray.spec import JobSpec
 
 
-class RayJob(SlurmJob[core.R]):
+class RayJob(core.Job[core.R]):
     """A job of submitit's. It has one task, the driver, and a state without Slurm's accounting, too."""
 
+    _cancel_command = "scancel"
     watcher = Watcher()
 
-    def _interrupt(self, timeout: bool = False) -> None:
+    def _interrupt(self, timeout: bool = False) -> None:  # noqa: ARG002 - submitit's
         """What preemption and the time limit do, for tests: the driver makes a checkpoint and ends."""
         subprocess.check_call(["scancel", "--batch", "--signal=USR2", self.job_id])
 
 
 class RaySlurmExecutor(core.Executor):
-    """Submits functions as the drivers of scripts that slurmray renders; more than one at once as an array."""
+    """Submits functions as the drivers of scripts that slurmray renders; several at once as an array."""
 
     def __init__(self, folder: Path | str, max_num_timeout: int):
         super().__init__(folder)
@@ -42,6 +42,7 @@ class RaySlurmExecutor(core.Executor):
     def _internal_process_submissions(
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
+        """Nothing is left of what could not be pickled or was refused."""
         self.home.mkdir(parents=True, exist_ok=True)
         stem = self.home / f".{uuid.uuid4().hex}"
         pickles = [Path(f"{stem}_{index}.pkl") for index in range(len(delayed_submissions))]

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+
 from slurmray.errors import Problem, SpecError
 from slurmray.native.driver import REQUEUE_EXIT_CODE
 from slurmray.native.luggage import code_folders
@@ -44,7 +46,7 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
         if name in SHARED:
             *sections, field = SHARED[name]
             place = data[sections[0]] if sections else data
-            place[field] = _memory(value) if name == "mem_gb" else value
+            place[field] = f"{round(value * 1024)}M" if name == "mem_gb" else value
         elif name in SECTIONS:
             data[name] = dict(value) if isinstance(value, Mapping) else value
         elif name.startswith("slurm_") and name not in OWN:
@@ -52,16 +54,15 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
         elif name not in OWN:
             known = ", ".join((*SHARED, *SECTIONS, *OWN, "slurm_OPTION of sbatch"))
             problems.append(Problem(name, f"no such parameter; there are {known}"))
+    minutes = data["slurm"]["time"]
+    if isinstance(minutes, bool) or not isinstance(minutes, int) or minutes < 1:
+        problems.append(Problem("timeout_min", f"expected minutes as a whole number, got {minutes!r}"))
     if problems:
         raise SpecError(problems)
     _give_setup(data, parameters)
     _give_files(data, parameters, folder, number)
     _give_signals(data)
     return data
-
-
-def _memory(gigabytes: float) -> str:
-    return f"{round(gigabytes * 1024)}M"
 
 
 def _give_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:
@@ -91,23 +92,26 @@ def _give_signals(data: dict[str, Any]) -> None:
 
 
 def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, array: bool) -> None:
-    """Complete the job spec with what runs: the driver, its modules, and what tells it which job it is.
+    """Complete the job spec with what runs: the driver, the caller's modules, and what says which job it is.
 
-    home: the part of `folder` without the number of the job.
+    home: the part of `folder` that is the same for all jobs. luggage: as `pack` makes it.
     """
-    import cloudpickle
-
-    folders = code_folders()
-    python = "{}.{}".format(*sys.version_info)
+    versions = ["{}.{}".format(*sys.version_info), cloudpickle.__version__]
+    data["run"] = ["python3", "-u", "-m", "slurmray.native.driver", str(folder), *versions]
     data["run_dir"] = str(home / "slurmray-runs")
-    data["run"] = ["python3", "-u", "-m", "slurmray.native.driver", str(folder), python, cloudpickle.__version__]
     facts = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"]
     facts += ["SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"] if array else []
-    path = os.pathsep.join(map(str, (luggage, *folders)))
-    data["env"] = {"PYTHONPATH": path, **data.get("env", {}), **dict.fromkeys(facts)}
-    if data["container"].get("runtime") != "none":
-        mounts = data["container"].get("mounts") or []
-        data["container"]["mounts"] = [*mounts, *map(str, _outermost([home, *folders]))]
+    env = dict(data.get("env", {}))
+    folders = code_folders()
+    path = os.pathsep.join([str(luggage), *map(str, folders), *filter(None, [env.get("PYTHONPATH")])])
+    container = data["container"]
+    if container.get("runtime") == "none":
+        data["setup"] += f"\nexport PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}"
+        env.pop("PYTHONPATH", None)
+    else:
+        env["PYTHONPATH"] = path
+        container["mounts"] = [*(container.get("mounts") or []), *map(str, _outermost([home, *folders]))]
+    data["env"] = {**env, **dict.fromkeys(facts)}
 
 
 def _outermost(folders: list[Path]) -> list[Path]:

@@ -11,7 +11,7 @@ from slurmray import slurm_commands
 from slurmray.errors import SlurmError
 from slurmray.job_states import FINAL
 
-# Of a job that ended so long ago that Slurm has nothing about it; submitit waits for ever for an UNKNOWN one.
+# Of a job that ended so long ago that Slurm does not know it; submitit waits for UNKNOWN ones for ever.
 FORGOTTEN = "FORGOTTEN"
 
 
@@ -19,7 +19,9 @@ class Watcher(InfoWatcher):
     """Asks slurmctld, and the accounting only for what that has forgotten: many clusters have none."""
 
     def __init__(self) -> None:
-        super().__init__(delay_s=60)  # ended jobs are known for MinJobAge, 300 s where the site did not change it
+        super().__init__(
+            delay_s=60
+        )  # below MinJobAge, 300 s by default, after which ended jobs are forgotten
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
         """Slurm's word; UNKNOWN until Slurm has answered. mode: see submitit's InfoWatcher."""
