@@ -31,6 +31,7 @@ SECTIONS = (
 )
 # submitit's own, besides `slurm_` and the name of an option of sbatch.
 OWN = ("stderr_to_stdout", "slurm_setup", "slurm_array_parallelism", "slurm_additional_parameters")
+PYTHON = "{}.{}".format(*sys.version_info)
 TIMEOUT_MIN = 5  # submitit's default
 LEAD = 90  # seconds before the time limit; submitit's default of signal_delay_s
 
@@ -96,7 +97,7 @@ def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, a
 
     home: the part of `folder` that is the same for all jobs. luggage: as `pack` makes it.
     """
-    versions = ["{}.{}".format(*sys.version_info), cloudpickle.__version__]
+    versions = [PYTHON, cloudpickle.__version__]
     data["run"] = ["python3", "-u", "-m", "slurmray.native.driver", str(folder), *versions]
     data["run_dir"] = str(home / "slurmray-runs")
     facts = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"]

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 438d1e5514afae9eec4a20982dd558047808ca160003e93e184b577325d2b19d
+# slurmray-sha256: 4ed79ddcb81a9110f435324b69e76123af768c1046a89aa856f6bcc115547dcc
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -1314,8 +1314,8 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at again: the kernel lists sockets at one moment, and processes have them at another; on a busy host
-    # one that is ending has no files any more, while its sockets are still being closed.
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
     for _ in range(LOOKS):
         if not found:
             break

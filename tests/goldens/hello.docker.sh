@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2df468774bf4ee977828be402b2d062d5d6b0bbbf5ba16156515295a3d4be5d7
+# slurmray-sha256: 908d440a552cbd0e464929e4144f318bae7f21a8064e18debd8e0af5a045191e
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -1254,8 +1254,8 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at again: the kernel lists sockets at one moment, and processes have them at another; on a busy host
-    # one that is ending has no files any more, while its sockets are still being closed.
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
     for _ in range(LOOKS):
         if not found:
             break

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 270172dcc2813e030fc1bf523dc49fe64234b99ac9f0a2e33846f0416ab39f29
+# slurmray-sha256: b2f233864a4758aa1df89582e0d9fd2143384de7ccc5db3881c196c8c475d1a6
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -1145,8 +1145,8 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at again: the kernel lists sockets at one moment, and processes have them at another; on a busy host
-    # one that is ending has no files any more, while its sockets are still being closed.
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
     for _ in range(LOOKS):
         if not found:
             break

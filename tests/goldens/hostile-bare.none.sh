@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 71c881961738c8e8b6e4385df1d746e88efd3e0964a5b6f07c0aa49bcec77eed
+# slurmray-sha256: fea1bb161c8749a8ffbe830bc90e1bb3d09e128030737cf53040249f8d16a99c
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -1261,8 +1261,8 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at again: the kernel lists sockets at one moment, and processes have them at another; on a busy host
-    # one that is ending has no files any more, while its sockets are still being closed.
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
     for _ in range(LOOKS):
         if not found:
             break

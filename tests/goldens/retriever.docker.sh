@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 72a58fc02cad68a81fcc6627c496efaf63e1cadc41ecd7ccde72a237b7032378
+# slurmray-sha256: 5e9409c4ebceddbbf54d922dd48c7a896344a5c8d7245e375151bd514439df98
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -1247,8 +1247,8 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at again: the kernel lists sockets at one moment, and processes have them at another; on a busy host
-    # one that is ending has no files any more, while its sockets are still being closed.
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
     for _ in range(LOOKS):
         if not found:
             break
