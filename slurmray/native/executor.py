@@ -11,7 +11,6 @@ from submitit.core import core, utils
 
 from slurmray.native.on_slurm import RaySlurmExecutor
 from slurmray.native.parameters import TIMEOUT_MIN, job_data
-from slurmray.spec import JobSpec
 
 Cluster = Literal["slurm", "local", "debug"]
 
@@ -51,6 +50,9 @@ class RayExecutor(core.Executor):
         job spec: container, env, ray, network, checks, preflight, prepare, services, stop, on_node_loss,
         requeue. Without container Ray is that of this Python. None takes a parameter back.
         """
+        # Not above: modules with functions import this one in images, too, which have no pydantic.
+        from slurmray.spec import JobSpec
+
         merged = {**self.parameters, **kwargs}
         parameters = {name: value for name, value in merged.items() if value is not None}
         spec = JobSpec(**job_data(parameters, self.folder))

@@ -15,9 +15,6 @@ from slurmray.environment import clean_environment
 from slurmray.native.luggage import pack
 from slurmray.native.parameters import TIMEOUT_MIN, give_driver, job_data
 from slurmray.native.watcher import Watcher
-from slurmray.output import seal
-from slurmray.rendering import render
-from slurmray.spec import JobSpec
 
 
 class RayJob(core.Job[core.R]):
@@ -67,6 +64,10 @@ class RaySlurmExecutor(core.Executor):
 
     def script(self, array: int = 0) -> str:
         """Return what is submitted. array: how many jobs it is for, as an array; 0: one, as none."""
+        from slurmray.output import seal
+        from slurmray.rendering import render
+        from slurmray.spec import JobSpec
+
         data = job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
         give_driver(data, self.folder, self.home, pack(self.home), bool(array))
         return seal(render(JobSpec(**data), "executor.update_parameters"))

@@ -191,7 +191,7 @@ made = executor(nodes=2)
 for submit in (
     lambda: made.submit(print, threading.Lock()),
     lambda: made.map_array(print, [1, threading.Lock()]),
-    lambda: executor(nodes=200).submit(print),
+    lambda: executor(slurm_partition="none").submit(print),
 ):
     try:
         submit()
@@ -202,7 +202,7 @@ tell([name for name in os.listdir("runs") if not name.startswith("slurmray-")])
     assert [kind for kind, _ in told[:2]] == ["TypeError", "TypeError"]
     assert "cannot pickle '_thread.lock'" in told[0][1]
     assert told[2][0] == "SlurmError"
-    assert "ask for fewer nodes" in told[2][1]
+    assert "`sinfo --format=%P` lists those for slurm.partition" in told[2][1]
     assert told[3] == []
 
 
@@ -230,11 +230,9 @@ def forever():
 job = executor(nodes=2).submit(forever)
 wait_for("started")
 job.cancel()
-tell(last_words(job))
-tell(job.state)
+tell([str(job.exception()), job.state])
 """)
-    assert "exit code 143 from slurm" in told[0] or "exit code 144 from trainer" in told[0], told[0]
-    assert told[1] == "CANCELLED"
+    assert told[0][1] == "CANCELLED", told[0][0]
 
 
 CHECKPOINT = """
