@@ -23,16 +23,18 @@ from .jobs import HANG, Jobs, wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/python.md").read_text()
-TWO = {"nodes": 2, "cpus_per_task": 2, "mem": "1G"}
 ONE = {"nodes": 1, "cpus_per_task": 2, "mem": "1G"}
 
 
-def commands(lab: Lab, folder: Path) -> str:
-    """Make Slurm's commands in a folder, which run on the login host; return the PATH that has them."""
+def commands(lab: Lab, folder: Path, user: str | None = None) -> str:
+    """Make Slurm's commands in a folder, which run on the login host; return the PATH that has them.
+
+    user: who runs them there, with a fresh environment; None: root with the caller's.
+    """
     folder.mkdir()
     path = os.environ["PATH"]
     for name in ("sbatch", "scontrol", "sacct", "scancel"):
-        enter = shlex.join(lab.argv([f"/usr/bin/{name}"], user=None))
+        enter = shlex.join(lab.argv([f"/usr/bin/{name}"], user))
         # Jobs get the PATH of the login host, not this one.
         enter = enter.replace(f"env -C {lab.folder}", 'env -C "$PWD"')
         (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {enter} "$@"\n')
@@ -82,10 +84,10 @@ def test_the_page(jobs: Jobs) -> None:
     assert python(Path("/"), program).stdout.startswith("COMPLETED 0 0 COMPLETED [slurmray ")
 
 
-def test_a_job_that_runs(
+def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
     jobs: Jobs, podman_layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = slurmray.submit(slurmray.JobSpec(slurm=TWO, run="echo up; sleep 1000"))
+    job = slurmray.submit(slurmray.JobSpec(slurm=ONE, run="echo up; sleep 1000"))
     assert job.state() not in FINAL
     jobs.wait_for(job.id, "\nup\n")
     assert job.state() == "RUNNING"
@@ -112,18 +114,8 @@ def test_a_job_that_runs(
             slurmray.Job(job.id).attach_command()
 
 
-def test_a_trainer_that_fails(jobs: Jobs) -> None:
-    spec = slurmray.JobSpec(
-        slurm=ONE | {"wait": True, "error": "%j.err"}, run=["sh", "-c", "echo bad >&2; exit 7"]
-    )
-    job = slurmray.submit(spec)
-    assert job.state() == "FAILED"  # sbatch has waited, and ended with the job's exit code
-    assert job.wait() == slurmray.End("FAILED", 7, 0)
-    assert "\nbad\n" in job.logs()
-    jobs.end(job.id)
-
-
-def test_a_job_that_has_not_started(jobs: Jobs) -> None:
+@pytest.mark.usefixtures("jobs")
+def test_a_job_that_has_not_started() -> None:
     job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
     assert (job.state(), job.logs()) == ("PENDING", "")
     with pytest.raises(SlurmError, match="the job is PENDING"):
@@ -153,17 +145,18 @@ def test_what_slurm_refuses(jobs: Jobs, slurm: dict[str, object], expected: str)
     assert list(jobs.folder.iterdir()) == []
 
 
-def test_a_job_of_another_user(jobs: Jobs) -> None:
-    mine = jobs.lab.sbatch("", "alice", ["--hold"], folder=jobs.folder, text="#!/bin/sh\n")
-    theirs = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
-    words = jobs.lab.argv(["/usr/bin/scancel", str(theirs.id)], "alice")
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert "Access/permission denied" in done.stderr
-    for number in (mine, theirs.id):
-        slurmray.Job(number).cancel()
+def test_a_job_of_another_user(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
+    with monkeypatch.context() as other:
+        other.setenv("PATH", commands(jobs.lab, tmp_path / "of-alice", "alice"))
+        assert job.state() == "PENDING"
+        with pytest.raises(SlurmError, match=r"^scancel: .*Access/permission denied: it is another user's$"):
+            job.cancel()
+    job.cancel()
+    assert job.wait().state == "CANCELLED"
 
 
-def test_a_job_that_submits_a_job(jobs: Jobs) -> None:
+def test_a_job_that_submits_a_job_whose_trainer_fails(jobs: Jobs) -> None:
     """The environment is that of a job whose variables would keep the new one's srun from starting."""
     args = ["--ntasks=3", "--cpus-per-task=2", "--mem-per-cpu=50"]
     outer = jobs.lab.sbatch("", args=args, folder=jobs.folder, text="#!/bin/sh\nenv -0 >environment\n")
@@ -171,11 +164,17 @@ def test_a_job_that_submits_a_job(jobs: Jobs) -> None:
     text = (jobs.folder / "environment").read_text()
     env = dict(pair.split("=", 1) for pair in text.split("\0") if pair)
     assert {"SLURM_JOB_ID", "SLURM_MEM_PER_CPU", "SLURM_NTASKS", "SLURMD_NODENAME"} <= env.keys()
-    spec = {"slurm": ONE, "setup": "env >seen", "run": ["true"]}
-    done = python(jobs.folder, f"import slurmray; print(slurmray.submit(slurmray.JobSpec(**{spec})).id)", env)
+    # sbatch waits, and ends with the job's exit code, which is no refusal.
+    slurm = ONE | {"wait": True, "error": "errors"}
+    spec = {"slurm": slurm, "setup": "env >seen", "run": ["sh", "-c", "echo bad >&2; exit 7"]}
+    program = (
+        f"import slurmray; job = slurmray.submit(slurmray.JobSpec(**{spec})); print(job.id, *job.wait())"
+    )
+    done = python(jobs.folder, program + "; print(job.logs())", env)
     assert done.returncode == 0, done.stderr
-    job = jobs.end(int(done.stdout))
-    assert job.code == "0:0", job.log
+    assert re.match("[0-9]+ FAILED 7 0\n", done.stdout), done.stdout
+    assert "\nbad\n" in done.stdout
+    jobs.end(int(done.stdout.split()[0]))
     seen = (jobs.folder / "seen").read_text()
     assert "SLURM_MEM_PER_NODE=1024\n" in seen
     assert "SLURM_MEM_PER_CPU=" not in seen
