@@ -7,12 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 import slurmray
+from slurmray import slurm_commands
 from slurmray.errors import SlurmError
 from slurmray.job_states import FINAL
 from slurmray.rehearsal.conf import Cluster
@@ -143,6 +144,39 @@ def test_what_slurm_refuses(jobs: Jobs, slurm: dict[str, object], expected: str)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert list(jobs.folder.iterdir()) == []
+
+
+@pytest.mark.full
+def test_slurm_is_down_for_a_while(
+    podman_layout: Layout, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    answers: list[str] = []
+    with Lab(Cluster(nodes=("node1",)), podman_layout) as lab:
+        monkeypatch.setenv("PATH", commands(lab, tmp_path / "commands"))
+        job = slurmray.submit(slurmray.JobSpec(slurm={"hold": True}))
+        ask = slurm_commands.call
+
+        def between_answers(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+            done = ask(words)
+            answers.append(done.stdout or done.stderr)
+            if len(answers) == 1:
+                lab.run(
+                    [
+                        "bash",
+                        "-c",
+                        "kill $(</run/slurmctld.pid) && tail --pid=$(</run/slurmctld.pid) -f /dev/null",
+                    ]
+                )
+            elif len(answers) == 2:
+                lab.run(["slurmctld"])
+                wait_until(lambda: lab.run(["scancel", str(job.id)]).returncode == 0, lambda: "no slurmctld")
+            return done
+
+        monkeypatch.setattr(slurm_commands, "call", between_answers)
+        assert job.wait().state == "CANCELLED"
+    assert "JobState=PENDING" in answers[0]
+    assert "Unable to contact slurm controller" in answers[1]
 
 
 def test_a_job_of_another_user(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
