@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,3 +85,19 @@ def wait_until(holds: Callable[[], bool], why: Callable[[], str], seconds: float
     while not holds():
         assert time.monotonic() < deadline, why()
         time.sleep(0.1)
+
+
+def commands(lab: Lab, folder: Path, user: str | None = None) -> str:
+    """Make Slurm's commands in a folder, which run on the login host; return the PATH that has them.
+
+    user: who runs them there, with a fresh environment; None: root with the caller's.
+    """
+    folder.mkdir()
+    path = os.environ["PATH"]
+    for name in ("sbatch", "scontrol", "sacct", "scancel", "squeue"):
+        enter = shlex.join(lab.argv([f"/usr/bin/{name}"], user))
+        # Jobs get the PATH of the login host, not this one.
+        enter = enter.replace(f"env -C {lab.folder}", 'env -C "$PWD"')
+        (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {enter} "$@"\n')
+        (folder / name).chmod(0o755)
+    return f"{folder}:{path}"

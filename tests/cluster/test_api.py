@@ -20,27 +20,11 @@ from slurmray.rehearsal.conf import Cluster
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 
-from .jobs import HANG, Jobs, wait_until
+from .jobs import HANG, Jobs, commands, wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/python.md").read_text()
 ONE = {"nodes": 1, "cpus_per_task": 2, "mem": "1G"}
-
-
-def commands(lab: Lab, folder: Path, user: str | None = None) -> str:
-    """Make Slurm's commands in a folder, which run on the login host; return the PATH that has them.
-
-    user: who runs them there, with a fresh environment; None: root with the caller's.
-    """
-    folder.mkdir()
-    path = os.environ["PATH"]
-    for name in ("sbatch", "scontrol", "sacct", "scancel"):
-        enter = shlex.join(lab.argv([f"/usr/bin/{name}"], user))
-        # Jobs get the PATH of the login host, not this one.
-        enter = enter.replace(f"env -C {lab.folder}", 'env -C "$PWD"')
-        (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {enter} "$@"\n')
-        (folder / name).chmod(0o755)
-    return f"{folder}:{path}"
 
 
 def python(
