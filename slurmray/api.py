@@ -53,13 +53,9 @@ def submit(spec: JobSpec) -> Job:
 
     script = render(spec)
     environment = clean_environment(os.environ)
-    notes = advise(spec).notes
-    notes += [
-        f"env.{name} is not set here: put it into os.environ before, or the job ends with {ExitCode.CONFIG}"
-        for name in spec.env_from_submitter
-        if name not in environment
-    ]
-    for note in notes:
+    unset = [name for name in spec.env_from_submitter if name not in environment]
+    remedy = f"put it into os.environ before, or the job ends with {ExitCode.CONFIG}"
+    for note in [*advise(spec).notes, *(f"env.{name} is not set here: {remedy}" for name in unset)]:
         warnings.warn(note, stacklevel=2)
     words = ["sbatch", "--parsable"]
     # With slurm.wait it ends when the job does, and its exit code is the job's.

@@ -63,17 +63,17 @@ def parse_end(state: str, code: str) -> End:
 def parse_events(text: str) -> End | None:
     """Return the end from events.jsonl of a run directory; None: it does not say.
 
-    Its batch script wrote that. It does not know what Slurm makes of it: CANCELLED may be TIMEOUT.
+    Its batch script wrote that, which knows that Slurm told it to end, but not why: CANCELLED may be TIMEOUT.
     """
-    end = None
+    end, stopped = None, False
     for line in text.splitlines():
         try:
             event = json.loads(line)
         except ValueError:  # cut off, on a full file system
             continue
-        found = re.match(r"exit code ([0-9]+) from (\w+)", event["text"]) if event["event"] == "end" else None
-        if found:
-            code = int(found[1])
-            state = "CANCELLED" if found[2] == "slurm" else "FAILED" if code else "COMPLETED"
-            end = End(state, code, 0)
+        stopped = stopped or event["event"] == "stop"
+        found = re.match(r"exit code ([0-9]+) from (\w+)", event["text"])
+        if found and event["event"] == "end":
+            code, ended = int(found[1]), stopped or found[2] == "slurm"
+            end = End("CANCELLED" if ended else "FAILED" if code else "COMPLETED", code, 0)
     return end

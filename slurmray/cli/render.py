@@ -178,8 +178,8 @@ def _remarks(spec: JobSpec, target: str) -> list[str]:
 def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
     """Name the variables that the job is to take from the submitter, and that are not there to be taken."""
     what = {"slurm": f"sbatch, or the job ends with {ExitCode.CONFIG}", "dstack": "dstack apply"}[target]
-    for name, value in spec.env.items():
-        if value is None and name not in os.environ:
+    for name in spec.env_from_submitter:
+        if name not in os.environ:
             click.echo(f"env.{name} is not set here: export it before {what}", err=True)
 
 

@@ -195,6 +195,8 @@ def test_the_end_by_the_run_directory(text: str, expected: slurmray.End | None) 
     events = '{"time": 1, "event": "start", "text": "exit code 9 from trainer: x"}\n'
     events += f'{{"time": 2, "event": "end", "text": "{text}"}}\n{{"time": 3, "ev'
     assert parse_events(events) == expected
+    stopped = f'{{"time": 1, "event": "stop", "text": "asked to end by scancel"}}\n{events}'
+    assert parse_events(stopped) == (expected and expected._replace(state="CANCELLED"))
 
 
 def test_the_readme_shows_what_the_page_shows() -> None:
