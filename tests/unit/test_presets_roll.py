@@ -168,10 +168,14 @@ def test_a_file_of_another_kind(text: str) -> None:
     assert len(mistakes(job(text))) == ("a: b" in text)
 
 
-def test_numbers_that_no_cluster_has_are_not_judged() -> None:
+def test_numbers_that_no_job_has() -> None:
     much = "9" * 5000
     text = f"num_gpus_per_node: {much}\n{WHOLE}  num_gpus_per_worker: {much}\n"
-    assert mistakes(job(text)) == []
+    why = f"'{'9' * 57}...': no job has so many, write a number of GPUs or nodes"
+    assert mistakes(job(text)) == [
+        f"roll.yaml:1:1: num_gpus_per_node {why}",
+        f"roll.yaml:4:3: num_gpus_per_worker {why}",
+    ]
 
 
 def test_gpus_of_services() -> None:
