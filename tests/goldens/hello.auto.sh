@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: c5c0e49e219430060317818fbd23012a356fa31dfd5d95892b457ead474d4cbc
+# slurmray-sha256: 789f97305a4e499f29b066247e3f666b6cb8ba38dfcff59b29d4843336174de9
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -981,16 +981,17 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        """The job is being ended: what it runs gets the signal of the spec, and `grace` seconds."""
         now = time.monotonic()
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.one("stop_signal", "TERM"), self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -1017,7 +1018,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 

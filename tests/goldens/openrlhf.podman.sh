@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 10d3f4f0714d0490b014f0e64a0db8ed2e58a1b329c8d65de8fa93033ae3b3ba
+# slurmray-sha256: 430c513ae0068cede82fe6634874c3bfcf1c17052b76c27b42ff31b37be4aae1
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -965,16 +965,17 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        """The job is being ended: what it runs gets the signal of the spec, and `grace` seconds."""
         now = time.monotonic()
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.one("stop_signal", "TERM"), self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -1001,7 +1002,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 

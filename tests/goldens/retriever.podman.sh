@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d512fb7e75fa81a30b331afc5710304cd4e81e9b5d78d510f3d581b11659ba02
+# slurmray-sha256: 96ee8e9644bb31144e2876f6057ccb7306edcc7243803653e46ff7ddf0c9008b
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -876,16 +876,17 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        """The job is being ended: what it runs gets the signal of the spec, and `grace` seconds."""
         now = time.monotonic()
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.one("stop_signal", "TERM"), self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -912,7 +913,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1368,12 +1369,15 @@ class Preparation:
         self.stages.spawn(f"{self.stage} {item[NAME]}", item["run"], self.stages.env())
 
     def ended(self, name, code):
-        """A command has ended with that code."""
-        if code:
+        """A command has ended with that code; where the job is being ended, nothing follows it."""
+        is_last = self.stages.member.deadline
+        if code and not is_last:
             raise GiveUp("prepare", f"{name} ended with {code}")
         item = self.items.pop(0)
-        if item["once"]:
+        if item["once"] and not code:
             self.stages.member.say("prepared", self.mark(item))
+        if is_last:
+            self.items.clear()
         self.next()
 
     def mark(self, item):
@@ -2042,8 +2046,8 @@ class Stages:
             raise GiveUp(kind, f"{name}: {words[0]}: {error.strerror}") from error
 
     def begin(self):
-        """Begins all stages whose turn it is."""
-        for stage in self.work:
+        """Begins all stages whose turn it is, unless the job is being ended."""
+        for stage in self.work if not self.member.deadline else ():
             if stage not in self.begun and self.may_begin(stage):
                 self.begun.add(stage)
                 self.work[stage].begin()
@@ -2060,7 +2064,12 @@ class Stages:
 
     def are_done(self):
         """Whether the trainer can start."""
-        return all(map(self.is_done, self.work))
+        return not self.member.deadline and all(map(self.is_done, self.work))
+
+    def is_preparing(self):
+        """Whether a command of `prepare` runs on some node."""
+        commands = (PREPARE, PREPARE_WITH_RAY)
+        return any(stage in self.begun and not self.is_done(stage) for stage in commands)
 
     def say_done(self, stage):
         """This node has done its part."""
@@ -2083,6 +2092,8 @@ class Stages:
             text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
             count = f"{len(self.done[stage])}/{len(nodes)} nodes"
             self.member.say("phase", stage.partition("-")[0], count + text)
+        if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
+            raise SystemExit(0)
         self.begin()
 
     def mask(self):
@@ -2090,13 +2101,12 @@ class Stages:
         gpus = any(item["gpus"] for item in self.beside)
         return services.devices(0, int(self.member.one("gpus"))) if gpus else {}
 
-    def stop(self):
-        """Ends what runs: commands by SIGTERM, then the services in order, who all have some seconds."""
-        children = self.member.children
-        for stage in (PREPARE, PREPARE_WITH_RAY):
-            for pid in [pid for pid, role in children.roles.items() if role.partition(" ")[0] == stage]:
-                os.killpg(pid, signal.SIGTERM)
-        self.services.stop()
+    def send(self, name):
+        """Sends that signal to the commands of `prepare` here; False where none runs on any node."""
+        for pid, role in self.member.children.roles.items():
+            if role.partition(" ")[0] in (PREPARE, PREPARE_WITH_RAY):
+                os.killpg(pid, getattr(signal, "SIG" + name))
+        return self.is_preparing()
 
     def doing(self):
         """What keeps this node busy, in a word or two; the batch script waits as long as it is told of it."""
