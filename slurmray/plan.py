@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slurmray import __version__, slurm
 from slurmray.errors import ExitCode
+from slurmray.presets import advise
 from slurmray.records import records
 from slurmray.spec import Container, JobSpec
 from slurmray.values import Mount
@@ -53,6 +54,8 @@ class Plan:
     runtimes: list[str]
     accelerators: list[str]
     """Whose device flags may be needed; empty: nobody's."""
+    bf16: bool
+    """Whether NVIDIA's GPUs are looked at for it."""
     image: str
     image_name: str
     """The image with its registry."""
@@ -134,6 +137,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         setup=spec.setup,
         runtimes=list(AUTO_RUNTIMES) if container.runtime == "auto" else [container.runtime],
         accelerators=_accelerators(spec),
+        bf16=spec.preflight != "none" and advise(spec).bf16,
         image=container.image,
         image_name=with_registry(container.image),
         pull=container.pull,

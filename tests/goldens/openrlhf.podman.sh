@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 430c513ae0068cede82fe6634874c3bfcf1c17052b76c27b42ff31b37be4aae1
+# slurmray-sha256: 5bc28d432567693c48ac8a7f0048271aa8f502063a8ab1eb10faff65876462b2
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -171,6 +171,16 @@ nvidia_args() {
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
+	check_bf16
+}
+
+# check_bf16: the trainer asks for it; GPUs have it from compute capability 8.0 on. Old drivers do not know that number.
+check_bf16() {
+	local name capability
+	while IFS=, read -r name capability; do
+		[[ ! $capability =~ ^\ *[1-7]\.[0-9]+$ ]] ||
+			finding warn bf16 "$name of compute capability${capability}" "8.0 or higher" "have the trainer compute in fp16, or ask for other GPUs"
+	done < <(nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"} | sort -u)
 }
 
 # amd_args: /dev/kfd and a render node for each GPU; groups by number, since the image may name them otherwise.

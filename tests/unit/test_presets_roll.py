@@ -93,6 +93,23 @@ def test_it_must_join_the_jobs_ray() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("more", "words", "asked"),
+    [
+        ("", (), False),
+        ("  model_args: {dtype: fp16}\n", ("--bf16=false",), False),
+        ("  model_args: {dtype: bf16}\n", (), True),
+        ("  list: [{bf16: true}]\n", (), True),
+        ("  bf16: false\n", ("x.dtype=bfloat16",), True),
+        ("", ("--bf16",), True),
+        ("", ("--param_dtype", "bf16"), True),
+        ("", ("+actor.bf16=True",), True),
+    ],
+)
+def test_whether_bf16_is_asked_for(more: str, words: tuple[str, ...], asked: bool) -> None:
+    assert advise(job(WHOLE + more, run=[*RUN, *words])).bf16 == asked
+
+
 def workers(**mappings: str) -> str:
     return "".join(f"{name}:\n  device_mapping: {value}\n" for name, value in mappings.items())
 
