@@ -70,8 +70,7 @@ def test_in_a_stage(fault: Fault, stage: str) -> None:
     wait_until(lambda: up.exists() and up.read_text() == "up\n" * 2, fault.log)
     log = cancelled(fault)
     assert f"] {stage}: long " in log, log
-    assert saved.exists() == (stage == "prepare"), "a command has the grace of a trainer"
-    if stage == "prepare":
+    if stage == "prepare":  # which has the grace of a trainer
         assert saved.read_text() == "saved\n" * 2
 
 
