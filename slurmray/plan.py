@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slurmray import __version__, slurm
 from slurmray.errors import ExitCode
+from slurmray.presets import advise
 from slurmray.records import records
 from slurmray.spec import Container, JobSpec
 from slurmray.values import Mount
@@ -53,6 +54,8 @@ class Plan:
     runtimes: list[str]
     accelerators: list[str]
     """Whose device flags may be needed; empty: nobody's."""
+    bf16: bool
+    """Whether NVIDIA's GPUs are looked at for it."""
     image: str
     """Empty: there is no container."""
     image_name: str
@@ -145,8 +148,14 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         setup=spec.setup,
         runtimes=list(AUTO_RUNTIMES) if container.runtime == "auto" else [container.runtime],
         accelerators=_accelerators(spec),
+<<<<<<< HEAD
         image=image,
         image_name=with_registry(image) if image else "",
+=======
+        bf16=spec.preflight != "none" and advise(spec).bf16,
+        image=container.image,
+        image_name=with_registry(container.image),
+>>>>>>> bdc8b81e77608b46ba95695b247aebd87a4d08ff
         pull=container.pull,
         build_file=container.build.file if container.build else "",
         build_context=container.build.context if container.build else "",

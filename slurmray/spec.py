@@ -136,7 +136,7 @@ class Checks(Model):
 
 
 class Stop(Model):
-    """How the trainer is asked to end."""
+    """How the trainer is asked to end, and before it a command of `prepare`."""
 
     lead: Whole = Field(default=60, ge=0, le=65535)
     """Seconds before the time limit at which the trainer gets the signal; 0: it gets none then.
