@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,12 @@ from slurmray.values import Mount
 # The first that works on a node is used there.
 AUTO_RUNTIMES = ("podman", "docker")
 
+
+# What `apptainer build` takes before a colon (apptainer-build(1)).
+APPTAINER_SOURCES = (
+    *("docker", "docker-archive", "docker-daemon", "http", "https", "library"),
+    *("oci", "oci-archive", "oras", "shub"),
+)
 
 # Programs for the containers that only jobs with `prepare` or `services` need.
 STAGE_PROGRAMS = ("outside.py", "preparation.py", "ready.py", "services.py", "stages.py")
@@ -57,6 +65,8 @@ class Plan:
     """Empty: there is no container."""
     image_name: str
     """The image with its registry."""
+    source: str
+    """What Apptainer makes `image` of; empty: that is there."""
     pull: str
     build_file: str
     """Empty: nothing to build."""
@@ -97,6 +107,13 @@ class Plan:
         return not set(self.runtimes).isdisjoint(AUTO_RUNTIMES)
 
     @property
+    def fetches(self) -> bool:
+        """Whether a node may have to get an image."""
+        if not self.has_engine:
+            return bool(self.source) and self.pull != "never"
+        return bool(self.pull != "never" or self.build_file or self.archive or self.services_outside)
+
+    @property
     def finding(self) -> str:
         """Kind of a finding that is not fatal by itself."""
         return "warn" if self.preflight == "warn" else "preflight"
@@ -112,9 +129,10 @@ class Plan:
         """Names of the assignments that the nodes need, for `declare -p`."""
         used = {
             " SETUP": self.setup,
-            " IMAGE": self.image,
-            " SHM_SIZE CONTAINER_ARGS": self.has_engine,
-            " IMAGE_NAME": self.image_name != self.image,
+            " IMAGE CONTAINER_ARGS": self.image,
+            " SHM_SIZE": self.has_engine,
+            " IMAGE_NAME": self.has_engine and self.image_name != self.image,
+            " SOURCE": self.source,
             " BUILD_FILE BUILD_CONTEXT": self.build_file,
             " ARCHIVE": self.archive,
             " MOUNTS": self.mounts,
@@ -129,7 +147,7 @@ class Plan:
 def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
     """Decide everything. programs: the folder with the Python files that run in the containers."""
     container = spec.container
-    image = container.image if container.runtime != "none" else ""
+    image, source = _image(container)
     stages = bool(spec.prepare or spec.services)
     return Plan(
         version=__version__,
@@ -145,6 +163,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         accelerators=_accelerators(spec),
         image=image,
         image_name=with_registry(image) if image else "",
+        source=source,
         pull=container.pull,
         build_file=container.build.file if container.build else "",
         build_context=container.build.context if container.build else "",
@@ -180,6 +199,24 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
             and (container.runtime == "none" or file.name != "guard.py")
         ],
     )
+
+
+def _image(container: Container) -> tuple[str, str]:
+    """Return what IMAGE says, and for Apptainer, if that is a file to be made, of what."""
+    image = container.image
+    if container.runtime != "apptainer":
+        return "" if container.runtime == "none" else image, ""
+    if container.archive:
+        source = f"docker-archive:{container.archive}"
+    elif image.partition(":")[0] in APPTAINER_SOURCES:
+        source = image
+    elif image.startswith(("/", "./", "../", "~")) or image.endswith(".sif"):
+        return image, ""
+    else:
+        source = f"docker://{with_registry(image)}"
+    # What has the same name may come from elsewhere.
+    digest = hashlib.sha256(source.encode()).hexdigest()[:8]
+    return f"{re.sub('[^A-Za-z0-9.]+', '-', image)}-{digest}.sif", source
 
 
 def _outside(name: str, image: str) -> tuple[str, str, str]:

@@ -20,7 +20,7 @@ BASH = "\n".join(file.read_text() for file in [*sorted(template_root().rglob("*.
 NODE_PROGRAMS = sorted((template_root() / "node").glob("*.py"))
 
 # What the task of a node calls; Podman and Docker share theirs.
-OF_A_RUNTIME = ("choose_runtime", "container_args", "ensure_image", "run_words", "remove_container")
+OF_A_RUNTIME = ("choose_runtime", "container_args", "ensure_image", "run_words")
 
 every_golden = pytest.mark.parametrize("script", GOLDENS, ids=lambda file: file.name)
 every_script = pytest.mark.parametrize(
