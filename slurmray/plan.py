@@ -107,6 +107,11 @@ class Plan:
         return not set(self.runtimes).isdisjoint(AUTO_RUNTIMES)
 
     @property
+    def has_run_args(self) -> bool:
+        """Whether the task of each node runs a container."""
+        return self.has_engine or "apptainer" in self.runtimes
+
+    @property
     def fetches(self) -> bool:
         """Whether a node may have to get an image."""
         if not self.has_engine:
@@ -169,7 +174,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         build_context=container.build.context if container.build else "",
         archive=container.archive or "",
         user=container.user,
-        mounts=[word for mount in container.mounts for word in _mount(mount)],
+        mounts=[word for mount in container.mounts for word in _mount(mount, container.runtime)],
         container_args=_container_args(container),
         workdir=container.workdir or "",
         shm_size=container.shm_size or "",
@@ -204,6 +209,8 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
 def _image(container: Container) -> tuple[str, str]:
     """Return what IMAGE says, and for Apptainer, if that is a file to be made, of what."""
     image = container.image
+    if container.runtime == "pyxis":
+        return _enroot_image(image), ""
     if container.runtime != "apptainer":
         return "" if container.runtime == "none" else image, ""
     if container.archive:
@@ -217,6 +224,14 @@ def _image(container: Container) -> tuple[str, str]:
     # What has the same name may come from elsewhere.
     digest = hashlib.sha256(source.encode()).hexdigest()[:8]
     return f"{re.sub('[^A-Za-z0-9.]+', '-', image)}-{digest}.sif", source
+
+
+def _enroot_image(image: str) -> str:
+    """Return a path as it is, a name as pyxis has it: [REGISTRY#]IMAGE, without registry for docker.io."""
+    if image.startswith(("/", "./")) or "#" in image:
+        return image
+    registry, _, name = with_registry(image).partition("/")
+    return name.removeprefix("library/") if registry == "docker.io" else f"{registry}#{name}"
 
 
 def _outside(name: str, image: str) -> tuple[str, str, str]:
@@ -251,7 +266,10 @@ def _accelerators(spec: JobSpec) -> list[str]:
     return ["nvidia", "amd"] if spec.container.accelerator == "auto" else [spec.container.accelerator]
 
 
-def _mount(mount: Mount) -> tuple[str, str, str]:
+def _mount(mount: Mount, runtime: str) -> tuple[str, str, str]:
+    if runtime == "pyxis":
+        words = [option for option in mount.options if option not in ("rw", "z", "Z")]
+        return mount.source, mount.destination or "", f":{'+'.join(words)}" if words else ""
     flags = ""
     for option in mount.options:
         if option == "ro":

@@ -31,6 +31,7 @@ DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 UNKNOWN_TO: dict[str | None, tuple[str, ...]] = {
     "none": ("image", "pull", "build", "archive", "user", "mounts", "shm_size", "ulimits", "args"),
     "apptainer": ("build", "user", "shm_size", "ulimits"),
+    "pyxis": ("pull", "build", "archive", "user", "shm_size", "ulimits"),
 }
 
 
@@ -46,12 +47,13 @@ class Build(Model):
 class Container(Model):
     """The container that runs on every node, or what takes its place."""
 
-    runtime: Literal["auto", "docker", "podman", "apptainer", "none"] = "auto"
+    runtime: Literal["auto", "docker", "podman", "apptainer", "pyxis", "none"] = "auto"
     """auto: on each node Podman where it works, else Docker. none: no container, see docs/runtimes.md."""
     image: ImageName = DEFAULT_IMAGE
     """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME.
 
-    For Apptainer also the path of a .sif file, of a sandbox (as ./sandbox), or as oci-archive:PATH.
+    For Apptainer also the path of a .sif file, of a sandbox (as ./sandbox), or as oci-archive:PATH; for pyxis
+    that of a squashfs file, which begins with / or ./.
     """
     pull: Literal["always", "missing", "never"] = "missing"
     """When to pull the image."""
@@ -75,7 +77,7 @@ class Container(Model):
     ulimits: list[Line] = Field(default=[])
     """As `memlock=-1:-1`, soft and hard limit."""
     args: list[Text] = Field(default=[])
-    """Options for `podman run`, `docker run` or `apptainer exec`, passed on as they are."""
+    """Options for `podman run`, `docker run`, `apptainer exec`, or pyxis in `srun`, passed on as they are."""
 
     @field_validator("*", mode="before")
     @classmethod

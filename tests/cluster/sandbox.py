@@ -25,7 +25,9 @@ def image(archive: Path) -> Path:
     def build(path: Path) -> None:
         with tarfile.open(archive) as tar:
             (layer,) = [member for member in tar.getnames() if member.endswith(".tar")]
-        words = [*store.as_root(), "sh", "-c", 'mkdir "$3" && tar -xOf "$1" "$2" | tar -x -C "$3"', "-"]
+        # /dev is not in it; Podman and Docker make it themselves.
+        unpack = 'mkdir -p "$3/dev" && tar -xOf "$1" "$2" | tar -x -C "$3"'
+        words = [*store.as_root(), "sh", "-c", unpack, "-"]
         store.call([*words, str(archive), layer, str(path)], "the image could not be unpacked")
 
     return store.once(machine.cache_folder(), f"sandbox-{archive.stem}", build)

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: acf92a586f5db9ddbf93587d82f07df62b7232d87d36fe1c26140569c3aaab15
+# slurmray-sha256: b915c5676c692f9d5ac96f875e961abac9a84e99d8830c36b1fdf0dbc5efd022
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -108,9 +108,9 @@ receive() {
 }
 
 # ---- 3. container -------------------------------------------------------------------------------------------------
-# choose_runtime: none; Ray and the trainer run on the node itself, with the PYTHON that `setup` has activated.
+# choose_runtime: the one there is; Ray and the trainer run where this does, with the PYTHON that `setup` has activated.
 choose_runtime() {
-	RUNTIME=none PYTHON=$(command -v python3) || PYTHON=python3
+	RUNTIME=${RUNTIMES[0]} PYTHON=$(command -v python3) || PYTHON=python3
 	ask "$PYTHON" -c 'import sys
 if sys.version_info < (3, 8): sys.exit("Python %d.%d" % sys.version_info[:2])
 from importlib.metadata import PackageNotFoundError, version
@@ -143,7 +143,8 @@ ensure_image() {
 # run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
 # it can be told by a variable, and its temporary files go with the job, as in a container.
 run_words() {
-	ENTER='' SHOWN="none, with $PYTHON"
+	ENTER=''
+	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
 	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: badbd4865f7b2b7ce2bf92b17fabd579221f31ee2b85d52c8039d8e9b9d48196
+# slurmray-sha256: fa1c80ed84f907e00115d7c620182093a93a81ed5e980c9a3e6a3198db7c274d
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -102,9 +102,9 @@ receive() {
 }
 
 # ---- 3. container -------------------------------------------------------------------------------------------------
-# choose_runtime: none; Ray and the trainer run on the node itself, with the PYTHON that `setup` has activated.
+# choose_runtime: the one there is; Ray and the trainer run where this does, with the PYTHON that `setup` has activated.
 choose_runtime() {
-	RUNTIME=none PYTHON=$(command -v python3) || PYTHON=python3
+	RUNTIME=${RUNTIMES[0]} PYTHON=$(command -v python3) || PYTHON=python3
 	ask "$PYTHON" -c 'import sys
 if sys.version_info < (3, 8): sys.exit("Python %d.%d" % sys.version_info[:2])
 from importlib.metadata import PackageNotFoundError, version
@@ -137,7 +137,8 @@ ensure_image() {
 # run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
 # it can be told by a variable, and its temporary files go with the job, as in a container.
 run_words() {
-	ENTER='' SHOWN="none, with $PYTHON"
+	ENTER=''
+	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
 	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }

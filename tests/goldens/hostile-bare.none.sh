@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d18de11a0a2ca77122c2e4bc9fa089374c96d85c98489582eb6b4f3bbe9c6f4f
+# slurmray-sha256: d6afc79740cebdbd01c8729b786878c46dfdf83667acb81cb774cf5a63b62f40
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -107,9 +107,9 @@ receive() {
 }
 
 # ---- 3. container -------------------------------------------------------------------------------------------------
-# choose_runtime: none; Ray and the trainer run on the node itself, with the PYTHON that `setup` has activated.
+# choose_runtime: the one there is; Ray and the trainer run where this does, with the PYTHON that `setup` has activated.
 choose_runtime() {
-	RUNTIME=none PYTHON=$(command -v python3) || PYTHON=python3
+	RUNTIME=${RUNTIMES[0]} PYTHON=$(command -v python3) || PYTHON=python3
 	ask "$PYTHON" -c 'import sys
 if sys.version_info < (3, 8): sys.exit("Python %d.%d" % sys.version_info[:2])
 from importlib.metadata import PackageNotFoundError, version
@@ -142,7 +142,8 @@ ensure_image() {
 # run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
 # it can be told by a variable, and its temporary files go with the job, as in a container.
 run_words() {
-	ENTER='' SHOWN="none, with $PYTHON"
+	ENTER=''
+	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
 	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }

@@ -92,15 +92,16 @@ def test_every_runtime_has_the_same_functions() -> None:
         file.name.removesuffix(".sh.j2"): re.findall(r"^(\w+)\(\) \{", file.read_text(), re.MULTILINE)
         for file in (template_root() / "runtimes").iterdir()
     }
-    assert set(functions) == {"docker", "podman", "none"}
+    assert set(functions) == {"docker", "podman", "apptainer", "none", "pyxis"}
     engines = {
         frozenset(name.removeprefix(f"{engine}_") for name in functions.pop(engine))
         for engine in ("docker", "podman")
     }
     assert len(engines) == 1
     assert {"works", "args", "nvidia_args"} <= engines.pop()
-    for runtime, names in functions.items():
-        assert {*OF_A_RUNTIME, f"{runtime}_nvidia_args"} <= set(names)
+    assert set(functions.pop("pyxis")) == {"step_args"}  # the others are those of none
+    for names in functions.values():
+        assert set(OF_A_RUNTIME) <= set(names)
 
 
 def test_what_others_call_of_a_runtime() -> None:
