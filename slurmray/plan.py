@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,12 @@ from slurmray.values import Mount
 # The first that works on a node is used there.
 AUTO_RUNTIMES = ("podman", "docker")
 
+
+# What `apptainer build` takes before a colon (apptainer-build(1)).
+APPTAINER_SOURCES = (
+    *("docker", "docker-archive", "docker-daemon", "http", "https", "library"),
+    *("oci", "oci-archive", "oras", "shub"),
+)
 
 # Programs for the containers that only jobs with `prepare` or `services` need.
 STAGE_PROGRAMS = ("outside.py", "preparation.py", "ready.py", "services.py", "stages.py")
@@ -60,6 +68,8 @@ class Plan:
     """Empty: there is no container."""
     image_name: str
     """The image with its registry."""
+    source: str
+    """What Apptainer makes `image` of; empty: that is there."""
     pull: str
     build_file: str
     """Empty: nothing to build."""
@@ -102,6 +112,18 @@ class Plan:
         return not set(self.runtimes).isdisjoint(AUTO_RUNTIMES)
 
     @property
+    def has_run_args(self) -> bool:
+        """Whether the task of each node runs a container."""
+        return self.has_engine or "apptainer" in self.runtimes
+
+    @property
+    def fetches(self) -> bool:
+        """Whether a node may have to get an image."""
+        if not self.has_engine:
+            return bool(self.source) and self.pull != "never"
+        return bool(self.pull != "never" or self.build_file or self.archive or self.services_outside)
+
+    @property
     def finding(self) -> str:
         """Kind of a finding that is not fatal by itself."""
         return "warn" if self.preflight == "warn" else "preflight"
@@ -117,9 +139,10 @@ class Plan:
         """Names of the assignments that the nodes need, for `declare -p`."""
         used = {
             " SETUP": self.setup,
-            " IMAGE": self.image,
-            " SHM_SIZE CONTAINER_ARGS": self.has_engine,
-            " IMAGE_NAME": self.image_name != self.image,
+            " IMAGE CONTAINER_ARGS": self.image,
+            " SHM_SIZE": self.has_engine,
+            " IMAGE_NAME": self.has_engine and self.image_name != self.image,
+            " SOURCE": self.source,
             " BUILD_FILE BUILD_CONTEXT": self.build_file,
             " ARCHIVE": self.archive,
             " MOUNTS": self.mounts,
@@ -134,7 +157,7 @@ class Plan:
 def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
     """Decide everything. programs: the folder with the Python files that run in the containers."""
     container = spec.container
-    image = container.image if container.runtime != "none" else ""
+    image, source = _image(container)
     stages = bool(spec.prepare or spec.services)
     return Plan(
         version=__version__,
@@ -151,17 +174,21 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
 <<<<<<< HEAD
         image=image,
         image_name=with_registry(image) if image else "",
+<<<<<<< HEAD
 =======
         bf16=spec.preflight != "none" and advise(spec).bf16,
         image=container.image,
         image_name=with_registry(container.image),
 >>>>>>> bdc8b81e77608b46ba95695b247aebd87a4d08ff
+=======
+        source=source,
+>>>>>>> becfe542ba9afd27927dca82a23cc3ce2c7aa7c8
         pull=container.pull,
         build_file=container.build.file if container.build else "",
         build_context=container.build.context if container.build else "",
         archive=container.archive or "",
         user=container.user,
-        mounts=[word for mount in container.mounts for word in _mount(mount)],
+        mounts=[word for mount in container.mounts for word in _mount(mount, container.runtime)],
         container_args=_container_args(container),
         workdir=container.workdir or "",
         shm_size=container.shm_size or "",
@@ -192,6 +219,34 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
             and (container.runtime == "none" or file.name != "guard.py")
         ],
     )
+
+
+def _image(container: Container) -> tuple[str, str]:
+    """Return what IMAGE says, and for Apptainer, if that is a file to be made, of what."""
+    image = container.image
+    if container.runtime == "pyxis":
+        return _enroot_image(image), ""
+    if container.runtime != "apptainer":
+        return "" if container.runtime == "none" else image, ""
+    if container.archive:
+        source = f"docker-archive:{container.archive}"
+    elif image.partition(":")[0] in APPTAINER_SOURCES:
+        source = image
+    elif image.startswith(("/", "./", "../", "~")) or image.endswith(".sif"):
+        return image, ""
+    else:
+        source = f"docker://{with_registry(image)}"
+    # What has the same name may come from elsewhere.
+    digest = hashlib.sha256(source.encode()).hexdigest()[:8]
+    return f"{re.sub('[^A-Za-z0-9.]+', '-', image)}-{digest}.sif", source
+
+
+def _enroot_image(image: str) -> str:
+    """Return a path as it is, a name as pyxis has it: [REGISTRY#]IMAGE, without registry for docker.io."""
+    if image.startswith(("/", "./")) or "#" in image:
+        return image
+    registry, _, name = with_registry(image).partition("/")
+    return name.removeprefix("library/") if registry == "docker.io" else f"{registry}#{name}"
 
 
 def _outside(name: str, image: str) -> tuple[str, str, str]:
@@ -226,7 +281,10 @@ def _accelerators(spec: JobSpec) -> list[str]:
     return ["nvidia", "amd"] if spec.container.accelerator == "auto" else [spec.container.accelerator]
 
 
-def _mount(mount: Mount) -> tuple[str, str, str]:
+def _mount(mount: Mount, runtime: str) -> tuple[str, str, str]:
+    if runtime == "pyxis":
+        words = [option for option in mount.options if option not in ("rw", "z", "Z")]
+        return mount.source, mount.destination or "", f":{'+'.join(words)}" if words else ""
     flags = ""
     for option in mount.options:
         if option == "ro":

@@ -29,6 +29,14 @@ from slurmray.wording import mistakes
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
 
+# Fields of a container without a meaning for that runtime.
+UNKNOWN_TO: dict[str | None, tuple[str, ...]] = {
+    "none": ("image", "pull", "build", "archive", "user", "mounts", "shm_size", "ulimits", "args"),
+    "apptainer": ("build", "user", "shm_size", "ulimits"),
+    "pyxis": ("pull", "build", "archive", "user", "shm_size", "ulimits"),
+}
+
+
 class Build(Model):
     """How to build the image on a node that lacks it. Both paths are relative to the submit folder."""
 
@@ -41,14 +49,14 @@ class Build(Model):
 class Container(Model):
     """The container that runs on every node, or what takes its place."""
 
-    runtime: Literal["auto", "docker", "podman", "none"] = "auto"
-    """auto: on each node Podman where it works, else Docker. none: no container.
-
-    With none Ray and the trainer run on the nodes, with the python3 that `setup` activates, and of the other
-    fields here only workdir and accelerator have a meaning.
-    """
+    runtime: Literal["auto", "docker", "podman", "apptainer", "pyxis", "none"] = "auto"
+    """auto: on each node Podman where it works, else Docker. none: no container, see docs/runtimes.md."""
     image: ImageName = DEFAULT_IMAGE
-    """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME."""
+    """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME.
+
+    For Apptainer also the path of a .sif file, of a sandbox (as ./sandbox), or as oci-archive:PATH; for pyxis
+    that of a squashfs file, which begins with / or ./.
+    """
     pull: Literal["always", "missing", "never"] = "missing"
     """When to pull the image."""
     build: Build | None = None
@@ -71,15 +79,14 @@ class Container(Model):
     ulimits: list[Line] = Field(default=[])
     """As `memlock=-1:-1`, soft and hard limit."""
     args: list[Text] = Field(default=[])
-    """Options for `podman run` or `docker run`, passed on as they are."""
+    """Options for `podman run`, `docker run`, `apptainer exec`, or pyxis in `srun`, passed on as they are."""
 
-    @field_validator(
-        "image", "pull", "build", "archive", "user", "mounts", "shm_size", "ulimits", "args", mode="before"
-    )
+    @field_validator("*", mode="before")
     @classmethod
-    def _of_a_container(cls, value: object, info: ValidationInfo) -> object:
-        if info.data.get("runtime") == "none":
-            raise ValueError("there is no container with runtime none: leave it out")
+    def _of_that_runtime(cls, value: object, info: ValidationInfo) -> object:
+        runtime = info.data.get("runtime")
+        if info.field_name in UNKNOWN_TO.get(runtime, ()):
+            raise ValueError(f"runtime {runtime} has no such thing: leave it out")
         return value
 
     @field_validator("user")
@@ -110,6 +117,11 @@ class Container(Model):
             raise ValueError("build and archive are both given; keep one of the two")
         if self.build and self.image == DEFAULT_IMAGE:
             raise ValueError("build needs a name for what is built: set container.image")
+        if self.runtime == "apptainer":
+            if self.pull == "always":
+                raise ValueError("pull: Apptainer keeps what it has made of an image: name it by another tag")
+            if any(set(mount.options) - {"ro", "rw", "z", "Z"} for mount in self.mounts):
+                raise ValueError("mounts: Apptainer has no propagation: of the options only ro and rw")
         places = [mount.destination.rstrip("/") for mount in self.mounts if mount.destination]
         for place in dict.fromkeys(places):
             if places.count(place) > 1:
@@ -225,10 +237,10 @@ class JobSpec(Model):
     @field_validator("services")
     @classmethod
     def _images_of_services(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
-        if "container" in info.data and info.data["container"].runtime == "none":
-            for service in value:
-                if service.image:
-                    raise ValueError(f"{service.name}: image needs a container, and the runtime is none")
+        runtime = info.data["container"].runtime if "container" in info.data else "auto"
+        for service in value:
+            if service.image and runtime in UNKNOWN_TO:
+                raise ValueError(f"{service.name}: an image of its own needs the runtime podman or docker")
         return value
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ _FLAGS = (
     ("--partition", "P", "Partition (queue)."),
     ("--account", "A", "Account to charge."),
     ("--image", "I", "Container image with Python and Ray."),
-    ("--runtime", "R", "docker, podman, none or auto."),
+    ("--runtime", "R", "docker, podman, apptainer, pyxis, none or auto."),
 )
 
 

@@ -17,8 +17,8 @@ _LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0",
           "stderr": "/proc/self/fd/2"}  # fmt: skip
 _FROM_ROOT = ("usr", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _OWN = (
-    "cache", "lib/containers", "lib/docker", "lib/munge", "lib/rehearsal-images", "log/munge",
-    "spool/slurmctld", "spool/slurmd",
+    "cache", "lib/apptainer/mnt/session", "lib/containers", "lib/docker", "lib/munge", "lib/rehearsal-images",
+    "log/munge", "spool/slurmctld", "spool/slurmd",
 )  # fmt: skip
 _FLAGS = {os.ST_NOSUID: "nosuid", os.ST_NODEV: "nodev", os.ST_NOEXEC: "noexec", os.ST_NOATIME: "noatime"}
 

@@ -23,12 +23,13 @@ def hand_on(sink):
 
 
 def main():
-    """`guard.py FD`; node.py keeps that open, too. The exit code is that of node.py."""
+    """See the text of the module. The exit code is that of node.py."""
     for number in (signal.SIGTERM, signal.SIGINT):  # they are for the task of the node
         signal.signal(number, lambda *_: None)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    below.hold(folder)
     below.adopt()
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node.py")
-    node = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, pass_fds=[int(sys.argv[1])])
+    node = subprocess.Popen([sys.executable, os.path.join(folder, "node.py")], stdin=subprocess.PIPE)
     threading.Thread(target=hand_on, args=[node.stdin], daemon=True).start()
     code = node.wait()
     below.kill()

@@ -16,7 +16,7 @@ from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 from slurmray.spec import DEFAULT_IMAGE
 
-from . import bare
+from . import bare, sandbox
 
 GPUS = (Gres("gpu", "", 8),)
 
@@ -62,6 +62,12 @@ def docker_layout(share: Path, archive: Path) -> Layout:
 def none_layout(share: Path) -> Layout:
     """Hosts whose Python has Ray, without containers."""
     return bare.layout(share)
+
+
+@pytest.fixture(scope="session")
+def apptainer_layout(share: Path, archive: Path) -> Layout:
+    """Hosts with Apptainer."""
+    return sandbox.layout(share, archive)
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ def test_the_page_hides_nothing(faults: Any) -> None:
         "of a test that is gone": {"outcome": "failed", "reason": "outdated", **about},
     }
     text = faults.page(cases, results)
-    assert "| passes | 0.5 / 1.5 | 0.5 / 1.5 |  |  |  | FAILED 7:0 | end \\| here |" in text
+    assert "| passes | 0.5 / 1.5 | 0.5 / 1.5 |  |  |  |  | FAILED 7:0 | end \\| here |" in text
     assert "| fails | **failed** | no result |" in text
     assert "- scancel, fails: failed: assert 1 == 2 (podman-own)" in text
     assert "- scancel, skipped: skipped: no such device (podman-own)" in text

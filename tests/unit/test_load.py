@@ -115,7 +115,7 @@ def test_a_block_of_bash() -> None:
         ("container: {args: --rm}", "1:19: container.args: expected a list, got '--rm'"),
         ("container: {args: [a, {b: c}]}", "1:23: container.args, item 2: expected text, got a mapping"),
         ("container: {args: [~]}", "1:20: container.args, item 1: expected text, got null"),
-        ("container: {runtime: dokcer}", "1:22: container.runtime: expected auto, docker or podman, got 'dokcer'"),
+        ("container: {runtime: dokcer}", "1:22: container.runtime: expected auto, docker, podman, apptainer, pyxis or none, got 'dokcer'"),
         ("container: {build: {}}", "1:20: container.build.file: is needed"),
         ("env: [A=1]", "1:6: env: expected `name: value` pairs, got a list"),
         ("run: {a: b}", "1:6: run: expected a list of words or one text for bash, got a mapping"),

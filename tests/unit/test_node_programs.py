@@ -260,6 +260,7 @@ def test_what_the_distributed_debugger_lacks(
 
 def test_ray_is_at_hand_for_who_comes_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OF_THE_IMAGE", "image")
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # in a container
     package = tmp_path / "lib/ray/scripts"
     package.mkdir(parents=True)
     show = (

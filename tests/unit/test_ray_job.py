@@ -261,6 +261,6 @@ def test_an_image_without_the_job_api(tmp_path: Path) -> None:
 
 def test_an_image_without_a_debugger(tmp_path: Path) -> None:
     job = [*START, "debug=post-mortem", "run=true", "go="]
-    remedy = "install it in the image, or set ray.debug: none"
+    remedy = "install it beside Ray, or set ray.debug: none"
     found = f"slurmray gpu-1 finding preflight|debugpy|none|1.8.0 or later|{remedy}\n"
     assert end_in_the_first_process(job, programs_in(tmp_path)) == found

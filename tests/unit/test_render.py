@@ -23,6 +23,7 @@ RUNTIMES = {
     "hello": ("auto", "docker", "podman", "none"),
     "bare": ("none",),
     "hostile-bare": ("none",),
+    "apptainer": ("apptainer", "pyxis"),
     "openrlhf": ("podman",),
     "rlinf": ("podman",),
     "roll": ("docker",),

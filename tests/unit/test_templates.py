@@ -20,7 +20,7 @@ BASH = "\n".join(file.read_text() for file in [*sorted(template_root().rglob("*.
 NODE_PROGRAMS = sorted((template_root() / "node").glob("*.py"))
 
 # What the task of a node calls; Podman and Docker share theirs.
-OF_A_RUNTIME = ("choose_runtime", "container_args", "ensure_image", "run_words", "remove_container")
+OF_A_RUNTIME = ("choose_runtime", "container_args", "ensure_image", "run_words")
 
 every_golden = pytest.mark.parametrize("script", GOLDENS, ids=lambda file: file.name)
 every_script = pytest.mark.parametrize(
@@ -92,15 +92,16 @@ def test_every_runtime_has_the_same_functions() -> None:
         file.name.removesuffix(".sh.j2"): re.findall(r"^(\w+)\(\) \{", file.read_text(), re.MULTILINE)
         for file in (template_root() / "runtimes").iterdir()
     }
-    assert set(functions) == {"docker", "podman", "none"}
+    assert set(functions) == {"docker", "podman", "apptainer", "none", "pyxis"}
     engines = {
         frozenset(name.removeprefix(f"{engine}_") for name in functions.pop(engine))
         for engine in ("docker", "podman")
     }
     assert len(engines) == 1
     assert {"works", "args", "nvidia_args"} <= engines.pop()
-    for runtime, names in functions.items():
-        assert {*OF_A_RUNTIME, f"{runtime}_nvidia_args"} <= set(names)
+    assert set(functions.pop("pyxis")) == {"step_args"}  # the others are those of none
+    for names in functions.values():
+        assert set(OF_A_RUNTIME) <= set(names)
 
 
 def test_what_others_call_of_a_runtime() -> None:

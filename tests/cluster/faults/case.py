@@ -10,9 +10,14 @@ from typing import Any
 
 import yaml
 
+<<<<<<< HEAD
 from slurmray.job_states import FINAL
 from slurmray.rehearsal.lab import Lab
 from tests.cluster import bare
+=======
+from slurmray.rehearsal.lab import FINAL, Lab
+from tests.cluster import bare, sandbox
+>>>>>>> becfe542ba9afd27927dca82a23cc3ce2c7aa7c8
 from tests.cluster.jobs import HANG, Job, Jobs, wait_until
 
 # What may outlive a fault until the next job sweeps it: nothing that runs or that others can read.
@@ -22,6 +27,7 @@ CLIENTS = {
     "podman": "^(/usr/bin/)?podman run ",
     "docker": "^(/usr/bin/)?docker run ",
     "none": "^[^ ]*python3 [^ ]*/inside/guard.py",
+    "apptainer": "^Apptainer runtime parent",
 }
 TRAINER = ["bash", "-c", "echo started; exec sleep infinity"]
 
@@ -29,11 +35,13 @@ TRAINER = ["bash", "-c", "echo started; exec sleep infinity"]
 class Fault:
     """A job of alice's on two nodes, one CPU each.
 
-    record: takes a name and a value for docs/faults.md.
+    archive: of the image. record: takes a name and a value for docs/faults.md.
     """
 
-    def __init__(self, lab: Lab, folder: Path, runtime: str, record: Callable[[str, object], None]):
-        self.lab, self.runtime = lab, runtime
+    def __init__(
+        self, lab: Lab, folder: Path, runtime: str, archive: Path, record: Callable[[str, object], None]
+    ):
+        self.lab, self.runtime, self.archive = lab, runtime, archive
         self.jobs = Jobs(lab, folder, "alice")
         self.job = 0
         self._record = record
@@ -45,6 +53,8 @@ class Fault:
         container = {"runtime": self.runtime, **spec.pop("container", {})}
         if self.runtime == "none":
             spec["setup"] = bare.setup()
+        elif self.runtime == "apptainer":
+            container.setdefault("image", str(sandbox.image(self.archive)))
         text = yaml.safe_dump({"slurm": slurm, "container": container, **spec})
         self.job = self.jobs.submit(text, run, args)
         self._at, self._seen = time.monotonic(), 0
@@ -82,8 +92,8 @@ class Fault:
 
     def kill_container(self, node: str) -> None:
         """The fault is the end of the job's container, or of what is the first process in one."""
-        if self.runtime == "none":
-            self.kill(node, "-f", "^[^ ]*python3 [^ ]*/inside/node.py")
+        if self.runtime in ("none", "apptainer"):
+            self.kill(node, "-f", "^[^ ]*python3 [^ ]*/node.py")
         else:
             self.strike([self.runtime, "kill", f"slurmray-{self.job}-0-{node}"], node, "alice")
 

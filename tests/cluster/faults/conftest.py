@@ -38,7 +38,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("variant", params, indirect=True, scope="session")
 
 
-PROGRAMS = {"podman": "podman", "docker": "dockerd", "none": "python3"}
+PROGRAMS = {"podman": "podman", "docker": "dockerd", "none": "python3", "apptainer": "apptainer"}
 
 
 class Labs:
@@ -91,12 +91,14 @@ def cluster() -> Cluster:
 @pytest.fixture
 def lab(labs: Labs, variant: Variant, cluster: Cluster, archive: Path, request: pytest.FixtureRequest) -> Lab:
     layout = request.getfixturevalue(f"{variant.runtime}_layout")
+    if variant.runtime == "apptainer":
+        return labs.get(cluster, layout, archive)
     root = suites.hosts_root(machine.cache_folder(), variant.suite, print)
     return labs.get(cluster, dataclasses.replace(layout, root=root), archive)
 
 
 @pytest.fixture
-def fault(lab: Lab, folder: Path, variant: Variant, record_property: Any) -> Fault:
+def fault(lab: Lab, folder: Path, variant: Variant, archive: Path, record_property: Any) -> Fault:
     """A job of alice's that something happens to; what it measures goes into docs/faults.md."""
     for name, command in {
         "Slurm": ["slurmctld", "-V"],
@@ -105,4 +107,4 @@ def fault(lab: Lab, folder: Path, variant: Variant, record_property: Any) -> Fau
     }.items():
         record_property(name, lab.run(command, host="node1").stdout.strip())
     record_property("Ray", images.RAY_VERSION)
-    return Fault(lab, folder, variant.runtime, record_property)
+    return Fault(lab, folder, variant.runtime, archive, record_property)

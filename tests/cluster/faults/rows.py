@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurmray.rehearsal.layout import Runtime
-
 RESULTS = "slurmray/faults"  # where pytest's cache keeps what was measured
 
 # The fault -> what must be true, whatever the runtime and the Slurm.
@@ -61,7 +59,7 @@ NOT_RUN = {
 class Variant:
     """A runtime on a Slurm. suite: the Debian suite of the hosts' programs; None: they are the machine's."""
 
-    runtime: Runtime
+    runtime: str
     suite: str | None
 
     def __str__(self) -> str:
@@ -71,4 +69,5 @@ class Variant:
 VARIANTS = [
     *(Variant(runtime, suite) for suite in (None, "trixie") for runtime in ("podman", "docker")),
     Variant("none", None),
+    Variant("apptainer", "sid"),
 ]

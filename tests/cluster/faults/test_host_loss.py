@@ -14,7 +14,7 @@ MOMENTS = {"bring-up": "ray: head at", "training": "\nstarted\n"}
 full = pytest.mark.full
 
 
-@pytest.mark.fault("a host is lost", "podman", "docker", "none")
+@pytest.mark.fault("a host is lost", "podman", "docker", "none", "apptainer")
 @pytest.mark.parametrize(
     ("way", "moment", "launch"),
     [
@@ -42,7 +42,7 @@ def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str, launch: str) ->
     fault.next_job()
 
 
-@pytest.mark.fault("a host is lost", "podman", "docker", "none")
+@pytest.mark.fault("a host is lost", "podman", "docker", "none", "apptainer")
 @pytest.mark.parametrize("way", ["power_off", pytest.param("cut", marks=full)])
 def test_the_head(fault: Fault, lab: Lab, way: str) -> None:
     fault.train()

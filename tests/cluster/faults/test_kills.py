@@ -12,7 +12,7 @@ full = pytest.mark.full
 _TASK = "^(/usr)?(/bin/)?bash -c IFS= read"
 
 
-@pytest.mark.fault("a process of the launch is killed", "docker", "podman", "none")
+@pytest.mark.fault("a process of the launch is killed", "docker", "podman", "none", "apptainer")
 @pytest.mark.parametrize(
     ("host", "process"),
     [
@@ -53,14 +53,14 @@ def lost(fault: Fault, node: str) -> None:
     assert f"last lines of {job.run}/logs/{node}.log:" in job.log, job.log
 
 
-@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none")
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
 def test_raylet_of_a_worker(fault: Fault) -> None:
     fault.train()
     fault.kill("node2", "-x", "raylet")
     lost(fault, "node2")
 
 
-@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none")
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
 @pytest.mark.full
 def test_container_of_a_worker(fault: Fault) -> None:
     fault.train()
@@ -68,7 +68,7 @@ def test_container_of_a_worker(fault: Fault) -> None:
     lost(fault, "node2")
 
 
-@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none")
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
 def test_the_job_goes_on(fault: Fault) -> None:
     run = "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"
     fault.train(["bash", "-c", run], on_node_loss="continue")
@@ -80,7 +80,7 @@ def test_the_job_goes_on(fault: Fault) -> None:
     assert job.log.count("node_loss") == 1
 
 
-@pytest.mark.fault("the head's Ray or container dies", "podman", "docker", "none")
+@pytest.mark.fault("the head's Ray or container dies", "podman", "docker", "none", "apptainer")
 @pytest.mark.parametrize("process", ["gcs_server", pytest.param("raylet", marks=full)])
 def test_ray_of_the_head(fault: Fault, process: str) -> None:
     fault.train()
@@ -88,7 +88,7 @@ def test_ray_of_the_head(fault: Fault, process: str) -> None:
     lost(fault, "node1")
 
 
-@pytest.mark.fault("the head's Ray or container dies", "docker", "podman", "none")
+@pytest.mark.fault("the head's Ray or container dies", "docker", "podman", "none", "apptainer")
 def test_container_of_the_head(fault: Fault) -> None:
     fault.train()
     fault.kill_container("node1")

@@ -44,7 +44,7 @@ def second_attempt(fault: Fault, lab: Lab) -> Job:
     return job
 
 
-@pytest.mark.fault("requeue", "podman", "docker", "none")
+@pytest.mark.fault("requeue", "podman", "docker", "none", "apptainer")
 def test_a_lost_node(fault: Fault, lab: Lab) -> None:
     fault.train(TRAINER, requeue={"max": 1})
     fault.kill("node2", "--full", "raylet/raylet")

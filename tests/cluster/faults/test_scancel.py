@@ -45,7 +45,7 @@ def test_while_the_image_is_pulled(fault: Fault, silent_registry: str) -> None:
     cancelled(fault)
 
 
-@pytest.mark.fault("scancel", "podman", "docker", "none")
+@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
 @pytest.mark.full
 @pytest.mark.parametrize("phase", ["container", "ray", "probe"])
 def test_while_it_comes_up(fault: Fault, phase: str) -> None:
@@ -55,7 +55,7 @@ def test_while_it_comes_up(fault: Fault, phase: str) -> None:
     assert "\nstarted\n" not in log, log
 
 
-@pytest.mark.fault("scancel", "podman", "docker", "none")
+@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
 @pytest.mark.full
 @pytest.mark.parametrize("stage", ["prepare", "services"])
 def test_in_a_stage(fault: Fault, stage: str) -> None:
@@ -74,7 +74,7 @@ def test_in_a_stage(fault: Fault, stage: str) -> None:
         assert saved.read_text() == "saved\n" * 2
 
 
-@pytest.mark.fault("scancel", "podman", "docker", "none")
+@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
 def test_while_it_trains(fault: Fault) -> None:
     save = "trap 'echo saving; sleep 1; echo saved; exit 3' TERM; echo started; while :; do sleep 0.1; done"
     fault.train(["bash", "-c", save])

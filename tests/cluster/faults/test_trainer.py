@@ -9,7 +9,7 @@ from .case import Fault
 full = pytest.mark.full
 
 
-@pytest.mark.fault("the trainer ends", "podman", "docker", "none")
+@pytest.mark.fault("the trainer ends", "podman", "docker", "none", "apptainer")
 @pytest.mark.parametrize("code", [7, *(pytest.param(code, marks=full) for code in (0, 71, 137))])
 def test_with_an_exit_code(fault: Fault, code: int) -> None:
     fault.train(["bash", "-c", f"echo started; exit {code}"])
@@ -18,7 +18,7 @@ def test_with_an_exit_code(fault: Fault, code: int) -> None:
     assert job.last_line.startswith(f"end: exit code {code} from trainer: "), job.log
 
 
-@pytest.mark.fault("the trainer ends", "podman", "docker", "none")
+@pytest.mark.fault("the trainer ends", "podman", "docker", "none", "apptainer")
 @pytest.mark.parametrize(
     ("signal", "code"),
     [("SEGV", 139), *(pytest.param(*case, marks=full) for case in [("TERM", 143)])],
@@ -32,7 +32,7 @@ def test_of_a_signal(fault: Fault, signal: str, code: int) -> None:
     ), job.log
 
 
-@pytest.mark.fault("a trainer ignores SIGTERM", "docker", "podman", "none")
+@pytest.mark.fault("a trainer ignores SIGTERM", "docker", "podman", "none", "apptainer")
 def test_scancel(fault: Fault) -> None:
     fault.train(["bash", "-c", "trap '' TERM; echo started; while :; do sleep 0.1; done"])
     fault.strike(["scancel", str(fault.job)])
