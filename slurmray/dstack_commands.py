@@ -12,12 +12,8 @@ import shlex
 from collections.abc import Mapping
 
 from slurmray.errors import ExitCode
-<<<<<<< HEAD
-from slurmray.rendering import template_root
-=======
 from slurmray.presets.case import Fact
-from slurmray.render import template_root
->>>>>>> bdc8b81e77608b46ba95695b247aebd87a4d08ff
+from slurmray.rendering import template_root
 from slurmray.spec import JobSpec
 
 GCS_PORT, MASTER_PORT = 6379, 29500

@@ -171,18 +171,10 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         setup=spec.setup,
         runtimes=list(AUTO_RUNTIMES) if container.runtime == "auto" else [container.runtime],
         accelerators=_accelerators(spec),
-<<<<<<< HEAD
+        bf16=spec.preflight != "none" and advise(spec).bf16,
         image=image,
         image_name=with_registry(image) if image else "",
-<<<<<<< HEAD
-=======
-        bf16=spec.preflight != "none" and advise(spec).bf16,
-        image=container.image,
-        image_name=with_registry(container.image),
->>>>>>> bdc8b81e77608b46ba95695b247aebd87a4d08ff
-=======
         source=source,
->>>>>>> becfe542ba9afd27927dca82a23cc3ce2c7aa7c8
         pull=container.pull,
         build_file=container.build.file if container.build else "",
         build_context=container.build.context if container.build else "",

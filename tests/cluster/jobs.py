@@ -87,14 +87,6 @@ def wait_until(holds: Callable[[], bool], why: Callable[[], str], seconds: float
         time.sleep(0.1)
 
 
-<<<<<<< HEAD
-def commands(lab: Lab, folder: Path) -> str:
-    """Make Slurm's commands in a folder, which run on the login host; return the PATH that has them."""
-    folder.mkdir()
-    path = os.environ["PATH"]
-    for name in ("sbatch", "scontrol", "sacct", "scancel", "squeue"):
-        enter = shlex.join(lab.argv([f"/usr/bin/{name}"], user=None))
-=======
 def commands(lab: Lab, folder: Path, user: str | None = None) -> str:
     """Make Slurm's commands in a folder, which run on the login host; return the PATH that has them.
 
@@ -104,7 +96,6 @@ def commands(lab: Lab, folder: Path, user: str | None = None) -> str:
     path = os.environ["PATH"]
     for name in ("sbatch", "scontrol", "sacct", "scancel", "squeue"):
         enter = shlex.join(lab.argv([f"/usr/bin/{name}"], user))
->>>>>>> 0893c5a1b2ecf1dcbcc60381cf77cc40ddbd89ac
         # Jobs get the PATH of the login host, not this one.
         enter = enter.replace(f"env -C {lab.folder}", 'env -C "$PWD"')
         (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {enter} "$@"\n')

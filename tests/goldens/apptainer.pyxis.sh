@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 03fce8df58a019df03f047b306836b6bfece130a0de31ae21b666d50eb2cc19c
+# slurmray-sha256: 2148d3d8970f757760087a418e1a727f68332cdae56201f47ae8b31f6677597d
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -843,16 +843,17 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        """The job is being ended: what it runs gets the signal of the spec, and `grace` seconds."""
         now = time.monotonic()
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.one("stop_signal", "TERM"), self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -879,7 +880,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1067,6 +1068,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 import zlib
 
 import below
@@ -1074,6 +1076,7 @@ import network
 
 BLOCK = 16  # ports that one job takes on a node
 LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
+LOOKS = 3  # at a port that seems to be taken
 
 
 def is_free(port):
@@ -1132,8 +1135,14 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at twice: the kernel lists sockets at one moment, and processes have them at another.
-    return sorted({port for _, port in found & foreign(ports)}) if found else []
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
+    for _ in range(LOOKS):
+        if not found:
+            break
+        time.sleep(0.3)
+        found &= foreign(ports)
+    return sorted({port for _, port in found})
 
 
 def foreign(ports):
@@ -2138,7 +2147,7 @@ main() {
 	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
-	trap 'TIME_UP=1' USR1
+	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 547f648bdce459db1cd7e55b4ecbc595b5eb309e6a16aa9ab9c5eca8f3b0ae79
+# slurmray-sha256: 9df4034a991cd233ade7b9d21a8e894d914951ec9eeb6fc0d930619f790da1ec
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -108,9 +108,9 @@ receive() {
 }
 
 # ---- 3. container -------------------------------------------------------------------------------------------------
-# choose_runtime: none; Ray and the trainer run on the node itself, with the PYTHON that `setup` has activated.
+# choose_runtime: the one there is; Ray and the trainer run where this does, with the PYTHON that `setup` has activated.
 choose_runtime() {
-	RUNTIME=none PYTHON=$(command -v python3) || PYTHON=python3
+	RUNTIME=${RUNTIMES[0]} PYTHON=$(command -v python3) || PYTHON=python3
 	ask "$PYTHON" -c 'import sys
 if sys.version_info < (3, 8): sys.exit("Python %d.%d" % sys.version_info[:2])
 from importlib.metadata import PackageNotFoundError, version
@@ -130,35 +130,23 @@ none_nvidia_args() {
 	return 0
 }
 
+# none_amd_args: Slurm's mask says which GPUs are the job's.
+none_amd_args() {
+	return 0
+}
+
 # ensure_image: there is none.
 ensure_image() {
 	return 0
 }
 
-# run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. It and
-# node.py hold a lock as long as they live. All below them can be told by a variable, and their temporary files go with
-# the job, as in a container.
+# run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
+# it can be told by a variable, and its temporary files go with the job, as in a container.
 run_words() {
-	ENTER='' SHOWN="none, with $PYTHON"
+	ENTER=''
+	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
-	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp"
-		bash -c 'exec 8>"$SLURMRAY_TEMP/alive" && flock 8 && exec "$1" "$SLURMRAY_TEMP/inside/guard.py" 8' - "$PYTHON")
-}
-
-# remove_container: waits for the end of guard.py and node.py, and ends what they could not, as somebody killed them.
-remove_container() {
-	flock --timeout 10 "$TEMP/alive" true
-	end_processes "$TEMP"
-}
-
-# end_processes FOLDER: those of this user, and of the job with that folder.
-end_processes() {
-	local tries file found
-	for tries in 1 2 3; do
-		mapfile -t found < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
-		((${#found[@]})) || return 0
-		for file in "${found[@]//[!0-9]/}"; do kill -KILL "$file" 2>/dev/null || true; done
-	done
+	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }
 
 # accelerator_args: device flags for the GPUs that Slurm gave this job on this node, and for nothing else.
@@ -172,7 +160,6 @@ accelerator_args() {
 	else
 		finding preflight GPUs "no driver of nvidia or amd here" "$GPUS_PER_NODE GPUs" "mend the driver; container.accelerator: none does without"
 	fi
-	[[ ! -d /dev/infiniband ]] || RUN_ARGS+=(--device /dev/infiniband)
 }
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
@@ -183,26 +170,31 @@ nvidia_args() {
 	"${RUNTIME}_nvidia_args"
 }
 
-# amd_args: /dev/kfd and a render node for each GPU; groups by number, since the image may name them otherwise.
+# amd_args: the GPUs by the mask of Slurm.
 amd_args() {
-	local renders=() wanted=() index key value
-	for ((index = 0; ; index++)); do # the driver's order, which is Slurm's; entries with minor 0 are CPUs
-		[[ -r /sys/class/kfd/kfd/topology/nodes/$index/properties ]] || break
-		while read -r key value; do
-			[[ $key != drm_render_minor || $value == 0 ]] || renders+=("/dev/dri/renderD$value")
-		done <"/sys/class/kfd/kfd/topology/nodes/$index/properties"
-	done
+	local wanted=()
 	IFS=, read -ra wanted <<<"${ROCR_VISIBLE_DEVICES:-${SLURM_STEP_GPUS:-}}"
 	((${#wanted[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#wanted[@]} named by Slurm" "$GPUS_PER_NODE" "look at gres.conf of $NODE: File= is missing"
-	RUN_ARGS+=(--device /dev/kfd --group-add "$(stat -c %g /dev/kfd)")
-	for index in "${wanted[@]}"; do
-		[[ -e ${renders[index]-} ]] || {
-			finding preflight GPUs "GPU $index has no render node" "one in /dev/dri" "load amdgpu on $NODE; drain it if that fails"
-			continue
-		}
-		RUN_ARGS+=(--device "${renders[index]}" --group-add "$(stat -c %g "${renders[index]}")")
+	"${RUNTIME}_amd_args"
+}
+
+# remove_container: waits for the end of its first processes, which hold a lock, and ends what they could not, as somebody
+# has killed them.
+remove_container() {
+	flock --timeout 10 "$TEMP/inside" true
+	end_processes "$TEMP"
+}
+
+# end_processes FOLDER: those of this user that belong to the job with that folder.
+end_processes() {
+	local tries file found
+	for tries in 1 2 3; do
+		mapfile -t found < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
+		((${#found[@]})) || return 0
+		for file in "${found[@]//[!0-9]/}"; do kill -KILL "$file" 2>/dev/null || true; done
 	done
+	return 1
 }
 
 # ---- 4. node ------------------------------------------------------------------------------------------------------
@@ -460,6 +452,7 @@ declare -A PROGRAMS
 PROGRAMS["below.py"]='"""The processes below this one: in a container all there are, on a host those of this job alone."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -473,6 +466,11 @@ def adopt():
         import ctypes  # not in every image
 
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def hold(folder):
+    """Locks a folder until this process ends, so that the task of the node can wait for that."""
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
 
 
 def processes():
@@ -631,12 +629,13 @@ def hand_on(sink):
 
 
 def main():
-    """`guard.py FD`; node.py keeps that open, too. The exit code is that of node.py."""
+    """See the text of the module. The exit code is that of node.py."""
     for number in (signal.SIGTERM, signal.SIGINT):  # they are for the task of the node
         signal.signal(number, lambda *_: None)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    below.hold(folder)
     below.adopt()
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node.py")
-    node = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, pass_fds=[int(sys.argv[1])])
+    node = subprocess.Popen([sys.executable, os.path.join(folder, "node.py")], stdin=subprocess.PIPE)
     threading.Thread(target=hand_on, args=[node.stdin], daemon=True).start()
     code = node.wait()
     below.kill()
@@ -872,16 +871,17 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        """The job is being ended: what it runs gets the signal of the spec, and `grace` seconds."""
         now = time.monotonic()
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.one("stop_signal", "TERM"), self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -908,7 +908,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1062,6 +1062,7 @@ def main():
     """Runs the node until its tether ends, and leaves nothing in the temp folder."""
     member = Member(os.path.dirname(os.path.abspath(__file__)))
     os.umask(0o022)
+    below.hold(member.temp_dir)
     below.adopt()
     try:
         loop(member)

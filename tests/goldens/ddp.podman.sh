@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: b5b5c11dcd542b332fee31be826fe4cda869c8556737a94249fd0c496db89ab8
+# slurmray-sha256: 1635e890e659d1fb98dd3b2b1a9ea3c720f1ea0409b7ceac7c5a340c85bf27b3
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -137,24 +137,6 @@ podman_args() {
 	RUN_ARGS+=(--user 0:0 --annotation run.oci.keep_original_groups=1)
 }
 
-# choose_runtime: RUNTIME, of those that work here one that has the image, else the first.
-choose_runtime() {
-	local each works='' why=''
-	for each in "${RUNTIMES[@]}"; do
-		"${each}_works" || {
-			why+="${why:+; }$WHY"
-			continue
-		}
-		works=${works:-$each} RUNTIME=$each
-		((! IMAGE_HERE)) || return 0
-	done
-	RUNTIME=${works:-$RUNTIME}
-	[[ -z $works ]] || return 0
-	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
-	settle
-	leave # as nothing can run here, whatever `preflight` says
-}
-
 # remedy TEXT: what to do about what a runtime said.
 remedy() {
 	case $1 in
@@ -172,6 +154,58 @@ remedy() {
 	*"dial tcp"* | *lookup* | *timeout* | *"no answer"* | *refused*) echo "$NODE does not reach the registry: load the image there beforehand" ;;
 	*) echo "run it on $NODE by hand" ;;
 	esac
+}
+
+# run_long WORD...: a command of the runtime that can take long; its words go to the log of the node.
+run_long() {
+	local code=0
+	say phase image "$RUNTIME $1 $IMAGE"
+	[[ -d $SCRATCH ]] || mkdir -m 700 "$SCRATCH" # for what Podman leaves behind when it is interrupted
+	TMPDIR=$SCRATCH "$RUNTIME" "$@" >"$TEMP/output" 2>&1 &
+	DOING=$1
+	attend $! || code=$?
+	DOING=''
+	cat "$TEMP/output" >&2 || true
+	((! STOPPED)) || leave
+	return "$code"
+}
+
+# not_there VERB: the image, after that.
+not_there() {
+	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+}
+
+# bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.
+bind() {
+	local reach arg
+	[[ -e $1 ]] || finding preflight mount "$1 is not on this node" "what the containers are to see" "make it there, or take it out of container.mounts"
+	reach=$("${RUNTIME}_reach" "$1")
+	if [[ $reach != "$1" ]]; then
+		[[ $1 == "$2" ]] ||
+			finding preflight mount "the root of $RUNTIME cannot enter $reach" "a way to $1" "mount it at the same path, use Podman, or chmod o+x $reach"
+		say phase container "the root of $RUNTIME cannot enter $reach, so the containers see all of it"
+		set -- "$reach" "$reach"
+	fi
+	arg="type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}"
+	[[ " ${RUN_ARGS[*]} " == *" $arg "* ]] || RUN_ARGS+=(--mount "$arg")
+}
+
+# choose_runtime: RUNTIME, of those that work here one that has the image, else the first.
+choose_runtime() {
+	local each works='' why=''
+	for each in "${RUNTIMES[@]}"; do
+		"${each}_works" || {
+			why+="${why:+; }$WHY"
+			continue
+		}
+		works=${works:-$each} RUNTIME=$each
+		((! IMAGE_HERE)) || return 0
+	done
+	RUNTIME=${works:-$RUNTIME}
+	[[ -z $works ]] || return 0
+	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
+	settle
+	leave # as nothing can run here, whatever `preflight` says
 }
 
 # ensure_image: the image is on this node.
@@ -209,31 +243,6 @@ pull_image() {
 	not_there pull
 }
 
-# run_long WORD...: a command of the runtime that can take long; its words go to the log of the node.
-run_long() {
-	local code=0
-	say phase image "$RUNTIME $1 $IMAGE"
-	[[ -d $SCRATCH ]] || mkdir -m 700 "$SCRATCH" # for what Podman leaves behind when it is interrupted
-	TMPDIR=$SCRATCH "$RUNTIME" "$@" >"$TEMP/output" 2>&1 &
-	DOING=$1
-	attend $! || code=$?
-	DOING=''
-	cat "$TEMP/output" >&2 || true
-	((! STOPPED)) || leave
-	return "$code"
-}
-
-# not_there VERB: the image, after that.
-not_there() {
-	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
-}
-
-# limit_args: the container keeps to the job's share of the node, by the job's own cgroup where the runtime can stay in it.
-limit_args() {
-	# One line for each controller of cgroup v1, and then one for v2.
-	"${RUNTIME}_limit_args" "$(sed -n "\\|/job_$SLURM_JOB_ID/|p" /proc/self/cgroup | tail -n 1)"
-}
-
 # allocation_args: what the job has of CPUs and memory, told to the runtime; nothing where that is the whole node.
 allocation_args() {
 	local allowed online memory=${SLURM_MEM_PER_NODE:-0} limits=()
@@ -256,35 +265,6 @@ podman_limit_args() {
 	fi
 }
 
-# host_path PATH: `~` is the submitter's home, and a relative path begins at the submit folder.
-host_path() {
-	case $1 in
-	\~ | \~/*) printf '%s' "$HOME${1#\~}" ;;
-	/*) printf '%s' "$1" ;;
-	*) printf '%s' "$SLURM_SUBMIT_DIR/$1" ;;
-	esac
-}
-
-# is_remote TYPE: a file system of that type is served by other hosts.
-is_remote() {
-	[[ $1 == @(nfs*|lustre|gpfs|ceph*|fuse*|smb*|cifs|afs|panfs|beegfs) ]]
-}
-
-# bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.
-bind() {
-	local reach arg
-	[[ -e $1 ]] || finding preflight mount "$1 is not on this node" "what the containers are to see" "make it there, or take it out of container.mounts"
-	reach=$("${RUNTIME}_reach" "$1")
-	if [[ $reach != "$1" ]]; then
-		[[ $1 == "$2" ]] ||
-			finding preflight mount "the root of $RUNTIME cannot enter $reach" "a way to $1" "mount it at the same path, use Podman, or chmod o+x $reach"
-		say phase container "the root of $RUNTIME cannot enter $reach, so the containers see all of it"
-		set -- "$reach" "$reach"
-	fi
-	arg="type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}"
-	[[ " ${RUN_ARGS[*]} " == *" $arg "* ]] || RUN_ARGS+=(--mount "$arg")
-}
-
 # container_args: RUN_ARGS, what the script has to say after `run`.
 container_args() {
 	local size=$SHM_SIZE
@@ -296,9 +276,28 @@ container_args() {
 		--shm-size "$size" --workdir / # the real one may be where the runtime's root cannot go
 	)
 	"${RUNTIME}_args"
-	limit_args
+	# The job's own cgroup, if any: one line for each controller of v1, and then one for v2.
+	"${RUNTIME}_limit_args" "$(sed -n "\\|/job_$SLURM_JOB_ID/|p" /proc/self/cgroup | tail -n 1)"
 	bind "$TEMP/inside" "$TEMP"
 	bind "$SLURM_SUBMIT_DIR" "$SLURM_SUBMIT_DIR"
+}
+
+# run_words: WORDS, the container of Ray, with its SHOWN name; ENTER, what brings one into it.
+run_words() {
+	ENTER="$RUNTIME exec $CONTAINER" SHOWN="$RUNTIME run $IMAGE"
+	WORDS=("$RUNTIME" run "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" --entrypoint python3 "$IMAGE" "$TEMP/node.py")
+}
+
+# remove_container: whatever its state. What its client answered says nothing: ended while it starts one, it may answer 0.
+# The mark is this attempt's alone: nobody else's container is taken for it.
+remove_container() {
+	local ids
+	ids=$("$RUNTIME" ps --all --quiet --no-trunc --filter "label=slurmray.mark=$MARK") || return 1
+	[[ -n $ids ]] || return 0
+	mapfile -t ids <<<"$ids"
+	"$RUNTIME" kill "${ids[@]}" >&2 || true
+	"$RUNTIME" rm --force --volumes "${ids[@]}" >&2 || true
+	[[ -z $("$RUNTIME" ps --all --quiet --filter "label=slurmray.mark=$MARK") ]]
 }
 
 # ---- 4. node ------------------------------------------------------------------------------------------------------
@@ -314,7 +313,21 @@ fail() {
 	leave
 }
 
-# make_temp: TEMP, this job's folder on the node, for nobody else. What the container sees of it is `inside`.
+# host_path PATH: `~` is the submitter's home, and a relative path begins at the submit folder.
+host_path() {
+	case $1 in
+	\~ | \~/*) printf '%s' "$HOME${1#\~}" ;;
+	/*) printf '%s' "$1" ;;
+	*) printf '%s' "$SLURM_SUBMIT_DIR/$1" ;;
+	esac
+}
+
+# is_remote TYPE: a file system of that type is served by other hosts.
+is_remote() {
+	[[ $1 == @(nfs*|lustre|gpfs|ceph*|fuse*|smb*|cifs|afs|panfs|beegfs) ]]
+}
+
+# make_temp: TEMP, this job's folder on the node, for nobody else. What a container sees of it is `inside`.
 make_temp() {
 	local folder=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT program
 	mkdir -m 700 "$folder" || fail preflight "cannot make $folder (ray.temp_dir): $(tail -n 1 "$RUN/logs/$NODE.log")"
@@ -414,7 +427,7 @@ check_node() {
 	cpus=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 	((cpus >= CPUS_PER_NODE || cpus == $(nproc --all))) || finding warn CPUs "the step may use $cpus" "$CPUS_PER_NODE" "ask the site how steps are bound to CPUs"
 	free=$(df --output=size --block-size=M /dev/shm | tr -cd '0-9')
-	((free >= 1024)) || finding warn /dev/shm "$free MB" "1024 MB, for Ray's object store" "set container.shm_size"
+	((free >= 1024)) || finding warn /dev/shm "$free MB" "1024 MB, for Ray's object store" "enlarge it, or set container.shm_size"
 }
 
 # is_live JOB: Slurm still has it on this node.
@@ -470,22 +483,21 @@ supervise() {
 	settle
 	ensure_image
 	settle
-	mapfile -t addresses < <(getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true)
-	say phase container "$RUNTIME run $IMAGE"
+	mapfile -t addresses < <({ getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true; } | cut -d ' ' -f 1)
+	run_words
+	say phase container "$SHOWN"
 	start_client
 	[[ $NODE != "$HEAD" ]] || rank=0
-	addresses=("${addresses[@]%% *}")
-	send "node=$NODE" "rank=$rank" "user=$(id -un)" "enter=$RUNTIME exec $CONTAINER" "${addresses[@]/#/candidate=}"
+	send "node=$NODE" "rank=$rank" "user=$(id -un)" "enter=$ENTER" "${addresses[@]/#/candidate=}"
 	watch_client
 }
 
-# start_client: runs the container, with CLIENT in the foreground of a session of its own: Slurm signals the children of a
+# start_client: runs WORDS, with CLIENT in the foreground of a session of its own: Slurm signals the children of a
 # task, and Podman dies when a signal meets its own short-lived helpers. The task holds the only writing end of its input:
 # that is the tether, with which the container ends.
 start_client() {
 	local tries
-	exec 9> >(exec setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" \
-		"$RUNTIME" run "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" --entrypoint python3 "$IMAGE" "$TEMP/node.py")
+	exec 9> >(exec setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" "${WORDS[@]}")
 	for ((tries = 0; tries < 200; tries++)); do
 		read -r CLIENT 2>/dev/null <"$TEMP/client" && return
 		take 0.05
@@ -505,20 +517,8 @@ watch_client() {
 	((! STOPPED)) || leave
 	read -r code 2>/dev/null <"$TEMP/code" || true
 	# A first process that ends by itself says why and answers 0; this is something else.
-	((! code)) || fail ray "the container ended, $RUNTIME said $code"
+	((! code)) || fail ray "$SHOWN ended with $code"
 	leave
-}
-
-# remove_container: whatever its state. What its client answered says nothing: ended while it starts one, it may answer 0.
-# The mark is this attempt's alone: nobody else's container is taken for it.
-remove_container() {
-	local ids
-	ids=$("$RUNTIME" ps --all --quiet --no-trunc --filter "label=slurmray.mark=$MARK") || return 1
-	[[ -n $ids ]] || return 0
-	mapfile -t ids <<<"$ids"
-	"$RUNTIME" kill "${ids[@]}" >&2 || true
-	"$RUNTIME" rm --force --volumes "${ids[@]}" >&2 || true
-	[[ -z $("$RUNTIME" ps --all --quiet --filter "label=slurmray.mark=$MARK") ]]
 }
 
 # leave: the task of this node ends, and nothing of it stays here.
@@ -528,7 +528,7 @@ leave() {
 	if [[ -n $CLIENT ]]; then
 		exec 9>&-
 		timeout 10 tail --pid="$CLIENT" --sleep-interval=0.1 --follow /dev/null || kill -KILL -- "-$CLIENT" || true
-		remove_container || say phase end "cannot remove the container $CONTAINER on $NODE"
+		remove_container || say phase end "cannot end everything of $CONTAINER on $NODE"
 	fi
 	rm -rf "$SCRATCH" || true
 	[[ -z $BUILD_LOCK ]] || rm -f "$BUILD_LOCK" || true
@@ -554,6 +554,61 @@ end_without_head() {
 # ---- 5. python ----------------------------------------------------------------------------------------------------
 # These programs run in the containers, with the Python of the image; no shell looks at them.
 declare -A PROGRAMS
+PROGRAMS["below.py"]='"""The processes below this one: in a container all there are, on a host those of this job alone."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
+
+
+def adopt():
+    """Makes this process the parent of orphans below it, which a process 1 is anyway."""
+    if os.getpid() != 1:
+        import ctypes  # not in every image
+
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def hold(folder):
+    """Locks a folder until this process ends, so that the task of the node can wait for that."""
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
+
+
+def processes():
+    """{pid: its session} of all that have not ended; one that nobody has waited for yet is still in /proc."""
+    table = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+            state, parent, _, session = file.read().rpartition(")")[2].split()[:4]
+            if state not in "ZX":
+                table[int(pid)] = int(parent), int(session)
+    found, wanted = {}, {os.getpid()}
+    while wanted:
+        wanted = {pid for pid, (parent, _) in table.items() if parent in wanted} - found.keys()
+        found.update((pid, table[pid][1]) for pid in wanted)
+    return found
+
+
+def kill(spared=()):
+    """Kills them, until nothing new has been started meanwhile. spared: sessions that are left alone."""
+    foreign = set()  # of another user, as what sudo starts
+    while True:
+        found = {pid for pid, session in processes().items() if session not in spared} - foreign
+        if not found:
+            return
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            except PermissionError:
+                foreign.add(pid)
+        time.sleep(0.01)
+'
 PROGRAMS["check.py"]='"""The built-in entrypoint: places one task on every node of the cluster and counts what is there."""
 
 import os
@@ -601,11 +656,11 @@ if __name__ == "__main__":
 '
 PROGRAMS["children.py"]='"""The child processes of the first process in a container."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
+
+import below
 
 
 class Children:
@@ -630,22 +685,12 @@ class Children:
         return next((pid for pid, known in self.roles.items() if known == role), None)
 
     def kill(self, role):
-        """Kills that child and, in a container, all that it has started, which may not end with it."""
-        if os.getpid() != 1:
-            os.killpg(self.pid_of(role), signal.SIGKILL)
-            return
-        others = {pid for pid, known in self.roles.items() if known != role}  # each has a session of its own
-        found = True
-        while found:  # until nothing new has been started meanwhile
-            found = False
-            for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-                with contextlib.suppress(ProcessLookupError):
-                    if pid != 1 and os.getsid(pid) not in others and is_alive(pid):
-                        os.kill(pid, signal.SIGKILL)
-                        found = True
+        """Kills that child and all that it has started, which may not end with it."""
+        # Each has a session of its own.
+        below.kill({pid for pid, known in self.roles.items() if known != role})
 
     def reap(self):
-        """Waits for everything that has ended, orphans included: this is process 1."""
+        """Waits for everything that has ended, orphans included."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -657,15 +702,6 @@ class Children:
             if role:
                 signalled = os.WIFSIGNALED(status)
                 self.ended(role, os.WTERMSIG(status) + 128 if signalled else os.WEXITSTATUS(status))
-
-
-def is_alive(pid):
-    """Whether that process has not ended; one that nobody has waited for yet is still there."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 '
 PROGRAMS["give_up.py"]='"""How a node says that the job cannot go on."""
 
@@ -865,15 +901,15 @@ class Member:
         try:
             os.chdir(self.one("workdir"))
         except OSError as error:
-            remedy = "mount it, or set container.workdir"
-            text = f"{error.filename}: {error.strerror} in the container; {remedy}"
+            remedy = "mount it, make it there, or set container.workdir"
+            text = f"{error.filename}: {error.strerror} where the trainer runs; {remedy}"
             raise GiveUp("config", text) from error
 
     def join(self, wanted):
         """Gets Ray ready on a worker. wanted: the versions on the head."""
         mine = preflight.versions(self.version_text)
         if mine != wanted:
-            remedy = "use one image on all nodes, by digest"
+            remedy = "use one image on all nodes, by digest, or one environment"
             self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
             if self.one("preflight", "fail") == "fail":
                 return
@@ -1042,7 +1078,8 @@ PROGRAMS["node.py"]='"""The first process of the container on every node: starts
 
 Standard input is the tether: NUL-terminated `key=value` records from the supervisor of the node, and when it
 ends, whatever the cause, everything in this container ends. Standard output is for the messages to the batch
-script, one `slurmray NODE VERB TEXT` a line. Standard error is the log of the node.
+script, one `slurmray NODE VERB TEXT` a line. Standard error is the log of the node. On a node without a
+container guard.py goes before it.
 
 Runs on the Python of the image, 3.8 or later, with nothing but the standard library.
 """
@@ -1053,6 +1090,7 @@ import select
 import shutil
 import signal
 
+import below
 import network
 from give_up import GiveUp
 from member import Member
@@ -1088,6 +1126,8 @@ def main():
     """Runs the node until its tether ends, and leaves nothing in the temp folder."""
     member = Member(os.path.dirname(os.path.abspath(__file__)))
     os.umask(0o022)
+    below.hold(member.temp_dir)
+    below.adopt()
     try:
         loop(member)
         member.say("untied")
@@ -1099,9 +1139,7 @@ def main():
         pass
     finally:
         member.end()
-        if os.getpid() == 1:  # else this is the process namespace of somebody else
-            with contextlib.suppress(ProcessLookupError):  # nobody is left
-                os.kill(-1, signal.SIGKILL)
+        below.kill()
         for name in os.listdir(member.temp_dir):
             path = os.path.join(member.temp_dir, name)
             if os.path.isdir(path) and not os.path.islink(path):
@@ -1122,12 +1160,15 @@ import contextlib
 import errno
 import os
 import socket
+import time
 import zlib
 
+import below
 import network
 
 BLOCK = 16  # ports that one job takes on a node
 LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
+LOOKS = 3  # at a port that seems to be taken
 
 
 def is_free(port):
@@ -1184,14 +1225,20 @@ def lease_ports(job, skip=0):
 
 
 def taken(ports):
-    """Those of these ports on which a process outside of this container listens, whatever its address."""
+    """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at twice: the kernel lists sockets at one moment, and processes have them at another.
-    return sorted({port for _, port in found & foreign(ports)}) if found else []
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
+    for _ in range(LOOKS):
+        if not found:
+            break
+        time.sleep(0.3)
+        found &= foreign(ports)
+    return sorted({port for _, port in found})
 
 
 def foreign(ports):
-    """{(inode, port)} of sockets that listen on one of these ports and are not of this container."""
+    """{(inode, port)} of sockets that listen on one of these ports and are of somebody else."""
     rows = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(FileNotFoundError), open(table) as file:
@@ -1205,9 +1252,9 @@ def foreign(ports):
 
 
 def own_sockets():
-    """The inodes of all sockets of this container."""
+    """The inodes of all sockets of this process and those below it."""
     found = set()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in [os.getpid(), *below.processes()]:
         with contextlib.suppress(OSError):  # it has ended
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
@@ -1245,10 +1292,10 @@ def version_of_ray(auth):
     """(text, (major, minor)); GiveUp where there is none, or one too old for `ray.auth` of the spec."""
     version = ray_start.ray_version()
     if version is None:
-        raise GiveUp("image", f"{sys.executable} of the image has no Ray: install ray[default] in it")
+        raise GiveUp("image", f"{sys.executable} has no Ray: install ray[default] for it")
     if auth == "token" and version[1] < ray_start.TOKEN_SINCE:
-        remedy = "take an image with 2.52 or later, or set ray.auth to auto or none"
-        raise GiveUp("config", f"ray.auth: Ray {version[0]} of the image has no tokens; {remedy}")
+        remedy = "take 2.52 or later, or set ray.auth to auto or none"
+        raise GiveUp("config", f"ray.auth: Ray {version[0]} has no tokens; {remedy}")
     return version
 
 
@@ -1264,24 +1311,25 @@ def limits():
     """Rows (check, found, wanted, remedy) for limits that are lower than a trainer may need."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < FILES_NEEDED:
-        yield "open files", f"at most {hard}", FILES_WANTED, "container.ulimits: [nofile=65535:65535]"
+        remedy = "raise it there, or container.ulimits: [nofile=65535:65535]"
+        yield "open files", f"at most {hard}", FILES_WANTED, remedy
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     if os.path.isdir("/dev/infiniband") and locked != resource.RLIM_INFINITY:
-        remedy = "container.ulimits: [memlock=-1:-1]"
+        remedy = "raise it there, or container.ulimits: [memlock=-1:-1]"
         yield "locked memory", f"{locked} bytes", "no limit, for InfiniBand", remedy
 
 
 def debugger(ray):
     """Rows for what the distributed debugger of Ray lacks here. ray: its version as numbers."""
     if ray < DEBUGGER_SINCE:
-        remedy = "take an image with it, or set ray.debug: legacy"
+        remedy = "take one with it, or set ray.debug: legacy"
         yield "debugger", f"Ray {ray[0]}.{ray[1]}", "Ray 2.39 or later", remedy
     try:
         found = importlib.metadata.version("debugpy")
     except importlib.metadata.PackageNotFoundError:
         found = "none"
     if tuple(int(number) for number in re.findall(r"\d+", found)[:2]) < DEBUGPY_SINCE:
-        yield "debugpy", found, "1.8.0 or later", "install it in the image, or set ray.debug: none"
+        yield "debugpy", found, "1.8.0 or later", "install it beside Ray, or set ray.debug: none"
 
 
 def versions(ray):
@@ -1440,7 +1488,9 @@ SCRIPT = """#!/bin/sh
 
 def write(path, env):
     """Writes the command, for its owner alone. env: what Ray shall find in its environment."""
-    new = {name: env[name] for name in sorted(env) if os.environ.get(name) != env[name]}
+    given = os.environ if os.getpid() == 1 else {}  # else no container gives it
+    # Functions that bash exports are no names.
+    new = {name: env[name] for name in sorted(env) if given.get(name) != env[name] and name.isidentifier()}
     python, program = shlex.quote(sys.executable), shlex.quote(PROGRAM)
     text = SCRIPT.format(exports=surroundings.exports(new), python=python, program=program)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
@@ -1450,7 +1500,7 @@ def write(path, env):
 def call(job, node, enter, path):
     """How to use it from outside. job: `JOBID-ATTEMPT`. enter: what brings one into this container."""
     number = job.rpartition("-")[0]
-    return f"srun --overlap --jobid={number} -N1 -n1 -w {node} {enter} {path}"
+    return " ".join(f"srun --overlap --jobid={number} -N1 -n1 -w {node} {enter} {path}".split())
 '
 PROGRAMS["ray_process.py"]='"""The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
 
@@ -1692,8 +1742,9 @@ def environment(temp_dir, user_env, token, version, metrics):
     token: path of its file, or None. metrics: whether Ray exports any; their ports answer everybody.
     """
     env = dict(os.environ)
-    if version >= HIP_SINCE:
-        env.pop("ROCR_VISIBLE_DEVICES", None)
+    env.pop("RAY_ADDRESS", None)  # without a container: of a Ray that the job was submitted from
+    if version >= HIP_SINCE and "ROCR_VISIBLE_DEVICES" in env:
+        env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
     env.update(
         PYTHONUNBUFFERED="1",
         RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # else Ray builds a virtual environment per worker under `uv run`
@@ -1828,10 +1879,10 @@ class TrainerProcess:
         return self.member.one("launch") == "ray-job"
 
     def check(self):
-        """GiveUp where the image lacks what the job API of Ray needs."""
+        """GiveUp where there is not what the job API of Ray needs."""
         wanted = ("aiohttp", "aiohttp_cors")  # of ray[default] alone
         if self.is_job() and not all(map(importlib.util.find_spec, wanted)):
-            raise GiveUp("image", "launch: ray-job needs ray[default] in the image: install it, or use exec")
+            raise GiveUp("image", "launch: ray-job needs ray[default]: install it, or use exec")
 
     def name(self):
         """What Ray calls it."""
@@ -1957,7 +2008,7 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES IMAGE SHM_SIZE CONTAINER_ARGS NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS BUILD_FILE BUILD_CONTEXT && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE CONTAINER_ARGS SHM_SIZE BUILD_FILE BUILD_CONTEXT && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
@@ -2179,7 +2230,7 @@ main() {
 	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
-	trap 'TIME_UP=1' USR1
+	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR
 	check_allocation

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 71777b7d58f9d9d9542a88b494a5b64d66df66447c6c03f00d561b4b7ac211ae
+# slurmray-sha256: c77e9872291d97dfb3d3fc6e22670ae584681a4166d0a43c9c68d4de9564aed2
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -187,24 +187,6 @@ amd_args() {
 	done
 }
 
-# choose_runtime: RUNTIME, of those that work here one that has the image, else the first.
-choose_runtime() {
-	local each works='' why=''
-	for each in "${RUNTIMES[@]}"; do
-		"${each}_works" || {
-			why+="${why:+; }$WHY"
-			continue
-		}
-		works=${works:-$each} RUNTIME=$each
-		((! IMAGE_HERE)) || return 0
-	done
-	RUNTIME=${works:-$RUNTIME}
-	[[ -z $works ]] || return 0
-	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
-	settle
-	leave # as nothing can run here, whatever `preflight` says
-}
-
 # remedy TEXT: what to do about what a runtime said.
 remedy() {
 	case $1 in
@@ -224,24 +206,6 @@ remedy() {
 	esac
 }
 
-# ensure_image: the image is on this node.
-ensure_image() {
-	((! IMAGE_HERE)) || return 0
-	pull_image "$IMAGE"
-}
-
-# pull_image NAME: many nodes do not ask at one moment, and each asks again where the answer may soon be another one.
-pull_image() {
-	local tries
-	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
-	for tries in 1 2 3; do
-		! run_long pull "$1" || return 0
-		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
-		pause $((tries * 10 + RANDOM % 10))
-	done
-	not_there pull
-}
-
 # run_long WORD...: a command of the runtime that can take long; its words go to the log of the node.
 run_long() {
 	local code=0
@@ -259,6 +223,57 @@ run_long() {
 # not_there VERB: the image, after that.
 not_there() {
 	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+}
+
+# bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.
+bind() {
+	local reach arg
+	[[ -e $1 ]] || finding preflight mount "$1 is not on this node" "what the containers are to see" "make it there, or take it out of container.mounts"
+	reach=$("${RUNTIME}_reach" "$1")
+	if [[ $reach != "$1" ]]; then
+		[[ $1 == "$2" ]] ||
+			finding preflight mount "the root of $RUNTIME cannot enter $reach" "a way to $1" "mount it at the same path, use Podman, or chmod o+x $reach"
+		say phase container "the root of $RUNTIME cannot enter $reach, so the containers see all of it"
+		set -- "$reach" "$reach"
+	fi
+	arg="type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}"
+	[[ " ${RUN_ARGS[*]} " == *" $arg "* ]] || RUN_ARGS+=(--mount "$arg")
+}
+
+# choose_runtime: RUNTIME, of those that work here one that has the image, else the first.
+choose_runtime() {
+	local each works='' why=''
+	for each in "${RUNTIMES[@]}"; do
+		"${each}_works" || {
+			why+="${why:+; }$WHY"
+			continue
+		}
+		works=${works:-$each} RUNTIME=$each
+		((! IMAGE_HERE)) || return 0
+	done
+	RUNTIME=${works:-$RUNTIME}
+	[[ -z $works ]] || return 0
+	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
+	settle
+	leave # as nothing can run here, whatever `preflight` says
+}
+
+# ensure_image: the image is on this node.
+ensure_image() {
+	((! IMAGE_HERE)) || return 0
+	pull_image "$IMAGE"
+}
+
+# pull_image NAME: many nodes do not ask at one moment, and each asks again where the answer may soon be another one.
+pull_image() {
+	local tries
+	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
+	for tries in 1 2 3; do
+		! run_long pull "$1" || return 0
+		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
+		pause $((tries * 10 + RANDOM % 10))
+	done
+	not_there pull
 }
 
 # allocation_args: what the job has of CPUs and memory, told to the runtime; nothing where that is the whole node.
@@ -281,21 +296,6 @@ podman_limit_args() {
 	else # runc cannot do without
 		allocation_args
 	fi
-}
-
-# bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.
-bind() {
-	local reach arg
-	[[ -e $1 ]] || finding preflight mount "$1 is not on this node" "what the containers are to see" "make it there, or take it out of container.mounts"
-	reach=$("${RUNTIME}_reach" "$1")
-	if [[ $reach != "$1" ]]; then
-		[[ $1 == "$2" ]] ||
-			finding preflight mount "the root of $RUNTIME cannot enter $reach" "a way to $1" "mount it at the same path, use Podman, or chmod o+x $reach"
-		say phase container "the root of $RUNTIME cannot enter $reach, so the containers see all of it"
-		set -- "$reach" "$reach"
-	fi
-	arg="type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}"
-	[[ " ${RUN_ARGS[*]} " == *" $arg "* ]] || RUN_ARGS+=(--mount "$arg")
 }
 
 # container_args: RUN_ARGS, what the script has to say after `run`.
@@ -589,6 +589,7 @@ declare -A PROGRAMS
 PROGRAMS["below.py"]='"""The processes below this one: in a container all there are, on a host those of this job alone."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -602,6 +603,11 @@ def adopt():
         import ctypes  # not in every image
 
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def hold(folder):
+    """Locks a folder until this process ends, so that the task of the node can wait for that."""
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
 
 
 def processes():
@@ -961,16 +967,17 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        """The job is being ended: what it runs gets the signal of the spec, and `grace` seconds."""
         now = time.monotonic()
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.one("stop_signal", "TERM"), self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -997,7 +1004,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1151,6 +1158,7 @@ def main():
     """Runs the node until its tether ends, and leaves nothing in the temp folder."""
     member = Member(os.path.dirname(os.path.abspath(__file__)))
     os.umask(0o022)
+    below.hold(member.temp_dir)
     below.adopt()
     try:
         loop(member)
@@ -2032,7 +2040,7 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE SHM_SIZE CONTAINER_ARGS && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE CONTAINER_ARGS SHM_SIZE && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"

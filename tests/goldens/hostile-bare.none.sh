@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: fea1bb161c8749a8ffbe830bc90e1bb3d09e128030737cf53040249f8d16a99c
+# slurmray-sha256: ffac6e5eaaa9b5086db4aae86375858e662474bdd4b103d82a3eb505f2e19829
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -107,9 +107,9 @@ receive() {
 }
 
 # ---- 3. container -------------------------------------------------------------------------------------------------
-# choose_runtime: none; Ray and the trainer run on the node itself, with the PYTHON that `setup` has activated.
+# choose_runtime: the one there is; Ray and the trainer run where this does, with the PYTHON that `setup` has activated.
 choose_runtime() {
-	RUNTIME=none PYTHON=$(command -v python3) || PYTHON=python3
+	RUNTIME=${RUNTIMES[0]} PYTHON=$(command -v python3) || PYTHON=python3
 	ask "$PYTHON" -c 'import sys
 if sys.version_info < (3, 8): sys.exit("Python %d.%d" % sys.version_info[:2])
 from importlib.metadata import PackageNotFoundError, version
@@ -129,35 +129,23 @@ none_nvidia_args() {
 	return 0
 }
 
+# none_amd_args: Slurm's mask says which GPUs are the job's.
+none_amd_args() {
+	return 0
+}
+
 # ensure_image: there is none.
 ensure_image() {
 	return 0
 }
 
-# run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. It and
-# node.py hold a lock as long as they live. All below them can be told by a variable, and their temporary files go with
-# the job, as in a container.
+# run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
+# it can be told by a variable, and its temporary files go with the job, as in a container.
 run_words() {
-	ENTER='' SHOWN="none, with $PYTHON"
+	ENTER=''
+	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
-	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp"
-		bash -c 'exec 8>"$SLURMRAY_TEMP/alive" && flock 8 && exec "$1" "$SLURMRAY_TEMP/inside/guard.py" 8' - "$PYTHON")
-}
-
-# remove_container: waits for the end of guard.py and node.py, and ends what they could not, as somebody killed them.
-remove_container() {
-	flock --timeout 10 "$TEMP/alive" true
-	end_processes "$TEMP"
-}
-
-# end_processes FOLDER: those of this user, and of the job with that folder.
-end_processes() {
-	local tries file found
-	for tries in 1 2 3; do
-		mapfile -t found < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
-		((${#found[@]})) || return 0
-		for file in "${found[@]//[!0-9]/}"; do kill -KILL "$file" 2>/dev/null || true; done
-	done
+	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }
 
 # accelerator_args: device flags for the GPUs that Slurm gave this job on this node, and for nothing else.
@@ -171,7 +159,6 @@ accelerator_args() {
 	else
 		finding preflight GPUs "no driver of nvidia or amd here" "$GPUS_PER_NODE GPUs" "mend the driver; container.accelerator: none does without"
 	fi
-	[[ ! -d /dev/infiniband ]] || RUN_ARGS+=(--device /dev/infiniband)
 }
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
@@ -182,26 +169,31 @@ nvidia_args() {
 	"${RUNTIME}_nvidia_args"
 }
 
-# amd_args: /dev/kfd and a render node for each GPU; groups by number, since the image may name them otherwise.
+# amd_args: the GPUs by the mask of Slurm.
 amd_args() {
-	local renders=() wanted=() index key value
-	for ((index = 0; ; index++)); do # the driver's order, which is Slurm's; entries with minor 0 are CPUs
-		[[ -r /sys/class/kfd/kfd/topology/nodes/$index/properties ]] || break
-		while read -r key value; do
-			[[ $key != drm_render_minor || $value == 0 ]] || renders+=("/dev/dri/renderD$value")
-		done <"/sys/class/kfd/kfd/topology/nodes/$index/properties"
-	done
+	local wanted=()
 	IFS=, read -ra wanted <<<"${ROCR_VISIBLE_DEVICES:-${SLURM_STEP_GPUS:-}}"
 	((${#wanted[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#wanted[@]} named by Slurm" "$GPUS_PER_NODE" "look at gres.conf of $NODE: File= is missing"
-	RUN_ARGS+=(--device /dev/kfd --group-add "$(stat -c %g /dev/kfd)")
-	for index in "${wanted[@]}"; do
-		[[ -e ${renders[index]-} ]] || {
-			finding preflight GPUs "GPU $index has no render node" "one in /dev/dri" "load amdgpu on $NODE; drain it if that fails"
-			continue
-		}
-		RUN_ARGS+=(--device "${renders[index]}" --group-add "$(stat -c %g "${renders[index]}")")
+	"${RUNTIME}_amd_args"
+}
+
+# remove_container: waits for the end of its first processes, which hold a lock, and ends what they could not, as somebody
+# has killed them.
+remove_container() {
+	flock --timeout 10 "$TEMP/inside" true
+	end_processes "$TEMP"
+}
+
+# end_processes FOLDER: those of this user that belong to the job with that folder.
+end_processes() {
+	local tries file found
+	for tries in 1 2 3; do
+		mapfile -t found < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
+		((${#found[@]})) || return 0
+		for file in "${found[@]//[!0-9]/}"; do kill -KILL "$file" 2>/dev/null || true; done
 	done
+	return 1
 }
 
 # ---- 4. node ------------------------------------------------------------------------------------------------------
@@ -513,6 +505,7 @@ declare -A PROGRAMS
 PROGRAMS["below.py"]='"""The processes below this one: in a container all there are, on a host those of this job alone."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -526,6 +519,11 @@ def adopt():
         import ctypes  # not in every image
 
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def hold(folder):
+    """Locks a folder until this process ends, so that the task of the node can wait for that."""
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
 
 
 def processes():
@@ -684,12 +682,13 @@ def hand_on(sink):
 
 
 def main():
-    """`guard.py FD`; node.py keeps that open, too. The exit code is that of node.py."""
+    """See the text of the module. The exit code is that of node.py."""
     for number in (signal.SIGTERM, signal.SIGINT):  # they are for the task of the node
         signal.signal(number, lambda *_: None)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    below.hold(folder)
     below.adopt()
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node.py")
-    node = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, pass_fds=[int(sys.argv[1])])
+    node = subprocess.Popen([sys.executable, os.path.join(folder, "node.py")], stdin=subprocess.PIPE)
     threading.Thread(target=hand_on, args=[node.stdin], daemon=True).start()
     code = node.wait()
     below.kill()
@@ -925,16 +924,17 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        """The job is being ended: what it runs gets the signal of the spec, and `grace` seconds."""
         now = time.monotonic()
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.one("stop_signal", "TERM"), self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -961,7 +961,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1115,6 +1115,7 @@ def main():
     """Runs the node until its tether ends, and leaves nothing in the temp folder."""
     member = Member(os.path.dirname(os.path.abspath(__file__)))
     os.umask(0o022)
+    below.hold(member.temp_dir)
     below.adopt()
     try:
         loop(member)
@@ -1428,12 +1429,15 @@ class Preparation:
         self.stages.spawn(f"{self.stage} {item[NAME]}", item["run"], self.stages.env())
 
     def ended(self, name, code):
-        """A command has ended with that code."""
-        if code:
+        """A command has ended with that code; where the job is being ended, nothing follows it."""
+        is_last = self.stages.member.deadline
+        if code and not is_last:
             raise GiveUp("prepare", f"{name} ended with {code}")
         item = self.items.pop(0)
-        if item["once"]:
+        if item["once"] and not code:
             self.stages.member.say("prepared", self.mark(item))
+        if is_last:
+            self.items.clear()
         self.next()
 
     def mark(self, item):
@@ -2108,8 +2112,8 @@ class Stages:
             raise GiveUp(kind, f"{name}: {words[0]}: {error.strerror}") from error
 
     def begin(self):
-        """Begins all stages whose turn it is."""
-        for stage in self.work:
+        """Begins all stages whose turn it is, unless the job is being ended."""
+        for stage in self.work if not self.member.deadline else ():
             if stage not in self.begun and self.may_begin(stage):
                 self.begun.add(stage)
                 self.work[stage].begin()
@@ -2126,7 +2130,12 @@ class Stages:
 
     def are_done(self):
         """Whether the trainer can start."""
-        return all(map(self.is_done, self.work))
+        return not self.member.deadline and all(map(self.is_done, self.work))
+
+    def is_preparing(self):
+        """Whether a command of `prepare` runs on some node."""
+        commands = (PREPARE, PREPARE_WITH_RAY)
+        return any(stage in self.begun and not self.is_done(stage) for stage in commands)
 
     def say_done(self, stage):
         """This node has done its part."""
@@ -2149,6 +2158,8 @@ class Stages:
             text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
             count = f"{len(self.done[stage])}/{len(nodes)} nodes"
             self.member.say("phase", stage.partition("-")[0], count + text)
+        if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
+            raise SystemExit(0)
         self.begin()
 
     def mask(self):
@@ -2156,13 +2167,12 @@ class Stages:
         gpus = any(item["gpus"] for item in self.beside)
         return services.devices(0, int(self.member.one("gpus"))) if gpus else {}
 
-    def stop(self):
-        """Ends what runs: commands by SIGTERM, then the services in order, who all have some seconds."""
-        children = self.member.children
-        for stage in (PREPARE, PREPARE_WITH_RAY):
-            for pid in [pid for pid, role in children.roles.items() if role.partition(" ")[0] == stage]:
-                os.killpg(pid, signal.SIGTERM)
-        self.services.stop()
+    def send(self, name):
+        """Sends that signal to the commands of `prepare` here; False where none runs on any node."""
+        for pid, role in self.member.children.roles.items():
+            if role.partition(" ")[0] in (PREPARE, PREPARE_WITH_RAY):
+                os.killpg(pid, getattr(signal, "SIG" + name))
+        return self.is_preparing()
 
     def doing(self):
         """What keeps this node busy, in a word or two; the batch script waits as long as it is told of it."""

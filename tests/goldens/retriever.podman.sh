@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e59a768cf1b759e0c6772ef78035ddcd92b543f27d3f7db6565bd47dad7ec28c
+# slurmray-sha256: 3a905536f68d0e5396632f3b0edd0d417e26347b225e2161c7ae794c87d737a7
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -133,24 +133,6 @@ podman_args() {
 	RUN_ARGS+=(--user 0:0 --annotation run.oci.keep_original_groups=1)
 }
 
-# choose_runtime: RUNTIME, of those that work here one that has the image, else the first.
-choose_runtime() {
-	local each works='' why=''
-	for each in "${RUNTIMES[@]}"; do
-		"${each}_works" || {
-			why+="${why:+; }$WHY"
-			continue
-		}
-		works=${works:-$each} RUNTIME=$each
-		((! IMAGE_HERE)) || return 0
-	done
-	RUNTIME=${works:-$RUNTIME}
-	[[ -z $works ]] || return 0
-	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
-	settle
-	leave # as nothing can run here, whatever `preflight` says
-}
-
 # remedy TEXT: what to do about what a runtime said.
 remedy() {
 	case $1 in
@@ -170,24 +152,6 @@ remedy() {
 	esac
 }
 
-# ensure_image: the image is on this node.
-ensure_image() {
-	((! IMAGE_HERE)) || return 0
-	pull_image "$IMAGE"
-}
-
-# pull_image NAME: many nodes do not ask at one moment, and each asks again where the answer may soon be another one.
-pull_image() {
-	local tries
-	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
-	for tries in 1 2 3; do
-		! run_long pull "$1" || return 0
-		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
-		pause $((tries * 10 + RANDOM % 10))
-	done
-	not_there pull
-}
-
 # run_long WORD...: a command of the runtime that can take long; its words go to the log of the node.
 run_long() {
 	local code=0
@@ -205,6 +169,57 @@ run_long() {
 # not_there VERB: the image, after that.
 not_there() {
 	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+}
+
+# bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.
+bind() {
+	local reach arg
+	[[ -e $1 ]] || finding preflight mount "$1 is not on this node" "what the containers are to see" "make it there, or take it out of container.mounts"
+	reach=$("${RUNTIME}_reach" "$1")
+	if [[ $reach != "$1" ]]; then
+		[[ $1 == "$2" ]] ||
+			finding preflight mount "the root of $RUNTIME cannot enter $reach" "a way to $1" "mount it at the same path, use Podman, or chmod o+x $reach"
+		say phase container "the root of $RUNTIME cannot enter $reach, so the containers see all of it"
+		set -- "$reach" "$reach"
+	fi
+	arg="type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}"
+	[[ " ${RUN_ARGS[*]} " == *" $arg "* ]] || RUN_ARGS+=(--mount "$arg")
+}
+
+# choose_runtime: RUNTIME, of those that work here one that has the image, else the first.
+choose_runtime() {
+	local each works='' why=''
+	for each in "${RUNTIMES[@]}"; do
+		"${each}_works" || {
+			why+="${why:+; }$WHY"
+			continue
+		}
+		works=${works:-$each} RUNTIME=$each
+		((! IMAGE_HERE)) || return 0
+	done
+	RUNTIME=${works:-$RUNTIME}
+	[[ -z $works ]] || return 0
+	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
+	settle
+	leave # as nothing can run here, whatever `preflight` says
+}
+
+# ensure_image: the image is on this node.
+ensure_image() {
+	((! IMAGE_HERE)) || return 0
+	pull_image "$IMAGE"
+}
+
+# pull_image NAME: many nodes do not ask at one moment, and each asks again where the answer may soon be another one.
+pull_image() {
+	local tries
+	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
+	for tries in 1 2 3; do
+		! run_long pull "$1" || return 0
+		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
+		pause $((tries * 10 + RANDOM % 10))
+	done
+	not_there pull
 }
 
 # allocation_args: what the job has of CPUs and memory, told to the runtime; nothing where that is the whole node.
@@ -227,21 +242,6 @@ podman_limit_args() {
 	else # runc cannot do without
 		allocation_args
 	fi
-}
-
-# bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.
-bind() {
-	local reach arg
-	[[ -e $1 ]] || finding preflight mount "$1 is not on this node" "what the containers are to see" "make it there, or take it out of container.mounts"
-	reach=$("${RUNTIME}_reach" "$1")
-	if [[ $reach != "$1" ]]; then
-		[[ $1 == "$2" ]] ||
-			finding preflight mount "the root of $RUNTIME cannot enter $reach" "a way to $1" "mount it at the same path, use Podman, or chmod o+x $reach"
-		say phase container "the root of $RUNTIME cannot enter $reach, so the containers see all of it"
-		set -- "$reach" "$reach"
-	fi
-	arg="type=bind,\"source=${1//\"/\"\"}\",\"target=${2//\"/\"\"}\"${3:-}"
-	[[ " ${RUN_ARGS[*]} " == *" $arg "* ]] || RUN_ARGS+=(--mount "$arg")
 }
 
 # container_args: RUN_ARGS, what the script has to say after `run`.
@@ -534,6 +534,7 @@ declare -A PROGRAMS
 PROGRAMS["below.py"]='"""The processes below this one: in a container all there are, on a host those of this job alone."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -547,6 +548,11 @@ def adopt():
         import ctypes  # not in every image
 
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def hold(folder):
+    """Locks a folder until this process ends, so that the task of the node can wait for that."""
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
 
 
 def processes():
@@ -906,16 +912,17 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
+        """The job is being ended: what it runs gets the signal of the spec, and `grace` seconds."""
         now = time.monotonic()
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.one("stop_signal", "TERM"), self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -942,7 +949,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1096,6 +1103,7 @@ def main():
     """Runs the node until its tether ends, and leaves nothing in the temp folder."""
     member = Member(os.path.dirname(os.path.abspath(__file__)))
     os.umask(0o022)
+    below.hold(member.temp_dir)
     below.adopt()
     try:
         loop(member)
@@ -1409,12 +1417,15 @@ class Preparation:
         self.stages.spawn(f"{self.stage} {item[NAME]}", item["run"], self.stages.env())
 
     def ended(self, name, code):
-        """A command has ended with that code."""
-        if code:
+        """A command has ended with that code; where the job is being ended, nothing follows it."""
+        is_last = self.stages.member.deadline
+        if code and not is_last:
             raise GiveUp("prepare", f"{name} ended with {code}")
         item = self.items.pop(0)
-        if item["once"]:
+        if item["once"] and not code:
             self.stages.member.say("prepared", self.mark(item))
+        if is_last:
+            self.items.clear()
         self.next()
 
     def mark(self, item):
@@ -2089,8 +2100,8 @@ class Stages:
             raise GiveUp(kind, f"{name}: {words[0]}: {error.strerror}") from error
 
     def begin(self):
-        """Begins all stages whose turn it is."""
-        for stage in self.work:
+        """Begins all stages whose turn it is, unless the job is being ended."""
+        for stage in self.work if not self.member.deadline else ():
             if stage not in self.begun and self.may_begin(stage):
                 self.begun.add(stage)
                 self.work[stage].begin()
@@ -2107,7 +2118,12 @@ class Stages:
 
     def are_done(self):
         """Whether the trainer can start."""
-        return all(map(self.is_done, self.work))
+        return not self.member.deadline and all(map(self.is_done, self.work))
+
+    def is_preparing(self):
+        """Whether a command of `prepare` runs on some node."""
+        commands = (PREPARE, PREPARE_WITH_RAY)
+        return any(stage in self.begun and not self.is_done(stage) for stage in commands)
 
     def say_done(self, stage):
         """This node has done its part."""
@@ -2130,6 +2146,8 @@ class Stages:
             text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
             count = f"{len(self.done[stage])}/{len(nodes)} nodes"
             self.member.say("phase", stage.partition("-")[0], count + text)
+        if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
+            raise SystemExit(0)
         self.begin()
 
     def mask(self):
@@ -2137,13 +2155,12 @@ class Stages:
         gpus = any(item["gpus"] for item in self.beside)
         return services.devices(0, int(self.member.one("gpus"))) if gpus else {}
 
-    def stop(self):
-        """Ends what runs: commands by SIGTERM, then the services in order, who all have some seconds."""
-        children = self.member.children
-        for stage in (PREPARE, PREPARE_WITH_RAY):
-            for pid in [pid for pid, role in children.roles.items() if role.partition(" ")[0] == stage]:
-                os.killpg(pid, signal.SIGTERM)
-        self.services.stop()
+    def send(self, name):
+        """Sends that signal to the commands of `prepare` here; False where none runs on any node."""
+        for pid, role in self.member.children.roles.items():
+            if role.partition(" ")[0] in (PREPARE, PREPARE_WITH_RAY):
+                os.killpg(pid, getattr(signal, "SIG" + name))
+        return self.is_preparing()
 
     def doing(self):
         """What keeps this node busy, in a word or two; the batch script waits as long as it is told of it."""
@@ -2382,7 +2399,7 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE SHM_SIZE CONTAINER_ARGS && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE CONTAINER_ARGS SHM_SIZE && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"

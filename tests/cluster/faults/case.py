@@ -10,14 +10,9 @@ from typing import Any
 
 import yaml
 
-<<<<<<< HEAD
 from slurmray.job_states import FINAL
 from slurmray.rehearsal.lab import Lab
-from tests.cluster import bare
-=======
-from slurmray.rehearsal.lab import FINAL, Lab
 from tests.cluster import bare, sandbox
->>>>>>> becfe542ba9afd27927dca82a23cc3ce2c7aa7c8
 from tests.cluster.jobs import HANG, Job, Jobs, wait_until
 
 # What may outlive a fault until the next job sweeps it: nothing that runs or that others can read.
