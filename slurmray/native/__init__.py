@@ -1,7 +1,7 @@
 """Ray over the nodes of a Slurm job, from a Python function, with submitit.
 
-`RayExecutor` is an executor of submitit. Its functions run once, as the driver of a Ray cluster over all nodes
-of their job, which is one of ours: the same ports, token, checks, supervision and clean-up.
+`RayExecutor` is an executor of submitit. Its functions run once, each as the driver of a Ray cluster over all
+nodes of its job, which is one of ours: the same ports, token, checks, supervision and clean-up.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2700adbd56679d5f6242919c7281c7af749aaddde69941e62ad4890137d11425
+# slurmray-sha256: 08b51bfff2121fdaf50071fdc613cadc1eb372ac0deb30f5f3e4449904b9782a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -50,7 +50,7 @@ SHM_SIZE=''
 CONTAINER_ARGS=('' '--label=it'"'"'s "$HOME"
 `id` {{ x }}' -e 'A=	 ')
 # For the first process in the containers; without `run` the trainer is the built-in check.
-RECORDS=(gpus=1 'interface=ib0'"'"'s "{{ x }}"' family=auto port=auto dashboard_port=auto auth=auto metrics=false preflight=fail stop_signal=TERM debug=post-mortem launch=ray-job 'runtime_env={"working_dir": "it'"'"'s \"{{ x }}\" \\", "env_vars": {"LINES": "one\ntwo\n", "SHELL_WORDS": "$HOME `id` é☃ {% x %} {# y #}"}}' ray_arg= 'ray_arg=--labels={"it'"'"'s": "$HOME"}' 'head_arg=--system-config={"x": "{{ y }}"}' worker_arg=- worker_arg=-- 'worker_arg=\
+RECORDS=(gpus=1 'interface=ib0'"'"'s "{{ x }}"' family=auto port=auto dashboard_port=auto auth=auto metrics=false preflight=fail stop_signal=TERM cancel_signal=TERM debug=post-mortem launch=ray-job 'runtime_env={"working_dir": "it'"'"'s \"{{ x }}\" \\", "env_vars": {"LINES": "one\ntwo\n", "SHELL_WORDS": "$HOME `id` é☃ {% x %} {# y #}"}}' ray_arg= 'ray_arg=--labels={"it'"'"'s": "$HOME"}' 'head_arg=--system-config={"x": "{{ y }}"}' worker_arg=- worker_arg=-- 'worker_arg=\
 ' env=EMPTY= 'env=QUOTES='"'"'"'"'"'"'"'"''"'"''"'"''"'"'' 'env=LINES=one
 two
 
@@ -981,7 +981,9 @@ class Member:
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
         if key == "stop":
-            self.stop(float(value or self.one("grace", "10")))
+            self.stop(value)
+        elif key == "warn":
+            self.stop(value, warned=True)
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -1072,13 +1074,13 @@ class Member:
         elif self.stages and " " in role:
             self.stages.ended(role, code)
 
-    def stop(self, grace):
-        """The job is being ended: what it runs gets the signal of the spec, and `grace` seconds."""
-        now = time.monotonic()
+    def stop(self, grace="", warned=False):
+        """The job is being ended: what it runs gets a signal, and so many seconds. warned: by the time limit."""
+        now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        name, is_head = self.one("stop_signal", "TERM"), self.one("rank") == "0"
+        name, is_head = self.trainer.signals()[not warned], self.one("rank") == "0"
         asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
         if not asked and is_head:
             raise SystemExit(0)
@@ -1096,7 +1098,7 @@ class Member:
         if self.is_signalled:
             self.is_signalled = False
             self.say("signal")
-            self.stop(float(self.one("grace", "10")))
+            self.stop()
         self.ray.mind()
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
@@ -1736,7 +1738,7 @@ def call(job, node, enter, path):
 PROGRAMS["ray_job.py"]='"""The trainer as a job of Ray (`launch: ray-job`): submits it, follows it to its end, has its exit code.
 
 Told on its standard input, in JSON: `id` of the job; `words` of the trainer, which runs on this node; `env`,
-for it alone; `runtime_env`, a mapping, or the path of a YAML file; `signal`, the name of the one to pass on.
+for it alone; `runtime_env`, a mapping, or the path of a YAML file; `signals`, names of those to pass on.
 What the trainer says goes to standard output. Exit code: that of the trainer, 128 + n for signal n; 143 where
 somebody stopped the job through Ray; 1 where Ray knows none. Where there was no trainer, the file `refused`
 beside this one has a kind of error and a text.
@@ -1882,21 +1884,23 @@ def main():
     """See the text of the module."""
     told = json.load(sys.stdin)
     caught = []
-    stop = getattr(signal, told["signal"])
-    signal.signal(stop, lambda number, _: caught.append(number))
+    signals = [getattr(signal, name) for name in told["signals"]]
+    for each in signals:
+        signal.signal(each, lambda number, _: caught.append(number))
     runtime_env = read_runtime_env(told["runtime_env"])
     client = connect()
     command = entrypoint(told["words"], told["env"])
     if caught:
-        return 128 + stop
+        return 128 + caught[0]
     try:
         client.submit_job(entrypoint=command, submission_id=told["id"], runtime_env=runtime_env)
     except Exception as error:  # of many kinds: files that are too large, fields that are unknown
         raise Refused("config", f"Ray does not take the job, see ray.runtime_env: {error}") from error
     job = Job(client, told["id"])
-    signal.signal(stop, lambda number, _: job.send(number))
+    for each in signals:
+        signal.signal(each, lambda number, _: job.send(number))
     if caught:
-        job.send(stop)
+        job.send(caught[0])
     return job.follow()
 
 
@@ -2653,7 +2657,7 @@ class TrainerProcess:
         given = member.one("runtime_env_file") or json.loads(member.one("runtime_env", "{}"))
         own = {name: value for name, value in env.items() if member.ray.env.get(name) != value}
         told = {"id": self.name(), "words": words, "env": own, "runtime_env": given}
-        told["signal"] = "SIG" + member.one("stop_signal", "TERM")
+        told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
         with contextlib.suppress(BrokenPipeError), child.stdin:
@@ -2678,6 +2682,11 @@ class TrainerProcess:
                 os.set_blocking(stream, True)
                 self.streams[name] = stream
         return True
+
+    def signals(self):
+        """What asks it to end: near the time limit, and at scancel."""
+        stop = self.member.one("stop_signal", "TERM")
+        return stop, self.member.one("cancel_signal", stop)
 
     def send(self, name):
         """Sends that signal (TERM, for one) to the trainer and its children; False where none runs."""
@@ -2863,7 +2872,7 @@ follow() {
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
 			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
-			send "stop=$TIME_UP"
+			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
 			break

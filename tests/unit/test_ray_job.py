@@ -100,7 +100,9 @@ class Told:
         )
         told = {"id": "slurmray-7-0", "words": words, "env": {"NODE_RANK": "0", "ODD": "it's\n$x"}}
         assert process.stdin
-        process.stdin.write(json.dumps({**told, "runtime_env": runtime_env or {}, "signal": stop}).encode())
+        process.stdin.write(
+            json.dumps({**told, "runtime_env": runtime_env or {}, "signals": [stop]}).encode()
+        )
         process.stdin.close()
         return process
 
