@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 725459365ca884b083ea1d8feff219045614c15f2cfa6f44ed201818bd844a82
+# slurmray-sha256: e1afb66b3102d66f8480f922a99c792b84ba9e5586d701314b622d6b623e5830
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -886,10 +886,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(value)
-        elif key == "warn":
-            self.stop(value, warned=True)
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -981,7 +979,7 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace="", warned=False):
-        """The job is being ended: what it runs gets a signal, and so many seconds. warned: by the time limit."""
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
         now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d482cdd54a7bed9335cd6c3f3aa1ba4f29d141f95a778c0085b9a7abbd96e49e
+# slurmray-sha256: 55d1c983273e02e6873da6afdf7da81c8a8d7d38b8ab92ebc9d1794c733852c7
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -816,10 +816,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(value)
-        elif key == "warn":
-            self.stop(value, warned=True)
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -911,7 +909,7 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace="", warned=False):
-        """The job is being ended: what it runs gets a signal, and so many seconds. warned: by the time limit."""
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
         now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)

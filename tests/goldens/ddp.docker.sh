@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: ae836a664c9a9a54deb49f98bbe5d58dd7c207a91880eb532d3a4915abe47907
+# slurmray-sha256: d0bf7069051ac246b94e1fb410c1157a9002f7d8fc8781eca553ef4e359ea24c
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -847,10 +847,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(value)
-        elif key == "warn":
-            self.stop(value, warned=True)
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -942,7 +940,7 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace="", warned=False):
-        """The job is being ended: what it runs gets a signal, and so many seconds. warned: by the time limit."""
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
         now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2aaa4fdfb8cd6ec49a7e7a5e59a7ee8e3d54f2574343b59eecf024ab2a92b1f5
+# slurmray-sha256: dde247158e1cc7a6879b6bcb042248ffdee7d037a771035f4ac9684ca125ee7f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -761,10 +761,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(value)
-        elif key == "warn":
-            self.stop(value, warned=True)
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -856,7 +854,7 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace="", warned=False):
-        """The job is being ended: what it runs gets a signal, and so many seconds. warned: by the time limit."""
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
         now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)

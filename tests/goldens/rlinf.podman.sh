@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: dcf857e41297aca36d3e41e81e4ab89243d159d284cb20ada7ed82348f3d7dcc
+# slurmray-sha256: c085fcbdcf4a44faddd110c2bc722c566a303eb65cd5f76f6c399ed9ba952e28
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -899,10 +899,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(value)
-        elif key == "warn":
-            self.stop(value, warned=True)
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -994,7 +992,7 @@ class Member:
             self.stages.ended(role, code)
 
     def stop(self, grace="", warned=False):
-        """The job is being ended: what it runs gets a signal, and so many seconds. warned: by the time limit."""
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
         now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)

@@ -263,6 +263,8 @@ def test_ray_is_at_hand_for_who_comes_in(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "getpid", lambda: 1)  # in a container
     package = tmp_path / "lib/ray/scripts"
     package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
     show = (
         "import os, sys\ndef main(): print([sys.argv, os.environ['TOKEN'], os.environ['LINES'], os.getcwd()])"
     )
