@@ -172,7 +172,8 @@ def test_an_array(program: Program) -> None:
 def power(base, exponent):
     import ray
     ray.init()
-    return ray.get(ray.remote(pow).remote(base, exponent)), os.environ["SLURM_ARRAY_TASK_ID"]
+    task = ray.remote(lambda: base**exponent)
+    return ray.get(task.remote()), os.environ["SLURM_ARRAY_TASK_ID"]
 
 made = executor(nodes=1, slurm_array_parallelism=2)
 jobs = made.map_array(power, [1, 2, 3, 4], [2, 2, 2, 2])
