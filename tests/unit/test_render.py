@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from slurmray import render as renderer
 from slurmray import slurm
 from slurmray.cli.render import render_job
-from slurmray.plan import with_registry
+from slurmray.image_names import with_registry
 from slurmray.render import Verbatim, quoted, render
 from slurmray.spec import JobSpec
 

@@ -2,7 +2,8 @@ import pytest
 from pydantic import ValidationError
 
 from slurmray import slurm
-from slurmray.spec import DEFAULT_IMAGE, JobSpec
+from slurmray.container_options import DEFAULT_IMAGE
+from slurmray.spec import JobSpec
 from slurmray.values import Mount, parse_mount
 
 
