@@ -109,9 +109,9 @@ class Plan:
 
     @property
     def fetches(self) -> bool:
-        """Whether a node may have to get an image."""
+        """Whether a node may have to get an image, or to try it."""
         if not self.has_engine:
-            return bool(self.source) and self.pull != "never"
+            return True
         return bool(self.pull != "never" or self.build_file or self.archive or self.services_outside)
 
     @property

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e0a3ccf07e0069dbb837c07abf34d08b3c8f3f514c6db25fb94b4f8889fc8a70
+# slurmray-sha256: 20c69938f6420083e203ff56129beff99a26928277c0da016eeca707009c7740
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -152,8 +152,8 @@ apptainer_amd_args() {
 ensure_image() {
 	make_image
 	((! UNFIT)) || return 0
-	ask apptainer exec "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" "$IMAGE" python3 --version ||
-		finding image "$IMAGE" "$WHY" "an image with python3" "$(remedy "$WHY")"
+	# It can take long where there is no squashfuse.
+	run_long exec "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" "$IMAGE" python3 --version || not_there exec
 }
 
 # make_image: a file of what SOURCE names, in this user's cache, which nodes and jobs share: who has the lock makes it, once.
