@@ -85,8 +85,8 @@ def test_ray_can_be_asked_from_outside_without_a_container(jobs: Jobs) -> None:
     (line,) = [line for line in jobs.log(job).splitlines() if "to look in: " in line]
     said = jobs.lab.run(["bash", "-c", line.partition("to look in: ")[2]], "alice", timeout=HANG)
     (jobs.folder / "go").touch()
-    assert "0.0/16.0 GPU" in said.stdout, said.stderr
     assert jobs.end(job).code == "0:0"
+    assert "Autoscaler status" in said.stdout, said.stderr
 
 
 def test_stages_without_a_container(jobs: Jobs) -> None:
