@@ -59,8 +59,9 @@ def run_example(jobs: Jobs, name: str, replaced: dict[str, str]) -> dict[str, An
     (jobs.folder / "train.py").write_text(STAND_IN.read_text())
     job = jobs.run(text, args=[f"--export=ALL,WANDB_API_KEY={KEY}"])
     assert job.code == "0:0", job.log
-    (line,) = [line for line in job.log.splitlines() if line.startswith("seen: ")]
-    seen: dict[str, Any] = json.loads(line.removeprefix("seen: "))
+    _, mark, line = job.log.partition("\nseen: ")
+    assert mark, job.log
+    seen: dict[str, Any] = json.loads(line.partition("\n")[0])
     assert seen["argv"][1:] == (load_spec(jobs.folder / "job.yaml").run or [])[2:]
     assert set(seen["nodes"]) == {"node1", "node2"}
     assert (seen["gpus"], seen["status"]) == (16, 0)
