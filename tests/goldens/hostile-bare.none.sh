@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2367765a6fee737eaca6c9b4d92895e03d49dfd68521d4c0fa26121c1eff0f17
+# slurmray-sha256: 09bf4d3eeccbbf025bb25f00339356aba4ec34710d16aa1f5ff93e0fa98da71e
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -140,12 +140,13 @@ ensure_image() {
 }
 
 # run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
-# it can be told by a variable, and its temporary files go with the job, as in a container.
+# it can be told by a variable, which SPT_NOENV keeps the titles of Ray's workers from overwriting, and its temporary files
+# go with the job, as in a container.
 run_words() {
 	ENTER=''
 	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
-	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
+	WORDS=(env SPT_NOENV=1 "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }
 
 # accelerator_args: device flags for the GPUs that Slurm gave this job on this node, and for nothing else.

@@ -64,7 +64,7 @@ def test_the_example_on_this_machine() -> None:
     assert re.fullmatch(r"job [0-9]+, logs in \S+/runs\n[0-9.]+ +[0-9]+ GPUs\n", said), said
 
 
-def test_the_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page(folder: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     text = "".join(blocks).replace('(folder="runs")', '(folder="runs", cluster="local")')
     (folder / "app.py").write_text(text)
