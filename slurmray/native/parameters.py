@@ -47,30 +47,27 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
         if name in SHARED:
             *sections, field = SHARED[name]
             place = data[sections[0]] if sections else data
-            place[field] = f"{round(value * 1024)}M" if name == "mem_gb" else value
+            place[field] = value
         elif name in SECTIONS:
-            data[name] = dict(value) if isinstance(value, Mapping) else value
+            data[name] = value
         elif name.startswith("slurm_") and name not in OWN:
             data["slurm"][name.removeprefix("slurm_")] = value
         elif name not in OWN:
             known = ", ".join((*SHARED, *SECTIONS, *OWN, "slurm_OPTION of sbatch"))
             problems.append(Problem(name, f"no such parameter; there are {known}"))
-    minutes = data["slurm"]["time"]
-    if isinstance(minutes, bool) or not isinstance(minutes, int) or minutes < 1:
-        problems.append(Problem("timeout_min", f"expected minutes as a whole number, got {minutes!r}"))
+    problems += _give_units(data["slurm"])
+    problems += _give_signals(data)
     if problems:
         raise SpecError(problems)
     _give_setup(data, parameters)
     _give_files(data, parameters, folder, number)
-    _give_signals(data)
     return data
 
 
 def _give_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:
     """Without a container Ray is that of the Python which submits."""
     lines = list(parameters.get("slurm_setup") or [])
-    if "container" not in data:
-        data["container"] = {"runtime": "none"}
+    if is_bare(data.setdefault("container", {"runtime": "none"})):
         lines.append(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH")
     data["setup"] = "\n".join(lines)
 
@@ -85,11 +82,39 @@ def _give_files(data: dict[str, Any], parameters: Mapping[str, Any], folder: Pat
     slurm["extra"] = [f"--{name}" if value is True else f"--{name}={value}" for name, value in extra.items()]
 
 
-def _give_signals(data: dict[str, Any]) -> None:
+def _give_units(slurm: dict[str, Any]) -> list[Problem]:
+    """Minutes are sbatch's own, memory gets its unit; problems where they are no numbers."""
+    problems = []
+    minutes, memory = slurm["time"], slurm.get("mem", 1)
+    if not isinstance(minutes, int) or minutes < 1:
+        problems.append(Problem("timeout_min", f"expected minutes as a whole number, got {minutes!r}"))
+    if not isinstance(memory, int | float) or memory <= 0:
+        problems.append(Problem("mem_gb", f"expected GiB as a number, got {memory!r}"))
+    elif "mem" in slurm:
+        slurm["mem"] = f"{round(memory * 1024)}M"
+    return problems
+
+
+def _give_signals(data: dict[str, Any]) -> list[Problem]:
     """The driver is asked for a checkpoint by USR2, and asks for another attempt by its exit code."""
+    own: dict[str, dict[str, Any]] = {"stop": {"signal": "USR2"}, "requeue": {"exit_code": REQUEUE_EXIT_CODE}}
     lead = data["slurm"].pop("signal_delay_s", LEAD)
-    data["stop"] = {"lead": lead, **data.get("stop", {}), "signal": "USR2"}
-    data["requeue"] = {**data.get("requeue", {}), "exit_code": REQUEUE_EXIT_CODE}
+    problems = []
+    for section, fields in own.items():
+        given = data.get(section, {})
+        if not isinstance(given, Mapping):  # what is wrong with it, the job spec says
+            continue
+        problems += [
+            Problem(f"{section}.{name}", "that of the driver: leave it out")
+            for name in fields.keys() & given.keys()
+        ]
+        data[section] = {**({"lead": lead} if section == "stop" else {}), **given, **fields}
+    return problems
+
+
+def is_bare(container: object) -> bool:
+    """Whether Ray runs on the nodes themselves."""
+    return isinstance(container, Mapping) and container.get("runtime") == "none"
 
 
 def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, array: bool) -> None:
@@ -106,12 +131,13 @@ def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, a
     folders = code_folders()
     path = os.pathsep.join([str(luggage), *map(str, folders), *filter(None, [env.get("PYTHONPATH")])])
     container = data["container"]
-    if container.get("runtime") == "none":
+    if is_bare(container):
         data["setup"] += f"\nexport PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}"
         env.pop("PYTHONPATH", None)
     else:
         env["PYTHONPATH"] = path
-        container["mounts"] = [*(container.get("mounts") or []), *map(str, _outermost([home, *folders]))]
+        mounts = [*(container.get("mounts") or []), *map(str, _outermost([home, *folders]))]
+        data["container"] = {**container, "mounts": mounts}
     data["env"] = {**env, **dict.fromkeys(facts)}
 
 

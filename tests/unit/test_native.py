@@ -103,6 +103,11 @@ def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ({"nodez": 2}, r"nodez: no such parameter; there are name, nodes, gpus_per_node, .*"),
         ({"nodes": 0}, r"slurm\.nodes: .*1.*"),
         ({"timeout_min": "1:00:00"}, r"timeout_min: expected minutes as a whole number, got '1:00:00'"),
+        ({"mem_gb": "4G"}, r"mem_gb: expected GiB as a number, got '4G'"),
+        ({"stop": "TERM"}, r"stop: .*"),
+        ({"stop": {"signal": "TERM"}}, r"stop\.signal: that of the driver: leave it out"),
+        ({"requeue": {"exit_code": 3}}, r"requeue\.exit_code: that of the driver: leave it out"),
+        ({"container": "my/image"}, r"container: .*"),
         ({"ray": {"prot": 1}}, r"ray\.prot: unknown option, did you mean port\?"),
         ({"container": {"imago": "x"}}, r"container\.imago: unknown option, did you mean image\?"),
         ({"slurm_tasks_per_node": 2}, r"slurm\.tasks_per_node: .*"),
@@ -130,7 +135,7 @@ def test_a_parameter_is_taken_back() -> None:
 def script(array: int = 0, **parameters: Any) -> str:
     executor = RaySlurmExecutor("runs", 3)
     executor.parameters = parameters
-    executor.home.mkdir()
+    executor.home.mkdir(exist_ok=True)
     return executor.script(array)
 
 
@@ -158,6 +163,7 @@ def test_what_is_submitted(folder: Path) -> None:
 
 def test_what_is_submitted_without_a_container(folder: Path) -> None:
     text = script(nodes=1, slurm_setup=["module load cuda"])
+    assert script(nodes=1, slurm_setup=["module load cuda"], container={"runtime": "none"}) == text
     assert "RUNTIMES=(none)" in text
     setup = re.search(r"^SETUP='(.*?)'$", text, re.MULTILINE | re.DOTALL)
     assert setup
