@@ -23,6 +23,16 @@ class RayJob(core.Job[core.R]):
     _cancel_command = "scancel"
     watcher = Watcher()
 
+    def done(self, force_check: bool = False) -> bool:
+        """Whether the job has ended, also where Slurm waits (SlurmdTimeout) for a host that is lost."""
+        if super().done(force_check):
+            return True
+        if self.watcher.get_state(self.job_id, mode="cache") != "COMPLETING":
+            return False
+        log = self.stderr() or self.stdout() or ""
+        attempt = log[log.rfind("] start: job ") :]
+        return "] end: exit code " in attempt and "] requeue: " not in attempt
+
     def _interrupt(self, timeout: bool = False) -> None:  # noqa: ARG002 - submitit's
         """What preemption and the time limit do, for tests: the driver makes a checkpoint and ends."""
         subprocess.check_call(["scancel", "--batch", "--signal=USR2", self.job_id])

@@ -23,7 +23,7 @@ from submitit.core.utils import DelayedSubmission
 from slurmray.errors import SpecError
 from slurmray.native import RayExecutor, luggage
 from slurmray.native.driver import REQUEUE_EXIT_CODE, mismatch
-from slurmray.native.on_slurm import RaySlurmExecutor
+from slurmray.native.on_slurm import RayJob, RaySlurmExecutor
 from slurmray.native.parameters import job_data
 from slurmray.native.watcher import FORGOTTEN, Watcher
 
@@ -346,6 +346,22 @@ def test_states_of_all_jobs_in_one_question(answers: Callable[..., None], folder
     answers("""case $* in *8_0*) exit 1;; esac; printf '7|REQUEUE_HOLD\\n8_1|RUNNING\\n'""")
     assert states(watcher, "7", "8_0", "8_1") == ["REQUEUE_HOLD", "COMPLETED", "RUNNING"]
     assert not watcher.is_done("7", mode="cache")
+
+
+def test_a_job_that_slurm_cannot_complete(answers: Callable[..., None], folder: Path) -> None:
+    answers("echo '7|COMPLETING'")
+    job: RayJob[Any] = RayJob(folder, "7")
+    log = folder / "7_0_log.err"
+    first = (
+        "[slurmray 0.0 s] start: job 7\n[slurmray 9.0 s] requeue: x\n[slurmray 9.0 s] end: exit code 144\n"
+    )
+    for text, done in {"": False, first: False, first + "[slurmray 0.1 s] start: job 7\n": False}.items():
+        log.write_text(text)
+        assert job.done(force_check=True) is done
+    log.write_text(
+        first + "[slurmray 0.1 s] start: job 7\n[slurmray 30.0 s] end: exit code 71 from slurmray\n"
+    )
+    assert job.done(force_check=True)
 
 
 def test_forgotten_jobs(answers: Callable[..., None]) -> None:
