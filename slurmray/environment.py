@@ -17,8 +17,8 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what of an environment a new job is submitted with.
 
     Within a job: all but the variables of that job, for a new one would take its number of tasks, its memory
-    or its step for its own, and a TMPDIR that ends with it. Elsewhere: all of it; there SBATCH_ACCOUNT and the
-    like are the user's choice.
+    or its step for its own, and a TMPDIR that ends with it. Elsewhere: all of it; there SBATCH_ACCOUNT and
+    the like are the user's choice.
     """
     if "SLURM_JOB_ID" not in environment:
         return dict(environment)

@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from slurmray.errors import Problem, SpecError
-from slurmray.native.driver import REQUEUE_EXIT_CODE
+from slurmray.native.driver import REQUEUE_EXIT_CODE, STOP_SIGNAL
 from slurmray.native.luggage import code_folders
 
 # submitit's parameters for every executor, and the field of the job spec that each one sets.
@@ -88,7 +88,7 @@ def _give_files(data: dict[str, Any], parameters: Mapping[str, Any], folder: Pat
 def _give_signals(data: dict[str, Any]) -> None:
     """The driver is asked for a checkpoint by USR2, and asks for another attempt by its exit code."""
     lead = data["slurm"].pop("signal_delay_s", LEAD)
-    data["stop"] = {"lead": lead, **data.get("stop", {}), "signal": "USR2"}
+    data["stop"] = {"lead": lead, **data.get("stop", {}), "signal": STOP_SIGNAL}
     data["requeue"] = {**data.get("requeue", {}), "exit_code": REQUEUE_EXIT_CODE}
 
 
