@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,18 @@ SHARED = {
     "mem_gb": ("slurm", "mem"),
 }
 # Sections of the job spec that are parameters by their own names.
-SECTIONS = (
-    *("container", "env", "ray", "network", "checks", "preflight", "prepare", "services"),
-    *("stop", "on_node_loss", "requeue"),
-)
+PAIRS = ("container", "env", "ray", "network", "checks", "stop", "requeue")
+SECTIONS = (*PAIRS, "preflight", "prepare", "services", "on_node_loss")
 # submitit's own, besides `slurm_` and the name of an option of sbatch.
 OWN = ("stderr_to_stdout", "slurm_setup", "slurm_array_parallelism", "slurm_additional_parameters")
+# What is set here, or would be overlooked.
+_INSTEAD = {
+    "slurm_clusters": "its jobs are asked after on the cluster that sbatch has by default: leave it out",
+    "slurm_error": "logs lie in the executor's folder: leave it out",
+    "slurm_extra": "use slurm_additional_parameters",
+    "slurm_output": "logs lie in the executor's folder: leave it out",
+    "slurm_time": "use timeout_min",
+}
 PYTHON = "{}.{}".format(*sys.version_info)
 TIMEOUT_MIN = 5  # submitit's default
 LEAD = 90  # seconds before the time limit; submitit's default of signal_delay_s
@@ -42,7 +48,8 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
     folder: of the executor. number: what stands for the job in names of files, `%A_%a` for those of an array.
     """
     data: dict[str, Any] = {"slurm": {"time": TIMEOUT_MIN}}
-    problems = []
+    if problems := list(_mistakes(parameters)):
+        raise SpecError(problems)
     for name, value in parameters.items():
         if name in SHARED:
             *sections, field = SHARED[name]
@@ -52,18 +59,32 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
             data[name] = dict(value) if isinstance(value, Mapping) else value
         elif name.startswith("slurm_") and name not in OWN:
             data["slurm"][name.removeprefix("slurm_")] = value
-        elif name not in OWN:
-            known = ", ".join((*SHARED, *SECTIONS, *OWN, "slurm_OPTION of sbatch"))
-            problems.append(Problem(name, f"no such parameter; there are {known}"))
-    minutes = data["slurm"]["time"]
-    if isinstance(minutes, bool) or not isinstance(minutes, int) or minutes < 1:
-        problems.append(Problem("timeout_min", f"expected minutes as a whole number, got {minutes!r}"))
-    if problems:
-        raise SpecError(problems)
     _give_setup(data, parameters)
     _give_files(data, parameters, folder, number)
     _give_signals(data)
     return data
+
+
+def _mistakes(parameters: Mapping[str, Any]) -> Iterator[Problem]:
+    """All that the job spec, which is made of them, could not tell."""
+    for name, value in parameters.items():
+        number = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if name in _INSTEAD:
+            yield Problem(name, _INSTEAD[name])
+        elif name not in (*SHARED, *SECTIONS, *OWN) and not name.startswith("slurm_"):
+            known = ", ".join((*SHARED, *SECTIONS, *OWN, "slurm_OPTION of sbatch"))
+            yield Problem(name, f"no such parameter; there are {known}")
+        elif name in ("timeout_min", "slurm_array_parallelism") and not number:
+            unit = "minutes as " if name == "timeout_min" else ""
+            yield Problem(name, f"expected {unit}a whole number, got {value!r}")
+        elif name == "mem_gb" and not number and not (isinstance(value, float) and value > 0):
+            yield Problem(name, f"expected GiB as a number, got {value!r}")
+        elif name == "slurm_setup" and not isinstance(value, (list, tuple)):
+            yield Problem(name, f"expected a list of commands, got {value!r}")
+        elif name in (*PAIRS, "slurm_additional_parameters") and not isinstance(value, Mapping):
+            yield Problem(name, f"expected `name: value` pairs, got {value!r}")
+        elif (own := {"stop": "signal", "requeue": "exit_code"}.get(name)) and own in value:
+            yield Problem(f"{name}.{own}", "is how submitit asks for a checkpoint: leave it out")
 
 
 def _give_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slurmray.native import luggage
+from slurmray.errors import SpecError
+from slurmray.native import RayExecutor, luggage
 from slurmray.native.driver import REQUEUE_EXIT_CODE
 
 FACTS = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
@@ -81,3 +83,51 @@ def test_the_callers_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found[0] == tmp_path / "bin"
     assert tmp_path in found
     assert not {Path("/"), Path(sys.executable).parent.resolve()} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"foo": 1}, "foo: no such parameter; there are name, nodes, "),
+        ({"stop": "x"}, "stop: expected `name: value` pairs, got 'x'"),
+        ({"stop": {"signal": "INT"}}, "stop.signal: is how submitit asks for a checkpoint: leave it out"),
+        ({"requeue": {"exit_code": 1}}, "requeue.exit_code: is how submitit "),
+        ({"container": "image"}, "container: expected `name: value` pairs, got 'image'"),
+        ({"mem_gb": "4"}, "mem_gb: expected GiB as a number, got '4'"),
+        ({"timeout_min": 1.5}, "timeout_min: expected minutes as a whole number, got 1.5"),
+        ({"slurm_time": 600}, "slurm_time: use timeout_min"),
+        ({"slurm_output": "x"}, "slurm_output: logs lie in the executor's folder: leave it out"),
+        ({"slurm_clusters": "a"}, "slurm_clusters: its jobs are asked after on "),
+        ({"slurm_setup": "module load x"}, "slurm_setup: expected a list of commands, got 'module load x'"),
+        ({"slurm_array_parallelism": 0}, "slurm_array_parallelism: expected a whole number, got 0"),
+        ({"slurm_additional_parameters": ["a"]}, "slurm_additional_parameters: expected `name: value` pairs"),
+        ({"nodes": "two"}, "slurm.nodes: expected a whole number, got 'two'"),
+    ],
+)
+def test_wrong_parameters_set_nothing(tmp_path: Path, parameters: dict[str, Any], expected: str) -> None:
+    executor = RayExecutor(tmp_path, cluster="slurm")
+    executor.update_parameters(nodes=2)
+    with pytest.raises(SpecError) as caught:
+        executor.update_parameters(**parameters)
+    assert str(caught.value).startswith(expected)
+    assert executor.parameters == {"nodes": 2}
+
+
+def test_what_only_shows_when_it_is_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Nothing is left of it but the luggage."""
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    sbatch = tmp_path / "bin/sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: the QOS ends soon' >&2\necho 7\nexit 3  # slurm.wait\n")
+    sbatch.chmod(0o755)
+    executor = RayExecutor(tmp_path / "runs", cluster="slurm")
+    build = {"image": "mine", "build": {"file": "no-such-file"}}
+    executor.update_parameters(container=build)
+    with pytest.raises(SpecError, match=r"container\.build\.file: no such file: no-such-file"):
+        executor.submit(print)
+    assert [path.suffix for path in (tmp_path / "runs").iterdir()] == [".zip"]
+    executor.update_parameters(container=None)
+    assert executor.submit(print).job_id == "7"
+    assert [str(each.message) for each in recwarn] == ["job 7: sbatch: the QOS ends soon"]
