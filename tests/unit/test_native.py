@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -131,3 +131,16 @@ def test_what_only_shows_when_it_is_submitted(
     executor.update_parameters(container=None)
     assert executor.submit(print).job_id == "7"
     assert [str(each.message) for each in recwarn] == ["job 7: sbatch: the QOS ends soon"]
+
+
+@pytest.mark.parametrize("cluster", ["local", "debug"])
+def test_without_slurm(cluster: Literal["local", "debug"], tmp_path: Path) -> None:
+    """What is said of nodes and of Slurm does not count."""
+    executor = RayExecutor(tmp_path, cluster=cluster)
+    executor.update_parameters(nodes=2, slurm_partition="gpu", timeout_min=1)
+    with executor.batch():
+        jobs = [executor.submit(pow, 2, exponent) for exponent in range(2)]
+    jobs += executor.map_array(pow, [2, 2], [2, 3])
+    assert [job.result() for job in jobs] == [1, 2, 4, 8]
+    error = executor.submit(int, "x").exception()
+    assert "invalid literal for int() with base 10: 'x'" in str(error)
