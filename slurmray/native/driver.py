@@ -58,9 +58,13 @@ def main(folder: str, python: str, cloudpickle: str) -> None:
     from submitit.core import submission
     from submitit.slurm.slurm import SlurmJobEnvironment
 
+    paths = SlurmJobEnvironment().paths
     if why:
-        SlurmJobEnvironment().paths.result_pickle.write_bytes(pickle.dumps(("error", why)))
+        paths.result_pickle.write_bytes(pickle.dumps(("error", why)))
         raise SystemExit(2)
+    for path in (paths.submitted_pickle, paths.result_pickle):
+        # Of an attempt that was killed while it wrote; submitit would not write again.
+        path.with_suffix(".pkl.save_tmp").unlink(missing_ok=True)
     # process_job finds its environment by name: there is no other door to it.
     SlurmJobEnvironment._requeue = ask_for_requeue  # type: ignore[assignment, method-assign]
     submission.process_job(folder)

@@ -11,18 +11,21 @@ import zipfile
 from pathlib import Path
 from typing import Any, Literal
 
+import cloudpickle
 import pytest
+from submitit.core.utils import DelayedSubmission
 
 from slurmray.errors import SpecError
 from slurmray.native import RayExecutor, luggage
 from slurmray.native.driver import REQUEUE_EXIT_CODE
+from slurmray.native.parameters import PYTHON
 
 FACTS = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
 
 
 def driver(folder: Path, python: str, path: list[Path], **env: str) -> subprocess.Popen[str]:
     """A driver as in a job: what it has of slurmray is the luggage."""
-    words = [sys.executable, "-m", "slurmray.native.driver", str(folder), python, "0"]
+    words = [sys.executable, "-m", "slurmray.native.driver", str(folder), python, cloudpickle.__version__]
     return subprocess.Popen(
         words,
         cwd=folder,
@@ -50,12 +53,21 @@ def test_another_python_is_one_line_whatever_else_it_has(tmp_path: Path) -> None
 def test_a_warning_before_the_function_has_begun(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "begun")
     (tmp_path / "cloudpickle.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(60)\n")
-    python = "{}.{}".format(*sys.version_info)
-    with driver(tmp_path, python, [tmp_path, luggage.pack(tmp_path)]) as process:
+    with driver(tmp_path, PYTHON, [tmp_path, luggage.pack(tmp_path)]) as process:
         (tmp_path / "begun").read_text()
         process.send_signal(signal.SIGUSR2)
         process.communicate(timeout=60)
     assert process.returncode == REQUEUE_EXIT_CODE
+
+
+def test_an_attempt_after_one_that_was_killed_while_it_wrote(tmp_path: Path) -> None:
+    DelayedSubmission(os.getenv, "SUBMITIT_PREEMPT_SIGNAL").dump(tmp_path / "7_submitted.pkl")
+    (tmp_path / "7_0_result.pkl.save_tmp").write_bytes(b"half")
+    with driver(tmp_path, PYTHON, [luggage.pack(tmp_path)], SUBMITIT_PREEMPT_SIGNAL="USR1") as process:
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, said
+    # A signal of the user's choice is none that the job sends.
+    assert pickle.loads((tmp_path / "7_0_result.pkl").read_bytes()) == ("success", "USR2")  # noqa: S301
 
 
 def test_the_luggage_takes_nothing_from_the_image(tmp_path: Path) -> None:
