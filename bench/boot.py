@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.loading import load_spec
 from slurmray.rehearsal import images, stores
 from slurmray.rehearsal.conf import Cluster, Gres
@@ -28,7 +29,6 @@ from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 from slurmray.rehearsal.machine import cache_folder, require
 from slurmray.rendering import render
-from slurmray.spec import DEFAULT_IMAGE
 
 SCRIPTS = Path(__file__).with_name("scripts")
 WAYS = {

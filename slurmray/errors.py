@@ -45,9 +45,9 @@ class ExitCode(IntEnum):
     )
     IMAGE = (
         66,
-        "the image is missing, could not be pulled or built, or has no Ray",
+        "the image is missing, could not be pulled or built, or has no Ray, or python3 has none",
         "The name has a slip, the nodes cannot reach the registry or are not logged in to it, their disk "
-        "is full, the build failed, or python3 of the image has no Ray.",
+        "is full, the build failed, or python3 of the image, or that of `setup`, has no Ray.",
         "Try it on a node, as yourself: podman pull IMAGE, or docker pull IMAGE. Where nodes have no way "
         "to the registry, load the image there first: podman load -i FILE.",
     )

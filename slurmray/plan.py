@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurmray import __version__, slurm
+from slurmray.container_options import Container
 from slurmray.errors import ExitCode
+from slurmray.image_names import image_of, with_registry
 from slurmray.presets import advise
 from slurmray.records import records
-from slurmray.spec import Container, JobSpec
+from slurmray.spec import JobSpec
 from slurmray.values import Mount
 
 # The first that works on a node is used there.
 AUTO_RUNTIMES = ("podman", "docker")
 
-
-# What `apptainer build` takes before a colon (apptainer-build(1)).
-APPTAINER_SOURCES = (
-    *("docker", "docker-archive", "docker-daemon", "http", "https", "library"),
-    *("oci", "oci-archive", "oras", "shub"),
-)
+# The task of a node runs no container: there is none, or Slurm starts it around the task.
+BARE = ("none", "pyxis")
 
 # Programs for the containers that only jobs with `prepare` or `services` need.
 STAGE_PROGRAMS = ("outside.py", "preparation.py", "ready.py", "services.py", "stages.py")
@@ -114,13 +110,13 @@ class Plan:
     @property
     def has_run_args(self) -> bool:
         """Whether the task of each node runs a container."""
-        return self.has_engine or "apptainer" in self.runtimes
+        return set(self.runtimes).isdisjoint(BARE)
 
     @property
     def fetches(self) -> bool:
-        """Whether a node may have to get an image."""
+        """Whether a node may have to get an image, or to try it."""
         if not self.has_engine:
-            return bool(self.source) and self.pull != "never"
+            return True
         return bool(self.pull != "never" or self.build_file or self.archive or self.services_outside)
 
     @property
@@ -157,7 +153,7 @@ class Plan:
 def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
     """Decide everything. programs: the folder with the Python files that run in the containers."""
     container = spec.container
-    image, source = _image(container)
+    image, source = image_of(container)
     stages = bool(spec.prepare or spec.services)
     return Plan(
         version=__version__,
@@ -208,49 +204,13 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
             for file in sorted(programs.glob("*.py"))
             if (stages or file.name not in STAGE_PROGRAMS)
             and (spec.launch == "ray-job" or file.name != "ray_job.py")
-            and (container.runtime == "none" or file.name != "guard.py")
+            and (container.runtime in BARE or file.name != "guard.py")
         ],
     )
 
 
-def _image(container: Container) -> tuple[str, str]:
-    """Return what IMAGE says, and for Apptainer, if that is a file to be made, of what."""
-    image = container.image
-    if container.runtime == "pyxis":
-        return _enroot_image(image), ""
-    if container.runtime != "apptainer":
-        return "" if container.runtime == "none" else image, ""
-    if container.archive:
-        source = f"docker-archive:{container.archive}"
-    elif image.partition(":")[0] in APPTAINER_SOURCES:
-        source = image
-    elif image.startswith(("/", "./", "../", "~")) or image.endswith(".sif"):
-        return image, ""
-    else:
-        source = f"docker://{with_registry(image)}"
-    # What has the same name may come from elsewhere.
-    digest = hashlib.sha256(source.encode()).hexdigest()[:8]
-    return f"{re.sub('[^A-Za-z0-9.]+', '-', image)}-{digest}.sif", source
-
-
-def _enroot_image(image: str) -> str:
-    """Return a path as it is, a name as pyxis has it: [REGISTRY#]IMAGE, without registry for docker.io."""
-    if image.startswith(("/", "./")) or "#" in image:
-        return image
-    registry, _, name = with_registry(image).partition("/")
-    return name.removeprefix("library/") if registry == "docker.io" else f"{registry}#{name}"
-
-
 def _outside(name: str, image: str) -> tuple[str, str, str]:
     return name, image, with_registry(image) if image else ""
-
-
-def with_registry(image: str) -> str:
-    """Return the image's name with its registry: the first part is one if it could be a host's name."""
-    first, slash, _ = image.partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost"):
-        return image
-    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
 
 
 def _directives(spec: JobSpec) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from slurmray.container_options import Build
 from slurmray.errors import Problem, SpecError
 from slurmray.presets import advise
-from slurmray.spec import Build, JobSpec
+from slurmray.spec import JobSpec
 from slurmray.values import shown
 
 

@@ -2,131 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from slurmray import slurm
+from slurmray.container_options import UNKNOWN_TO, Container
 from slurmray.errors import SpecError
 from slurmray.preset_option import Preset, name_or_section
 from slurmray.ray_options import Ray, check_debug
 from slurmray.slurm_options import Model, SlurmOptions
 from slurmray.stages import Prepare, Service
-from slurmray.values import (
-    AbsolutePath,
-    EnvName,
-    ImageName,
-    Line,
-    MountField,
-    Program,
-    Text,
-    Whole,
-    shown,
-)
+from slurmray.values import EnvName, Line, Program, Text, Whole
 from slurmray.wording import mistakes
-
-DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
-
-
-# Fields of a container without a meaning for that runtime.
-UNKNOWN_TO: dict[str | None, tuple[str, ...]] = {
-    "none": ("image", "pull", "build", "archive", "user", "mounts", "shm_size", "ulimits", "args"),
-    "apptainer": ("build", "user", "shm_size", "ulimits"),
-    "pyxis": ("pull", "build", "archive", "user", "shm_size", "ulimits"),
-}
-
-
-class Build(Model):
-    """How to build the image on a node that lacks it. Both paths are relative to the submit folder."""
-
-    file: Line
-    """The Containerfile or Dockerfile."""
-    context: Line = "."
-    """The folder whose files the build can copy."""
-
-
-class Container(Model):
-    """The container that runs on every node, or what takes its place."""
-
-    runtime: Literal["auto", "docker", "podman", "apptainer", "pyxis", "none"] = "auto"
-    """auto: on each node Podman where it works, else Docker. none: no container, see docs/runtimes.md."""
-    image: ImageName = DEFAULT_IMAGE
-    """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME.
-
-    For Apptainer also the path of a .sif file, of a sandbox (as ./sandbox), or as oci-archive:PATH; for pyxis
-    that of a squashfs file, which begins with / or ./.
-    """
-    pull: Literal["always", "missing", "never"] = "missing"
-    """When to pull the image."""
-    build: Build | None = None
-    """Build the image where it is missing, instead of pulling it; container.image is the name it gets."""
-    archive: Line | None = None
-    """Load the image from this tar (of `docker save`) where it is missing, instead of pulling it."""
-    user: Line = "auto"
-    """auto: what the job writes belongs to the submitter. image: the image's own USER. Else UID[:GID]."""
-    accelerator: Literal["auto", "nvidia", "amd", "none"] = "auto"
-    """Whose device flags to use; auto: looked up on the node; none: no flags, and devices are not counted."""
-    mounts: list[MountField] = Field(default=[])
-    """`SOURCE[:DEST[:OPTIONS]]`. The submit folder is there anyway. `~` is the submitter's home.
-
-    DEST is absolute; without it the source's path. OPTIONS: ro, rw, z, Z, or a propagation as rslave.
-    """
-    workdir: AbsolutePath | None = None
-    """Working directory in the container. Not set: the submit folder."""
-    shm_size: Line | None = None
-    """Size of /dev/shm, as `64g`. Not set: as large as the node's own."""
-    ulimits: list[Line] = Field(default=[])
-    """As `memlock=-1:-1`, soft and hard limit."""
-    args: list[Text] = Field(default=[])
-    """Options for `podman run`, `docker run`, `apptainer exec`, or pyxis in `srun`, passed on as they are."""
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _of_that_runtime(cls, value: object, info: ValidationInfo) -> object:
-        runtime = info.data.get("runtime")
-        if info.field_name in UNKNOWN_TO.get(runtime, ()):
-            raise ValueError(f"runtime {runtime} has no such thing: leave it out")
-        return value
-
-    @field_validator("user")
-    @classmethod
-    def _user(cls, value: str) -> str:
-        if not re.fullmatch(r"auto|image|[0-9]+(:[0-9]+)?", value):
-            raise ValueError(f"expected auto, image, or numbers as UID[:GID], got {shown(value)}")
-        return value
-
-    @field_validator("shm_size")
-    @classmethod
-    def _shm_size(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[1-9][0-9]*[bkmgBKMG]?", value):
-            raise ValueError(f"expected a number with b, k, m or g, as 64g, got {shown(value)}")
-        return value
-
-    @field_validator("ulimits")
-    @classmethod
-    def _ulimits(cls, value: list[str]) -> list[str]:
-        for word in value:
-            if not re.fullmatch(r"[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?", word):
-                raise ValueError(f"expected NAME=SOFT[:HARD], as memlock=-1:-1, got {shown(word)}")
-        return value
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Container:
-        if self.build and self.archive:
-            raise ValueError("build and archive are both given; keep one of the two")
-        if self.build and self.image == DEFAULT_IMAGE:
-            raise ValueError("build needs a name for what is built: set container.image")
-        if self.runtime == "apptainer":
-            if self.pull == "always":
-                raise ValueError("pull: Apptainer keeps what it has made of an image: name it by another tag")
-            if any(set(mount.options) - {"ro", "rw", "z", "Z"} for mount in self.mounts):
-                raise ValueError("mounts: Apptainer has no propagation: of the options only ro and rw")
-        places = [mount.destination.rstrip("/") for mount in self.mounts if mount.destination]
-        for place in dict.fromkeys(places):
-            if places.count(place) > 1:
-                raise ValueError(f"two mounts go to {place}; keep one")
-        return self
 
 
 class Network(Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ SHARED = {
     "mem_gb": ("slurm", "mem"),
 }
 # Sections of the job spec that are parameters by their own names.
-PAIRS = ("container", "env", "ray", "network", "checks", "stop", "requeue")
-SECTIONS = (*PAIRS, "preflight", "prepare", "services", "on_node_loss")
+SECTIONS = (
+    *("container", "env", "ray", "network", "checks", "preflight", "prepare", "services"),
+    *("stop", "on_node_loss", "requeue"),
+)
 # submitit's own, besides `slurm_` and the name of an option of sbatch.
 OWN = ("stderr_to_stdout", "slurm_setup", "slurm_array_parallelism", "slurm_additional_parameters")
 # What is set here, or would be overlooked.
@@ -34,6 +36,7 @@ _INSTEAD = {
     "slurm_clusters": "its jobs are asked after on the cluster that sbatch has by default: leave it out",
     "slurm_error": "logs lie in the executor's folder: leave it out",
     "slurm_extra": "use slurm_additional_parameters",
+    "slurm_mem": "use mem_gb",
     "slurm_output": "logs lie in the executor's folder: leave it out",
     "slurm_time": "use timeout_min",
 }
@@ -48,50 +51,47 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
     folder: of the executor. number: what stands for the job in names of files, `%A_%a` for those of an array.
     """
     data: dict[str, Any] = {"slurm": {"time": TIMEOUT_MIN}}
-    if problems := list(_mistakes(parameters)):
-        raise SpecError(problems)
+    problems = [Problem(name, text) for name, text in _INSTEAD.items() if name in parameters]
+    problems += _mistakes(parameters)
     for name, value in parameters.items():
         if name in SHARED:
             *sections, field = SHARED[name]
             place = data[sections[0]] if sections else data
-            place[field] = f"{round(value * 1024)}M" if name == "mem_gb" else value
+            place[field] = value
         elif name in SECTIONS:
-            data[name] = dict(value) if isinstance(value, Mapping) else value
+            data[name] = value
         elif name.startswith("slurm_") and name not in OWN:
             data["slurm"][name.removeprefix("slurm_")] = value
+        elif name not in OWN:
+            known = ", ".join((*SHARED, *SECTIONS, *OWN, "slurm_OPTION of sbatch"))
+            problems.append(Problem(name, f"no such parameter; there are {known}"))
+    problems += _give_units(data["slurm"])
+    problems += _give_signals(data)
+    if problems:
+        raise SpecError(problems)
     _give_setup(data, parameters)
     _give_files(data, parameters, folder, number)
-    _give_signals(data)
     return data
 
 
-def _mistakes(parameters: Mapping[str, Any]) -> Iterator[Problem]:
-    """All that the job spec, which is made of them, could not tell."""
-    for name, value in parameters.items():
-        number = isinstance(value, int) and not isinstance(value, bool) and value > 0
-        if name in _INSTEAD:
-            yield Problem(name, _INSTEAD[name])
-        elif name not in (*SHARED, *SECTIONS, *OWN) and not name.startswith("slurm_"):
-            known = ", ".join((*SHARED, *SECTIONS, *OWN, "slurm_OPTION of sbatch"))
-            yield Problem(name, f"no such parameter; there are {known}")
-        elif name in ("timeout_min", "slurm_array_parallelism") and not number:
-            unit = "minutes as " if name == "timeout_min" else ""
-            yield Problem(name, f"expected {unit}a whole number, got {value!r}")
-        elif name == "mem_gb" and not number and not (isinstance(value, float) and value > 0):
-            yield Problem(name, f"expected GiB as a number, got {value!r}")
-        elif name == "slurm_setup" and not isinstance(value, (list, tuple)):
-            yield Problem(name, f"expected a list of commands, got {value!r}")
-        elif name in (*PAIRS, "slurm_additional_parameters") and not isinstance(value, Mapping):
-            yield Problem(name, f"expected `name: value` pairs, got {value!r}")
-        elif (own := {"stop": "signal", "requeue": "exit_code"}.get(name)) and own in value:
-            yield Problem(f"{name}.{own}", "is how submitit asks for a checkpoint: leave it out")
+def _mistakes(parameters: Mapping[str, Any]) -> list[Problem]:
+    """Wrong kinds of what is no field of the job spec."""
+    kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
+        "slurm_setup": ((list, tuple), "a list of commands"),
+        "slurm_array_parallelism": (int, "a whole number"),
+        "slurm_additional_parameters": (Mapping, "`name: value` pairs"),
+    }
+    return [
+        Problem(name, f"expected {words}, got {parameters[name]!r}")
+        for name, (kind, words) in kinds.items()
+        if name in parameters and (not isinstance(parameters[name], kind) or parameters[name] == 0)
+    ]
 
 
 def _give_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:
     """Without a container Ray is that of the Python which submits."""
     lines = list(parameters.get("slurm_setup") or [])
-    if "container" not in data:
-        data["container"] = {"runtime": "none"}
+    if is_bare(data.setdefault("container", {"runtime": "none"})):
         lines.append(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH")
     data["setup"] = "\n".join(lines)
 
@@ -106,11 +106,42 @@ def _give_files(data: dict[str, Any], parameters: Mapping[str, Any], folder: Pat
     slurm["extra"] = [f"--{name}" if value is True else f"--{name}={value}" for name, value in extra.items()]
 
 
-def _give_signals(data: dict[str, Any]) -> None:
+def _give_units(slurm: dict[str, Any]) -> list[Problem]:
+    """Minutes are sbatch's own, memory gets its unit; problems where they are no numbers."""
+    problems = []
+    minutes, memory = slurm["time"], slurm.get("mem", 1)
+    if not isinstance(minutes, int) or minutes < 1:
+        problems.append(Problem("timeout_min", f"expected minutes as a whole number, got {minutes!r}"))
+    if not isinstance(memory, int | float) or memory <= 0:
+        problems.append(Problem("mem_gb", f"expected GiB as a number, got {memory!r}"))
+    elif "mem" in slurm:
+        slurm["mem"] = f"{round(memory * 1024)}M"
+    return problems
+
+
+def _give_signals(data: dict[str, Any]) -> list[Problem]:
     """The driver is asked for a checkpoint by USR2, and asks for another attempt by its exit code."""
+    own: dict[str, dict[str, Any]] = {
+        "stop": {"signal": STOP_SIGNAL},
+        "requeue": {"exit_code": REQUEUE_EXIT_CODE},
+    }
     lead = data["slurm"].pop("signal_delay_s", LEAD)
-    data["stop"] = {"lead": lead, **data.get("stop", {}), "signal": STOP_SIGNAL}
-    data["requeue"] = {**data.get("requeue", {}), "exit_code": REQUEUE_EXIT_CODE}
+    problems = []
+    for section, fields in own.items():
+        given = data.get(section, {})
+        if not isinstance(given, Mapping):  # what is wrong with it, the job spec says
+            continue
+        problems += [
+            Problem(f"{section}.{name}", "that of the driver: leave it out")
+            for name in fields.keys() & given.keys()
+        ]
+        data[section] = {**({"lead": lead} if section == "stop" else {}), **given, **fields}
+    return problems
+
+
+def is_bare(container: object) -> bool:
+    """Whether Ray runs on the nodes themselves."""
+    return isinstance(container, Mapping) and container.get("runtime") == "none"
 
 
 def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, array: bool) -> None:
@@ -127,12 +158,13 @@ def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, a
     folders = code_folders()
     path = os.pathsep.join([str(luggage), *map(str, folders), *filter(None, [env.get("PYTHONPATH")])])
     container = data["container"]
-    if container.get("runtime") == "none":
+    if is_bare(container):
         data["setup"] += f"\nexport PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}"
         env.pop("PYTHONPATH", None)
     else:
         env["PYTHONPATH"] = path
-        container["mounts"] = [*(container.get("mounts") or []), *map(str, _outermost([home, *folders]))]
+        mounts = [*(container.get("mounts") or []), *map(str, _outermost([home, *folders]))]
+        data["container"] = {**container, "mounts": mounts}
     data["env"] = {**env, **dict.fromkeys(facts)}
 
 

@@ -51,7 +51,10 @@ def rehearse(script: str, choices: Choices) -> int:
         about, want = facts(script), wanted(script)
     except ValueError as error:
         raise RehearsalError(str(error)) from error
-    runtime: Runtime = next(each for each in RUNTIMES if each in about.runtimes)
+    known = [each for each in RUNTIMES if each in about.runtimes]
+    if not known:
+        raise RehearsalError(f"a rehearsal's hosts have no {about.runtimes[0]}: use --runtime podman")
+    runtime: Runtime = known[0]
     if runtime == "none" and choices.build_image:
         raise RehearsalError("runtime none has no image: leave --build-image out")
     if runtime == "docker" and not machine.is_root():

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 
-from slurmray import run
 from slurmray.rehearsal import cache as store
 from slurmray.rehearsal import images, machine, suites
 from slurmray.rehearsal.layout import Layout
 
-_PYTHON = "/usr/bin/python3"
+_RAY_COMMAND = "#!/usr/bin/python3\nfrom ray.scripts.scripts import main\nmain()\n"
 
 
 def layout(share: Path) -> Layout:
-    """Hosts with the machine's own Slurm and Python."""
+    """Hosts with the machine's own Slurm, where that works, and a Python."""
     machine.require("none", own_slurm=True, builds=True)
-    folder = packages(machine.cache_folder())
-    root = suites.hosts_root(machine.cache_folder(), None, print)
-    return Layout(share, "none", root=root, copy_on_write=[folder])
+    return Layout(share, "none", root=_root(), copy_on_write=[packages()])
 
 
-def packages(cache: Path) -> Path:
-    """A folder with ray[default] for the machine's own Python."""
-    version = run.run([_PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).stdout.strip()
+@cache
+def _root() -> Path:
+    own = suites.hosts_root(machine.cache_folder(), None, print)
+    # A suite's hosts have none.
+    return own if own == Path("/") else suites.root(machine.cache_folder(), "bookworm", print, ["python3"])
+
+
+@cache
+def packages() -> Path:
+    """A folder with ray[default] for the Python of these hosts."""
+    version = (_root() / "usr/bin/python3").resolve().name.removeprefix("python")
     wanted = [f"--python-version={version}", "--only-binary=:all:", f"ray[default]=={images.RAY_VERSION}"]
 
     def build(path: Path) -> None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(path), *wanted]
         store.call(pip, "Ray could not be fetched", {"TMPDIR": str(path.parent)})
+        (path / "bin/ray").write_text(_RAY_COMMAND)
 
-    return store.once(cache, f"packages-{store.key(wanted)}", build)
+    return store.once(machine.cache_folder(), f"packages-{store.key(wanted, _RAY_COMMAND)}", build)
 
 
 def setup() -> str:
     """What a job spec says to have it."""
-    return f"export PYTHONPATH={packages(machine.cache_folder())}"
+    return f"export PYTHONPATH={packages()} PATH={packages()}/bin:$PATH"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal import conf, images, machine, rootless, stores, suites
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
-from slurmray.spec import DEFAULT_IMAGE
 
 from . import bare, sandbox
 

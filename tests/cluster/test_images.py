@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal import images, machine
 from slurmray.rehearsal.lab import Lab
-from slurmray.spec import DEFAULT_IMAGE
 
 from .jobs import HANG, Jobs
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal import conf, rootless
 from slurmray.rehearsal.lab import Lab
-from slurmray.spec import DEFAULT_IMAGE
 
 from .jobs import HANG, Jobs, wait_until
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal import images, machine, stores
 from slurmray.rehearsal.conf import IMAGES, Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
-from slurmray.spec import DEFAULT_IMAGE
 
 from .jobs import Job, Jobs
 

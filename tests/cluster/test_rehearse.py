@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal import conf
 from slurmray.rehearsal.conf import Cluster
 from slurmray.rehearsal.directives import wanted
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
-from slurmray.spec import DEFAULT_IMAGE
 
 Until = Callable[[Callable[[], object]], object]
 

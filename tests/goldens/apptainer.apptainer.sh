@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f06651a2f78637d6cfe6067a290a42eb703f2295c30fd7fe6662d9d6906064f7
+# slurmray-sha256: d686dbc865d7a37273209efb7f805ca20d50cf622ace6dae9e641c3f813dbef0
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -152,8 +152,8 @@ apptainer_amd_args() {
 ensure_image() {
 	make_image
 	((! UNFIT)) || return 0
-	ask apptainer exec "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" "$IMAGE" python3 --version ||
-		finding image "$IMAGE" "$WHY" "an image with python3" "$(remedy "$WHY")"
+	# It can take long where there is no squashfuse.
+	run_long exec "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" "$IMAGE" python3 --version || not_there exec
 }
 
 # make_image: a file of what SOURCE names, in this user's cache, which nodes and jobs share: who has the lock makes it, once.

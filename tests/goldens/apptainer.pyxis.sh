@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 0b31143faec3d1d6a7039784a9cec9e2efa7e7b559295cc7a3cfb9a1b3723385
+# slurmray-sha256: 265fd6fe7e282d423f55319c3cc5d93385224f2f4639351eaa864199b7ac055f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -142,12 +142,13 @@ ensure_image() {
 }
 
 # run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
-# it can be told by a variable, and its temporary files go with the job, as in a container.
+# it can be told by a variable, which SPT_NOENV keeps the titles of Ray's workers from overwriting, and its temporary files
+# go with the job, as in a container.
 run_words() {
 	ENTER="--container-image=$IMAGE --container-mounts=$TEMP_DIR:$TEMP_DIR"
 	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
-	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
+	WORDS=(env SPT_NOENV=1 "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }
 
 # step_args: STEP_ARGS, with which srun starts the task of each node in a container. So all of section 4 runs in there, as
@@ -616,6 +617,47 @@ PROGRAMS["give_up.py"]='"""How a node says that the job cannot go on."""
 
 class GiveUp(Exception):
     """(kind, text): the batch script ends the job with the exit code of that kind."""
+'
+PROGRAMS["guard.py"]='"""The first process of a node without a container: does for node.py what a container does.
+
+Hands its input on to node.py, and when that has ended, of whatever cause, kills what is left of it. When this
+process ends first, so does the input of node.py, which then ends everything.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import below
+
+
+def hand_on(sink):
+    """Copies the standard input to its end."""
+    with contextlib.suppress(BrokenPipeError), sink:
+        for data in iter(lambda: os.read(0, 65536), b""):
+            sink.write(data)
+            sink.flush()
+
+
+def main():
+    """See the text of the module. The exit code is that of node.py."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # they are for the task of the node
+        signal.signal(number, lambda *_: None)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    below.hold(folder)
+    below.adopt()
+    node = subprocess.Popen([sys.executable, os.path.join(folder, "node.py")], stdin=subprocess.PIPE)
+    threading.Thread(target=hand_on, args=[node.stdin], daemon=True).start()
+    code = node.wait()
+    below.kill()
+    os._exit(code % 256)  # the thread may hold a lock that a usual end would wait for
+
+
+if __name__ == "__main__":
+    main()
 '
 PROGRAMS["head.py"]='"""What the head alone does: from the GCS that answers to the trainer that starts."""
 

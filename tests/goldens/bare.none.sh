@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e090d7504179175cebcb7daaa560087d56e24b96958189c9eee00354b3a1a4e7
+# slurmray-sha256: 1c5638b39ed64de249863cad819a3ad01e279326daceeaa520ec10c65166695f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -141,12 +141,13 @@ ensure_image() {
 }
 
 # run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
-# it can be told by a variable, and its temporary files go with the job, as in a container.
+# it can be told by a variable, which SPT_NOENV keeps the titles of Ray's workers from overwriting, and its temporary files
+# go with the job, as in a container.
 run_words() {
 	ENTER=''
 	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
-	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
+	WORDS=(env SPT_NOENV=1 "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }
 
 # accelerator_args: device flags for the GPUs that Slurm gave this job on this node, and for nothing else.

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f0f487cbc53b75744acea70f54b36aed75d09782030b5a9147010ba8470d0559
+# slurmray-sha256: 8c2bb9fcd513745ea112330f4a6c56c7a1a5286db682b39fd60d6b3f89bf270b
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -135,12 +135,13 @@ ensure_image() {
 }
 
 # run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
-# it can be told by a variable, and its temporary files go with the job, as in a container.
+# it can be told by a variable, which SPT_NOENV keeps the titles of Ray's workers from overwriting, and its temporary files
+# go with the job, as in a container.
 run_words() {
 	ENTER=''
 	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
-	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
+	WORDS=(env SPT_NOENV=1 "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }
 
 # accelerator_args: device flags for the GPUs that Slurm gave this job on this node, and for nothing else.

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: af4cd45ce069fb0193ef180e43759550ec7cb8294864053e2d389e137cbfbe8a
+# slurmray-sha256: 55f48a78039942ad098193e4eb2388c03ea23ec163eb0c059c118f4a00134722
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -140,12 +140,13 @@ ensure_image() {
 }
 
 # run_words: WORDS, the first process of the job on this node, with its SHOWN name; ENTER, what brings one to it. All below
-# it can be told by a variable, and its temporary files go with the job, as in a container.
+# it can be told by a variable, which SPT_NOENV keeps the titles of Ray's workers from overwriting, and its temporary files
+# go with the job, as in a container.
 run_words() {
 	ENTER=''
 	SHOWN="$RUNTIME, with $PYTHON"
 	mkdir "$TEMP/inside/tmp"
-	WORDS=(env "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
+	WORDS=(env SPT_NOENV=1 "SLURMRAY_TEMP=$TEMP" "TMPDIR=$TEMP/inside/tmp" "$PYTHON" "$TEMP/inside/guard.py")
 }
 
 # accelerator_args: device flags for the GPUs that Slurm gave this job on this node, and for nothing else.

@@ -83,6 +83,26 @@ def test_docker_gets_nvidia_gpus_by_uuid(tmp_path: Path) -> None:
     ]
 
 
+def test_apptainer_gets_the_mask_of_slurm(tmp_path: Path) -> None:
+    found = arguments(tmp_path, "apptainer", "nvidiactl infiniband/x", {"CUDA_VISIBLE_DEVICES": "4,5"})
+    assert found == ["--nv", "--env", "CUDA_VISIBLE_DEVICES=4,5"]
+
+
+def test_apptainer_gets_the_mask_of_slurm_for_amd(tmp_path: Path) -> None:
+    found = arguments(tmp_path, "apptainer", "kfd", {"ROCR_VISIBLE_DEVICES": "0,2"})
+    assert found == ["--rocm", "--env", "ROCR_VISIBLE_DEVICES=0,2"]
+
+
+@pytest.mark.parametrize("runtime", ["none", "pyxis"])
+def test_without_a_container_gpus_are_only_counted(tmp_path: Path, runtime: str) -> None:
+    assert arguments(tmp_path, runtime, "nvidiactl", {"CUDA_VISIBLE_DEVICES": "4,5"}) == [""]
+
+
+def test_without_a_container_gpus_of_amd_are_counted_too(tmp_path: Path) -> None:
+    (found,) = arguments(tmp_path, "none", "kfd", {"ROCR_VISIBLE_DEVICES": "0"})
+    assert found.startswith("preflight|GPUs|1 named by Slurm|2|")
+
+
 def test_podman_gets_nvidia_gpus_by_cdi(tmp_path: Path) -> None:
     found = arguments(tmp_path, "podman", "nvidiactl nvidia0", cdi=True)
     assert found == [

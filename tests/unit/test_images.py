@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import cache, images, suites
-from slurmray.spec import DEFAULT_IMAGE
 
 
 def _layer(folder: Path, text: str) -> Path:

@@ -115,6 +115,30 @@ def test_a_block_of_bash() -> None:
         ("container: {args: --rm}", "1:19: container.args: expected a list, got '--rm'"),
         ("container: {args: [a, {b: c}]}", "1:23: container.args, item 2: expected text, got a mapping"),
         ("container: {args: [~]}", "1:20: container.args, item 1: expected text, got null"),
+        (
+            "container: {shm_size: 1g, runtime: none}",
+            "1:23: container.shm_size: runtime none has no such thing: leave it out",
+        ),
+        (
+            "container: {runtime: apptainer, user: image}",
+            "1:39: container.user: runtime apptainer has no such thing: leave it out",
+        ),
+        (
+            "container: {runtime: pyxis, archive: a.tar}",
+            "1:38: container.archive: runtime pyxis has no such thing: leave it out",
+        ),
+        (
+            "container: {runtime: apptainer, pull: always}",
+            "1:12: container: pull: Apptainer keeps what it has made of an image: name it by another tag",
+        ),
+        (
+            'container: {runtime: apptainer, mounts: ["/a:/b:rslave"]}',
+            "1:12: container: mounts: Apptainer has no propagation: of the options only ro and rw",
+        ),
+        (
+            "container: {runtime: none}\nservices: [{name: a, run: b, image: c}]",
+            "2:11: services: a: an image of its own needs the runtime podman or docker",
+        ),
         ("container: {runtime: dokcer}", "1:22: container.runtime: expected auto, docker, podman, apptainer, pyxis or none, got 'dokcer'"),
         ("container: {build: {}}", "1:20: container.build.file: is needed"),
         ("env: [A=1]", "1:6: env: expected `name: value` pairs, got a list"),

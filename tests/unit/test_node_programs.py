@@ -128,7 +128,9 @@ def test_metrics_are_exported_only_where_asked_for() -> None:
 
 def test_amd_s_old_mask_goes_where_ray_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "0,1")
-    assert "ROCR_VISIBLE_DEVICES" not in ray_start.environment("/tmp/r", {}, None, NEW, False)
+    new = ray_start.environment("/tmp/r", {}, None, NEW, False)
+    assert "ROCR_VISIBLE_DEVICES" not in new
+    assert new["HIP_VISIBLE_DEVICES"] == "0,1", "or there would be no mask at all"
     assert ray_start.environment("/tmp/r", {}, None, OLD, False)["ROCR_VISIBLE_DEVICES"] == "0,1"
     user = {"ROCR_VISIBLE_DEVICES": "1"}
     assert ray_start.environment("/tmp/r", user, None, NEW, False)["ROCR_VISIBLE_DEVICES"] == "1"

@@ -10,19 +10,21 @@ from pydantic import BaseModel
 from slurmray import rendering as renderer
 from slurmray import slurm
 from slurmray.cli.render import render_job
-from slurmray.plan import with_registry
+from slurmray.image_names import with_registry
 from slurmray.rendering import Verbatim, quoted, render
 from slurmray.spec import JobSpec
 
 ROOT = Path(__file__).parents[2]
 GOLDENS = ROOT / "tests/goldens"
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if ".config" not in path.name]
-SPECS = [*EXAMPLES, GOLDENS / "hostile.yaml", GOLDENS / "hostile-bare.yaml"]
+SPECS = [*EXAMPLES, GOLDENS / "hostile.yaml", *sorted(GOLDENS.glob("hostile-*.yaml"))]
 # Every other: docker, podman. What differs between these is in the values, which are the same for both.
 RUNTIMES = {
     "hello": ("auto", "docker", "podman", "none"),
     "bare": ("none",),
     "hostile-bare": ("none",),
+    "hostile-apptainer": ("apptainer",),
+    "hostile-pyxis": ("pyxis",),
     "apptainer": ("apptainer", "pyxis"),
     "openrlhf": ("podman",),
     "rlinf": ("podman",),

@@ -2,8 +2,9 @@ import pytest
 from pydantic import ValidationError
 
 from slurmray import slurm
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.errors import SpecError
-from slurmray.spec import DEFAULT_IMAGE, JobSpec
+from slurmray.spec import JobSpec
 from slurmray.values import Mount, parse_mount
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmray.spec import DEFAULT_IMAGE
+from slurmray.container_options import DEFAULT_IMAGE
 
 from .case import CLIENTS, Fault
 

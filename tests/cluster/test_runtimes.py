@@ -1,0 +1,189 @@
+"""Jobs without containers, and in Apptainer's. Faults of both are in faults/."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slurmray.job_states import FINAL
+from slurmray.loading import load_spec
+from slurmray.rehearsal.conf import Cluster, Gres
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.layout import Layout
+
+from . import bare, sandbox
+from .jobs import HANG, Job, Jobs, wait_until
+
+ROOT = Path(__file__).parents[2]
+STAND_IN = Path(__file__).with_name("stand_in.py")
+KEY = "s3cr3t"
+SLURM = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 2, "mem": "1G"}
+# A daemon of the trainer's, in a session of its own and with nothing in its environment.
+DAEMON = "setsid --fork env -i sleep 1000; echo started; exec sleep 1000"
+GUARDS = "^[^ ]*python3 [^ ]*/inside/(guard|node).py"
+
+
+@pytest.fixture(scope="module")
+def none_lab(none_layout: Layout) -> Iterator[Lab]:
+    with Lab(Cluster(gres=(Gres("gpu", "", 8),)), none_layout) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def apptainer_lab(apptainer_layout: Layout) -> Iterator[Lab]:
+    with Lab(Cluster(gres=(Gres("gpu", "", 8),)), apptainer_layout) as lab:
+        yield lab
+
+
+@pytest.fixture
+def jobs(none_lab: Lab, folder: Path) -> Jobs:
+    return Jobs(none_lab, folder, "alice")
+
+
+def bare_spec(**more: Any) -> str:
+    spec = {"slurm": SLURM, "setup": bare.setup(), "container": {"runtime": "none"}, **more}
+    return yaml.safe_dump(spec)
+
+
+def run_example(jobs: Jobs, name: str, replaced: dict[str, str]) -> dict[str, Any]:
+    """Run an example with a stand-in for its trainer, and return what that has seen."""
+    text = (ROOT / f"examples/{name}.yaml").read_text()
+    for old, new in {"cpus_per_task: 28": "cpus_per_task: 2", "mem: 200G": "mem: 1G", **replaced}.items():
+        assert old in text, f"{old} is not in the example any more"
+        text = text.replace(old, new)
+    (jobs.folder / "train.py").write_text(STAND_IN.read_text())
+    job = jobs.run(text, args=[f"--export=ALL,WANDB_API_KEY={KEY}"])
+    assert job.code == "0:0", job.log
+    _, mark, line = job.log.partition("\nseen: ")
+    assert mark, job.log
+    seen: dict[str, Any] = json.loads(line.partition("\n")[0])
+    assert seen["argv"][1:] == (load_spec(jobs.folder / "job.yaml").run or [])[2:]
+    assert set(seen["nodes"]) == {"node1", "node2"}
+    assert (seen["gpus"], seen["status"]) == (16, 0)
+    for place in (seen, *seen["nodes"].values()):
+        assert place["environment"]["WANDB_API_KEY"] == KEY
+    return seen
+
+
+def test_the_example_without_containers(jobs: Jobs) -> None:
+    replaced = {"  module load cuda\n  . ~/venv/bin/activate": f"  {bare.setup()}", "~/venv": "/usr/bin"}
+    seen = run_example(jobs, "bare", replaced)
+    assert seen["folder"] == str(jobs.folder)
+    for place in (seen, *seen["nodes"].values()):
+        assert place["environment"]["PYTHONPATH"].startswith(str(bare.packages()))
+        assert place["environment"]["TMPDIR"].startswith("/tmp/ray-")
+
+
+def test_ray_can_be_asked_from_outside_without_a_container(jobs: Jobs) -> None:
+    ask = ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"]
+    job = jobs.submit(bare_spec(), ask)
+    jobs.wait_for(job, "\nstarted\n")
+    (line,) = [line for line in jobs.log(job).splitlines() if "to look in: " in line]
+    said = jobs.lab.run(["bash", "-c", line.partition("to look in: ")[2]], "alice", timeout=HANG)
+    (jobs.folder / "go").touch()
+    assert jobs.end(job).code == "0:0"
+    assert "Autoscaler status" in said.stdout, said.stderr
+
+
+def test_stages_without_a_container(jobs: Jobs) -> None:
+    services = [
+        {"name": name, "run": f"echo $NODE_RANK >{name}-$NODE_RANK; sleep 1000", **place}
+        for name, place in {"inside": {}, "outside": {"host": True}}.items()
+    ]
+    ready = (
+        "for name in inside-0 inside-1 outside-0 outside-1; do until [[ -s $name ]]; do sleep 0.1; done; done"
+    )
+    prepare = [{"name": "data", "run": "touch data-$NODE_RANK", "where": "all"}]
+    job = jobs.run(bare_spec(prepare=prepare, services=services), ["bash", "-c", f"{ready}; ls data-1"])
+    assert job.code == "0:0", job.log
+
+
+def test_a_python_without_ray_is_found_on_all_nodes(jobs: Jobs) -> None:
+    job = jobs.run(bare_spec(setup="true"))
+    assert job.code == "66:0", job.log
+    for node in ("node1", "node2"):
+        assert f"{node}            " in job.log
+    assert "it has no Ray | Python 3.8 or later, and ray[default] in it | activate" in job.log
+
+
+def test_what_the_trainer_has_started_ends_with_it(jobs: Jobs) -> None:
+    job = jobs.run(bare_spec(), ["bash", "-c", DAEMON.replace("exec sleep 1000", "exit 3")])
+    assert job.code == "3:0", job.log
+
+
+def test_a_daemon_of_the_trainer_s_ends_with_its_guards(jobs: Jobs) -> None:
+    job = jobs.submit(bare_spec(), ["bash", "-c", DAEMON])
+    jobs.wait_for(job, "\nstarted\n")
+    kill(jobs, "node1", "^[^ ]*python3 [^ ]*/inside/node.py")
+    assert jobs.end(job).code == "71:0"
+
+
+def test_the_next_job_ends_what_nobody_could(jobs: Jobs) -> None:
+    """What guards the processes of a node is killed, all at once."""
+    job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; exec sleep 1000"])
+    jobs.wait_for(job, "\nstarted\n")
+    kill(jobs, "node1", f"{GUARDS}|^(/usr)?(/bin/)?bash -c (IFS= read|echo .. >)")
+    wait_until(lambda: jobs.lab.job(job).get("JobState") in FINAL, lambda: jobs.log(job))
+    assert jobs.run(bare_spec(), ["true"]).code == "0:0"
+
+
+def kill(jobs: Jobs, host: str, pattern: str) -> None:
+    pids = jobs.lab.run(["pgrep", "-f", pattern], host=host).stdout.split()
+    assert pids
+    done = jobs.lab.run(["kill", "-KILL", *pids], host=host)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.full
+def test_the_example_for_apptainer(apptainer_lab: Lab, folder: Path, archive: Path) -> None:
+    """Two nodes make one file of a tar, one after the other; the next job finds it."""
+    jobs = Jobs(apptainer_lab, folder, "alice")
+    shutil.copy(archive, folder / "ray.tar")
+    (folder / "data").mkdir()
+    replaced = {
+        "setup: module load apptainer": f"setup: export APPTAINER_CACHEDIR={folder}/cache",
+        "  image: docker.io": "  archive: ray.tar\n  image: docker.io",
+        "~/data:": "data:",
+    }
+    seen = run_example(jobs, "apptainer", replaced)
+    assert seen["folder"] == str(folder)
+    for place in (seen, *seen["nodes"].values()):
+        assert "PYTHONPATH" not in place["environment"]
+    files = [path.name for path in (folder / "cache/slurmray").iterdir()]
+    assert len([name for name in files if name.endswith(".sif")]) == 1
+    log = (folder / "slurm-1.out").read_text()
+    assert log.count("image: apptainer build") == 1, log
+    run_example(jobs, "apptainer", replaced)
+    assert "apptainer build" not in (folder / "slurm-2.out").read_text()
+
+
+@pytest.mark.full
+def test_no_image_for_apptainer(apptainer_lab: Lab, folder: Path) -> None:
+    job = in_apptainer(apptainer_lab, folder, image="./none.sif")
+    assert job.code == "66:0", job.log
+    assert f"{folder}/none.sif" in job.last_line, job.log
+
+
+@pytest.mark.full
+def test_mounts_and_what_is_not_in_the_container(apptainer_lab: Lab, folder: Path, archive: Path) -> None:
+    (folder / 'a b, "c"').mkdir()
+    (folder / 'a b, "c"/file').write_text("mounted")
+    at = "'/mnt/it s, x'"
+    look = f"cat {at}/file; touch {at}/new || echo no; echo HOME $(ls -A ~); id -un; touch here"
+    mounts = [f'{folder}/a b, "c":/mnt/it s, x:ro']
+    job = in_apptainer(apptainer_lab, folder, look, image=str(sandbox.image(archive)), mounts=mounts)
+    assert job.code == "0:0", job.log
+    assert "mounted" in job.log
+    assert "\nno\nHOME\nalice\n" in job.log
+    assert (folder / "here").stat().st_uid == 1001
+
+
+def in_apptainer(lab: Lab, folder: Path, run: str = "true", **container: Any) -> Job:
+    spec = {"slurm": SLURM, "container": {"runtime": "apptainer", **container}, "run": run}
+    return Jobs(lab, folder, "alice").run(yaml.safe_dump(spec))

@@ -1,0 +1,70 @@
+"""The processes below one: seen, and ended, wherever they have gone to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from slurmray.rendering import template_root
+
+# Two orphans in sessions of their own, one of them spared; says who is seen before and after.
+PROGRAM = '''
+import os, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import below
+below.adopt()
+leave = """
+import os, time
+os.fork() and os._exit(0)
+os.setsid()
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+pids = []
+for _ in range(2):
+    child = subprocess.Popen([sys.executable, "-c", leave], stdout=subprocess.PIPE)
+    pids.append(int(child.stdout.readline()))
+    child.wait()
+print(set(below.processes()) == set(pids))
+below.kill(spared={pids[0]})
+print(set(below.processes()) == {pids[0]})
+below.kill()
+print(below.processes())
+'''
+TETHER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import below
+below.hold(sys.argv[2])
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def python(program: str, *words: str) -> list[str]:
+    return [sys.executable, "-c", program, str(template_root() / "node"), *words]
+
+
+def test_orphans_are_seen_and_ended() -> None:
+    done = subprocess.run(python(PROGRAM), capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.splitlines() == ["True", "True", "{}"], done.stderr
+
+
+def test_who_holds_a_folder_can_be_waited_for(tmp_path: os.PathLike[str]) -> None:
+    def is_free() -> bool:
+        return (
+            subprocess.run(["flock", "--nonblock", tmp_path, "true"], check=False, timeout=60).returncode == 0
+        )
+
+    assert is_free()
+    with subprocess.Popen(
+        python(TETHER, str(tmp_path)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stdin
+        process.stdout.readline()
+        assert not is_free()
+        process.stdin.close()
+        process.wait(60)
+    assert is_free()
