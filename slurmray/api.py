@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,12 +56,7 @@ def submit(spec: JobSpec) -> Job:
     remedy = f"put it into os.environ before, or the job ends with {ExitCode.CONFIG}"
     for note in [*advise(spec).notes, *(f"env.{name} is not set here: {remedy}" for name in unset)]:
         warnings.warn(note, stacklevel=2)
-    words = ["sbatch", "--parsable"]
-    # With slurm.wait it ends when the job does, and its exit code is the job's.
-    done = slurm_commands.call(words, text=script, env=environment, timeout=None)
-    found = re.search(r"^([0-9]+)(?:;(\S+))?$", done.stdout, re.MULTILINE)
-    if not found:
-        raise slurm_commands.refusal(words, done.stderr, "mend `slurm` of the job spec")
-    if said := done.stderr.strip():
-        warnings.warn(f"job {found[1]}: {said}", stacklevel=2)
-    return Job(int(found[1]), run_dir=spec.run_dir, cluster=found[2])
+    done = slurm_commands.sbatch(text=script)
+    if done.said:
+        warnings.warn(f"job {done.number}: {done.said}", stacklevel=2)
+    return Job(done.number, run_dir=spec.run_dir, cluster=done.cluster)

@@ -75,16 +75,20 @@ class Job:
     def logs(self) -> str:
         """Return the job's log until now: its output, then its errors where `slurm.error` parts them.
 
-        It is empty before the job has started. UsageError if the file cannot be read here.
+        It is empty before the job has started. UsageError if the file cannot be read here, or is not in the
+        folder of a job that Slurm has forgotten.
         """
-        if not self._outputs:
-            self._record()
+        known = bool(self._outputs or self._record())
         parts = []
         for path in self._outputs or [self._folder / f"slurm-{self.id}.out"]:
             try:
                 parts.append(path.read_text(encoding="utf-8", errors="replace"))
             except FileNotFoundError:
-                continue
+                if not known:
+                    raise UsageError(
+                        f"{path}: no such file: slurm.output of job {self.id} may name another one, "
+                        "or give Job the folder in which it was submitted"
+                    ) from None
             except OSError as error:
                 raise UsageError(f"{path}: can't be read: {error.strerror}") from None
         return "".join(parts)
@@ -135,24 +139,25 @@ class Job:
 
     def _accounted(self) -> End | None:
         """What the accounting says; None: there is none, or it knows no end of the job."""
-        words = self._words("sacct", "--allocations", "--noheader", "--parsable2", "--format=State,ExitCode")
-        done = slurm_commands.call([*words, f"--jobs={self.id}"])
-        state, _, code = done.stdout.strip().partition("|")
-        end = parse_end(state, code) if done.returncode == 0 and code else None
+        said = slurm_commands.sacct("State,ExitCode", *self._clusters(), f"--jobs={self.id}")
+        state, _, code = said.strip().partition("|")
+        end = parse_end(state, code) if code else None
         return end if end and end.state in FINAL else None
 
     def _noted(self) -> End:
         """What the last attempt has noted in its run directory."""
         runs = self._folder / Path(self._run_dir).expanduser()
-        attempts = {int(path.name.partition("-")[2]): path for path in runs.glob(f"{self.id}-[0-9]*")}
-        end = None
-        if attempts:
-            events = attempts[max(attempts)] / "events.jsonl"
-            end = parse_events(events.read_text(errors="replace")) if events.exists() else None
+        numbers = [path.name.partition("-")[2] for path in runs.glob(f"{self.id}-[0-9]*")]
+        last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+        events = runs / f"{self.id}-{last}" / "events.jsonl"
+        end = parse_events(events.read_text(errors="replace")) if events.exists() else None
         if end is None:
             remedy = "give Job the folder in which it was submitted, and run_dir of its job spec"
             raise SlurmError(f"job {self.id}: Slurm does not know it, and {runs} has no end of it: {remedy}")
         return end
 
     def _words(self, command: str, *words: str) -> list[str]:
-        return [command, *([f"--clusters={self.cluster}"] if self.cluster else []), *words]
+        return [command, *self._clusters(), *words]
+
+    def _clusters(self) -> list[str]:
+        return [f"--clusters={self.cluster}"] if self.cluster else []

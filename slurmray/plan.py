@@ -25,7 +25,7 @@ STAGE_PROGRAMS = ("outside.py", "preparation.py", "ready.py", "services.py", "st
 
 # Assignments of the script that its nodes need; more where the spec uses more.
 NODE_VALUES = (
-    "RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG"
+    "RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG"
     " STARTED PATIENCE PROGRAMS"
 )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from slurmray import run
+from slurmray.environment import clean_environment
 from slurmray.errors import SlurmError
 
 # Parts of Slurm's messages (src/common/slurm_errno.c, src/common/slurm_opt.c), and what to do.
@@ -44,6 +47,37 @@ def call(
         raise SlurmError(f"{words[0]}: there is no such command here: {remedy}") from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{words[0]}: no answer within {timeout:g} s: try again later") from None
+
+
+class Submitted(NamedTuple):
+    """A job's number; its cluster, where it is not the default one; what sbatch said besides."""
+
+    number: int
+    cluster: str | None
+    said: str
+
+
+def sbatch(*words: str, text: str | None = None) -> Submitted:
+    """Submit a script, a file among the words or `text`; SlurmError where Slurm refuses.
+
+    It is never cut short: with slurm.wait sbatch ends when the job does, and its exit code is the job's.
+    """
+    command = ["sbatch", "--parsable", *words]
+    done = call(command, text=text, env=clean_environment(os.environ), timeout=None)
+    found = re.search(r"^([0-9]+)(?:;(\S+))?$", done.stdout, re.MULTILINE)
+    if not found:
+        raise refusal(command, done.stderr, "mend `slurm` of the job spec")
+    return Submitted(int(found[1]), found[2], done.stderr.strip())
+
+
+def sacct(fields: str, *words: str) -> str:
+    """Return what the accounting has of jobs, `A|B` a line; empty where there is none, or no answer."""
+    command = ["sacct", "--allocations", "--noheader", "--parsable2", f"--format={fields}", *words]
+    try:
+        done = call(command)
+    except SlurmError:
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def refusal(words: Sequence[str], said: str, remedy: str = "") -> SlurmError:

@@ -6,12 +6,18 @@ nodes of its job, which is one of ours: the same ports, token, checks, supervisi
 
 from __future__ import annotations
 
+import sys
+import zipimport
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slurmray.native.executor import RayExecutor
 
 __all__ = ["RayExecutor"]
+
+# In the luggage: what the image has in a version of its own comes before ours.
+if isinstance(__spec__.loader, zipimport.zipimporter):
+    sys.path.append(f"{__spec__.loader.archive}/last")
 
 
 # The driver comes through here as well, with nothing of slurmray's own requirements around it.

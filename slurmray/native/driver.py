@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 from typing import NoReturn
 
@@ -16,6 +17,7 @@ from typing import NoReturn
 REQUEUE_EXIT_CODE = 144
 # submitit reads them: this is the only task of the job, whatever step it is in.
 ONE_TASK = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+STOP_SIGNAL = "USR2"  # the job's stop.signal; submitit's default, which a variable of the user's may change
 
 
 def mismatch(python: str, cloudpickle: str) -> str:
@@ -44,16 +46,25 @@ def ask_for_requeue(_environment: object, countdown: int) -> NoReturn:
 
 def main(folder: str, python: str, cloudpickle: str) -> None:
     """Runs the function of this job; SystemExit(2) where it cannot be read here."""
-    os.environ.update(ONE_TASK, SUBMITIT_EXECUTOR="slurm", SUBMITIT_FOLDER=folder)
+    # Until submitit minds it: what is not begun needs no checkpoint.
+    signal.signal(getattr(signal, f"SIG{STOP_SIGNAL}"), lambda *_: sys.exit(REQUEUE_EXIT_CODE))
+    os.environ.update(
+        ONE_TASK, SUBMITIT_EXECUTOR="slurm", SUBMITIT_FOLDER=folder, SUBMITIT_PREEMPT_SIGNAL=STOP_SIGNAL
+    )
     why = mismatch(python, cloudpickle)
+    if why:
+        print(f"slurmray: {why}", file=sys.stderr, flush=True)
 
     from submitit.core import submission
     from submitit.slurm.slurm import SlurmJobEnvironment
 
+    paths = SlurmJobEnvironment().paths
     if why:
-        print(f"slurmray: {why}", file=sys.stderr)
-        SlurmJobEnvironment().paths.result_pickle.write_bytes(pickle.dumps(("error", why)))
+        paths.result_pickle.write_bytes(pickle.dumps(("error", why)))
         raise SystemExit(2)
+    for path in (paths.submitted_pickle, paths.result_pickle):
+        # Of an attempt that was killed while it wrote; submitit would not write again.
+        path.with_suffix(".pkl.save_tmp").unlink(missing_ok=True)
     # process_job finds its environment by name: there is no other door to it.
     SlurmJobEnvironment._requeue = ask_for_requeue  # type: ignore[assignment, method-assign]
     submission.process_job(folder)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import uuid
+import warnings
 from pathlib import Path
 from typing import Any
 
 from submitit.core import core, utils
 
 from slurmray import slurm_commands
-from slurmray.environment import clean_environment
+from slurmray.errors import SpecError
 from slurmray.native.luggage import pack
 from slurmray.native.parameters import TIMEOUT_MIN, give_driver, job_data
 from slurmray.native.watcher import Watcher
@@ -76,19 +76,23 @@ class RaySlurmExecutor(core.Executor):
         """Return what is submitted. array: how many jobs it is for, as an array; 0: one, as none."""
         from slurmray.output import seal
         from slurmray.rendering import render
+        from slurmray.review import review
         from slurmray.spec import JobSpec
 
         data = job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
         give_driver(data, self.folder, self.home, pack(self.home), bool(array))
-        return seal(render(JobSpec(**data), "executor.update_parameters"))
+        spec = JobSpec(**data)
+        if problems := review(spec):
+            raise SpecError(problems)
+        return seal(render(spec, "executor.update_parameters"))
 
     def _sbatch(self, script: Path, array: int) -> str:
         """Submit it and return the job's number."""
-        command = ["sbatch", "--parsable"]
+        words = []
         if array:
             most = min(array, self.parameters.get("slurm_array_parallelism", array))
-            command.append(f"--array=0-{array - 1}%{most}")
-        done = slurm_commands.call([*command, str(script)], env=clean_environment(os.environ))
-        if done.returncode:
-            raise slurm_commands.refusal(command, done.stderr)
-        return done.stdout.strip().partition(";")[0]
+            words.append(f"--array=0-{array - 1}%{most}")
+        done = slurm_commands.sbatch(*words, str(script))
+        if done.said:
+            warnings.warn(f"job {done.number}: {done.said}", stacklevel=2)
+        return str(done.number)

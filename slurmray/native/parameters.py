@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from slurmray.errors import Problem, SpecError
-from slurmray.native.driver import REQUEUE_EXIT_CODE
+from slurmray.native.driver import REQUEUE_EXIT_CODE, STOP_SIGNAL
 from slurmray.native.luggage import code_folders
 
 # submitit's parameters for every executor, and the field of the job spec that each one sets.
@@ -31,6 +31,15 @@ SECTIONS = (
 )
 # submitit's own, besides `slurm_` and the name of an option of sbatch.
 OWN = ("stderr_to_stdout", "slurm_setup", "slurm_array_parallelism", "slurm_additional_parameters")
+# What is set here, or would be overlooked.
+_INSTEAD = {
+    "slurm_clusters": "its jobs are asked after on the cluster that sbatch has by default: leave it out",
+    "slurm_error": "logs lie in the executor's folder: leave it out",
+    "slurm_extra": "use slurm_additional_parameters",
+    "slurm_mem": "use mem_gb",
+    "slurm_output": "logs lie in the executor's folder: leave it out",
+    "slurm_time": "use timeout_min",
+}
 PYTHON = "{}.{}".format(*sys.version_info)
 TIMEOUT_MIN = 5  # submitit's default
 LEAD = 90  # seconds before the time limit; submitit's default of signal_delay_s
@@ -42,7 +51,8 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
     folder: of the executor. number: what stands for the job in names of files, `%A_%a` for those of an array.
     """
     data: dict[str, Any] = {"slurm": {"time": TIMEOUT_MIN}}
-    problems = []
+    problems = [Problem(name, text) for name, text in _INSTEAD.items() if name in parameters]
+    problems += _mistakes(parameters)
     for name, value in parameters.items():
         if name in SHARED:
             *sections, field = SHARED[name]
@@ -62,6 +72,20 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
     _give_setup(data, parameters)
     _give_files(data, parameters, folder, number)
     return data
+
+
+def _mistakes(parameters: Mapping[str, Any]) -> list[Problem]:
+    """Wrong kinds of what is no field of the job spec."""
+    kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
+        "slurm_setup": ((list, tuple), "a list of commands"),
+        "slurm_array_parallelism": (int, "a whole number"),
+        "slurm_additional_parameters": (Mapping, "`name: value` pairs"),
+    }
+    return [
+        Problem(name, f"expected {words}, got {parameters[name]!r}")
+        for name, (kind, words) in kinds.items()
+        if name in parameters and (not isinstance(parameters[name], kind) or parameters[name] == 0)
+    ]
 
 
 def _give_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:
@@ -97,7 +121,10 @@ def _give_units(slurm: dict[str, Any]) -> list[Problem]:
 
 def _give_signals(data: dict[str, Any]) -> list[Problem]:
     """The driver is asked for a checkpoint by USR2, and asks for another attempt by its exit code."""
-    own: dict[str, dict[str, Any]] = {"stop": {"signal": "USR2"}, "requeue": {"exit_code": REQUEUE_EXIT_CODE}}
+    own: dict[str, dict[str, Any]] = {
+        "stop": {"signal": STOP_SIGNAL},
+        "requeue": {"exit_code": REQUEUE_EXIT_CODE},
+    }
     lead = data["slurm"].pop("signal_delay_s", LEAD)
     problems = []
     for section, fields in own.items():

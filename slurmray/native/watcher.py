@@ -19,9 +19,7 @@ class Watcher(InfoWatcher):
     """Asks slurmctld, and the accounting only for what that has forgotten: many clusters have none."""
 
     def __init__(self) -> None:
-        super().__init__(
-            delay_s=60
-        )  # below MinJobAge, 300 s by default, after which ended jobs are forgotten
+        super().__init__(delay_s=60)  # ended jobs are forgotten after MinJobAge, 300 s by default
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
         """Slurm's word; UNKNOWN until Slurm has answered. mode: see submitit's InfoWatcher."""
@@ -59,8 +57,7 @@ def _ask_squeue(jobs: list[str]) -> dict[str, str]:
 
 def _ask_sacct(jobs: list[str]) -> dict[str, str]:
     """Empty where there is no accounting."""
-    words = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State"]
-    return _parse(slurm_commands.call([*words, f"--jobs={','.join(jobs)}"]).stdout)
+    return _parse(slurm_commands.sacct("JobID,State", f"--jobs={','.join(jobs)}"))
 
 
 def _parse(text: str) -> dict[str, str]:

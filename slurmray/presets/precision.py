@@ -10,7 +10,10 @@ _YES = ("", "true", "True")
 
 
 def asks_for_bf16(words: Iterable[str], config: Any) -> bool:
-    """Tell whether a word (`x.dtype=bfloat16`, `--bf16`) or a value of the file asks for it."""
+    """Tell whether a word (`x.dtype=bfloat16`, `--bf16`) or a value of the file asks for it.
+
+    A section of that name is DeepSpeed's, as `bf16: {enabled: true}`.
+    """
     pairs = (word.partition("=")[::2] for word in words)
     return any(_is_asked(*pair) for pair in pairs) or _is_in(config)
 
@@ -23,7 +26,10 @@ def _is_in(data: Any) -> bool:
     match data:
         case dict():
             return any(
-                _is_asked(name, value) if isinstance(value, str) else _is_in(value)
+                _is_asked(name, value)
+                if isinstance(value, str)
+                else (name in _NAMES and isinstance(value, dict) and value.get("enabled") in _YES)
+                or _is_in(value)
                 for name, value in data.items()
             )
         case list():

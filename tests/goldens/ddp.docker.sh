@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d0bf7069051ac246b94e1fb410c1157a9002f7d8fc8781eca553ef4e359ea24c
+# slurmray-sha256: 3e59c4d87c8055f36567a86f874b642320dd9b3246785e1549276257cbf86b43
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -550,10 +550,10 @@ leave() {
 end_without_head() {
 	local text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
 	log "$text"
-	[[ $NODE == "${NODE_NAMES[1]-}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
+	[[ $NODE == "${NODE_NAMES[1]-}" && $(timeout 10 squeue --noheader --jobs="$JOB" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
-	timeout 10 scancel "$SLURM_JOB_ID" || true
+	timeout 10 scancel "$JOB" || true
 }
 
 # ---- 5. python ----------------------------------------------------------------------------------------------------
@@ -1979,15 +1979,16 @@ check_allocation() {
 	((cpus == CPUS_PER_NODE)) || give_up config "the allocation has $cpus CPUs, the script is for $CPUS_PER_NODE: $RENDER_AGAIN --cpus-per-task $cpus"
 	mapfile -t NODE_NAMES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 	((${#NODE_NAMES[@]} == NODES)) || give_up internal "scontrol names ${#NODE_NAMES[@]} of $NODES nodes in $SLURM_JOB_NODELIST"
-	HEAD=$SLURMD_NODENAME # this script runs on it
+	HEAD=$SLURMD_NODENAME JOB=$SLURM_JOB_ID # this script runs on it
+	# One job of an array has the number of the array, which scontrol and scancel take for all of it: JOB is 12_3 then.
+	[[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || JOB=$(timeout 20 squeue --noheader --array --jobs="$JOB" --format='%A %i' | sed -n "s/^$JOB //p" | grep .) || give_up config "squeue does not know the job $SLURM_JOB_ID of an array"
 }
 
 # fit_grace: GRACE, so that a trainer which ignores its signal and its container are gone before KillWait ends.
 fit_grace() {
 	local wait
 	wait=$(timeout 10 scontrol show config | sed -n 's/^KillWait *= *\([0-9]*\).*/\1/p') || true
-	wait=${wait:-30}
-	GRACE=$((wait < 7 ? 0 : wait - 7 < STOP_GRACE ? wait - 7 : STOP_GRACE))
+	wait=${wait:-30} GRACE=$((wait < 7 ? 0 : wait - 7 < STOP_GRACE ? wait - 7 : STOP_GRACE))
 	((GRACE == STOP_GRACE)) || log "stop.grace is $GRACE s here, as the cluster's KillWait is $wait s"
 }
 
@@ -2018,7 +2019,7 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE CONTAINER_ARGS SHM_SIZE BUILD_FILE BUILD_CONTEXT && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE CONTAINER_ARGS SHM_SIZE BUILD_FILE BUILD_CONTEXT && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
@@ -2189,7 +2190,7 @@ end_nodes() {
 			kill -KILL "$SRUN" 2>/dev/null || true # no node that can still clean up needs it
 		elif ((NOW > due)); then
 			# Never srun itself: it would kill every task without letting it clean up.
-			[[ -z $STEP_ID ]] || timeout 10 scancel --signal="${signals[0]}" "$SLURM_JOB_ID.$STEP_ID" 2>/dev/null || true
+			[[ -z $STEP_ID ]] || timeout 10 scancel --signal="${signals[0]}" "$JOB.$STEP_ID" 2>/dev/null || true
 			signals=("${signals[@]:1}") due=$((NOW + 10))
 		fi
 	done

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 405da9d1fa5c94d09657cf040826663eda35e0628a1ea113c3771eb8647458bb
+# slurmray-sha256: efde9f291811ca9296edac4ea6db7214cda60ecbc17daffe6d8abc1917cef0dc
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -580,10 +580,10 @@ leave() {
 end_without_head() {
 	local text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
 	log "$text"
-	[[ $NODE == "${NODE_NAMES[1]-}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
+	[[ $NODE == "${NODE_NAMES[1]-}" && $(timeout 10 squeue --noheader --jobs="$JOB" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
-	timeout 10 scancel "$SLURM_JOB_ID" || true
+	timeout 10 scancel "$JOB" || true
 }
 
 # ---- 5. python ----------------------------------------------------------------------------------------------------
@@ -2009,15 +2009,16 @@ check_allocation() {
 	((cpus == CPUS_PER_NODE)) || give_up config "the allocation has $cpus CPUs, the script is for $CPUS_PER_NODE: $RENDER_AGAIN --cpus-per-task $cpus"
 	mapfile -t NODE_NAMES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 	((${#NODE_NAMES[@]} == NODES)) || give_up internal "scontrol names ${#NODE_NAMES[@]} of $NODES nodes in $SLURM_JOB_NODELIST"
-	HEAD=$SLURMD_NODENAME # this script runs on it
+	HEAD=$SLURMD_NODENAME JOB=$SLURM_JOB_ID # this script runs on it
+	# One job of an array has the number of the array, which scontrol and scancel take for all of it: JOB is 12_3 then.
+	[[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || JOB=$(timeout 20 squeue --noheader --array --jobs="$JOB" --format='%A %i' | sed -n "s/^$JOB //p" | grep .) || give_up config "squeue does not know the job $SLURM_JOB_ID of an array"
 }
 
 # fit_grace: GRACE, so that a trainer which ignores its signal and its container are gone before KillWait ends.
 fit_grace() {
 	local wait
 	wait=$(timeout 10 scontrol show config | sed -n 's/^KillWait *= *\([0-9]*\).*/\1/p') || true
-	wait=${wait:-30}
-	GRACE=$((wait < 7 ? 0 : wait - 7 < STOP_GRACE ? wait - 7 : STOP_GRACE))
+	wait=${wait:-30} GRACE=$((wait < 7 ? 0 : wait - 7 < STOP_GRACE ? wait - 7 : STOP_GRACE))
 	((GRACE == STOP_GRACE)) || log "stop.grace is $GRACE s here, as the cluster's KillWait is $wait s"
 }
 
@@ -2048,7 +2049,7 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE CONTAINER_ARGS SHM_SIZE && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE CONTAINER_ARGS SHM_SIZE && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
@@ -2219,7 +2220,7 @@ end_nodes() {
 			kill -KILL "$SRUN" 2>/dev/null || true # no node that can still clean up needs it
 		elif ((NOW > due)); then
 			# Never srun itself: it would kill every task without letting it clean up.
-			[[ -z $STEP_ID ]] || timeout 10 scancel --signal="${signals[0]}" "$SLURM_JOB_ID.$STEP_ID" 2>/dev/null || true
+			[[ -z $STEP_ID ]] || timeout 10 scancel --signal="${signals[0]}" "$JOB.$STEP_ID" 2>/dev/null || true
 			signals=("${signals[@]:1}") due=$((NOW + 10))
 		fi
 	done

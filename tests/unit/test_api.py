@@ -199,6 +199,27 @@ def test_the_end_by_the_run_directory(text: str, expected: slurmray.End | None) 
     assert parse_events(stopped) == (expected and expected._replace(state="CANCELLED"))
 
 
+def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm 22.05's words; there is no sacct. The log is where Slurm puts it, or nobody knows where."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    scontrol = tmp_path / "bin/scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
+    scontrol.chmod(0o755)
+    job = slurmray.Job(7, folder=tmp_path)
+    with pytest.raises(SlurmError, match="give Job the folder"):
+        job.state()
+    with pytest.raises(UsageError, match=r"slurm-7\.out: no such file: .* give Job the folder"):
+        job.logs()
+    for name, code in (("7-9", 71), ("7-10", 0), ("7-11.old", 5)):
+        (tmp_path / "slurmray-runs" / name).mkdir(parents=True)
+        event = f'{{"event": "end", "text": "exit code {code} from trainer: its own"}}\n'
+        (tmp_path / "slurmray-runs" / name / "events.jsonl").write_text(event)
+    (tmp_path / "slurm-7.out").write_text("words\n")
+    assert job.wait() == slurmray.End("COMPLETED", 0, 0)
+    assert job.logs() == "words\n"
+
+
 def test_the_readme_shows_what_the_page_shows() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     (block,) = [block for block in blocks if "slurmray.submit(" in block]

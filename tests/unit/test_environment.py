@@ -12,6 +12,8 @@ JOBS = {
     "PMI_RANK": "0",
     "PMI2_FD": "5",
     "PMIX_RANK": "0",
+    "SLURMRAY_ATTEMPT": "0",
+    "SLURMRAY_TEMP": "/tmp/ray-7-0",
 }
 
 
@@ -22,3 +24,8 @@ def test_what_belongs_to_the_job_around_us_stays_behind() -> None:
 def test_outside_of_a_job_the_users_choices_hold() -> None:
     login = {**USERS, **CLUSTERS, "SBATCH_ACCOUNT": "rl", "SLURM_TIME_FORMAT": "relative"}
     assert clean_environment(login) == login
+
+
+def test_a_temp_folder_that_ends_with_the_job_stays_behind() -> None:
+    assert clean_environment(JOBS | {"TMPDIR": "/tmp/ray-7-0/inside/tmp"}) == {}
+    assert clean_environment(JOBS | {"TMPDIR": "/tmp/ray-7-01"}) == {"TMPDIR": "/tmp/ray-7-01"}

@@ -100,6 +100,8 @@ def test_it_must_join_the_jobs_ray() -> None:
         ("  model_args: {dtype: fp16}\n", ("--bf16=false",), False),
         ("  model_args: {dtype: bf16}\n", (), True),
         ("  list: [{bf16: true}]\n", (), True),
+        ("  strategy: {bf16: {enabled: true}}\n", (), True),
+        ("  strategy: {bf16: {enabled: false}}\n", (), False),
         ("  bf16: false\n", ("x.dtype=bfloat16",), True),
         ("", ("--bf16",), True),
         ("", ("--param_dtype", "bf16"), True),

@@ -145,6 +145,28 @@ def test_outside_of_a_job_it_says_what_to_do(bash: str, tmp_path: Path) -> None:
 TRAINER = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], sys.stdout); sys.exit(7)"
 
 
+@pytest.mark.parametrize(
+    ("number", "index", "expected"),
+    # One job of an array has its number. The last is of no array, but was submitted from within one.
+    [("13", "0", "12_0"), ("12", "3", "12_3"), ("14", "3", "14"), ("12", "", "12")],
+)
+def test_what_slurm_is_to_end_or_to_start_again(
+    bash: str, tmp_path: Path, number: str, index: str, expected: str
+) -> None:
+    stand_ins = """
+timeout() { shift; "$@"; }
+scontrol() { echo node1; }
+squeue() { printf '%s\\n' '13 12_0' '12 12_3' '14 14'; }
+"""
+    facts = (
+        f"SLURM_JOB_ID={number} SLURM_ARRAY_TASK_ID={index} SLURM_JOB_NUM_NODES=1 SLURM_JOB_CPUS_PER_NODE=4"
+    )
+    facts += " SLURM_JOB_NODELIST=node1 SLURMD_NODENAME=node1"
+    script = definitions(render(JobSpec(), "again"))
+    call = "check_allocation && printf '%s\\0' \"$JOB\""
+    assert output(bash, f"{script}{stand_ins}{facts}\n{call}", tmp_path) == [expected]
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs_in(tmp_path_factory.mktemp("inside"))
