@@ -175,12 +175,13 @@ def test_mounts_and_what_is_not_in_the_container(apptainer_lab: Lab, folder: Pat
     (folder / 'a b, "c"').mkdir()
     (folder / 'a b, "c"/file').write_text("mounted")
     at = "'/mnt/it s, x'"
-    look = f"cat {at}/file; touch {at}/new || echo no; echo HOME $(ls -A ~); id -un; touch here"
+    look = f"cat {at}/file; touch {at}/new || echo no; echo HOME $(ls -A ~); id -un; echo $A; touch here"
     mounts = [f'{folder}/a b, "c":/mnt/it s, x:ro']
-    job = in_apptainer(apptainer_lab, folder, look, image=str(sandbox.image(archive)), mounts=mounts)
+    more: dict[str, Any] = {"mounts": mounts, "args": ["--env", "A=4,5"]}  # a comma is no end of it
+    job = in_apptainer(apptainer_lab, folder, look, image=str(sandbox.image(archive)), **more)
     assert job.code == "0:0", job.log
     assert "mounted" in job.log
-    assert "\nno\nHOME\nalice\n" in job.log
+    assert "\nno\nHOME\nalice\n4,5\n" in job.log
     assert (folder / "here").stat().st_uid == 1001
 
 
