@@ -22,13 +22,13 @@ from statistics import median
 from typing import NamedTuple
 
 from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.load import load_spec
+from slurmray.loading import load_spec
 from slurmray.rehearsal import images, stores
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 from slurmray.rehearsal.machine import cache_folder, require
-from slurmray.render import render
+from slurmray.rendering import render
 
 SCRIPTS = Path(__file__).with_name("scripts")
 WAYS = {

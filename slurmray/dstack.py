@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel
 
 from slurmray import __version__, slurm
-from slurmray.dstack_commands import commands, environment
+from slurmray.dstack_commands import FACTS, commands, environment
 from slurmray.errors import Problem, SpecError
 from slurmray.presets import advise
 from slurmray.spec import JobSpec
@@ -65,9 +65,14 @@ def render_task(spec: JobSpec) -> str:
 
 def remarks(spec: JobSpec) -> list[str]:
     """Return what is different from the same job on Slurm, a line each."""
-    found = list(advise(spec).notes)
+    advice = advise(spec)
+    found = list(advice.notes)
     if unused := [path for path in _set_fields(spec) if _room(path) in LEFT_OUT]:
         found.append(f"without a meaning under dstack, and left out: {', '.join(unused)}")
+    for name in (name for name, fact in advice.node_env.items() if fact not in FACTS):
+        found.append(
+            f"{name} is not set, as dstack chooses the network: set it in env if a wrong one is taken"
+        )
     if spec.setup:
         found.append("setup runs in the container here: keep only what belongs there")
     if spec.requeue.max:
@@ -94,9 +99,6 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
             problems.append(Problem(path, str(error)))
 
     advice = advise(spec)
-    if spec.preset and advice.node_env:
-        text = f"{spec.preset.name} wants variables of each node, which a task has not; write them in run"
-        problems.append(Problem("preset", text))
     spec = spec.model_copy(update={"run": advice.run, "env": {**advice.env, **spec.env}})
     container = spec.container
     sbatch = dict(spec.slurm.given())
@@ -119,7 +121,7 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
         "working_dir": container.workdir,
         "env": environment(spec),
         "shell": "bash",
-        "commands": checked("ray", commands, spec, dashboard),
+        "commands": checked("ray", commands, spec, dashboard, advice.node_env),
         "ports": [dashboard],
         "resources": _given(resources),
         "volumes": [

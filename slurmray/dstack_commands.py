@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+from collections.abc import Mapping
 
 from slurmray.errors import ExitCode
-from slurmray.render import template_root
+from slurmray.presets.case import Fact
+from slurmray.rendering import template_root
 from slurmray.spec import JobSpec
 
 GCS_PORT, MASTER_PORT = 6379, 29500
@@ -23,6 +25,13 @@ NODE_PORTS = {
     "--dashboard-agent-grpc-port": 6383,
     "--runtime-env-agent-port": 6384,
     "--metrics-export-port": 6385,
+}
+# What a preset tells each node, as bash knows it there.
+FACTS: dict[Fact, str] = {
+    "rank": '"$DSTACK_NODE_RANK"',
+    "nodes": '"$NODES"',
+    "head": '"${DSTACK_MASTER_NODE_IP:-127.0.0.1}"',
+    "ray_port": '"$PORT"',
 }
 _SPECIAL = re.compile(r"\$(?=\$|\{\{)")
 
@@ -57,8 +66,11 @@ def environment(spec: JobSpec) -> list[str]:
     ]
 
 
-def commands(spec: JobSpec, dashboard_port: int) -> list[str]:
-    """Return the commands: values, programs, then what is the same for all; ValueError for clashing ports."""
+def commands(spec: JobSpec, dashboard_port: int, node_env: Mapping[str, Fact]) -> list[str]:
+    """Return the commands: values, programs, then what is the same for all; ValueError for clashing ports.
+
+    node_env: of a preset, as Advice has it.
+    """
     gcs_port = GCS_PORT if spec.ray.port == "auto" else spec.ray.port
     _refuse_clashes(gcs_port, dashboard_port)
     folder = template_root()
@@ -78,6 +90,7 @@ def commands(spec: JobSpec, dashboard_port: int) -> list[str]:
         ),
         *_array("WORKER_ARGS", spec.ray.worker_args),
         *(f"export {name}={_quoted(value)}" for name, value in spec.env.items() if value and "\n" in value),
+        *(f"export {name}={FACTS[fact]}" for name, fact in node_env.items() if fact in FACTS),
     ]
     if spec.run is not None:
         values += _array("RUN", ["bash", "-c", spec.run] if isinstance(spec.run, str) else spec.run)

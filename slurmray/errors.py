@@ -128,11 +128,13 @@ class Problem:
     """One mistake in one place.
 
     where: `job.yaml:12:5`, `--set container.shm_size`, `--nodes`, or "" when there is no place.
-    text: what is wrong and what to do, one line.
+    text: what is wrong and what to do, one line. path: to the field, of names and positions; its last part is
+    `[key]` where the name itself is wrong.
     """
 
     where: str
     text: str
+    path: tuple[str | int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.where}: {self.text}" if self.where else self.text
@@ -152,6 +154,12 @@ class UsageError(SlurmrayError):
     """A command cannot do what was asked, for example overwrite somebody's file."""
 
     exit_code = ExitCode.USAGE
+
+
+class SlurmError(SlurmrayError):
+    """Slurm refuses, does not answer, or does not know the job; the message has its words and what to do."""
+
+    exit_code = ExitCode.CONFIG
 
 
 class RehearsalError(SlurmrayError):

@@ -9,6 +9,7 @@ from slurmray import __version__, slurm
 from slurmray.container_options import Container
 from slurmray.errors import ExitCode
 from slurmray.image_names import image_of, with_registry
+from slurmray.presets import advise
 from slurmray.records import records
 from slurmray.spec import JobSpec
 from slurmray.values import Mount
@@ -57,6 +58,8 @@ class Plan:
     runtimes: list[str]
     accelerators: list[str]
     """Whose device flags may be needed; empty: nobody's."""
+    bf16: bool
+    """Whether NVIDIA's GPUs are looked at for it."""
     image: str
     """Empty: there is no container."""
     image_name: str
@@ -89,6 +92,8 @@ class Plan:
     stop_lead: int
     on_node_loss: str
     requeue_max: int
+    requeue_exit_code: int
+    """0: none."""
     stages: bool
     """Whether something is done before the trainer, or runs beside it."""
     services_outside: list[str]
@@ -140,7 +145,7 @@ class Plan:
             " SERVICES_OUTSIDE": self.services_outside,
             " CHECK_PATHS": self.check_paths,
             " SAME_COMMIT COMMIT": self.same_commit,
-            " REQUEUE_MAX": self.requeue_max,
+            " CHANCES": self.requeue_max,
         }
         return NODE_VALUES + "".join(names for names, use in used.items() if use)
 
@@ -162,6 +167,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         setup=spec.setup,
         runtimes=list(AUTO_RUNTIMES) if container.runtime == "auto" else [container.runtime],
         accelerators=_accelerators(spec),
+        bf16=spec.preflight != "none" and advise(spec).bf16,
         image=image,
         image_name=with_registry(image) if image else "",
         source=source,
@@ -175,7 +181,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         workdir=container.workdir or "",
         shm_size=container.shm_size or "",
         records=records(spec),
-        env_from_submitter=[name for name, value in spec.env.items() if value is None],
+        env_from_submitter=spec.env_from_submitter,
         preflight=spec.preflight,
         check_paths=spec.checks.paths if spec.preflight != "none" else [],
         same_commit=(spec.checks.same_commit or "") if spec.preflight != "none" else "",
@@ -184,6 +190,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         stop_lead=spec.stop.lead,
         on_node_loss=spec.on_node_loss,
         requeue_max=spec.requeue.max,
+        requeue_exit_code=spec.requeue.exit_code,
         stages=stages,
         services_outside=[
             word
@@ -191,7 +198,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
             if service.image or service.host
             for word in _outside(service.name, service.image or "")
         ],
-        once=bool(spec.requeue.max) and any(item.once for item in spec.prepare),
+        once=bool(spec.requeue.max or spec.requeue.exit_code) and any(item.once for item in spec.prepare),
         programs=[
             Program(file.name, file.read_text(encoding="utf-8"))
             for file in sorted(programs.glob("*.py"))
@@ -215,7 +222,7 @@ def _directives(spec: JobSpec) -> list[str]:
         lines.append(slurm.directive("signal", f"B:USR1@{spec.stop.lead}"))
     if spec.on_node_loss == "continue":
         lines.append(slurm.directive("no-kill", None))
-    if spec.requeue.max:
+    if spec.requeue.max or spec.requeue.exit_code:
         return [*lines, slurm.directive("requeue", None), slurm.directive("open-mode", "append")]
     return [*lines, slurm.directive("no-requeue", None)]
 

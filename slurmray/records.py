@@ -35,6 +35,7 @@ def records(spec: JobSpec) -> list[str]:
         f"metrics={'true' if ray.metrics else 'false'}",
         f"preflight={spec.preflight}",
         f"stop_signal={spec.stop.signal}",
+        *(["cancel_signal=TERM"] if spec.requeue.exit_code else []),
         *_launch_records(spec),
         *(f"{key}={word}" for key, words in listed.items() for word in words),
     ]

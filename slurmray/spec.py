@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from slurmray import slurm
 from slurmray.container_options import UNKNOWN_TO, Container
+from slurmray.errors import SpecError
 from slurmray.preset_option import Preset, name_or_section
 from slurmray.ray_options import Ray, check_debug
 from slurmray.slurm_options import Model, SlurmOptions
 from slurmray.stages import Prepare, Service
 from slurmray.values import EnvName, Line, Program, Text, Whole
+from slurmray.wording import mistakes
 
 
 class Network(Model):
@@ -34,7 +36,7 @@ class Checks(Model):
 
 
 class Stop(Model):
-    """How the trainer is asked to end."""
+    """How the trainer is asked to end, and before it a command of `prepare`."""
 
     lead: Whole = Field(default=60, ge=0, le=65535)
     """Seconds before the time limit at which the trainer gets the signal; 0: it gets none then.
@@ -52,7 +54,12 @@ class Requeue(Model):
     """Whether the job starts anew by itself, with a cluster and a run directory of its own."""
 
     max: Whole = Field(default=0, ge=0)
-    """How many times, after the loss of a node or preemption; SLURMRAY_ATTEMPT counts them."""
+    """How many times, after the loss of a node or preemption; SLURMRAY_ATTEMPT counts all attempts."""
+    exit_code: Whole = Field(default=0, ge=0, le=255)
+    """Exit code with which the trainer asks for another attempt, which `max` does not count; 0: none.
+
+    At scancel, after which there is none, such a trainer gets TERM instead of stop.signal.
+    """
 
 
 class JobSpec(Model):
@@ -87,6 +94,13 @@ class JobSpec(Model):
     on_node_loss: Literal["fail", "continue"] = "fail"
     """continue: the job goes on when it loses a worker node while the trainer runs."""
     requeue: Requeue = Field(default_factory=Requeue)
+
+    def __init__(self, /, **fields: Any) -> None:
+        """The fields above; a section is a dict of its own fields. SpecError has all mistakes at once."""
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise SpecError(mistakes(error, type(self))) from None
 
     @field_validator("ray")
     @classmethod
@@ -125,6 +139,11 @@ class JobSpec(Model):
         if (taken := self.gpus - self.ray_gpus) > self.gpus:
             raise ValueError(f"services take {self.gpus_of_services} = {taken} GPUs, a node has {self.gpus}")
         return self
+
+    @property
+    def env_from_submitter(self) -> list[str]:
+        """Names in `env` whose values are the submitter's own."""
+        return [name for name, value in self.env.items() if value is None]
 
     @property
     def ray_gpus(self) -> int:

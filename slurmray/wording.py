@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from slurmray import slurm
+from slurmray.errors import Problem
 from slurmray.source import Path
-from slurmray.spec import JobSpec
 from slurmray.values import shown
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
 
@@ -32,15 +33,18 @@ _WORDS = {
 }
 
 
-def describe(error: ErrorDetails) -> str:
-    """Return one line for one mistake: the field and what to do."""
+def mistakes(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """Return one line for each mistake in a `model`: the field and what to do."""
+    return [_describe(detail, model) for detail in error.errors(include_url=False)]
+
+
+def _describe(error: ErrorDetails, model: type[BaseModel]) -> Problem:
     path = error["loc"]
     if error["type"] == "extra_forbidden":
-        return f"{dotted(path)}: {_unknown(path)}"
-    if path[-1:] == ("[key]",):
-        path = path[:-1]
+        return Problem("", f"{dotted(path)}: {_unknown(path, model)}", (*path, "[key]"))
+    field = path[:-1] if path[-1:] == ("[key]",) else path
     text = _words(error["type"], error["input"], error.get("ctx", {}), error["msg"])
-    return f"{dotted(path)}: {text}" if path else text
+    return Problem("", f"{dotted(field)}: {text}" if field else text, path)
 
 
 def dotted(path: Path) -> str:
@@ -78,11 +82,11 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models(candidate)
 
 
-def _unknown(path: Path) -> str:
+def _unknown(path: Path, model: type[BaseModel]) -> str:
     section, name = tuple(part for part in path[:-1] if isinstance(part, str)), str(path[-1])
     if section == ("slurm",) and (instead := slurm.TAKEN.get(name.replace("_", "-"))):
         return instead
-    sections = dict(_sections(JobSpec))
+    sections = dict(_sections(model))
     guess, fields = name.replace("-", "_"), sections.get(section, [])
     if guess in fields:
         return f"unknown option, did you mean {guess}?"

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 
 # The first process of a container as it is, but for Ray: a port that is open stands for the GCS.
 RAYLESS = """

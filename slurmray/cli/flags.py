@@ -9,7 +9,7 @@ import click
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-# slurmray.load.FLAGS says which field each one sets.
+# slurmray.loading.FLAGS says which field each one sets.
 _FLAGS = (
     ("--nodes", "N", "Number of nodes."),
     ("--gpus-per-node", "G", "GPUs on each node, as 8 or h100:8."),

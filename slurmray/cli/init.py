@@ -73,7 +73,7 @@ def _examples() -> dict[str, Path]:
 def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[Path, str]:
     """Return the job spec and the files that it names, with their places; SpecError for a wrong answer."""
     from slurmray.amend import amended
-    from slurmray.load import FLAGS
+    from slurmray.loading import FLAGS
 
     if wrong := [problem for problem in _problems(example, answers) if problem.where.startswith("--")]:
         raise SpecError(wrong)
@@ -90,7 +90,7 @@ def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[
 
 
 def _problems(job: Path, answers: list[tuple[str, str]]) -> list[Problem]:
-    from slurmray.load import load_spec
+    from slurmray.loading import load_spec
 
     try:
         load_spec(job, answers)

@@ -114,7 +114,7 @@ def render_job(
     target: str = "slurm",
 ) -> tuple[JobSpec, str]:
     """Return the job spec and its sealed script or task; the first three are those of load_spec."""
-    from slurmray.load import load_spec
+    from slurmray.loading import load_spec
     from slurmray.output import seal
 
     spec = load_spec(job, settings, entrypoint)
@@ -122,7 +122,7 @@ def render_job(
         from slurmray.dstack import render_task
 
         return spec, seal(render_task(spec))
-    from slurmray.render import render as render_script
+    from slurmray.rendering import render as render_script
 
     return spec, seal(render_script(spec, _render_command(job, settings, entrypoint, output)))
 
@@ -178,8 +178,8 @@ def _remarks(spec: JobSpec, target: str) -> list[str]:
 def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
     """Name the variables that the job is to take from the submitter, and that are not there to be taken."""
     what = {"slurm": f"sbatch, or the job ends with {ExitCode.CONFIG}", "dstack": "dstack apply"}[target]
-    for name, value in spec.env.items():
-        if value is None and name not in os.environ:
+    for name in spec.env_from_submitter:
+        if name not in os.environ:
             click.echo(f"env.{name} is not set here: export it before {what}", err=True)
 
 

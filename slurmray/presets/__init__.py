@@ -11,6 +11,7 @@ from slurmray.errors import Problem, SpecError
 from slurmray.preset_option import Preset
 from slurmray.presets import openrlhf, rlinf, roll, search_r1, verl
 from slurmray.presets.case import MOST, Case, Fact, Finding
+from slurmray.presets.precision import asks_for_bf16
 from slurmray.presets.words import read_words
 from slurmray.source import Source
 from slurmray.spec import JobSpec
@@ -31,14 +32,15 @@ class Advice:
 
     run: the entrypoint. env, node_env: more variables for Ray and the trainer on every node, the latter with
     what is known there only; none that the user's own `env` has. resume: more words for the entrypoint of a
-    job that was requeued. problems: mistakes in the job spec. config_problems: in the trainer's own file.
-    notes: lines for the user.
+    job that was requeued. bf16: whether it is asked for. problems: mistakes in the job spec. config_problems:
+    in the trainer's own file. notes: lines for the user.
     """
 
     run: list[str] | str | None
     env: dict[str, str] = field(default_factory=dict)
     node_env: dict[str, Fact] = field(default_factory=dict)
     resume: list[str] = field(default_factory=list)
+    bf16: bool = False
     problems: list[Finding] = field(default_factory=list)
     config_problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -114,6 +116,7 @@ def _closed(case: Case) -> Advice:
         {name: value for name, value in case.env.items() if name not in case.spec.env},
         {name: fact for name, fact in case.node_env.items() if name not in case.spec.env},
         resume if case.words.open else [],
+        asks_for_bf16(case.words.words, case.config.data if case.config else None),
         [finding for finding in case.problems if not finding.in_config],
         _in_file(case.config, case.problems) if case.config else [],
         notes,

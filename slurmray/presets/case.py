@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from slurmray.preset_option import Preset
 from slurmray.presets.ranks import spans
-from slurmray.presets.words import Said, Words
+from slurmray.presets.words import Said, Words, whole
 from slurmray.source import Path, Source
 from slurmray.spec import JobSpec
+from slurmray.values import shown
 
 # What is known on a node only. rank: 0 is the head. head: its address. ray_port: of the GCS. interface: the
 # one that has the node's address.
@@ -91,6 +93,12 @@ class Case:
             here = here.get(name) if isinstance(here, dict) else None
         return here
 
+    def number(self, at: Said | Path, name: str, text: object) -> int | None:
+        """Return the whole number that a value is; None for all else, and one that no job has: refused."""
+        if isinstance(text, str) and re.fullmatch("[0-9]{10,}", text):
+            self.refuse_at(at, f"{name} {shown(text)}: no job has so many, write a number of GPUs or nodes")
+        return whole(text)
+
     def add(self, name: str, value: int, variable: str, separator: str = "=") -> None:
         """Tell the trainer a number of the cluster. variable: what has it in the job's environment."""
         self.added += [f"{name}={value}"] if separator == "=" else [name, str(value)]
@@ -116,6 +124,13 @@ class Case:
     def refuse(self, said: Said | None, text: str) -> None:
         """Note a mistake in the entrypoint. said: where; None: in what it leaves out."""
         self.problems.append(Finding(("run", said.at) if said and self.words.listed else ("run",), text))
+
+    def refuse_at(self, at: Said | Path, text: str) -> None:
+        """Note a mistake, in the entrypoint or in the trainer's own file."""
+        if isinstance(at, Said):
+            self.refuse(at, text)
+        else:
+            self.refuse_config(at, text)
 
     def refuse_config(self, path: Path, text: str) -> None:
         """Note a mistake in the trainer's own file."""

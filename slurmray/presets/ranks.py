@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from slurmray.values import shown
+
 _PART = re.compile(
     r"(all|[0-9]{1,9}(?:\s*-\s*[0-9]{1,9})?)\s*(?::\s*([0-9]{1,9}(?:\s*-\s*[0-9]{1,9})?))?", re.I
 )
@@ -58,7 +60,7 @@ def parse(text: str, total: int) -> Ranks:
         found = _PART.fullmatch(part)
         if not found:
             raise ValueError(
-                f"{part!r}: expected GPUs as 0-7, 3 or all, and processes after a colon, as 0-3:0-7"
+                f"{shown(part)}: expected GPUs as 0-7, 3 or all, and processes after a colon, as 0-3:0-7"
             )
         span = Span(0, total - 1) if found[1].lower() == "all" else _span(found[1])
         if gpus and span.first <= gpus[-1].last:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from slurmray.presets.case import Case
 from slurmray.presets.ranks import Ranks, Span, parse, spans
-from slurmray.presets.words import Said, whole
+from slurmray.presets.words import Said
 from slurmray.source import Path
 
 _NODES, _GPUS = "cluster.num_nodes", "cluster.num_gpus_per_node"
@@ -92,22 +92,12 @@ def _said(case: Case, key: str) -> Said | tuple[Path, str] | None:
 
 
 def _same(case: Case, key: str, said: Said | tuple[Path, str], here: int) -> None:
-    text = said.text if isinstance(said, Said) else said[1]
-    number = whole(text)
+    at, text = (said, said.text) if isinstance(said, Said) else said
+    number = case.number(at, key, text)
     if number is None or number == here:
         return
     wanted = case.gpus_remedy(number) if key == _GPUS else f"set slurm.nodes: {number}"
-    remedy = f"write {here}, or {wanted}"
-    _refuse(
-        case, said if isinstance(said, Said) else said[0], f"{key} is {text}, {case.allocation}: {remedy}"
-    )
-
-
-def _refuse(case: Case, at: Said | Path, text: str) -> None:
-    if isinstance(at, Said):
-        case.refuse(at, text)
-    else:
-        case.refuse_config(at, text)
+    case.refuse_at(at, f"{key} is {text}, {case.allocation}: write {here}, or {wanted}")
 
 
 def _placement(case: Case) -> None:
@@ -119,7 +109,7 @@ def _placement(case: Case) -> None:
         try:
             ranks = None if "$" in one.text else parse(one.text, case.total)
         except ValueError as error:
-            _refuse(case, one.at, f"{one.key}: {error}")
+            case.refuse_at(one.at, f"{one.key}: {error}")
         else:
             placed.append(_Placed(one.key, one.text, one.at, ranks))
     _once(case, placed)
@@ -156,7 +146,9 @@ def _once(case: Case, placed: list[_Placed]) -> None:
     for one in placed:
         for name in one.names:
             if name in names:
-                _refuse(case, one.at, f"{name} is placed twice: leave it out of {one.key!r}, or of the other")
+                case.refuse_at(
+                    one.at, f"{name} is placed twice: leave it out of {one.key!r}, or of the other"
+                )
             names.add(name)
 
 
@@ -167,7 +159,7 @@ def _fits(case: Case, known: list[_Placed]) -> bool:
         return True
     highest = max(one.ranks.last for one in beyond if one.ranks)
     asked = sum(one.ranks.size for one in known if one.ranks)
-    _refuse(case, beyond[0].at, case.too_far([one.shown for one in known], asked, highest))
+    case.refuse_at(beyond[0].at, case.too_far([one.shown for one in known], asked, highest))
     return False
 
 
@@ -176,7 +168,7 @@ def _within_nodes(case: Case, one: _Placed) -> None:
     for span, processes in zip(one.ranks.gpus, one.ranks.processes, strict=True) if one.ranks else ():
         if across := _across(span, span.size // processes, case.gpus):
             text = f"a process on GPUs {across} would lie across nodes of {case.gpus}: give it more processes"
-            _refuse(case, one.at, f"{one.key} {one.text}: {text}")
+            case.refuse_at(one.at, f"{one.key} {one.text}: {text}")
             return
 
 
@@ -196,7 +188,7 @@ def _language_model(case: Case, by_name: dict[str, _Placed]) -> None:
     for name in _CONSECUTIVE:
         if name in sets and len(sets[name]) != max(sets[name]) - min(sets[name]) + 1:
             text = f"{name} has GPUs {spans(sets[name])}: RLinf wants them without a gap"
-            _refuse(case, by_name[name].at, text)
+            case.refuse_at(by_name[name].at, text)
     rollout = by_name["rollout"]
     if rollout.ranks:
         _engine(case, rollout, rollout.ranks, shared=sets["actor"] == sets["rollout"])
@@ -204,13 +196,13 @@ def _language_model(case: Case, by_name: dict[str, _Placed]) -> None:
         for name in ("inference", "critic_inference"):
             if name in sets:
                 text = "actor and rollout share their GPUs, then they do it themselves: leave it out"
-                _refuse(case, by_name[name].at, f"{name}: {text}")
+                case.refuse_at(by_name[name].at, f"{name}: {text}")
         return
     for one, other in _APART:
         if both := sets.get(one, frozenset()) & sets.get(other, frozenset()):
             pair = f"{one} {by_name[one].text} and {other} {by_name[other].text} both have {spans(both)}"
             text = f"{pair}: actor and rollout share all of their GPUs, or no component shares any"
-            _refuse(case, by_name[other].at, text)
+            case.refuse_at(by_name[other].at, text)
 
 
 def _engine(case: Case, rollout: _Placed, ranks: Ranks, shared: bool) -> None:
@@ -228,20 +220,21 @@ def _engine(case: Case, rollout: _Placed, ranks: Ranks, shared: bool) -> None:
         each, name = actor, f"{name} and {_ACTOR} {actor}"
     name = f"{rollout.shown}: {name}"
     if each % tensor:
-        _refuse(case, rollout.at, f"{name}: the first does not divide the second: choose a divisor")
+        case.refuse_at(rollout.at, f"{name}: the first does not divide the second: choose a divisor")
     elif ranks.size % each:
         text = f"engines of {each} do not divide {ranks.size} GPUs: choose a divisor"
-        _refuse(case, rollout.at, f"{name}: {text}")
+        case.refuse_at(rollout.at, f"{name}: {text}")
     elif across := _across(Span(ranks.gpus[0].first, ranks.last), each, case.gpus):
         text = f"an engine on GPUs {across} would lie across nodes of {case.gpus}"
-        _refuse(case, rollout.at, f"{name}: {text}: choose a smaller one, or other GPUs")
+        case.refuse_at(rollout.at, f"{name}: {text}: choose a smaller one, or other GPUs")
 
 
 def _size(case: Case, key: str) -> int | None:
     """Return a parallel size, which is 1 where it is not said; None if only known when it runs."""
-    said = _said(case, key)
-    text = "1" if said is None else said.text if isinstance(said, Said) else said[1]
-    return whole(text)
+    if (said := _said(case, key)) is None:
+        return 1
+    at, text = (said, said.text) if isinstance(said, Said) else said
+    return case.number(at, key, text)
 
 
 def _idle(case: Case, placed: list[_Placed]) -> None:

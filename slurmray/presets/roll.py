@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from slurmray.presets.case import MOST, Case, Finding
 from slurmray.presets.ranks import spans
-from slurmray.presets.words import whole
 from slurmray.source import Path
 from slurmray.values import shown
 
@@ -71,7 +70,7 @@ def advise(case: Case) -> None:
 
 
 def _file(case: Case) -> None:
-    stated = whole(case.lookup(("num_gpus_per_node",)))
+    stated = _number(case, ("num_gpus_per_node",))
     # Since v0.2 it is overwritten with what the driver counts.
     if stated is not None and stated != case.gpus and not case.preset.since(0, 2):
         remedy = f"write {case.gpus}, or {case.gpus_remedy(stated)}"
@@ -111,12 +110,12 @@ def _mappings(path: Path, data: Any) -> Iterator[tuple[Path, Any]]:
 def _divides(case: Case, worker: _Worker) -> None:
     """Processes of several GPUs, and the parts of a model, must come out even."""
     above = worker.path[:-1]
-    each = whole(case.lookup((*above, "num_gpus_per_worker")))
+    each = _number(case, (*above, "num_gpus_per_worker"))
     if each and len(worker.gpus) % each:
         text = f"{len(worker.gpus)} GPUs in processes of {each}, {each} is no divisor: change one of the two"
         case.refuse_config((*above, "num_gpus_per_worker"), f"{worker.name}: {text}")
     strategy = (*above, "strategy_args", "strategy_config")
-    sizes = {name: whole(case.lookup((*strategy, name))) for name in _PARALLEL}
+    sizes = {name: _number(case, (*strategy, name)) for name in _PARALLEL}
     product, words = 1, []
     for name, size in sizes.items():
         if size and size > 1:
@@ -125,6 +124,10 @@ def _divides(case: Case, worker: _Worker) -> None:
     if len(worker.gpus) % product:
         text = f"{' x '.join(words)} = {product} is no divisor of its {len(worker.gpus)} GPUs"
         case.refuse_config(worker.path, f"{worker.name}: {text}: change one of the two")
+
+
+def _number(case: Case, path: Path) -> int | None:
+    return case.number(path, str(path[-1]), case.lookup(path))
 
 
 def _gpus(value: Any) -> list[int] | None:

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,20 +40,23 @@ _CONFIG = {
 _EPOCH = "1970-01-01T00:00:00Z"
 
 
-def archive(cache: Path, tag: str, say: Callable[[str], None]) -> Path:
+def archive(
+    cache: Path, tag: str, say: Callable[[str], None], debian: Sequence[str] = (), wheels: Sequence[str] = ()
+) -> Path:
     """A docker-archive of minimal Debian and `ray[default]`; Podman and Docker load it as `tag`.
 
     rayproject/ray:VERSION… has that version of Ray, any other name RAY_VERSION. About 450 MB; a minute the
-    first time. Packages come from the Debian mirror and from pip's configured index. Runs as root and as
-    an ordinary user. RehearsalError names what could not be had.
+    first time. debian, wheels: more packages of Debian's, and more requirements for pip. They come from the
+    Debian mirror and from pip's configured index. Runs as root and as an ordinary user. RehearsalError names
+    what could not be had.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise RehearsalError(f"no Ray is published for {machine}: name a container image that runs there")
     ray = ray_of(tag)
-    wheels = _pip(machine, ray)
+    pip, packages = [*_pip(machine, ray), *wheels], [*_DEBIAN, *debian]
     # Without the interpreter's path and the cache's: where things are must not change the key.
-    recipe = [machine, tag, wheels[1:], suites.command(_SUITE, _DEBIAN, _hooks("")), _DROPPED, _CONFIG]
+    recipe = [machine, tag, pip[1:], suites.command(_SUITE, packages, _hooks("")), _DROPPED, _CONFIG]
 
     def build(path: Path) -> None:
         if not find_spec("pip"):
@@ -61,7 +64,7 @@ def archive(cache: Path, tag: str, say: Callable[[str], None]) -> Path:
         tree = path.parent / "dist-packages"
         env = {"TMPDIR": str(path.parent)}
         say(f"fetching Ray {ray} (once)")
-        store.call([*wheels, "--target", str(tree)], f"Ray {ray} could not be fetched", env)
+        store.call([*pip, "--target", str(tree)], f"Ray {ray} could not be fetched", env)
         for name in _DROPPED:
             shutil.rmtree(tree / name, ignore_errors=True)
         script = path.parent / "ray"
@@ -69,7 +72,7 @@ def archive(cache: Path, tag: str, say: Callable[[str], None]) -> Path:
         script.chmod(0o755)
         say(f"building a Debian {_SUITE} with Ray {ray} (once, about a minute)")
         layer = path.parent / "layer.tar"
-        suites.bootstrap(suites.command(_SUITE, _DEBIAN, _hooks(str(path.parent))), layer)
+        suites.bootstrap(suites.command(_SUITE, packages, _hooks(str(path.parent))), layer)
         write(path, layer, tag, _ARCHITECTURES[machine])
 
     return store.once(cache, f"ray-{ray}-{store.key(recipe)}.tar", build)

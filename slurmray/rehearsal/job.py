@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
+from slurmray.job_states import FINAL
 from slurmray.rehearsal.directives import Wanted
-from slurmray.rehearsal.lab import FINAL, Lab
+from slurmray.rehearsal.lab import Lab
 
 # What belongs to a job or to a daemon around us, and would be wrong on the hosts.
 _OTHERS = (

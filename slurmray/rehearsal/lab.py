@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -18,13 +17,11 @@ from typing import IO, Any
 
 from slurmray import run
 from slurmray.errors import RehearsalError
+from slurmray.job_states import FINAL, parse_job
 from slurmray.rehearsal import cgroups, conf, machine
 from slurmray.rehearsal.layout import Layout, environment, plan
 
-FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
 _LEFT_OVER = Path(__file__).with_name("left_over.sh")
-# Fields of `scontrol show job` that have a line of their own and may hold spaces.
-_WHOLE_LINES = ("Command", "WorkDir", "StdErr", "StdIn", "StdOut", "Comment")
 
 
 class Lab:
@@ -178,11 +175,7 @@ class Lab:
 
     def job(self, job: int) -> dict[str, str]:
         """Return what `scontrol show job` says, field by field."""
-        fields: dict[str, str] = {}
-        for line in self.run(["scontrol", "show", "job", str(job)]).stdout.splitlines():
-            name, _, value = line.strip().partition("=")
-            fields |= {name: value} if name in _WHOLE_LINES else dict(re.findall(r"(\S+?)=(\S*)", line))
-        return fields
+        return parse_job(self.run(["scontrol", "show", "job", str(job)]).stdout)
 
     def wait(self, job: int, timeout: float) -> tuple[str, str]:
         """Wait, at most `timeout` seconds, for a job's end; return state and code, as ("FAILED", "7:0")."""

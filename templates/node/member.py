@@ -67,8 +67,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(float(value or self.one("grace", "10")))
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -159,17 +159,18 @@ class Member:
         elif self.stages and " " in role:
             self.stages.ended(role, code)
 
-    def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
-        now = time.monotonic()
+    def stop(self, grace="", warned=False):
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
+        now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.trainer.signals()[not warned], self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -182,7 +183,7 @@ class Member:
         if self.is_signalled:
             self.is_signalled = False
             self.say("signal")
-            self.stop(float(self.one("grace", "10")))
+            self.stop()
         self.ray.mind()
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
@@ -196,4 +197,4 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()

@@ -29,12 +29,15 @@ class Preparation:
         self.stages.spawn(f"{self.stage} {item[NAME]}", item["run"], self.stages.env())
 
     def ended(self, name, code):
-        """A command has ended with that code."""
-        if code:
+        """A command has ended with that code; where the job is being ended, nothing follows it."""
+        is_last = self.stages.member.deadline
+        if code and not is_last:
             raise GiveUp("prepare", f"{name} ended with {code}")
         item = self.items.pop(0)
-        if item["once"]:
+        if item["once"] and not code:
             self.stages.member.say("prepared", self.mark(item))
+        if is_last:
+            self.items.clear()
         self.next()
 
     def mark(self, item):

@@ -1,7 +1,7 @@
 """The trainer as a job of Ray (`launch: ray-job`): submits it, follows it to its end, has its exit code.
 
 Told on its standard input, in JSON: `id` of the job; `words` of the trainer, which runs on this node; `env`,
-for it alone; `runtime_env`, a mapping, or the path of a YAML file; `signal`, the name of the one to pass on.
+for it alone; `runtime_env`, a mapping, or the path of a YAML file; `signals`, names of those to pass on.
 What the trainer says goes to standard output. Exit code: that of the trainer, 128 + n for signal n; 143 where
 somebody stopped the job through Ray; 1 where Ray knows none. Where there was no trainer, the file `refused`
 beside this one has a kind of error and a text.
@@ -147,21 +147,23 @@ def main():
     """See the text of the module."""
     told = json.load(sys.stdin)
     caught = []
-    stop = getattr(signal, told["signal"])
-    signal.signal(stop, lambda number, _: caught.append(number))
+    signals = [getattr(signal, name) for name in told["signals"]]
+    for each in signals:
+        signal.signal(each, lambda number, _: caught.append(number))
     runtime_env = read_runtime_env(told["runtime_env"])
     client = connect()
     command = entrypoint(told["words"], told["env"])
     if caught:
-        return 128 + stop
+        return 128 + caught[0]
     try:
         client.submit_job(entrypoint=command, submission_id=told["id"], runtime_env=runtime_env)
     except Exception as error:  # of many kinds: files that are too large, fields that are unknown
         raise Refused("config", f"Ray does not take the job, see ray.runtime_env: {error}") from error
     job = Job(client, told["id"])
-    signal.signal(stop, lambda number, _: job.send(number))
+    for each in signals:
+        signal.signal(each, lambda number, _: job.send(number))
     if caught:
-        job.send(stop)
+        job.send(caught[0])
     return job.follow()
 
 

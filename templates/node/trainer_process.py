@@ -71,7 +71,7 @@ class TrainerProcess:
         given = member.one("runtime_env_file") or json.loads(member.one("runtime_env", "{}"))
         own = {name: value for name, value in env.items() if member.ray.env.get(name) != value}
         told = {"id": self.name(), "words": words, "env": own, "runtime_env": given}
-        told["signal"] = "SIG" + member.one("stop_signal", "TERM")
+        told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
         with contextlib.suppress(BrokenPipeError), child.stdin:
@@ -96,6 +96,11 @@ class TrainerProcess:
                 os.set_blocking(stream, True)
                 self.streams[name] = stream
         return True
+
+    def signals(self):
+        """What asks it to end: near the time limit, and at scancel."""
+        stop = self.member.one("stop_signal", "TERM")
+        return stop, self.member.one("cancel_signal", stop)
 
     def send(self, name):
         """Sends that signal (TERM, for one) to the trainer and its children; False where none runs."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmray.load import load_spec
+from slurmray.job_states import FINAL
+from slurmray.loading import load_spec
 from slurmray.output import write_script
-from slurmray.rehearsal.lab import FINAL, Lab
-from slurmray.render import render
+from slurmray.rehearsal.lab import Lab
+from slurmray.rendering import render
 
 HANG = 180  # seconds; no job of the tests takes a fifth of it
 
@@ -82,3 +85,19 @@ def wait_until(holds: Callable[[], bool], why: Callable[[], str], seconds: float
     while not holds():
         assert time.monotonic() < deadline, why()
         time.sleep(0.1)
+
+
+def commands(lab: Lab, folder: Path, user: str | None = None) -> str:
+    """Make Slurm's commands in a folder, which run on the login host; return the PATH that has them.
+
+    user: who runs them there, with a fresh environment; None: root with the caller's.
+    """
+    folder.mkdir()
+    path = os.environ["PATH"]
+    for name in ("sbatch", "scontrol", "sacct", "scancel", "squeue"):
+        enter = shlex.join(lab.argv([f"/usr/bin/{name}"], user))
+        # Jobs get the PATH of the login host, not this one.
+        enter = enter.replace(f"env -C {lab.folder}", 'env -C "$PWD"')
+        (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {enter} "$@"\n')
+        (folder / name).chmod(0o755)
+    return f"{folder}:{path}"

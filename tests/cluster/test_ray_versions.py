@@ -1,4 +1,4 @@
-"""Images with old Rays; what Ray's processes are told on each node, and what its ports tell strangers."""
+"""Images with old Rays, or with two under one name; what Ray is told, and what its ports tell strangers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal import images, machine, stores
-from slurmray.rehearsal.conf import Cluster, Gres
+from slurmray.rehearsal.conf import IMAGES, Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 
@@ -41,7 +42,9 @@ def lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[Lab]:
     cache = machine.cache_folder()
     store = stores.podman_store(cache, images.archive(cache, image(version), print))
     cluster = Cluster(gres=(Gres("gpu", "", 8),), features=(version,), addresses=addresses)
-    with Lab(cluster, dataclasses.replace(podman_layout, store=store)) as lab:
+    assert podman_layout.store
+    layout = dataclasses.replace(podman_layout, store=store, files=[podman_layout.store])
+    with Lab(cluster, layout) as lab:
         yield lab
 
 
@@ -87,6 +90,43 @@ def test_metrics_are_exported_where_asked_for(jobs: Jobs) -> None:
     seen = look(jobs, "ray: {metrics: true}")[1]
     assert len(seen["metrics"]) == 3
     assert all(seen["gcs"] < port < seen["gcs"] + 16 for port in seen["metrics"])
+
+
+def test_a_job_of_ray_with_this_ray(jobs: Jobs) -> None:
+    run = "import os, ray; ray.init(); print(len(ray.nodes()), 'nodes', os.environ['NODE_RANK']); exit(3)"
+    [version] = jobs.lab.cluster.features
+    spec = f"slurm: {{nodes: 2, cpus_per_task: 2, mem: 1G}}\ncontainer: {{image: {image(version)}}}\n"
+    job = jobs.run(spec + "launch: ray-job", ["python3", "-c", run])
+    assert job.last_line == "end: exit code 3 from trainer: its own", job.log
+    assert "\n2 nodes 0\n" in job.log
+
+
+@pytest.fixture
+def mixed(lab: Lab, podman_layout: Layout) -> Iterator[str]:
+    """An image's name, under which node1 has a newer Ray than node2."""
+    name = "localhost/mixed:1"
+    commands = {
+        "node1": f"mount --bind {podman_layout.store} {IMAGES} && podman tag {DEFAULT_IMAGE} {name}",
+        "node2": f"podman tag {image(OLD[0])} {name}",
+    }
+    for node, command in commands.items():
+        done = lab.run(["bash", "-c", command], host=node)
+        assert done.returncode == 0, done.stderr
+    yield name
+    for node in commands:
+        lab.run(["podman", "untag", name], host=node)
+    lab.run(["umount", IMAGES], host="node1")
+
+
+@pytest.mark.parametrize("lab", [OLD], indirect=True, ids=["old"])
+def test_nodes_with_different_images_under_one_name(jobs: Jobs, mixed: str) -> None:
+    job = jobs.run(f"slurm: {{nodes: 2, mem: 1G}}\ncontainer: {{image: {mixed}}}", ["echo", "trained"])
+    assert job.code == "65:0", job.log
+    found = r"node2: versions: Ray 2\.44\.1, Python 3\.11\.\d+; use one image on all nodes, by digest"
+    assert re.fullmatch(f"end: exit code 65 from slurmray: {found}", job.last_line), job.log
+    [row] = re.findall("^node2 +versions +(.+)", job.log, re.MULTILINE)
+    assert re.search(r" \| Ray 2\.60\.0, Python 3\.11\.\d+, as on the head \| ", row), job.log
+    assert "\ntrained\n" not in job.log
 
 
 @pytest.mark.parametrize("lab", [OLD], indirect=True, ids=["old"])

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from slurmray.load import load_spec
+from slurmray.job_states import FINAL
+from slurmray.loading import load_spec
 from slurmray.rehearsal.conf import Cluster, Gres
-from slurmray.rehearsal.lab import FINAL, Lab
+from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 
 from . import bare, sandbox

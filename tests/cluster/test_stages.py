@@ -40,15 +40,12 @@ def test_a_retriever_on_every_node(jobs: Jobs) -> None:
     for node in ("node1", "node2"):
         assert f"{node}: Ray runs Python tasks and actors on a cluster.\n" in job.log
     seen = [line.partition("] ")[2] for line in job.log.splitlines()]
-    order = [
-        "prepare: corpus begins",
-        "prepare: 2/2 nodes",
-        "services: retriever starts",
-        "services: 2/2 nodes",
-    ]
-    places = [seen.index(line) for line in order]
-    assert places == sorted(places)
-    assert places[-1] < next(number for number, line in enumerate(seen) if line.startswith("trainer: "))
+    trainer = next(number for number, line in enumerate(seen) if line.startswith("trainer: "))
+    # A worker may start its retriever before the head says that all have prepared.
+    for between in ("prepare: 2/2 nodes", "services: retriever starts"):
+        order = ["prepare: corpus begins", between, "services: 2/2 nodes"]
+        places = [seen.index(line) for line in order]
+        assert [*places, trainer] == sorted([*places, trainer])
 
 
 def test_a_command_that_fails(jobs: Jobs) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from slurmray.cli import main
 from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.load import load_spec
+from slurmray.loading import load_spec
 from slurmray.presets import Advice, advise
 from slurmray.rehearsal.lab import Lab
 from slurmray.spec import JobSpec

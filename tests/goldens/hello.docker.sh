@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 0b47f6ff5c3b82c2ac7acbbad8283aeb87d630d21d167a9d4178201fcd888bc5
+# slurmray-sha256: 405da9d1fa5c94d09657cf040826663eda35e0628a1ea113c3771eb8647458bb
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -877,8 +877,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(float(value or self.one("grace", "10")))
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -969,17 +969,18 @@ class Member:
         elif self.stages and " " in role:
             self.stages.ended(role, code)
 
-    def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
-        now = time.monotonic()
+    def stop(self, grace="", warned=False):
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
+        now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.trainer.signals()[not warned], self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -992,7 +993,7 @@ class Member:
         if self.is_signalled:
             self.is_signalled = False
             self.say("signal")
-            self.stop(float(self.one("grace", "10")))
+            self.stop()
         self.ray.mind()
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
@@ -1006,7 +1007,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1194,6 +1195,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 import zlib
 
 import below
@@ -1201,6 +1203,7 @@ import network
 
 BLOCK = 16  # ports that one job takes on a node
 LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
+LOOKS = 3  # at a port that seems to be taken
 
 
 def is_free(port):
@@ -1259,8 +1262,14 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at twice: the kernel lists sockets at one moment, and processes have them at another.
-    return sorted({port for _, port in found & foreign(ports)}) if found else []
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
+    for _ in range(LOOKS):
+        if not found:
+            break
+        time.sleep(0.3)
+        found &= foreign(ports)
+    return sorted({port for _, port in found})
 
 
 def foreign(ports):
@@ -1952,7 +1961,7 @@ class TrainerProcess:
         given = member.one("runtime_env_file") or json.loads(member.one("runtime_env", "{}"))
         own = {name: value for name, value in env.items() if member.ray.env.get(name) != value}
         told = {"id": self.name(), "words": words, "env": own, "runtime_env": given}
-        told["signal"] = "SIG" + member.one("stop_signal", "TERM")
+        told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
         with contextlib.suppress(BrokenPipeError), child.stdin:
@@ -1977,6 +1986,11 @@ class TrainerProcess:
                 os.set_blocking(stream, True)
                 self.streams[name] = stream
         return True
+
+    def signals(self):
+        """What asks it to end: near the time limit, and at scancel."""
+        stop = self.member.one("stop_signal", "TERM")
+        return stop, self.member.one("cancel_signal", stop)
 
     def send(self, name):
         """Sends that signal (TERM, for one) to the trainer and its children; False where none runs."""
@@ -2134,7 +2148,7 @@ follow() {
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
 			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
-			send "stop=$TIME_UP"
+			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
 			break
@@ -2256,7 +2270,7 @@ main() {
 	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
-	trap 'TIME_UP=1' USR1
+	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR
 	check_allocation

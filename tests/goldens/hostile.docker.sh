@@ -9,10 +9,11 @@
 #SBATCH --bare-option
 #SBATCH --ntasks-per-node=1
 #SBATCH --signal=B:USR1@60
-#SBATCH --no-requeue
+#SBATCH --requeue
+#SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 9c9f7b87c877b41f3e20026d6ceb5f22cdf48e21b5eb5214de266bf5bb10571e
+# slurmray-sha256: 8a20c5b9933f2803bf2b96ed298730ea812897de6e37f0d87f5b58de8da39952
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -49,7 +50,7 @@ SHM_SIZE=''
 CONTAINER_ARGS=('' '--label=it'"'"'s "$HOME"
 `id` {{ x }}' -e 'A=	 ')
 # For the first process in the containers; without `run` the trainer is the built-in check.
-RECORDS=(gpus=1 'interface=ib0'"'"'s "{{ x }}"' family=auto port=auto dashboard_port=auto auth=auto metrics=false preflight=fail stop_signal=TERM debug=post-mortem launch=ray-job 'runtime_env={"working_dir": "it'"'"'s \"{{ x }}\" \\", "env_vars": {"LINES": "one\ntwo\n", "SHELL_WORDS": "$HOME `id` é☃ {% x %} {# y #}"}}' ray_arg= 'ray_arg=--labels={"it'"'"'s": "$HOME"}' 'head_arg=--system-config={"x": "{{ y }}"}' worker_arg=- worker_arg=-- 'worker_arg=\
+RECORDS=(gpus=1 'interface=ib0'"'"'s "{{ x }}"' family=auto port=auto dashboard_port=auto auth=auto metrics=false preflight=fail stop_signal=TERM cancel_signal=TERM debug=post-mortem launch=ray-job 'runtime_env={"working_dir": "it'"'"'s \"{{ x }}\" \\", "env_vars": {"LINES": "one\ntwo\n", "SHELL_WORDS": "$HOME `id` é☃ {% x %} {# y #}"}}' ray_arg= 'ray_arg=--labels={"it'"'"'s": "$HOME"}' 'head_arg=--system-config={"x": "{{ y }}"}' worker_arg=- worker_arg=-- 'worker_arg=\
 ' env=EMPTY= 'env=QUOTES='"'"'"'"'"'"'"'"''"'"''"'"''"'"'' 'env=LINES=one
 two
 
@@ -57,6 +58,8 @@ two
 two
 ' 'run=ünïcødé ☃' run=--nodes 'preparation={"name": "data", "run": ["bash", "-c", "it'"'"'s \"$HOME\" `id` \\ {{ x }} {% y %} {# z #}\n"], "where": "head", "needs_ray": false, "once": true}' 'preparation={"name": "warm-up", "run": ["it'"'"'s", "a\tb ", ""], "where": "all", "needs_ray": true, "once": false}' 'service={"name": "retriever", "run": ["python3", "it'"'"'s $HOME.py"], "where": "all", "host": false, "env": {"LINES": "one\ntwo\n", "QUOTES": "'"'"'\"{{ x }}"}, "gpus": 1, "ready": {"http": "http://127.0.0.1:8000/it'"'"'s?$HOME", "post": "{\"queries\": [\"it'"'"'s {{ x }}\"]}", "timeout": 9}, "restarts": 2, "on_end": "ignore"}' 'service={"name": "reward", "run": ["bash", "-c", "it'"'"'s $HOME"], "where": "all", "image": "it'"'"'s-$(id)/{{x}}", "host": false, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"}' 'service={"name": "sandbox", "run": ["a"], "where": "all", "host": true, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"}')
 ENV_FROM_SUBMITTER=(SECRET_OF_THE_SUBMITTER)
+REQUEUE_MAX=0
+REQUEUE_EXIT_CODE=144
 # Seconds. PATIENCE: without a sign of life for so long, a node is lost.
 READY_TIMEOUT=600
 STOP_GRACE=10
@@ -980,8 +983,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(float(value or self.one("grace", "10")))
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -1072,17 +1075,18 @@ class Member:
         elif self.stages and " " in role:
             self.stages.ended(role, code)
 
-    def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
-        now = time.monotonic()
+    def stop(self, grace="", warned=False):
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
+        now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.trainer.signals()[not warned], self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -1095,7 +1099,7 @@ class Member:
         if self.is_signalled:
             self.is_signalled = False
             self.say("signal")
-            self.stop(float(self.one("grace", "10")))
+            self.stop()
         self.ray.mind()
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
@@ -1109,7 +1113,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1343,6 +1347,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 import zlib
 
 import below
@@ -1350,6 +1355,7 @@ import network
 
 BLOCK = 16  # ports that one job takes on a node
 LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
+LOOKS = 3  # at a port that seems to be taken
 
 
 def is_free(port):
@@ -1408,8 +1414,14 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at twice: the kernel lists sockets at one moment, and processes have them at another.
-    return sorted({port for _, port in found & foreign(ports)}) if found else []
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
+    for _ in range(LOOKS):
+        if not found:
+            break
+        time.sleep(0.3)
+        found &= foreign(ports)
+    return sorted({port for _, port in found})
 
 
 def foreign(ports):
@@ -1569,12 +1581,15 @@ class Preparation:
         self.stages.spawn(f"{self.stage} {item[NAME]}", item["run"], self.stages.env())
 
     def ended(self, name, code):
-        """A command has ended with that code."""
-        if code:
+        """A command has ended with that code; where the job is being ended, nothing follows it."""
+        is_last = self.stages.member.deadline
+        if code and not is_last:
             raise GiveUp("prepare", f"{name} ended with {code}")
         item = self.items.pop(0)
-        if item["once"]:
+        if item["once"] and not code:
             self.stages.member.say("prepared", self.mark(item))
+        if is_last:
+            self.items.clear()
         self.next()
 
     def mark(self, item):
@@ -1724,7 +1739,7 @@ def call(job, node, enter, path):
 PROGRAMS["ray_job.py"]='"""The trainer as a job of Ray (`launch: ray-job`): submits it, follows it to its end, has its exit code.
 
 Told on its standard input, in JSON: `id` of the job; `words` of the trainer, which runs on this node; `env`,
-for it alone; `runtime_env`, a mapping, or the path of a YAML file; `signal`, the name of the one to pass on.
+for it alone; `runtime_env`, a mapping, or the path of a YAML file; `signals`, names of those to pass on.
 What the trainer says goes to standard output. Exit code: that of the trainer, 128 + n for signal n; 143 where
 somebody stopped the job through Ray; 1 where Ray knows none. Where there was no trainer, the file `refused`
 beside this one has a kind of error and a text.
@@ -1870,21 +1885,23 @@ def main():
     """See the text of the module."""
     told = json.load(sys.stdin)
     caught = []
-    stop = getattr(signal, told["signal"])
-    signal.signal(stop, lambda number, _: caught.append(number))
+    signals = [getattr(signal, name) for name in told["signals"]]
+    for each in signals:
+        signal.signal(each, lambda number, _: caught.append(number))
     runtime_env = read_runtime_env(told["runtime_env"])
     client = connect()
     command = entrypoint(told["words"], told["env"])
     if caught:
-        return 128 + stop
+        return 128 + caught[0]
     try:
         client.submit_job(entrypoint=command, submission_id=told["id"], runtime_env=runtime_env)
     except Exception as error:  # of many kinds: files that are too large, fields that are unknown
         raise Refused("config", f"Ray does not take the job, see ray.runtime_env: {error}") from error
     job = Job(client, told["id"])
-    signal.signal(stop, lambda number, _: job.send(number))
+    for each in signals:
+        signal.signal(each, lambda number, _: job.send(number))
     if caught:
-        job.send(stop)
+        job.send(caught[0])
     return job.follow()
 
 
@@ -2424,8 +2441,8 @@ class Stages:
             raise GiveUp(kind, f"{name}: {words[0]}: {error.strerror}") from error
 
     def begin(self):
-        """Begins all stages whose turn it is."""
-        for stage in self.work:
+        """Begins all stages whose turn it is, unless the job is being ended."""
+        for stage in self.work if not self.member.deadline else ():
             if stage not in self.begun and self.may_begin(stage):
                 self.begun.add(stage)
                 self.work[stage].begin()
@@ -2442,7 +2459,12 @@ class Stages:
 
     def are_done(self):
         """Whether the trainer can start."""
-        return all(map(self.is_done, self.work))
+        return not self.member.deadline and all(map(self.is_done, self.work))
+
+    def is_preparing(self):
+        """Whether a command of `prepare` runs on some node."""
+        commands = (PREPARE, PREPARE_WITH_RAY)
+        return any(stage in self.begun and not self.is_done(stage) for stage in commands)
 
     def say_done(self, stage):
         """This node has done its part."""
@@ -2465,6 +2487,8 @@ class Stages:
             text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
             count = f"{len(self.done[stage])}/{len(nodes)} nodes"
             self.member.say("phase", stage.partition("-")[0], count + text)
+        if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
+            raise SystemExit(0)
         self.begin()
 
     def mask(self):
@@ -2472,13 +2496,12 @@ class Stages:
         gpus = any(item["gpus"] for item in self.beside)
         return services.devices(0, int(self.member.one("gpus"))) if gpus else {}
 
-    def stop(self):
-        """Ends what runs: commands by SIGTERM, then the services in order, who all have some seconds."""
-        children = self.member.children
-        for stage in (PREPARE, PREPARE_WITH_RAY):
-            for pid in [pid for pid, role in children.roles.items() if role.partition(" ")[0] == stage]:
-                os.killpg(pid, signal.SIGTERM)
-        self.services.stop()
+    def send(self, name):
+        """Sends that signal to the commands of `prepare` here; False where none runs on any node."""
+        for pid, role in self.member.children.roles.items():
+            if role.partition(" ")[0] in (PREPARE, PREPARE_WITH_RAY):
+                os.killpg(pid, getattr(signal, "SIG" + name))
+        return self.is_preparing()
 
     def doing(self):
         """What keeps this node busy, in a word or two; the batch script waits as long as it is told of it."""
@@ -2635,7 +2658,7 @@ class TrainerProcess:
         given = member.one("runtime_env_file") or json.loads(member.one("runtime_env", "{}"))
         own = {name: value for name, value in env.items() if member.ray.env.get(name) != value}
         told = {"id": self.name(), "words": words, "env": own, "runtime_env": given}
-        told["signal"] = "SIG" + member.one("stop_signal", "TERM")
+        told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
         with contextlib.suppress(BrokenPipeError), child.stdin:
@@ -2660,6 +2683,11 @@ class TrainerProcess:
                 os.set_blocking(stream, True)
                 self.streams[name] = stream
         return True
+
+    def signals(self):
+        """What asks it to end: near the time limit, and at scancel."""
+        stop = self.member.one("stop_signal", "TERM")
+        return stop, self.member.one("cancel_signal", stop)
 
     def send(self, name):
         """Sends that signal (TERM, for one) to the trainer and its children; False where none runs."""
@@ -2705,6 +2733,18 @@ make_run() {
 	mkdir -p "$RUN/logs" || give_up config "cannot make the run directory $RUN: set run_dir"
 	{ echo "$MARK" >"$RUN/mark"; } 2>/dev/null || give_up preflight "cannot write to the run directory $RUN: is its file system full?"
 	phase start "job $SLURM_JOB_ID on $NODES nodes, head $HEAD, logs in $RUN/logs"
+	count_attempts
+}
+
+# count_attempts: CHANCES, how many more may come of losses.
+count_attempts() {
+	CHANCES=$((REQUEUE_MAX - ATTEMPT))
+	local file
+	for file in "${RUN%-*}"-*/asked; do
+		[[ ! -e $file ]] || CHANCES=$((CHANCES + 1))
+	done
+	((ATTEMPT == 0)) || phase attempt "$ATTEMPT, and at most $CHANCES more after losses"
+	((CHANCES >= 0)) || give_up node_lost "Slurm has restarted the job $ATTEMPT times, requeue.max is $REQUEUE_MAX"
 }
 
 # node_step: the step, one task on every node; it waits for nobody's CPUs, GPUs or memory.
@@ -2727,6 +2767,10 @@ start_nodes() {
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
+	local file
+	for file in "${RUN%-*}"-*/prepared-*; do
+		send "skip=${file##*/prepared-}"
+	done
 	local name value
 	for name in "${ENV_FROM_SUBMITTER[@]}"; do
 		IFS= read -r -d '' value < <(printenv -0 "$name")
@@ -2790,6 +2834,7 @@ follow() {
 			said+="|$TEXT|"
 			;;
 		prepare | cluster | reach | whole | done) send "$VERB=$TEXT" ;;
+		prepared) [[ $TEXT == *[!A-Za-z0-9@._-]* ]] || : >"$RUN/prepared-$TEXT" ;;
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
@@ -2828,7 +2873,7 @@ follow() {
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
 			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
-			send "stop=$TIME_UP"
+			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
 			break
@@ -2928,6 +2973,10 @@ report() {
 		log "missing: $each"
 		show_log "${each%% *}"
 	done
+	if [[ $TRAINER_CODE == "$REQUEUE_EXIT_CODE" && -z $FAILED_KIND ]] && ((! STOPPING)); then
+		: >"$RUN/asked"
+		start_again "the trainer asks for it with its exit code $TRAINER_CODE"
+	fi
 	if [[ -n $TRAINER_CODE && $FAILED_KIND != node_lost ]] && ((! TIME_UP || TRAINER_CODE == 0)); then
 		((TRAINER_CODE <= 128)) || signal=$(kill -l "$TRAINER_CODE" 2>/dev/null) || true
 		finish "$TRAINER_CODE" trainer "its own${signal:+, which stands for signal $signal}"
@@ -2943,6 +2992,12 @@ report() {
 	give_up "$FAILED_KIND" "$FAILED_NODE: $FAILED_TEXT"
 }
 
+# start_again WHY: Slurm starts the job anew, and ends this script meanwhile.
+start_again() {
+	phase requeue "$1; attempt $((ATTEMPT + 1)) follows"
+	timeout 20 scontrol requeue "$SLURM_JOB_ID" || log "scontrol does not requeue the job"
+}
+
 # main: from the allocation to the exit code.
 main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
@@ -2950,7 +3005,7 @@ main() {
 	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
-	trap 'TIME_UP=1' USR1
+	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR

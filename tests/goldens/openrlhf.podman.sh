@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2e53ff06f7a20199f5eac33732890d1c203a133902ae7c71361166a480005d79
+# slurmray-sha256: 2da22372f94c381c530b2067024eacff352975bd3ecedf23d1bc10cadd68cfa8
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -171,6 +171,16 @@ nvidia_args() {
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
+	check_bf16
+}
+
+# check_bf16: the trainer asks for it; GPUs have it from compute capability 8.0 on. Old drivers do not know that number.
+check_bf16() {
+	local name capability
+	while IFS=, read -r name capability; do
+		[[ ! $capability =~ ^\ *[1-7]\.[0-9]+$ ]] ||
+			finding warn bf16 "$name of compute capability${capability}" "8.0 or higher" "have the trainer compute in fp16, or ask for other GPUs"
+	done < <(nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"} | sort -u)
 }
 
 # amd_args: /dev/kfd and a render node for each GPU; groups by number, since the image may name them otherwise.
@@ -611,7 +621,7 @@ end_without_head() {
 	[[ $NODE == "${NODE_NAMES[1]-}" && $(timeout 10 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
-	if ((ATTEMPT < REQUEUE_MAX)); then
+	if ((CHANCES)); then
 		timeout 10 scontrol requeue "$SLURM_JOB_ID" && return 0
 	fi
 	timeout 10 scancel "$SLURM_JOB_ID" || true
@@ -908,8 +918,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(float(value or self.one("grace", "10")))
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -1000,17 +1010,18 @@ class Member:
         elif self.stages and " " in role:
             self.stages.ended(role, code)
 
-    def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
-        now = time.monotonic()
+    def stop(self, grace="", warned=False):
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
+        now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.trainer.signals()[not warned], self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -1023,7 +1034,7 @@ class Member:
         if self.is_signalled:
             self.is_signalled = False
             self.say("signal")
-            self.stop(float(self.one("grace", "10")))
+            self.stop()
         self.ray.mind()
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
@@ -1037,7 +1048,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1225,6 +1236,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 import zlib
 
 import below
@@ -1232,6 +1244,7 @@ import network
 
 BLOCK = 16  # ports that one job takes on a node
 LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
+LOOKS = 3  # at a port that seems to be taken
 
 
 def is_free(port):
@@ -1290,8 +1303,14 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at twice: the kernel lists sockets at one moment, and processes have them at another.
-    return sorted({port for _, port in found & foreign(ports)}) if found else []
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
+    for _ in range(LOOKS):
+        if not found:
+            break
+        time.sleep(0.3)
+        found &= foreign(ports)
+    return sorted({port for _, port in found})
 
 
 def foreign(ports):
@@ -1983,7 +2002,7 @@ class TrainerProcess:
         given = member.one("runtime_env_file") or json.loads(member.one("runtime_env", "{}"))
         own = {name: value for name, value in env.items() if member.ray.env.get(name) != value}
         told = {"id": self.name(), "words": words, "env": own, "runtime_env": given}
-        told["signal"] = "SIG" + member.one("stop_signal", "TERM")
+        told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
         with contextlib.suppress(BrokenPipeError), child.stdin:
@@ -2008,6 +2027,11 @@ class TrainerProcess:
                 os.set_blocking(stream, True)
                 self.streams[name] = stream
         return True
+
+    def signals(self):
+        """What asks it to end: near the time limit, and at scancel."""
+        stop = self.member.one("stop_signal", "TERM")
+        return stop, self.member.one("cancel_signal", stop)
 
     def send(self, name):
         """Sends that signal (TERM, for one) to the trainer and its children; False where none runs."""
@@ -2048,8 +2072,14 @@ make_run() {
 	{ echo "$MARK" >"$RUN/mark"; } 2>/dev/null || give_up preflight "cannot write to the run directory $RUN: is its file system full?"
 	COMMIT=$(commit_of "$SAME_COMMIT")
 	phase start "job $SLURM_JOB_ID on $NODES nodes, head $HEAD, logs in $RUN/logs"
-	((ATTEMPT == 0)) || phase attempt "$ATTEMPT of at most $REQUEUE_MAX"
-	((ATTEMPT <= REQUEUE_MAX)) || give_up node_lost "Slurm has restarted the job $ATTEMPT times, requeue.max is $REQUEUE_MAX"
+	count_attempts
+}
+
+# count_attempts: CHANCES, how many more may come of losses.
+count_attempts() {
+	CHANCES=$((REQUEUE_MAX - ATTEMPT))
+	((ATTEMPT == 0)) || phase attempt "$ATTEMPT, and at most $CHANCES more after losses"
+	((CHANCES >= 0)) || give_up node_lost "Slurm has restarted the job $ATTEMPT times, requeue.max is $REQUEUE_MAX"
 }
 
 # node_step: the step, one task on every node; it waits for nobody's CPUs, GPUs or memory.
@@ -2068,7 +2098,7 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP IMAGE CONTAINER_ARGS SHM_SIZE MOUNTS CHECK_PATHS SAME_COMMIT COMMIT REQUEUE_MAX && declare -f)"
+	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP IMAGE CONTAINER_ARGS SHM_SIZE MOUNTS CHECK_PATHS SAME_COMMIT COMMIT CHANCES && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
@@ -2168,7 +2198,7 @@ follow() {
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
 			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
-			send "stop=$TIME_UP"
+			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
 			break
@@ -2278,16 +2308,15 @@ report() {
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost
-		start_again
+		[[ $FAILED_KIND != node_lost ]] || ((! CHANCES)) || start_again "$FAILED_NODE: $FAILED_TEXT"
 	fi
 	[[ -n $FAILED_KIND ]] || FAILED_KIND=$lost FAILED_NODE=$HEAD FAILED_TEXT="the step on the nodes ended by itself, srun said $SRUN_CODE"
 	give_up "$FAILED_KIND" "$FAILED_NODE: $FAILED_TEXT"
 }
 
-# start_again: Slurm starts the job anew where it may lose a node once more. It ends this script meanwhile.
+# start_again WHY: Slurm starts the job anew, and ends this script meanwhile.
 start_again() {
-	[[ $FAILED_KIND == node_lost ]] && ((ATTEMPT < REQUEUE_MAX)) || return 0
-	phase requeue "$FAILED_NODE: $FAILED_TEXT; attempt $((ATTEMPT + 1)) of at most $REQUEUE_MAX follows"
+	phase requeue "$1; attempt $((ATTEMPT + 1)) follows"
 	timeout 20 scontrol requeue "$SLURM_JOB_ID" || log "scontrol does not requeue the job"
 }
 
@@ -2298,7 +2327,7 @@ main() {
 	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
-	trap 'TIME_UP=1' USR1
+	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR

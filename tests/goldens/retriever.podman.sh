@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: c15deb4940862c382ea668827de1955bcad41e89ddea8c58e738df3119b7c134
+# slurmray-sha256: 60d23d6c6610a3820bbd5b671baea26f238fa3b2c084e479703c405ef50acdac
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -819,8 +819,8 @@ class Member:
         """Takes one record; some of them make something happen."""
         key, _, value = text.partition("=")
         is_head = self.one("rank") == "0"
-        if key == "stop":
-            self.stop(float(value or self.one("grace", "10")))
+        if key in ("stop", "warn"):
+            self.stop(value, key == "warn")
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
@@ -911,17 +911,18 @@ class Member:
         elif self.stages and " " in role:
             self.stages.ended(role, code)
 
-    def stop(self, grace):
-        """The job is being ended: the trainer gets the signal of the spec, and `grace` seconds."""
-        now = time.monotonic()
+    def stop(self, grace="", warned=False):
+        """The job ends: what it runs gets a signal, and so many seconds. warned: of the time limit."""
+        now, grace = time.monotonic(), float(grace or self.one("grace", "10"))
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        asked = self.trainer.send(self.one("stop_signal", "TERM"))
-        if not asked and self.one("rank") == "0":
+        name, is_head = self.trainer.signals()[not warned], self.one("rank") == "0"
+        asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
+        if not asked and is_head:
             raise SystemExit(0)
-        # A worker outlives the grace of the trainer a little: Ray must not vanish under a checkpoint.
-        self.deadline = now + grace + (0 if asked else 2)
+        # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
+        self.deadline = now + grace + (0 if is_head else 2)
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -934,7 +935,7 @@ class Member:
         if self.is_signalled:
             self.is_signalled = False
             self.say("signal")
-            self.stop(float(self.one("grace", "10")))
+            self.stop()
         self.ray.mind()
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
@@ -948,7 +949,7 @@ class Member:
         """Before everything here is killed: what is to end in order does."""
         self.trainer.send("KILL")
         if self.stages:
-            self.stages.stop()
+            self.stages.services.stop()
 '
 PROGRAMS["network.py"]='"""Which address of this node Ray uses.
 
@@ -1182,6 +1183,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 import zlib
 
 import below
@@ -1189,6 +1191,7 @@ import network
 
 BLOCK = 16  # ports that one job takes on a node
 LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
+LOOKS = 3  # at a port that seems to be taken
 
 
 def is_free(port):
@@ -1247,8 +1250,14 @@ def lease_ports(job, skip=0):
 def taken(ports):
     """Those of these ports on which a process of somebody else listens, whatever its address."""
     found = foreign(ports)
-    # Looked at twice: the kernel lists sockets at one moment, and processes have them at another.
-    return sorted({port for _, port in found & foreign(ports)}) if found else []
+    # Looked at again: the kernel lists sockets at one moment, and processes have them at another. On a busy
+    # host a process that ends has no files any more, while its sockets are still being closed.
+    for _ in range(LOOKS):
+        if not found:
+            break
+        time.sleep(0.3)
+        found &= foreign(ports)
+    return sorted({port for _, port in found})
 
 
 def foreign(ports):
@@ -1408,12 +1417,15 @@ class Preparation:
         self.stages.spawn(f"{self.stage} {item[NAME]}", item["run"], self.stages.env())
 
     def ended(self, name, code):
-        """A command has ended with that code."""
-        if code:
+        """A command has ended with that code; where the job is being ended, nothing follows it."""
+        is_last = self.stages.member.deadline
+        if code and not is_last:
             raise GiveUp("prepare", f"{name} ended with {code}")
         item = self.items.pop(0)
-        if item["once"]:
+        if item["once"] and not code:
             self.stages.member.say("prepared", self.mark(item))
+        if is_last:
+            self.items.clear()
         self.next()
 
     def mark(self, item):
@@ -2088,8 +2100,8 @@ class Stages:
             raise GiveUp(kind, f"{name}: {words[0]}: {error.strerror}") from error
 
     def begin(self):
-        """Begins all stages whose turn it is."""
-        for stage in self.work:
+        """Begins all stages whose turn it is, unless the job is being ended."""
+        for stage in self.work if not self.member.deadline else ():
             if stage not in self.begun and self.may_begin(stage):
                 self.begun.add(stage)
                 self.work[stage].begin()
@@ -2106,7 +2118,12 @@ class Stages:
 
     def are_done(self):
         """Whether the trainer can start."""
-        return all(map(self.is_done, self.work))
+        return not self.member.deadline and all(map(self.is_done, self.work))
+
+    def is_preparing(self):
+        """Whether a command of `prepare` runs on some node."""
+        commands = (PREPARE, PREPARE_WITH_RAY)
+        return any(stage in self.begun and not self.is_done(stage) for stage in commands)
 
     def say_done(self, stage):
         """This node has done its part."""
@@ -2129,6 +2146,8 @@ class Stages:
             text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
             count = f"{len(self.done[stage])}/{len(nodes)} nodes"
             self.member.say("phase", stage.partition("-")[0], count + text)
+        if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
+            raise SystemExit(0)
         self.begin()
 
     def mask(self):
@@ -2136,13 +2155,12 @@ class Stages:
         gpus = any(item["gpus"] for item in self.beside)
         return services.devices(0, int(self.member.one("gpus"))) if gpus else {}
 
-    def stop(self):
-        """Ends what runs: commands by SIGTERM, then the services in order, who all have some seconds."""
-        children = self.member.children
-        for stage in (PREPARE, PREPARE_WITH_RAY):
-            for pid in [pid for pid, role in children.roles.items() if role.partition(" ")[0] == stage]:
-                os.killpg(pid, signal.SIGTERM)
-        self.services.stop()
+    def send(self, name):
+        """Sends that signal to the commands of `prepare` here; False where none runs on any node."""
+        for pid, role in self.member.children.roles.items():
+            if role.partition(" ")[0] in (PREPARE, PREPARE_WITH_RAY):
+                os.killpg(pid, getattr(signal, "SIG" + name))
+        return self.is_preparing()
 
     def doing(self):
         """What keeps this node busy, in a word or two; the batch script waits as long as it is told of it."""
@@ -2299,7 +2317,7 @@ class TrainerProcess:
         given = member.one("runtime_env_file") or json.loads(member.one("runtime_env", "{}"))
         own = {name: value for name, value in env.items() if member.ray.env.get(name) != value}
         told = {"id": self.name(), "words": words, "env": own, "runtime_env": given}
-        told["signal"] = "SIG" + member.one("stop_signal", "TERM")
+        told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
         with contextlib.suppress(BrokenPipeError), child.stdin:
@@ -2324,6 +2342,11 @@ class TrainerProcess:
                 os.set_blocking(stream, True)
                 self.streams[name] = stream
         return True
+
+    def signals(self):
+        """What asks it to end: near the time limit, and at scancel."""
+        stop = self.member.one("stop_signal", "TERM")
+        return stop, self.member.one("cancel_signal", stop)
 
     def send(self, name):
         """Sends that signal (TERM, for one) to the trainer and its children; False where none runs."""
@@ -2481,7 +2504,7 @@ follow() {
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
 			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
-			send "stop=$TIME_UP"
+			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
 			break
@@ -2603,7 +2626,7 @@ main() {
 	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
 	trap 'STOPPING=1' TERM
-	trap 'TIME_UP=1' USR1
+	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR
 	check_allocation

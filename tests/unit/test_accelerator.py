@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from slurmray.load import load_spec
-from slurmray.render import render
+from slurmray.loading import load_spec
+from slurmray.rendering import render
 
 # /dev, /etc and /sys of a node, in a mount namespace of the test's own.
 NODE = r"""
@@ -16,7 +17,7 @@ set -Eeuo pipefail
 for folder in dev etc sys; do mount --rbind "$WORK/$folder" "/$folder"; done
 eval "$FUNCTIONS"
 say() { echo "say $*"; }
-finding() { local IFS='|'; echo "$*"; exit 0; }
+finding() { local IFS='|'; echo "$*"; [[ $1 == warn ]] || exit 0; }
 RUN_ARGS=() GPUS_PER_NODE=2 NODE=gpu-1 RUNTIME=$1
 accelerator_args
 printf '%s\n' "${RUN_ARGS[@]}"
@@ -31,12 +32,16 @@ def arguments(
     *,
     minors: str = "",
     cdi: bool = False,
+    run: Sequence[str] = (),
+    gpus: str = "",
 ) -> list[str]:
     """What accelerator_args adds to `run`, on a node with these devices.
 
     minors: render nodes as AMD's driver lists them, 0 is a CPU. cdi: whether NVIDIA's specification is there.
+    run: words of verl. gpus: lines of NVIDIA's name and compute capability.
     """
-    script = render(load_spec(None, [("--gpus-per-node", "2"), ("--runtime", runtime)]))
+    flags = [("--gpus-per-node", "2"), ("--runtime", runtime), ("preset", "verl")]
+    script = render(load_spec(None, flags, ["python3", "-m", "verl.trainer.main_ppo", *run]))
     files = [f"dev/{device}" for device in devices.split()] + (["etc/cdi/nvidia.yaml"] if cdi else [])
     for file in ("etc/any", "sys/any", *files):
         (work / file).parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +53,10 @@ def arguments(
         (folder / "properties").write_text(f"cpu_cores_count 8\ndrm_render_minor {minor}\nlocation_id 3\n")
     smi = work / "bin/nvidia-smi"
     smi.parent.mkdir()
-    smi.write_text('#!/bin/sh\necho "GPU-a ($*)"; echo GPU-b\n')
+    (work / "gpus").write_text(gpus)
+    smi.write_text(
+        f'#!/bin/sh\ncase $1 in *name*) cat "{work}/gpus" ;; *) echo "GPU-a ($*)"; echo GPU-b ;; esac\n'
+    )
     smi.chmod(0o755)
     functions = script.split("# ---- 3. container")[1].split("\n", 1)[1].split("# ---- 4. node")[0]
     done = subprocess.run(
@@ -101,6 +109,29 @@ def test_podman_gets_nvidia_gpus_by_cdi(tmp_path: Path) -> None:
         "--device=nvidia.com/gpu=GPU-a (--query-gpu=uuid --format=csv,noheader)",
         "--device=nvidia.com/gpu=GPU-b",
     ]
+
+
+BF16 = ["actor_rollout_ref.rollout.dtype=bfloat16"]
+WARNED = (
+    "warn|bf16|Tesla V100 of compute capability 7.0|8.0 or higher"
+    "|have the trainer compute in fp16, or ask for other GPUs"
+)
+
+
+@pytest.mark.parametrize(
+    ("run", "gpus", "expected"),
+    [
+        (BF16, "Tesla V100, 7.0\nTesla V100, 7.0\n", [WARNED]),
+        (BF16, "NVIDIA A100, 8.0\nTesla V100, 7.0\n", [WARNED]),
+        (BF16, "NVIDIA H100, 9.0\nNVIDIA B200, 10.0\n", []),
+        (BF16, 'Field "compute_cap" is not a valid field to query.\n', []),
+        (["actor_rollout_ref.rollout.dtype=half"], "Tesla V100, 7.0\n", []),
+    ],
+)
+def test_bf16_on_gpus_that_lack_it(tmp_path: Path, run: list[str], gpus: str, expected: list[str]) -> None:
+    found = arguments(tmp_path, "podman", "nvidiactl nvidia0", cdi=True, run=run, gpus=gpus)
+    assert [line for line in found if line.startswith("warn")] == expected
+    assert found[-1] == "--device=nvidia.com/gpu=GPU-b"
 
 
 def test_podman_without_cdi_says_what_to_do(tmp_path: Path) -> None:

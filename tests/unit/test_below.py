@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 
 # Two orphans in sessions of their own, one of them spared; says who is seen before and after.
 PROGRAM = '''

@@ -12,7 +12,7 @@ import slurmray
 from slurmray import cli
 from slurmray.cli import render as render_verb
 from slurmray.errors import ExitCode
-from slurmray.load import FLAGS
+from slurmray.loading import FLAGS
 
 ROOT = Path(slurmray.__file__).parent.parent
 HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
@@ -224,7 +224,7 @@ def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
         commands.append(command)
         return "# Rendered by slurmray\n"
 
-    monkeypatch.setattr("slurmray.render.render", fake)
+    monkeypatch.setattr("slurmray.rendering.render", fake)
     extra = ["--mount", "a:/a", "--env", "A=b c", "--env", "B", "--set", "stop.grace=3"]
     assert (
         cli.main(["render", *words, *extra, "-o", "x.sh", "--", "python", "-c", "'\"\n", "--", "--nodes"])
@@ -254,7 +254,7 @@ def test_no_absolute_path_in_the_command(tmp_path: Path, monkeypatch: pytest.Mon
         commands.append(command)
         return "# Rendered by slurmray\n"
 
-    monkeypatch.setattr("slurmray.render.render", fake)
+    monkeypatch.setattr("slurmray.rendering.render", fake)
     (tmp_path / "a b.yaml").touch()
     for words in (["a b.yaml", "-o", "x.sh"], [f"{tmp_path}/a b.yaml", "-o", f"{tmp_path}/x.sh"]):
         assert cli.main(["render", *words]) == 0

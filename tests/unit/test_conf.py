@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmray import slurm
-from slurmray.load import load_spec
+from slurmray.loading import load_spec
 from slurmray.rehearsal import conf
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.directives import hosts, options, wanted, words
 from slurmray.rehearsal.facts import facts
-from slurmray.render import render
+from slurmray.rendering import render
 
 LINE = st.text(st.characters(exclude_characters="\n\0", exclude_categories=["Cs"]))
 

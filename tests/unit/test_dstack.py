@@ -23,11 +23,16 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("prepare", "null"),
         ("container.mounts", "[/data:/data, /huggingface:/huggingface, /checkpoints:/checkpoints]"),
     ],
+    "examples/roll.yaml": [
+        *((path, "null") for path in ("prepare", "network.interface")),
+        ("container.mounts", "[/ROLL:/workspace/ROLL, /output:/data]"),
+    ],
     "tests/goldens/hostile.yaml": [
         ("name", "hostile"),
         ("container.mounts", '["/a b\'s:/mnt/{{ x }}", "/same path \\\\ $(id)"]'),
         ("container.args", "[]"),
         ("network.interface", "null"),
+        ("requeue.exit_code", "0"),
         *((path, "null") for path in ("ray.debug", "ray.runtime_env", "prepare", "services", "launch")),
     ],
 }
@@ -228,7 +233,7 @@ def test_a_new_field_of_the_job_spec_is_refused_until_somebody_decides() -> None
     }
     assert refused == {
         *("container.runtime", "container.build", "container.archive", "container.args"),
-        *("network.interface", "network.family", "on_node_loss"),
+        *("network.interface", "network.family", "on_node_loss", "requeue.exit_code"),
         *("ray.debug", "ray.runtime_env", "prepare", "services", "launch"),
     }
 
@@ -261,7 +266,15 @@ def test_a_preset_fills_in_the_same_words() -> None:
     assert "trainer.n_gpus_per_node=8" in commands[0]
 
 
-def test_a_preset_that_wants_more_of_each_node() -> None:
-    fields = {"slurm": {"nodes": 2, "gpus_per_node": "8"}, "run": ["python3", "main_grpo.py"]}
-    with pytest.raises(SpecError, match="preset: rlinf wants variables of each node"):
-        task_of(preset="rlinf", **fields)
+def test_what_a_preset_cannot_tell_a_node_of_dstack() -> None:
+    fields = {
+        "slurm": {"nodes": 2, "gpus_per_node": "8"},
+        "preset": "rlinf",
+        "run": ["python3", "main_grpo.py"],
+    }
+    spec = JobSpec.model_validate({**fields, "container": {"shm_size": "1g"}})
+    assert remarks(spec)[1:] == [
+        "RLINF_COMM_NET_DEVICES is not set, as dstack chooses the network: "
+        "set it in env if a wrong one is taken"
+    ]
+    assert "RLINF_COMM_NET_DEVICES" not in str(make_task(spec))

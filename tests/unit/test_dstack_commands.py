@@ -18,7 +18,7 @@ import yaml
 
 from slurmray.dstack import make_task, render_task
 from slurmray.errors import ExitCode
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 from slurmray.spec import JobSpec
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
@@ -253,6 +253,20 @@ def test_two_nodes(nodes: Nodes) -> None:
     assert tokens[0] != tokens[1]
     assert len({token.read_text() for token in tokens}) == 1
     assert all(stat.S_IMODE(token.stat().st_mode) == 0o600 for token in tokens)
+
+
+def test_what_a_preset_tells_each_node(nodes: Nodes) -> None:
+    fields = {"slurm": {"nodes": 2, "gpus_per_node": 2}, "run": ["python3", "-c", RECORD, "main.py"]}
+    task = nodes.task(preset="roll", **fields)
+    bash, terminal = nodes.start(task, 1)
+    assert nodes.run(task)[0] == 7, "the trainer's own"
+    nodes.finish(bash, terminal)
+    os.close(terminal)
+    same = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(nodes.port), "WORLD_SIZE": "2"}
+    for name, rank in (("ray-0", "0"), ("ray-1", "1"), ("trainer", "0")):
+        expected = {**same, "RANK": rank, "NODE_RANK": rank}
+        env = nodes.noted(name)["env"]
+        assert {variable: env.get(variable) for variable in expected} == expected, name
 
 
 TOLD = ("RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT")

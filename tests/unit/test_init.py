@@ -14,7 +14,7 @@ from slurmray import source
 from slurmray.amend import amended
 from slurmray.cli import main
 from slurmray.errors import ExitCode
-from slurmray.load import FLAGS, load_spec
+from slurmray.loading import FLAGS, load_spec
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmray.errors import ExitCode, SpecError
-from slurmray.load import STDIN, load_spec
+from slurmray.loading import STDIN, load_spec
 from slurmray.spec import JobSpec
 
 

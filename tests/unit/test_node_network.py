@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 
 # They have no package: in the container they lie side by side in one folder.
 sys.path.insert(0, str(template_root() / "node"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 
 LISTDIR = os.listdir
 

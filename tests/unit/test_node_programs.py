@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 
 # They have no package: in the container they lie side by side in one folder.
 sys.path.insert(0, str(template_root() / "node"))
@@ -265,6 +265,8 @@ def test_ray_is_at_hand_for_who_comes_in(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "getpid", lambda: 1)  # in a container
     package = tmp_path / "lib/ray/scripts"
     package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
     show = (
         "import os, sys\ndef main(): print([sys.argv, os.environ['TOKEN'], os.environ['LINES'], os.getcwd()])"
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.errors import SpecError
-from slurmray.load import load_spec
+from slurmray.loading import load_spec
 from slurmray.presets import advise
 from slurmray.spec import JobSpec
 
@@ -247,10 +247,23 @@ def test_the_file_itself() -> None:
         assert load_spec(Path("job.yaml")).preset
 
 
-@pytest.mark.parametrize("size", ["9" * 5000, "0", "²"])
-def test_numbers_that_no_cluster_has_are_not_judged(size: str) -> None:
-    tensor = f"rollout.tensor_parallel_size={size}"
-    assert mistakes(job("actor,rollout: all", "cluster.num_gpus_per_node=" + "9" * 5000, tensor)) == []
+@pytest.mark.parametrize("size", ["0", "²"])
+def test_what_is_no_size_is_not_judged(size: str) -> None:
+    assert mistakes(job("actor,rollout: all", f"rollout.tensor_parallel_size={size}")) == []
+
+
+def test_numbers_that_no_job_has() -> None:
+    much, why = "9" * 5000, f"'{'9' * 57}...': no job has so many, write a number of GPUs or nodes"
+    said = [f"{name}={much}" for name in ("cluster.num_gpus_per_node", "rollout.tensor_parallel_size")]
+    assert mistakes(
+        job("actor,rollout: all", *said, head=f"  num_nodes: {much}\n", run=[*PYTHON, *said])
+    ) == [
+        f"cluster.num_gpus_per_node {why}",
+        f"rollout.tensor_parallel_size {why}",
+    ]
+    assert mistakes(job("actor,rollout: all", run=SCRIPT, head=f"  num_nodes: {much}\n")) == [
+        f"math.yaml:2:3: cluster.num_nodes {why}"
+    ]
 
 
 def test_a_cluster_too_large_to_be_checked() -> None:

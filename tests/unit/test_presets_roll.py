@@ -93,6 +93,23 @@ def test_it_must_join_the_jobs_ray() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("more", "words", "asked"),
+    [
+        ("", (), False),
+        ("  model_args: {dtype: fp16}\n", ("--bf16=false",), False),
+        ("  model_args: {dtype: bf16}\n", (), True),
+        ("  list: [{bf16: true}]\n", (), True),
+        ("  bf16: false\n", ("x.dtype=bfloat16",), True),
+        ("", ("--bf16",), True),
+        ("", ("--param_dtype", "bf16"), True),
+        ("", ("+actor.bf16=True",), True),
+    ],
+)
+def test_whether_bf16_is_asked_for(more: str, words: tuple[str, ...], asked: bool) -> None:
+    assert advise(job(WHOLE + more, run=[*RUN, *words])).bf16 == asked
+
+
 def workers(**mappings: str) -> str:
     return "".join(f"{name}:\n  device_mapping: {value}\n" for name, value in mappings.items())
 
@@ -168,10 +185,14 @@ def test_a_file_of_another_kind(text: str) -> None:
     assert len(mistakes(job(text))) == ("a: b" in text)
 
 
-def test_numbers_that_no_cluster_has_are_not_judged() -> None:
+def test_numbers_that_no_job_has() -> None:
     much = "9" * 5000
     text = f"num_gpus_per_node: {much}\n{WHOLE}  num_gpus_per_worker: {much}\n"
-    assert mistakes(job(text)) == []
+    why = f"'{'9' * 57}...': no job has so many, write a number of GPUs or nodes"
+    assert mistakes(job(text)) == [
+        f"roll.yaml:1:1: num_gpus_per_node {why}",
+        f"roll.yaml:4:3: num_gpus_per_worker {why}",
+    ]
 
 
 def test_gpus_of_services() -> None:

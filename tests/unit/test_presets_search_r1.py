@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.load import load_spec
+from slurmray.loading import load_spec
 from slurmray.presets import advise
 from slurmray.spec import JobSpec
 

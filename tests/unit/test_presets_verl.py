@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from slurmray.errors import ExitCode, SpecError
-from slurmray.load import load_spec
+from slurmray.loading import load_spec
 from slurmray.presets import Advice, advise
-from slurmray.render import render
+from slurmray.rendering import render
 from slurmray.spec import JobSpec
 
 MAIN = ["python3", "-m", "verl.trainer.main_ppo"]

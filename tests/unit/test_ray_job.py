@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 from tests.first_process import START, end_in_the_first_process, programs_in
 
 # Names and meanings are those of ray.job_submission; "how" is what it is to do wrong.
@@ -100,7 +100,9 @@ class Told:
         )
         told = {"id": "slurmray-7-0", "words": words, "env": {"NODE_RANK": "0", "ODD": "it's\n$x"}}
         assert process.stdin
-        process.stdin.write(json.dumps({**told, "runtime_env": runtime_env or {}, "signal": stop}).encode())
+        process.stdin.write(
+            json.dumps({**told, "runtime_env": runtime_env or {}, "signals": [stop]}).encode()
+        )
         process.stdin.close()
         return process
 

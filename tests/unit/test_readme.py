@@ -15,8 +15,8 @@ import pytest
 
 from slurmray.cli import slurmray, split
 from slurmray.errors import ExitCode
-from slurmray.load import load_spec
-from slurmray.render import render
+from slurmray.loading import load_spec
+from slurmray.rendering import render
 from slurmray.spec import JobSpec
 
 ROOT = Path(__file__).parents[2]

@@ -7,11 +7,11 @@ import jinja2
 import pytest
 from pydantic import BaseModel
 
-from slurmray import render as renderer
+from slurmray import rendering as renderer
 from slurmray import slurm
 from slurmray.cli.render import render_job
 from slurmray.image_names import with_registry
-from slurmray.render import Verbatim, quoted, render
+from slurmray.rendering import Verbatim, quoted, render
 from slurmray.spec import JobSpec
 
 ROOT = Path(__file__).parents[2]
@@ -136,11 +136,11 @@ MARKED: dict[str, Any] = {
     "launch": "ray-job",
     "checks": {"paths": ["Zmark-path"], "same_commit": "Zmark-commit"},
     "preflight": "warn",
-    "stop": {"lead": 58644, "signal": "USR2", "grace": 17},
+    "stop": {"lead": 58644, "signal": "QUIT", "grace": 17},
     "on_node_loss": "continue",
-    "requeue": {"max": 8642011},
+    "requeue": {"max": 8642011, "exit_code": 249},
 }
-MARKS = ("Zmark", "zmark", "8642", "58644", "USR2")
+MARKS = ("Zmark", "zmark", "8642", "58644", "QUIT")
 
 
 def left_at_default(spec: BaseModel, path: str = "") -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from slurmray.render import render, template_root
+from slurmray.rendering import render, template_root
 from slurmray.spec import JobSpec
 from tests.first_process import START, end_in_the_first_process, programs_in
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from slurmray.plan import make_plan
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 from slurmray.spec import JobSpec
 
 # They have no package: in the container they lie side by side in one folder.
@@ -45,6 +45,7 @@ class Node:
         self.said: list[tuple[str, ...]] = []
         self.children = children.Children(self.ended)
         self.is_whole = False
+        self.deadline: float | None = None
         env = {"PATH": os.environ["PATH"], "OF_RAY": "1"}
         self.ray = SimpleNamespace(env=env, place=lambda: "10.0.0.1:6379")
         self.stages = stages.Stages(self)
@@ -168,6 +169,26 @@ def test_what_is_not_done_twice(node: Callable[..., Node], tmp_path: Path) -> No
         again.stages.begin()
         again.until_said("done", name, "prepare")
         assert log.read_text() == expected
+
+
+def test_the_grace_of_a_command(node: Callable[..., Node], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    save = f"trap 'echo saved >>{log}; exit 3' USR1; echo up >>{log}; while :; do sleep 0.05; done"
+    items = [{"name": "data", "run": save, "once": True}, {"name": "next", "run": write(log, "next")}]
+    one = node(prepare=items, services=[{"name": "reward", "run": write(log, "reward")}])
+    one.stages.begin()
+    one.until(lambda: log.exists() and log.read_text() == "up\n")
+    one.deadline = time.monotonic() + 60
+    assert one.stages.send("USR1")
+    one.until_said("done", "gpu-1", "prepare")
+    one.stages.record("gpu-1", "prepare")
+    assert one.stages.send("USR1"), "the one of another node runs"
+    with pytest.raises(SystemExit):
+        one.stages.record("gpu-2", "prepare")
+    assert not one.stages.are_done()
+    assert not one.children.roles
+    assert log.read_text() == "up\nsaved\n"
+    assert "prepared" not in [words[0] for words in one.said]
 
 
 def test_a_service_starts_again_so_often(node: Callable[..., Node], tmp_path: Path) -> None:

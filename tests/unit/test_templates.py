@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.render import template_root
+from slurmray.rendering import template_root
 
 ROOT = Path(__file__).parents[2]
 GOLDENS = sorted((ROOT / "tests/goldens").glob("*.sh"))

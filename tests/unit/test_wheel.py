@@ -100,6 +100,7 @@ def test_an_editable_install_renders_from_anywhere(wheel: Path, clean_python: Pa
 def test_a_wheel_has_what_the_checkout_has(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"slurmray/{name}" for name in TEMPLATES | EXAMPLES} <= names
+    assert "slurmray/py.typed" in names
     outside = ("tests/", "templates/", "examples/", "docs/", "bench/")
     assert not [name for name in names if name.startswith(outside)]
     assert not [name for name in names if name.endswith(".pyc")]

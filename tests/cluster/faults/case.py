@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from slurmray.rehearsal.lab import FINAL, Lab
+from slurmray.job_states import FINAL
+from slurmray.rehearsal.lab import Lab
 from tests.cluster import bare, sandbox
 from tests.cluster.jobs import HANG, Job, Jobs, wait_until
 

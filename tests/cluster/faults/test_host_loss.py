@@ -16,17 +16,17 @@ full = pytest.mark.full
 
 @pytest.mark.fault("a host is lost", "podman", "docker", "none", "apptainer")
 @pytest.mark.parametrize(
-    ("way", "moment"),
+    ("way", "moment", "launch"),
     [
-        ("power_off", "training"),
-        *(
-            pytest.param(*case, marks=full)
-            for case in (("cut", "training"), ("power_off", "bring-up"), ("cut", "bring-up"))
-        ),
+        pytest.param("power_off", "training", "exec", id="power_off-training"),
+        pytest.param("cut", "training", "exec", marks=full, id="cut-training"),
+        pytest.param("power_off", "bring-up", "exec", marks=full, id="power_off-bring-up"),
+        pytest.param("cut", "bring-up", "exec", marks=full, id="cut-bring-up"),
+        pytest.param("power_off", "training", "ray-job", marks=full, id="power_off-training-ray-job"),
     ],
 )
-def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str) -> None:
-    fault.submit()
+def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str, launch: str) -> None:
+    fault.submit(launch=launch)
     fault.until(MOMENTS[moment])
     fault.strike(["true"])
     getattr(lab, way)("node2")

@@ -81,7 +81,7 @@ def test_preemption(fault: Fault, lab: Lab) -> None:
 def test_not_too_often(fault: Fault) -> None:
     fault.train(requeue={"max": 1})
     fault.strike(["scontrol", "requeue", str(fault.job)])
-    fault.until("attempt: 1 of at most 1")
+    fault.until("attempt: 1, and at most 0 more after losses")
     fault.strike(["scontrol", "requeue", str(fault.job)])
     job = fault.end("Slurm has restarted the job 2 times, requeue.max is 1")
     assert job.code == "71:0", job.log

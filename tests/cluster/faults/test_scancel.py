@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slurmray.rehearsal.lab import Lab
+from tests.cluster.jobs import wait_until
 
 from .case import Fault
 
@@ -58,14 +59,19 @@ def test_while_it_comes_up(fault: Fault, phase: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("stage", ["prepare", "services"])
 def test_in_a_stage(fault: Fault, stage: str) -> None:
-    item: dict[str, Any] = {"name": "long", "run": "sleep 1000", "where": "all"}
+    save = "trap 'sleep 1; echo saved >>saved; exit 3' TERM; echo up >>up; while :; do sleep 0.1; done"
+    item: dict[str, Any] = {"name": "long", "run": save, "where": "all"}
     if stage == "services":
         item["ready"] = {"run": "false"}
     parts: dict[str, Any] = {stage: [item]}
     fault.submit(**parts)
     fault.until("] probe: 2/2 nodes")
+    up, saved = fault.jobs.folder / "up", fault.jobs.folder / "saved"
+    wait_until(lambda: up.exists() and up.read_text() == "up\n" * 2, fault.log)
     log = cancelled(fault)
     assert f"] {stage}: long " in log, log
+    if stage == "prepare":  # which has the grace of a trainer
+        assert saved.read_text() == "saved\n" * 2
 
 
 @pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")

@@ -7,15 +7,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from slurmray import source
 from slurmray.errors import Problem, SpecError
-from slurmray.presets import advise
+from slurmray.review import review
 from slurmray.source import Source
 from slurmray.spec import JobSpec
 from slurmray.values import shown
-from slurmray.wording import describe, dotted
+from slurmray.wording import dotted
 
 STDIN = Path("-")
 _LAST = (sys.maxsize, 0)  # the command line's mistakes come after the file's
@@ -74,16 +72,18 @@ def load_spec(
         data["run"] = list(entrypoint)
         given.append(_Setting("after --", ("run",), data["run"]))
     try:
-        spec = JobSpec.model_validate(data)
-    except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            at, where = _where(text, given, detail["loc"], key=detail["type"] == "extra_forbidden")
-            words = describe(detail)
-            if at == _LAST and any(setting.path == _field(detail["loc"]) for setting in given):
-                words = words.removeprefix(f"{dotted(_field(detail['loc']))}: ")  # the place says it already
+        spec = JobSpec(**data)
+    except SpecError as error:
+        for problem in error.problems:
+            at, where = _where(text, given, problem.path)
+            words = problem.text
+            if at == _LAST and any(setting.path == _field(problem.path) for setting in given):
+                words = words.removeprefix(f"{dotted(_field(problem.path))}: ")  # the place says it already
             problems.append((at, Problem(where, words)))
     else:
-        problems += _missing_build(spec, text, given) + _preset(spec, text, given)
+        for problem in review(spec):
+            at, where = (_LAST, problem.where) if problem.where else _where(text, given, problem.path)
+            problems.append((at, Problem(where, problem.text)))
     if problems:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
     return spec
@@ -157,17 +157,14 @@ def _put(data: dict[str, Any], path: source.Path, value: Any) -> None:
         here[last] = value
 
 
-def _where(
-    text: Source, given: Iterable[_Setting], loc: source.Path, key: bool = False
-) -> tuple[source.Place, str]:
-    """Return where to sort it, and the place of a path as users see it."""
-    key = key or loc[-1:] == ("[key]",)
-    loc = _field(loc)
+def _where(text: Source, given: Iterable[_Setting], path: source.Path) -> tuple[source.Place, str]:
+    """Return where to sort it, and the place of a problem's path as users see it."""
+    loc = _field(path)
     settings = list(given)
     for setting in reversed(settings):
         if loc[: len(setting.path)] == setting.path:
             return _LAST, setting.place
-    if key and loc in text.keys:
+    if loc != path and loc in text.keys:
         return text.keys[loc], text.where(text.keys[loc])
     for length in range(len(loc), 0, -1):
         if place := text.values.get(loc[:length]):
@@ -179,46 +176,5 @@ def _where(
 
 
 def _field(loc: source.Path) -> source.Path:
-    """A path without pydantic's mark for the name of an entry."""
+    """A path without the mark for the name of an entry."""
     return loc[:-1] if loc[-1:] == ("[key]",) else loc
-
-
-def _missing_build(
-    spec: JobSpec, text: Source, given: Iterable[_Setting]
-) -> list[tuple[source.Place, Problem]]:
-    """The build's files are looked up in the current folder: a job is submitted where it was rendered."""
-    build = spec.container.build
-    if build is None:
-        return []
-    found = []
-    for name, value, there in (
-        ("file", build.file, Path.is_file),
-        ("context", build.context, Path.is_dir),
-    ):
-        loc = ("container", "build", name)
-        try:
-            target = Path(value).expanduser()
-            if there(target):
-                continue
-            words = f"no such {'file' if name == 'file' else 'folder'}: {target}"
-        except RuntimeError:
-            words = f"{value}: there is no such home folder here; write the path without ~"
-        except OSError as error:
-            words = f"{shown(value)}: can't be read: {error.strerror}"
-        at, where = _where(text, given, loc)
-        found.append((at, Problem(where, f"{dotted(loc)}: {words}")))
-    return found
-
-
-def _preset(spec: JobSpec, text: Source, given: Iterable[_Setting]) -> list[tuple[source.Place, Problem]]:
-    """What the trainer's preset finds wrong; its own file's mistakes come last."""
-    settings = list(given)
-    try:
-        advice = advise(spec)
-    except SpecError as error:
-        return [(_LAST, problem) for problem in error.problems]
-    found = []
-    for finding in advice.problems:
-        at, where = _where(text, settings, finding.path)
-        found.append((at, Problem(where, finding.text)))
-    return found + [(_LAST, problem) for problem in advice.config_problems]

@@ -1,0 +1,29 @@
+"""Ray over the nodes of a Slurm job, from a Python function, with submitit.
+
+`RayExecutor` is an executor of submitit. Its functions run once, each as the driver of a Ray cluster over all
+nodes of its job, which is one of ours: the same ports, token, checks, supervision and clean-up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slurmray.native.executor import RayExecutor
+
+__all__ = ["RayExecutor"]
+
+
+# The driver comes through here as well, with nothing of slurmray's own requirements around it.
+def __getattr__(name: str) -> Any:
+    if name != "RayExecutor":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    try:
+        from slurmray.native.executor import RayExecutor
+    except ModuleNotFoundError as error:
+        if error.name != "submitit":
+            raise
+        raise ModuleNotFoundError(
+            "slurmray.native needs submitit: pip install 'slurmray-launcher[submitit]'", name="submitit"
+        ) from None
+    return RayExecutor

@@ -1,0 +1,74 @@
+"""RayExecutor: submitit's executor for functions that drive a Ray cluster."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+from submitit import DebugExecutor, LocalExecutor
+from submitit.core import core, utils
+
+from slurmray.native.on_slurm import RaySlurmExecutor
+from slurmray.native.parameters import TIMEOUT_MIN, job_data
+
+Cluster = Literal["slurm", "local", "debug"]
+
+
+class RayExecutor(core.Executor):
+    """Runs functions with Ray over all nodes of a Slurm job, or on this machine.
+
+    folder: for pickles, logs and results, on a file system that all nodes share; `%j` in it is the job's
+    number. cluster: `slurm`; `local`, a process of this machine; `debug`, this very process; None is slurm
+    where there is an sbatch, else local. max_num_timeout: how many time limits a function with a checkpoint
+    may reach.
+
+    `submit`, `map_array`, `batch` and the jobs they return are those of submitit. A function runs once, on
+    the first node. There `ray.init()` joins the cluster of its job; on this machine it starts a Ray of its
+    own, and what is said of nodes, containers and Ray does not count.
+    """
+
+    def __init__(self, folder: Path | str, cluster: Cluster | None = None, max_num_timeout: int = 3):
+        self.cluster: Cluster = cluster or ("slurm" if shutil.which("sbatch") else "local")
+        self._executor: core.Executor
+        if self.cluster == "slurm":
+            self._executor = RaySlurmExecutor(folder, max_num_timeout)
+        elif self.cluster == "local":
+            self._executor = LocalExecutor(folder, max_num_timeout)
+        elif self.cluster == "debug":
+            self._executor = DebugExecutor(folder)
+        else:
+            raise ValueError(f"cluster: expected slurm, local, debug or None, got {cluster!r}")
+        super().__init__(self._executor.folder)
+
+    def _internal_update_parameters(self, **kwargs: Any) -> None:
+        """Set parameters; SpecError where one is unknown or wrong, and nothing is set then.
+
+        Those of submitit: name, nodes, gpus_per_node, cpus_per_task, mem_gb (GiB of each node), timeout_min
+        (minutes), stderr_to_stdout, `slurm_` and an option of sbatch, as slurm_partition; slurm_setup,
+        slurm_signal_delay_s (seconds), slurm_array_parallelism, slurm_additional_parameters. Sections of the
+        job spec: container, env, ray, network, checks, preflight, prepare, services, stop, on_node_loss,
+        requeue. Without container Ray is that of this Python. None takes a parameter back.
+        """
+        # Not above: modules with functions import this one in images, too, which have no pydantic.
+        from slurmray.spec import JobSpec
+
+        merged = {**self.parameters, **kwargs}
+        parameters = {name: value for name, value in merged.items() if value is not None}
+        spec = JobSpec(**job_data(parameters, self.folder))
+        self.parameters.clear()
+        self.parameters.update(parameters)
+        if self.cluster == "slurm":
+            self._executor.parameters = self.parameters
+        elif self.cluster == "local":
+            self._executor.parameters = {
+                "timeout_min": parameters.get("timeout_min", TIMEOUT_MIN),
+                "gpus_per_node": spec.gpus,
+                "signal_delay_s": spec.stop.lead,
+                "stderr_to_stdout": parameters.get("stderr_to_stdout", False),
+            }
+
+    def _internal_process_submissions(
+        self, delayed_submissions: list[utils.DelayedSubmission]
+    ) -> list[core.Job[Any]]:
+        return self._executor._internal_process_submissions(list(delayed_submissions))

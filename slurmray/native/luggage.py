@@ -1,0 +1,67 @@
+"""What the function needs of the Python that submits it, on every node and in the image."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import slurmray
+
+# Pure Python all of them: to read a pickle of submitit, and for modules that import slurmray.native.
+_PACKAGES = ("slurmray", "submitit", "cloudpickle", "typing_extensions")
+_DATE = (1980, 1, 1, 0, 0, 0)  # the same content is the same file
+
+
+def pack(folder: Path) -> Path:
+    """Return a zip for PYTHONPATH with the packages, made in the folder once for each content."""
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file in sorted(_files()):
+            archive.writestr(zipfile.ZipInfo(name, _DATE), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    content = memory.getvalue()
+    target = folder / f"slurmray-{hashlib.sha256(content).hexdigest()[:12]}.zip"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        part = target.with_suffix(f".{os.getpid()}")
+        part.write_bytes(content)
+        part.replace(target)
+    return target
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    """Names in the zip and files; submitit's tests are among its modules."""
+    for package in _PACKAGES:
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(f"no {package} here: pip install 'slurmray-launcher[submitit]'")
+        origin = Path(spec.origin)
+        if not spec.submodule_search_locations:
+            yield origin.name, origin
+            continue
+        for file in origin.parent.rglob("*.py"):
+            if not file.name.startswith("test_"):
+                yield str(Path(package) / file.relative_to(origin.parent)), file
+
+
+def code_folders() -> list[Path]:
+    """Return the folders that the caller's own modules come from: of sys.path what belongs to no Python."""
+    paths = sysconfig.get_paths()
+    of_python = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    packed = Path(slurmray.__file__).resolve().parents[1]
+    found = []
+    for position, entry in enumerate(sys.path):
+        folder = Path(entry or ".").resolve()
+        if not folder.is_dir() or folder == Path("/") or (folder == packed and position):
+            continue
+        if folder.name in ("site-packages", "dist-packages", "bin"):  # of users and of Debian; of programs
+            continue
+        if not any(folder.is_relative_to(own) for own in of_python):
+            found.append(folder)
+    return list(dict.fromkeys(found))

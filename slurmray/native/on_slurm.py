@@ -1,0 +1,84 @@
+"""The executor and the job of RayExecutor where there is a Slurm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Any
+
+from submitit.core import core, utils
+
+from slurmray import slurm_commands
+from slurmray.environment import clean_environment
+from slurmray.native.luggage import pack
+from slurmray.native.parameters import TIMEOUT_MIN, give_driver, job_data
+from slurmray.native.watcher import Watcher
+
+
+class RayJob(core.Job[core.R]):
+    """A job of submitit's. It has one task, the driver, and a state without Slurm's accounting, too."""
+
+    _cancel_command = "scancel"
+    watcher = Watcher()
+
+    def _interrupt(self, timeout: bool = False) -> None:  # noqa: ARG002 - submitit's
+        """What preemption and the time limit do, for tests: the driver makes a checkpoint and ends."""
+        subprocess.check_call(["scancel", "--batch", "--signal=USR2", self.job_id])
+
+
+class RaySlurmExecutor(core.Executor):
+    """Submits functions as the drivers of scripts that slurmray renders; several at once as an array."""
+
+    def __init__(self, folder: Path | str, max_num_timeout: int):
+        super().__init__(folder)
+        self.max_num_timeout = max_num_timeout
+        self.home = utils.JobPaths.get_first_id_independent_folder(self.folder)
+
+    def _internal_process_submissions(
+        self, delayed_submissions: list[utils.DelayedSubmission]
+    ) -> list[core.Job[Any]]:
+        """Nothing is left of what could not be pickled or was refused."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        stem = self.home / f".{uuid.uuid4().hex}"
+        pickles = [Path(f"{stem}_{index}.pkl") for index in range(len(delayed_submissions))]
+        script = stem.with_suffix(".sh")
+        try:
+            for delayed, path in zip(delayed_submissions, pickles, strict=True):
+                delayed.set_timeout(self.parameters.get("timeout_min", TIMEOUT_MIN), self.max_num_timeout)
+                delayed.dump(path)
+            array = len(pickles) if len(pickles) > 1 else 0
+            script.write_text(self.script(array))
+            number = self._sbatch(script, array)
+        except BaseException:
+            for path in (*pickles, script):
+                path.unlink(missing_ok=True)
+            raise
+        ids = [f"{number}_{index}" for index in range(array)] if array else [number]
+        jobs: list[core.Job[Any]] = [RayJob(self.folder, job_id) for job_id in ids]
+        for job, path in zip(jobs, pickles, strict=True):
+            job.paths.move_temporary_file(path, "submitted_pickle")
+        jobs[0].paths.move_temporary_file(script, "submission_file")
+        return jobs
+
+    def script(self, array: int = 0) -> str:
+        """Return what is submitted. array: how many jobs it is for, as an array; 0: one, as none."""
+        from slurmray.output import seal
+        from slurmray.rendering import render
+        from slurmray.spec import JobSpec
+
+        data = job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
+        give_driver(data, self.folder, self.home, pack(self.home), bool(array))
+        return seal(render(JobSpec(**data), "executor.update_parameters"))
+
+    def _sbatch(self, script: Path, array: int) -> str:
+        """Submit it and return the job's number."""
+        command = ["sbatch", "--parsable"]
+        if array:
+            most = min(array, self.parameters.get("slurm_array_parallelism", array))
+            command.append(f"--array=0-{array - 1}%{most}")
+        done = slurm_commands.call([*command, str(script)], env=clean_environment(os.environ))
+        if done.returncode:
+            raise slurm_commands.refusal(command, done.stderr)
+        return done.stdout.strip().partition(";")[0]

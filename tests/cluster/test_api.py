@@ -1,0 +1,198 @@
+"""The package's functions: they run here, and Slurm's commands that they call, on the login host."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+import slurmray
+from slurmray import slurm_commands
+from slurmray.errors import SlurmError
+from slurmray.job_states import FINAL
+from slurmray.rehearsal.conf import Cluster
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.layout import Layout
+
+from .jobs import HANG, Jobs, commands, wait_until
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/python.md").read_text()
+ONE = {"nodes": 1, "cpus_per_task": 2, "mem": "1G"}
+
+
+def python(
+    folder: Path, program: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of a user's, with the commands in its PATH."""
+    env = {**(os.environ if env is None else env), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", program]
+    return subprocess.run(
+        words, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=HANG
+    )
+
+
+@pytest.fixture
+def jobs(podman_lab: Lab, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """Jobs of root in the current folder."""
+    monkeypatch.setenv("PATH", commands(podman_lab, tmp_path / "commands"))
+    monkeypatch.chdir(folder)
+    return Jobs(podman_lab, folder)
+
+
+def test_the_page(jobs: Jobs) -> None:
+    (jobs.folder / "train.py").write_text(
+        "import os, sys\nprint(os.environ['WANDB_API_KEY'], sys.argv[1:])\n"
+    )
+    program = "".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+    done = python(jobs.folder, program, {**os.environ, "WANDB_API_KEY": "mine"})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    said = re.match(r"job ([0-9]+) is (PENDING|CONFIGURING|RUNNING)\nCOMPLETED, exit code 0\n", done.stdout)
+    assert said, done.stdout
+    assert "\nmine ['--lr', '1e-6']\n" in done.stdout
+    assert "\nslurm.gpu_per_node: unknown option, " in done.stdout
+    assert {path.name for path in jobs.folder.iterdir()} == {
+        "train.py",
+        "slurmray-runs",
+        f"slurm-{said[1]}.out",
+    }
+    assert jobs.end(int(said[1])).code == "0:0"
+    # In another process, and in another folder.
+    program = f"import slurmray; job = slurmray.Job({said[1]}); print(*job.wait(), job.state(), job.logs())"
+    assert python(Path("/"), program).stdout.startswith("COMPLETED 0 0 COMPLETED [slurmray ")
+
+
+def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
+    jobs: Jobs, podman_layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = slurmray.submit(slurmray.JobSpec(slurm=ONE, run="echo up; sleep 1000"))
+    assert job.state() not in FINAL
+    jobs.wait_for(job.id, "\nup\n")
+    assert job.state() == "RUNNING"
+    assert job.logs().endswith("\nup\n")
+    with pytest.raises(TimeoutError, match=rf"job {job.id} has not ended within 0\.1 s"):
+        job.wait(timeout=0.1)
+    ask = shlex.split(job.attach_command())
+    wait_until(
+        lambda: " node_" in jobs.lab.run(ask).stdout, job.logs, 60
+    )  # Ray knows of it some seconds late
+    job.cancel()
+    assert job.wait().state == "CANCELLED"
+    job.cancel()
+    with pytest.raises(SlurmError, match="its cluster is not up, the job is CANCELLED"):
+        job.attach_command()
+    jobs.end(job.id)
+    with Lab(Cluster(nodes=("node1",)), podman_layout) as lab:  # it has never heard of the job
+        monkeypatch.setenv("PATH", commands(lab, tmp_path / "of-another-slurm"))
+        assert slurmray.Job(job.id).wait().state == "CANCELLED"
+        assert slurmray.Job(job.id, folder=jobs.folder).logs() == job.logs()
+        with pytest.raises(SlurmError, match="give Job the folder in which it was submitted"):
+            slurmray.Job(job.id, folder="/").state()
+        with pytest.raises(SlurmError, match="not known to Slurm"):
+            slurmray.Job(job.id).attach_command()
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_job_that_has_not_started() -> None:
+    job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
+    assert (job.state(), job.logs()) == ("PENDING", "")
+    with pytest.raises(SlurmError, match="the job is PENDING"):
+        job.attach_command()
+    job.cancel()
+    assert job.wait().state == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("slurm", "expected"),
+    [
+        ({"partition": "nope"}, "slurm.partition"),
+        ({"gpus_per_node": 99}, "sinfo --Node --long"),
+        ({"time": "soon"}, "write slurm.time as"),
+        ({"constraint": "nope"}, "slurm.constraint"),
+        ({"gres": "nope:1"}, "slurm.gres"),
+        ({"nodelist": "nope"}, "slurm.nodelist"),
+        ({"reservation": "nope"}, "reservation is invalid: mend `slurm` of the job spec"),
+    ],
+)
+def test_what_slurm_refuses(jobs: Jobs, slurm: dict[str, object], expected: str) -> None:
+    with pytest.raises(SlurmError) as caught:
+        slurmray.submit(slurmray.JobSpec(slurm=slurm))
+    assert str(caught.value).startswith("sbatch: ")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(jobs.folder.iterdir()) == []
+
+
+@pytest.mark.full
+def test_slurm_is_down_for_a_while(
+    podman_layout: Layout, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    answers: list[str] = []
+    with Lab(Cluster(nodes=("node1",)), podman_layout) as lab:
+        monkeypatch.setenv("PATH", commands(lab, tmp_path / "commands"))
+        job = slurmray.submit(slurmray.JobSpec(slurm={"hold": True}))
+        ask = slurm_commands.call
+
+        def between_answers(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+            done = ask(words)
+            answers.append(done.stdout or done.stderr)
+            if len(answers) == 1:
+                lab.run(
+                    [
+                        "bash",
+                        "-c",
+                        "kill $(</run/slurmctld.pid) && tail --pid=$(</run/slurmctld.pid) -f /dev/null",
+                    ]
+                )
+            elif len(answers) == 2:
+                lab.run(["slurmctld"])
+                wait_until(lambda: lab.run(["scancel", str(job.id)]).returncode == 0, lambda: "no slurmctld")
+            return done
+
+        monkeypatch.setattr(slurm_commands, "call", between_answers)
+        assert job.wait().state == "CANCELLED"
+    assert "JobState=PENDING" in answers[0]
+    assert "Unable to contact slurm controller" in answers[1]
+
+
+def test_a_job_of_another_user(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
+    with monkeypatch.context() as other:
+        other.setenv("PATH", commands(jobs.lab, tmp_path / "of-alice", "alice"))
+        assert job.state() == "PENDING"
+        with pytest.raises(SlurmError, match=r"^scancel: .*Access/permission denied: it is another user's$"):
+            job.cancel()
+    job.cancel()
+    assert job.wait().state == "CANCELLED"
+
+
+def test_a_job_that_submits_a_job_whose_trainer_fails(jobs: Jobs) -> None:
+    """The environment is that of a job whose variables would keep the new one's srun from starting."""
+    args = ["--ntasks=3", "--cpus-per-task=2", "--mem-per-cpu=50"]
+    outer = jobs.lab.sbatch("", args=args, folder=jobs.folder, text="#!/bin/sh\nenv -0 >environment\n")
+    assert jobs.lab.wait(outer, HANG)[0] == "COMPLETED"
+    text = (jobs.folder / "environment").read_text()
+    env = dict(pair.split("=", 1) for pair in text.split("\0") if pair)
+    assert {"SLURM_JOB_ID", "SLURM_MEM_PER_CPU", "SLURM_NTASKS", "SLURMD_NODENAME"} <= env.keys()
+    # sbatch waits, and ends with the job's exit code, which is no refusal.
+    slurm = ONE | {"wait": True, "error": "errors"}
+    spec = {"slurm": slurm, "setup": "env >seen", "run": ["sh", "-c", "echo bad >&2; exit 7"]}
+    program = (
+        f"import slurmray; job = slurmray.submit(slurmray.JobSpec(**{spec})); print(job.id, *job.wait())"
+    )
+    done = python(jobs.folder, program + "; print(job.logs())", env)
+    assert done.returncode == 0, done.stderr
+    assert re.match("[0-9]+ FAILED 7 0\n", done.stdout), done.stdout
+    assert "\nbad\n" in done.stdout
+    jobs.end(int(done.stdout.split()[0]))
+    seen = (jobs.folder / "seen").read_text()
+    assert "SLURM_MEM_PER_NODE=1024\n" in seen
+    assert "SLURM_MEM_PER_CPU=" not in seen

@@ -1,0 +1,335 @@
+"""Functions as drivers on a real Slurm: submitted here, while Slurm's commands run on the login host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.rehearsal.conf import Cluster, Gres
+from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.layout import Layout
+from tests.cluster import bare
+from tests.cluster.jobs import HANG, commands, wait_until
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = {"AuthInfo": "cred_expire=15"}  # so long Slurm waits before it starts a job again
+# What every program below begins with.
+HEAD = """
+import json, os, signal, socket, sys, time
+from slurmray.native import RayExecutor
+
+
+def executor(**parameters):
+    made = RayExecutor("runs", cluster="slurm")
+    made.update_parameters(cpus_per_task=2, mem_gb=1, timeout_min=10, stop={"grace": 5})
+    made.update_parameters(**{**json.loads(sys.argv[1]), **parameters})
+    return made
+
+
+def tell(value):
+    print("told", json.dumps(value), flush=True)
+
+
+def nodes():
+    import ray
+    ray.init()
+    return len([node for node in ray.nodes() if node["Alive"]])
+
+
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.1)
+
+
+def last_words(job):
+    return str(job.exception())[-1500:]
+
+"""
+
+
+class Program:
+    """A user's Python programs, and their jobs."""
+
+    def __init__(self, lab: Lab, folder: Path, path: str, parameters: dict[str, Any]):
+        self.lab = lab
+        self.folder = folder
+        self.env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+        self.parameters = parameters
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, text: str) -> subprocess.Popen[str]:
+        (self.folder / "program.py").write_text(HEAD + text)
+        words = [sys.executable, "program.py", json.dumps(self.parameters)]
+        process = subprocess.Popen(
+            words, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, text: str) -> list[Any]:
+        """What it has told, once nothing is left of its jobs."""
+        return self.end(self.start(text))
+
+    def end(self, process: subprocess.Popen[str]) -> list[Any]:
+        said, _ = process.communicate(timeout=HANG)
+        assert process.returncode == 0, said + self.logs()
+        self.is_clean()
+        return [json.loads(line[5:]) for line in said.splitlines() if line.startswith("told ")]
+
+    def is_clean(self) -> None:
+        wait_until(lambda: not self.lab.left_over(), lambda: "\n".join(self.lab.left_over()), 30)
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("runs/*_log.*")))
+
+
+@pytest.fixture(scope="module")
+def way(request: pytest.FixtureRequest) -> str:
+    """podman or none: where functions run."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def native_lab(way: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Three hosts; two jobs fit on each."""
+    layout: Layout = request.getfixturevalue(f"{way}_layout")
+    cluster = Cluster(nodes=("node1", "node2", "node3"), gres=(Gres("gpu", "", 8),), options=OPTIONS)
+    with Lab(cluster, layout) as lab:
+        yield lab
+
+
+@pytest.fixture
+def program(way: str, native_lab: Lab, folder: Path, tmp_path: Path) -> Iterator[Program]:
+    parameters: dict[str, Any] = {"container": {"runtime": "podman", "accelerator": "none"}}
+    if way == "none":
+        parameters = {"slurm_setup": [bare.setup()]}
+    made = Program(native_lab, folder, commands(native_lab, tmp_path / "commands"), parameters)
+    yield made
+    for process in made.started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+BOTH = pytest.mark.parametrize("way", ["podman", "none"], indirect=True, scope="module")
+ONE = pytest.mark.parametrize(
+    "way", ["podman", pytest.param("none", marks=pytest.mark.full)], indirect=True, scope="module"
+)
+
+
+@BOTH
+def test_two_at_once_a_result_and_an_exception(program: Program) -> None:
+    told = program.run("""
+def fail(text):
+    import ray
+    ray.init()
+    @ray.remote
+    def deep():
+        raise ValueError(text)
+    ray.get(deep.remote())
+
+def meet(me, other):
+    import ray
+    ray.init()
+    open(me, "w")
+    wait_for(other)
+    return len([node for node in ray.nodes() if node["Alive"]])
+
+made = executor(nodes=2)
+first, second = made.submit(meet, "a", "b"), made.submit(meet, "b", "a")
+tell([first.result(), second.result(), first.num_tasks, first.stdout() is not None])
+tell(str(made.submit(fail, "it's wrong").exception()))
+""")
+    assert told[0] == [2, 2, 1, True]
+    assert "in deep" in told[1]
+    assert "ValueError: it's wrong" in told[1]
+
+
+@ONE
+def test_three_hosts_and_their_gpus(program: Program) -> None:
+    shutil.copy(ROOT / "examples/native.py", program.folder / "gpus.py")
+    told = program.run("""
+import gpus
+made = executor(nodes=3, gpus_per_node=8)
+tell(made.submit(gpus.table).result())
+""")
+    assert [row[1] for row in told[0]] == [8, 8, 8]
+    assert len({row[0] for row in told[0]}) == 3
+
+
+@ONE
+def test_an_array(program: Program) -> None:
+    told = program.run("""
+def power(base, exponent):
+    import ray
+    ray.init()
+    task = ray.remote(lambda: base**exponent)
+    return ray.get(task.remote()), os.environ["SLURM_ARRAY_TASK_ID"]
+
+made = executor(nodes=1, slurm_array_parallelism=2)
+jobs = made.map_array(power, [1, 2, 3, 4], [2, 2, 2, 2])
+tell([job.result() for job in jobs])
+tell([job.job_id for job in jobs])
+""")
+    assert told[0] == [[1, "0"], [4, "1"], [9, "2"], [16, "3"]]
+    assert len({job.partition("_")[0] for job in told[1]}) == 1
+
+
+@ONE
+def test_what_cannot_be_pickled_or_submitted_leaves_nothing(program: Program) -> None:
+    told = program.run("""
+import threading
+made = executor(nodes=2)
+for submit in (
+    lambda: made.submit(print, threading.Lock()),
+    lambda: made.map_array(print, [1, threading.Lock()]),
+    lambda: executor(slurm_partition="none").submit(print),
+):
+    try:
+        submit()
+    except Exception as error:
+        tell([type(error).__name__, str(error)])
+tell([name for name in os.listdir("runs") if not name.startswith("slurmray-")])
+""")
+    assert [kind for kind, _ in told[:2]] == ["TypeError", "TypeError"]
+    assert "cannot pickle '_thread.lock'" in told[0][1]
+    assert told[2][0] == "SlurmError"
+    assert "`sinfo --format=%P` lists those for slurm.partition" in told[2][1]
+    assert told[3] == []
+
+
+@ONE
+def test_a_function_that_kills_its_own_ray(program: Program) -> None:
+    told = program.run("""
+def kill():
+    import ray, subprocess
+    ray.init()
+    subprocess.run(["pkill", "-KILL", "-f", "raylet/raylet"])
+    time.sleep(600)
+
+tell(last_words(executor(nodes=2).submit(kill)))
+""")
+    assert "exit code 71 from slurmray: node1: " in told[0]
+
+
+@ONE
+def test_cancel(program: Program) -> None:
+    told = program.run("""
+def forever():
+    open("started", "w")
+    time.sleep(600)
+
+job = executor(nodes=2).submit(forever)
+wait_for("started")
+job.cancel()
+tell([str(job.exception()), job.state])
+""")
+    assert told[0][1] == "CANCELLED", told[0][0]
+
+
+CHECKPOINT = """
+from submitit.core.utils import DelayedSubmission
+
+class Count:
+    def __init__(self, start):
+        self.start = start
+
+    def __call__(self):
+        import ray
+        ray.init()
+        attempt = int(os.environ["SLURMRAY_ATTEMPT"])
+        open(f"started{attempt}", "w")
+        while self.start < 10 or not attempt:
+            self.start += 10
+            time.sleep(600)
+        return self.start, attempt, ray.get_runtime_context().gcs_address
+
+    def checkpoint(self):
+        return DelayedSubmission(Count(self.start))
+"""
+
+
+@ONE
+def test_a_checkpoint_and_another_attempt(program: Program) -> None:
+    told = program.run(
+        CHECKPOINT
+        + """
+job = executor(nodes=2).submit(Count(1))
+wait_for("started0")
+job._interrupt()
+tell(job.result())
+tell(job.stderr())
+"""
+    )
+    assert told[0][:2] == [11, 1]
+    heads = re.findall(r"ray: head at (\S+),", told[1])
+    assert len(set(heads)) == 2, heads
+    assert heads[1] == told[0][2]
+
+
+@pytest.mark.full
+@ONE
+def test_attempts_without_a_checkpoint(program: Program) -> None:
+    told = program.run("""
+def wait():
+    attempt = int(os.environ["SLURMRAY_ATTEMPT"])
+    open(f"started-{os.environ['SLURM_JOB_ID']}-{attempt}", "w")
+    time.sleep(0 if attempt else 600)
+    return attempt
+
+# Preempted long before its time limit, and near it: submitit tells the one from the other by the clock.
+for minutes in (60, 10):
+    job = executor(nodes=1, timeout_min=minutes).submit(wait)
+    wait_for(f"started-{job.job_id}-0")
+    job._interrupt()
+    tell(last_words(job) if job.exception() else job.result())
+""")
+    assert told[0] == 1
+    assert "Job not requeued because: timed-out and not checkpointable." in told[1]
+
+
+@ONE
+def test_a_job_from_within_a_job(program: Program) -> None:
+    told = program.run("""
+os.environ.update(SLURM_JOB_ID="1", SLURM_NTASKS="7", SLURM_CPUS_PER_TASK="9", SBATCH_PARTITION="none")
+tell(executor(nodes=2).submit(nodes).result())
+""")
+    assert told == [2]
+
+
+@pytest.mark.parametrize("way", ["podman"], indirect=True, scope="module")
+def test_an_image_with_another_python(program: Program) -> None:
+    told = program.run("""
+import slurmray.native.parameters as parameters
+parameters.PYTHON = "3.7"
+tell(str(executor(nodes=1).submit(nodes).exception()))
+""")
+    remedy = "take an image with Python 3.7, or submit from Python 3."
+    assert "the function comes from Python 3.7, /usr/bin/python3 of the job is 3." in told[0]
+    assert remedy in told[0]
+
+
+@pytest.mark.full
+@ONE
+def test_a_worker_that_loses_power(program: Program) -> None:
+    process = program.start("""
+def forever():
+    open("started", "w")
+    time.sleep(600)
+
+tell(last_words(executor(nodes=2, slurm_exclude="node1").submit(forever)))
+""")
+    wait_until((program.folder / "started").exists, program.logs)
+    program.lab.power_off("node3")
+    said, _ = process.communicate(timeout=HANG)
+    program.lab.power_on("node3")
+    assert "exit code 71 from slurmray: node3: no sign of life for 25 s" in said, said

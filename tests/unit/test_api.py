@@ -1,0 +1,206 @@
+"""The package from Python, as far as no Slurm is needed; see also tests/cluster/test_api.py."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import slurmray
+from slurmray.cli import main
+from slurmray.errors import SlurmError, SpecError, UsageError
+from slurmray.job_states import parse_end, parse_events, parse_job
+from slurmray.loading import load_spec
+from slurmray.slurm_commands import refusal
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/python.md").read_text()
+HOOK = """
+import sys
+
+class Hook:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("click", "jinja2", "pydantic", "ray", "submitit", "yaml"):
+            raise AssertionError(f"{name} is imported")
+
+sys.meta_path.insert(0, Hook())
+"""
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+def mistakes(call: Callable[[], object]) -> str:
+    with pytest.raises(SpecError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_nothing_is_imported_before_its_use() -> None:
+    done = python(
+        f"{HOOK}from slurmray import End, Job, load, render, submit\nimport slurmray\ndir(slurmray)\nJob(7)"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pydantic is imported" in python(f"{HOOK}from slurmray import JobSpec").stderr
+
+
+def test_what_there_is() -> None:
+    assert set(slurmray.__all__) <= set(dir(slurmray))
+    assert all(getattr(slurmray, name) for name in slurmray.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Jobs'"):
+        slurmray.Jobs  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_spec_means_what_its_file_means(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "slurm: {nodes: 2, time: 12:00:00}\nenv: {A: 7, B: null}\nrun: [a, 1]\n"
+    )
+    fields = {"slurm": {"nodes": 2, "time": "12:00:00"}, "env": {"A": 7, "B": None}, "run": ["a", 1]}
+    assert slurmray.load(tmp_path / "job.yaml") == slurmray.JobSpec(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"nodes": 2}, "nodes: unknown option, did you mean slurm.nodes?"),
+        ({"self": 2}, "self: unknown option; known here: name, "),
+        ({"slurm": {"nodes": 0}}, "slurm.nodes: expected 1 or more, got '0'"),
+        ({"slurm": 3}, "slurm: expected `name: value` pairs, got '3'"),
+        ({"env": {"A-B": "1"}}, "env.A-B: not the name of a variable: "),
+        ({"run": ["a", ["b"]]}, "run: word 2: expected text, got a list"),
+        ({"run": []}, "run: is empty; leave it out for the built-in check"),
+        ({"services": [{"name": "a"}]}, "services, item 1, run: is needed"),
+    ],
+)
+def test_mistakes_have_the_words_of_the_command_line(fields: dict[str, object], expected: str) -> None:
+    assert mistakes(lambda: slurmray.JobSpec(**fields)).startswith(expected)
+
+
+def test_all_mistakes_at_once() -> None:
+    said = mistakes(lambda: slurmray.JobSpec(slurm={"nodes": "two", "gpu_per_node": 8}))
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert said + "\n" == shown
+
+
+def test_render_is_that_of_the_command_line(in_checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = str(in_checkout / "examples/verl.yaml")
+    assert main(["render", job, "-o", "-"]) == 0
+    by_command = capsys.readouterr().out.splitlines()
+    by_function = slurmray.render(slurmray.load(job)).splitlines()
+    differ = [pair for pair in zip(by_command, by_function, strict=True) if pair[0] != pair[1]]
+    assert [words[1].partition("=")[0].partition(":")[0] for words in differ] == [
+        "# slurmray-sha256",
+        "RENDER_AGAIN",
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"container": {"image": "mine", "build": {"file": "no-such-file"}}},
+        {"slurm": {"nodes": 2, "gpus_per_node": 8}, "preset": "verl", "run": ["verl", "trainer.nnodes=3"]},
+        {"slurm": {"gpus_per_node": 8}, "preset": {"name": "rlinf", "config": "no-such-file"}},
+    ],
+)
+def test_what_only_shows_when_it_is_rendered(
+    fields: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = slurmray.JobSpec(**fields)
+    by_function = mistakes(lambda: slurmray.render(spec))
+    Path("job.yaml").write_text(spec.model_dump_json(exclude_unset=True))
+    by_command = mistakes(lambda: load_spec(Path("job.yaml")))
+    assert re.sub(r"^job\.yaml:\d+:\d+: ", "", by_command, flags=re.MULTILINE) == by_function
+
+
+def test_a_host_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NOT_SET", raising=False)
+    spec = slurmray.JobSpec(env={"NOT_SET": None})
+    with (
+        pytest.warns(UserWarning, match=r"env\.NOT_SET is not set here"),
+        pytest.raises(SlurmError) as caught,
+    ):
+        slurmray.submit(spec)
+    assert str(caught.value).startswith("sbatch: there is no such command here: ")
+    assert list(tmp_path.iterdir()) == []
+    for ask in (slurmray.Job(7).wait, slurmray.Job(7).logs, slurmray.Job(7).cancel):
+        with pytest.raises(SlurmError):
+            ask()
+
+
+@pytest.mark.parametrize("number", [0, -1, True, "7"])
+def test_a_job_is_a_number(number: int) -> None:
+    with pytest.raises(UsageError, match="expected the number of a job"):
+        slurmray.Job(number)
+
+
+# What Slurm 22.05 said.
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            "sbatch: error: invalid partition specified: x\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified\n",
+            "sbatch: invalid partition specified: x; Invalid partition name specified: "
+            "`sinfo --format=%P` lists those for slurm.partition",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Job size specification\n",
+            "sbatch: Job size specification: mend",
+        ),
+        ("slurm_load_jobs error: Invalid job id specified\n\n", "sbatch: Invalid job id specified: mend"),
+        ("", "sbatch: it failed without a word: mend"),
+    ],
+)
+def test_a_refusal_is_one_line_with_a_remedy(said: str, expected: str) -> None:
+    assert str(refusal(["sbatch", "--parsable"], said, "mend")) == expected
+
+
+def test_a_job_of_a_misleading_name() -> None:
+    # Slurm 22.05, after scancel.
+    record = parse_job(
+        "JobId=15 JobName=x JobState=FAILED ExitCode=9:9\n"
+        "   JobState=CANCELLED Reason=None Dependency=(null)\n"
+        "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:15\n"
+        "   Comment=a JobState=FAILED\n"
+        "   WorkDir=/home/a b\n"
+        "   StdOut=/home/a b/slurm-15.out\n"
+    )
+    assert (record["JobState"], record["ExitCode"], record["WorkDir"]) == ("CANCELLED", "0:15", "/home/a b")
+
+
+def test_ends() -> None:
+    assert parse_end("CANCELLED by 1001", "0:15") == slurmray.End("CANCELLED", 0, 15)
+    assert parse_end("FAILED", "7:0") == slurmray.End("FAILED", 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("exit code 0 from trainer: its own", slurmray.End("COMPLETED", 0, 0)),
+        ("exit code 71 from slurmray: node2: it fell silent", slurmray.End("FAILED", 71, 0)),
+        ("exit code 143 from slurm: the job was ended by scancel", slurmray.End("CANCELLED", 143, 0)),
+        ("cannot remove /tmp/x on node1", None),
+    ],
+)
+def test_the_end_by_the_run_directory(text: str, expected: slurmray.End | None) -> None:
+    events = '{"time": 1, "event": "start", "text": "exit code 9 from trainer: x"}\n'
+    events += f'{{"time": 2, "event": "end", "text": "{text}"}}\n{{"time": 3, "ev'
+    assert parse_events(events) == expected
+    stopped = f'{{"time": 1, "event": "stop", "text": "asked to end by scancel"}}\n{events}'
+    assert parse_events(stopped) == (expected and expected._replace(state="CANCELLED"))
+
+
+def test_the_readme_shows_what_the_page_shows() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in blocks if "slurmray.submit(" in block]
+    for line in block.splitlines():
+        assert line.partition("  #")[0] in PAGE, line
