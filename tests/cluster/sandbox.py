@@ -9,7 +9,8 @@ from slurmray.rehearsal import cache as store
 from slurmray.rehearsal import machine, suites
 from slurmray.rehearsal.layout import Layout
 
-_PACKAGES = ("apptainer", "fuse-overlayfs", "squashfuse", "tzdata")
+# Without squashfuse, which not every machine lets an ordinary user have, Apptainer unpacks a .sif file.
+_PACKAGES = ("apptainer", "tzdata")
 
 
 def layout(share: Path, archive: Path) -> Layout:
