@@ -38,12 +38,15 @@ def main():
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--gpus-per-node", type=int)
     parser.add_argument("--image")
+    parser.add_argument(
+        "--accelerator", default="auto", help="none: GPUs are declared only, as in a rehearsal"
+    )
     parser.add_argument("--cluster", choices=["slurm", "local", "debug"])
     given = parser.parse_args()
     executor = RayExecutor(folder="runs", cluster=given.cluster)
     executor.update_parameters(nodes=given.nodes, gpus_per_node=given.gpus_per_node, timeout_min=10)
     if given.image:
-        executor.update_parameters(container={"image": given.image})
+        executor.update_parameters(container={"image": given.image, "accelerator": given.accelerator})
     job = executor.submit(table)
     print(f"job {job.job_id}, logs in {job.paths.folder}")
     for address, gpus in job.result():

@@ -56,9 +56,10 @@ class Requeue(Model):
     max: Whole = Field(default=0, ge=0)
     """How many times, after the loss of a node or preemption; SLURMRAY_ATTEMPT counts all attempts."""
     exit_code: Whole = Field(default=0, ge=0, le=255)
-    """Exit code with which the trainer asks for another attempt, which `max` does not count; 0: none.
+    """Exit code with which the trainer asks for another attempt, however often it does; 0: none.
 
-    At scancel, after which there is none, such a trainer gets TERM instead of stop.signal.
+    `max` is for losses and preemption alone. At scancel, after which there is no attempt, such a trainer gets
+    TERM instead of stop.signal.
     """
 
 

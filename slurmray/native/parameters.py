@@ -136,6 +136,8 @@ def _give_signals(data: dict[str, Any]) -> list[Problem]:
             for name in fields.keys() & given.keys()
         ]
         data[section] = {**({"lead": lead} if section == "stop" else {}), **given, **fields}
+    if isinstance(data["stop"], Mapping) and data["stop"]["lead"] == 0:
+        problems.append(Problem("stop.lead", "the driver has to be warned: expected 1 second or more"))
     return problems
 
 
@@ -156,6 +158,11 @@ def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, a
     facts += ["SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"] if array else []
     env = dict(data.get("env", {}))
     folders = code_folders()
+    for each in (home, *folders):
+        if os.pathsep in str(each):
+            raise SpecError(
+                [Problem(str(each), "a colon in a path, which PYTHONPATH and mounts cannot take")]
+            )
     path = os.pathsep.join([str(luggage), *map(str, folders), *filter(None, [env.get("PYTHONPATH")])])
     container = data["container"]
     if is_bare(container):

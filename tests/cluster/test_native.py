@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
@@ -120,6 +120,7 @@ def program(way: str, native_lab: Lab, folder: Path, tmp_path: Path) -> Iterator
             process.wait()
 
 
+PODMAN = pytest.mark.parametrize("way", ["podman"], indirect=True, scope="module")
 BOTH = pytest.mark.parametrize("way", ["podman", "none"], indirect=True, scope="module")
 ONE = pytest.mark.parametrize(
     "way", ["podman", pytest.param("none", marks=pytest.mark.full)], indirect=True, scope="module"
@@ -154,16 +155,18 @@ tell(str(made.submit(fail, "it's wrong").exception()))
     assert "ValueError: it's wrong" in told[1]
 
 
-@ONE
-def test_three_hosts_and_their_gpus(program: Program) -> None:
-    shutil.copy(ROOT / "examples/native.py", program.folder / "gpus.py")
-    told = program.run("""
-import gpus
-made = executor(nodes=3, gpus_per_node=8)
-tell(made.submit(gpus.table).result())
-""")
-    assert [row[1] for row in told[0]] == [8, 8, 8]
-    assert len({row[0] for row in told[0]}) == 3
+@PODMAN
+def test_the_example_on_three_hosts(program: Program) -> None:
+    words = [sys.executable, str(ROOT / "examples/native.py"), "--nodes=3", "--gpus-per-node=8"]
+    words += [f"--image={DEFAULT_IMAGE}", "--accelerator=none"]
+    done = subprocess.run(
+        words, cwd=program.folder, env=program.env, capture_output=True, text=True, check=False, timeout=HANG
+    )
+    assert done.returncode == 0, done.stderr + program.logs()
+    program.is_clean()
+    rows = re.findall(r"^([0-9.]+) +([0-9]+) GPUs$", done.stdout, re.MULTILINE)
+    assert [gpus for _, gpus in rows] == ["8", "8", "8"]
+    assert len(set(rows)) == 3
 
 
 @ONE
@@ -297,6 +300,29 @@ for minutes in (60, 10):
     assert "Job not requeued because: timed-out and not checkpointable." in told[1]
 
 
+@pytest.mark.full
+@ONE
+def test_the_last_of_an_array_starts_again_alone(program: Program) -> None:
+    told = program.run("""
+def wait(me):
+    attempt = int(os.environ["SLURMRAY_ATTEMPT"])
+    open(f"started-{me}-{attempt}", "w")
+    if me == 0:
+        wait_for("started-1-1")
+    elif attempt == 0:
+        time.sleep(600)
+    return attempt
+
+# Its number in Slurm's own books is that of the whole array.
+jobs = executor(nodes=1, timeout_min=60).map_array(wait, [0, 1])
+for name in ("started-0-0", "started-1-0"):
+    wait_for(name)
+jobs[1]._interrupt()
+tell([job.result() for job in jobs])
+""")
+    assert told == [[0, 1]]
+
+
 @ONE
 def test_a_job_from_within_a_job(program: Program) -> None:
     told = program.run("""
@@ -306,7 +332,7 @@ tell(executor(nodes=2).submit(nodes).result())
     assert told == [2]
 
 
-@pytest.mark.parametrize("way", ["podman"], indirect=True, scope="module")
+@PODMAN
 def test_an_image_with_another_python(program: Program) -> None:
     told = program.run("""
 import slurmray.native.parameters as parameters

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: c0ab54cceed6f1a7b66d5131e5b62c772d42fa4b5c55ae01986f4ddfb1d16485
+# slurmray-sha256: 6621044e5df038c5a42df8d2d12082610e074a6cae5bf9cb812944c416d97b47
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -270,13 +270,18 @@ remove_container() {
 	end_processes "$TEMP"
 }
 
-# end_processes FOLDER: those of this user that belong to the job with that folder.
+# end_processes FOLDER: those of this user that belong to the job with that folder. A job that was submitted from within it
+# has its variables, too, but a number of its own.
 end_processes() {
-	local tries file found
-	for tries in 1 2 3; do
-		mapfile -t found < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
+	local tries file number=${1##*/ray-} found
+	for ((tries = 0; tries < 20; tries++)); do
+		found=()
+		while IFS= read -r file; do
+			grep -szx 'SLURM_JOB_ID=.*' "$file" | grep -qszvxF "SLURM_JOB_ID=${number%-*}" || found+=("${file//[!0-9]/}")
+		done < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
 		((${#found[@]})) || return 0
-		for file in "${found[@]//[!0-9]/}"; do kill -KILL "$file" 2>/dev/null || true; done
+		kill -KILL "${found[@]}" 2>/dev/null || true
+		sleep 0.1
 	done
 	return 1
 }

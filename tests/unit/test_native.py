@@ -106,6 +106,7 @@ def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ({"mem_gb": "4G"}, r"mem_gb: expected GiB as a number, got '4G'"),
         ({"stop": "TERM"}, r"stop: .*"),
         ({"stop": {"signal": "TERM"}}, r"stop\.signal: that of the driver: leave it out"),
+        ({"stop": {"lead": 0}}, r"stop\.lead: the driver has to be warned: .*"),
         ({"requeue": {"exit_code": 3}}, r"requeue\.exit_code: that of the driver: leave it out"),
         ({"container": "my/image"}, r"container: .*"),
         ({"ray": {"prot": 1}}, r"ray\.prot: unknown option, did you mean port\?"),
@@ -172,6 +173,14 @@ def test_what_is_submitted_without_a_container(folder: Path) -> None:
     assert path == f"export PATH={Path(sys.executable).parent}:$PATH"
     assert packages.startswith(f"export PYTHONPATH={folder}/runs/slurmray-")
     assert packages.endswith("${PYTHONPATH:+:$PYTHONPATH}")
+
+
+def test_a_colon_in_a_path_is_refused(folder: Path) -> None:
+    executor = RaySlurmExecutor(folder / "a:b", 3)
+    executor.parameters = {"nodes": 1}
+    with pytest.raises(SpecError, match="a:b: a colon in a path, which PYTHONPATH and mounts cannot take"):
+        executor.submit(add, 1, 2)
+    assert [path.suffix for path in executor.home.iterdir()] == [".zip"]
 
 
 def test_an_array_has_files_of_its_own(folder: Path) -> None:
