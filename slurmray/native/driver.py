@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 # The script, with this as `requeue.exit_code`, has Slurm start the job anew. submitit's own code for it.
@@ -44,6 +45,16 @@ def ask_for_requeue(_environment: object, countdown: int) -> NoReturn:
     raise SystemExit(REQUEUE_EXIT_CODE)
 
 
+def minds_cancel(handle: Callable[..., None]) -> Callable[..., None]:
+    """Wraps the method that sets submitit's handlers, one of which ignores TERM: here it is scancel's."""
+
+    def and_ends(*given: object) -> None:
+        handle(*given)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+    return and_ends
+
+
 def main(folder: str, python: str, cloudpickle: str) -> None:
     """Runs the function of this job; SystemExit(2) where it cannot be read here."""
     # Until submitit minds it: what is not begun needs no checkpoint.
@@ -67,6 +78,8 @@ def main(folder: str, python: str, cloudpickle: str) -> None:
         path.with_suffix(".pkl.save_tmp").unlink(missing_ok=True)
     # process_job finds its environment by name: there is no other door to it.
     SlurmJobEnvironment._requeue = ask_for_requeue  # type: ignore[assignment, method-assign]
+    handlers = minds_cancel(SlurmJobEnvironment._handle_signals)
+    SlurmJobEnvironment._handle_signals = handlers  # type: ignore[method-assign]
     submission.process_job(folder)
 
 

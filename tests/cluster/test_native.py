@@ -121,8 +121,7 @@ def program(way: str, native_lab: Lab, folder: Path, tmp_path: Path) -> Iterator
 
 
 PODMAN = pytest.mark.parametrize("way", ["podman"], indirect=True, scope="module")
-BOTH = pytest.mark.parametrize("way", ["podman", "none"], indirect=True, scope="module")
-ONE = pytest.mark.parametrize(
+BOTH = pytest.mark.parametrize(
     "way", ["podman", pytest.param("none", marks=pytest.mark.full)], indirect=True, scope="module"
 )
 
@@ -169,7 +168,8 @@ def test_the_example_on_three_hosts(program: Program) -> None:
     assert len(set(rows)) == 3
 
 
-@ONE
+@pytest.mark.full
+@BOTH
 def test_an_array(program: Program) -> None:
     told = program.run("""
 def power(base, exponent):
@@ -187,7 +187,7 @@ tell([job.job_id for job in jobs])
     assert len({job.partition("_")[0] for job in told[1]}) == 1
 
 
-@ONE
+@BOTH
 def test_what_cannot_be_pickled_or_submitted_leaves_nothing(program: Program) -> None:
     told = program.run("""
 import threading
@@ -210,7 +210,8 @@ tell([name for name in os.listdir("runs") if not name.startswith("slurmray-")])
     assert told[3] == []
 
 
-@ONE
+@pytest.mark.full
+@BOTH
 def test_a_function_that_kills_its_own_ray(program: Program) -> None:
     told = program.run("""
 def kill():
@@ -224,7 +225,7 @@ tell(last_words(executor(nodes=2).submit(kill)))
     assert "exit code 71 from slurmray: node1: " in told[0]
 
 
-@ONE
+@BOTH
 def test_cancel(program: Program) -> None:
     told = program.run("""
 def forever():
@@ -234,9 +235,13 @@ def forever():
 job = executor(nodes=2).submit(forever)
 wait_for("started")
 job.cancel()
-tell([str(job.exception()), job.state])
+text = str(job.exception())
+while job.state == "COMPLETING":
+    time.sleep(1)
+tell([text, job.state])
 """)
     assert told[0][1] == "CANCELLED", told[0][0]
+    assert "exit code 143 from trainer" in told[0][0]
 
 
 CHECKPOINT = """
@@ -261,7 +266,7 @@ class Count:
 """
 
 
-@ONE
+@BOTH
 def test_a_checkpoint_and_another_attempt(program: Program) -> None:
     told = program.run(
         CHECKPOINT
@@ -280,7 +285,7 @@ tell(job.stderr())
 
 
 @pytest.mark.full
-@ONE
+@BOTH
 def test_attempts_without_a_checkpoint(program: Program) -> None:
     told = program.run("""
 def wait():
@@ -301,7 +306,7 @@ for minutes in (60, 10):
 
 
 @pytest.mark.full
-@ONE
+@BOTH
 def test_the_last_of_an_array_starts_again_alone(program: Program) -> None:
     told = program.run("""
 def wait(me):
@@ -323,7 +328,8 @@ tell([job.result() for job in jobs])
     assert told == [[0, 1]]
 
 
-@ONE
+@pytest.mark.full
+@BOTH
 def test_a_job_from_within_a_job(program: Program) -> None:
     told = program.run("""
 os.environ.update(SLURM_JOB_ID="1", SLURM_NTASKS="7", SLURM_CPUS_PER_TASK="9", SBATCH_PARTITION="none")
@@ -345,7 +351,7 @@ tell(str(executor(nodes=1).submit(nodes).exception()))
 
 
 @pytest.mark.full
-@ONE
+@BOTH
 def test_a_worker_that_loses_power(program: Program) -> None:
     process = program.start("""
 def forever():

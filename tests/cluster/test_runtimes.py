@@ -80,6 +80,7 @@ def test_the_example_without_containers(jobs: Jobs) -> None:
         assert place["environment"]["TMPDIR"].startswith("/tmp/ray-")
 
 
+@pytest.mark.full
 def test_ray_can_be_asked_from_outside_without_a_container(jobs: Jobs) -> None:
     ask = ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"]
     job = jobs.submit(bare_spec(), ask)
@@ -91,6 +92,7 @@ def test_ray_can_be_asked_from_outside_without_a_container(jobs: Jobs) -> None:
     assert "Autoscaler status" in said.stdout, said.stderr
 
 
+@pytest.mark.full
 def test_stages_without_a_container(jobs: Jobs) -> None:
     services = [
         {"name": name, "run": f"echo $NODE_RANK >{name}-$NODE_RANK; sleep 1000", **place}
@@ -117,6 +119,7 @@ def test_what_the_trainer_has_started_ends_with_it(jobs: Jobs) -> None:
     assert job.code == "3:0", job.log
 
 
+@pytest.mark.full
 def test_a_daemon_of_the_trainer_s_ends_with_its_guards(jobs: Jobs) -> None:
     job = jobs.submit(bare_spec(), ["bash", "-c", DAEMON])
     jobs.wait_for(job, "\nstarted\n")

@@ -251,6 +251,17 @@ class Driver:
         said = process.communicate(timeout=60)[1]
         return process.returncode, said
 
+    def interrupt(self, number: signal.Signals) -> tuple[int, str]:
+        """Send a signal once the function runs."""
+        process = self.start()
+        deadline = time.monotonic() + 60  # bounds a hang
+        while not Path("started").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[1]
+        return process.returncode, said
+
     def outcome(self) -> Any:
         return pickle.loads((self.folder / "7_0_result.pkl").read_bytes())  # noqa: S301 - our own
 
@@ -307,16 +318,16 @@ class Count:
         return DelayedSubmission(add, self.start, 1)
 
 
+def test_a_driver_ends_at_scancel(driver: Driver) -> None:
+    driver.submit(Count(41))
+    assert driver.interrupt(signal.SIGTERM)[0] == 128 + signal.SIGTERM
+    assert not (driver.folder / "7_0_result.pkl").exists()
+
+
 def test_a_checkpoint_is_what_the_next_attempt_runs(driver: Driver) -> None:
     driver.submit(Count(41))
-    process = driver.start()
-    deadline = time.monotonic() + 60  # bounds a hang
-    while not Path("started").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGUSR2)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == REQUEUE_EXIT_CODE
+    code, said = driver.interrupt(signal.SIGUSR2)
+    assert code == REQUEUE_EXIT_CODE
     assert "asks to be requeued" in said
     assert not (driver.folder / "7_0_result.pkl").exists()
     assert driver.run()[0] == 0
