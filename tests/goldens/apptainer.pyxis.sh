@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 0b494ea08fed65545b8361490b1d1f918963fe4171db98177d6eef7af0b68596
+# slurmray-sha256: 265871c1455fbc1c1e3dc2952d28f3e7ca172a51c7ed0ec4fb476487cbc802d2
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -214,7 +214,7 @@ end_processes() {
 		done < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
 		((${#found[@]})) || return 0
 		kill -KILL "${found[@]}" 2>/dev/null || true
-		sleep 0.1
+		timeout 0.1 tail --follow /dev/null || true
 	done
 	return 1
 }

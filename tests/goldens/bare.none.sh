@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e83e81136b88e6bb4733c37442dd59ff4fe5979d88ac93215cfb2d47883ebf49
+# slurmray-sha256: 28b1e955eca8ac06031b92045ae318aa92db12b8025b875bda9e3054c0d5da3b
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -198,7 +198,7 @@ end_processes() {
 		done < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
 		((${#found[@]})) || return 0
 		kill -KILL "${found[@]}" 2>/dev/null || true
-		sleep 0.1
+		timeout 0.1 tail --follow /dev/null || true
 	done
 	return 1
 }

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e600adfacd1efac3929f7f577b300b4cabebabaf72f53f0480aa33dead247fad
+# slurmray-sha256: 16d822eaf03f055519208f8ff2c72147b5372f19bc5e54a025d43ee5697072e3
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -192,7 +192,7 @@ end_processes() {
 		done < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
 		((${#found[@]})) || return 0
 		kill -KILL "${found[@]}" 2>/dev/null || true
-		sleep 0.1
+		timeout 0.1 tail --follow /dev/null || true
 	done
 	return 1
 }

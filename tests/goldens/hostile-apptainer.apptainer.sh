@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 6621044e5df038c5a42df8d2d12082610e074a6cae5bf9cb812944c416d97b47
+# slurmray-sha256: 2a49c8762598c911b7ae07a5fbb9d32b1459bc47845939615b81446beaafc1d3
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -281,7 +281,7 @@ end_processes() {
 		done < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
 		((${#found[@]})) || return 0
 		kill -KILL "${found[@]}" 2>/dev/null || true
-		sleep 0.1
+		timeout 0.1 tail --follow /dev/null || true
 	done
 	return 1
 }

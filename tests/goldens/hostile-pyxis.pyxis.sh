@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 26a60b43298988ea44a8aa54d24b0465aa1a1d3414d14789ded587f0effee78c
+# slurmray-sha256: 80a2c48fcf9f067a46507e58cd9e53a0568797949beb4af2063d641405ad00ca
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -214,7 +214,7 @@ end_processes() {
 		done < <(grep -lszxF "SLURMRAY_TEMP=$1" /proc/[0-9]*/environ)
 		((${#found[@]})) || return 0
 		kill -KILL "${found[@]}" 2>/dev/null || true
-		sleep 0.1
+		timeout 0.1 tail --follow /dev/null || true
 	done
 	return 1
 }
