@@ -118,6 +118,7 @@ def test_ray_can_be_asked_from_outside(
     assert job.last_line == "end: exit code 143 from trainer: its own, which stands for signal TERM"
 
 
+@pytest.mark.full
 def test_ray_can_be_asked_about_a_trainer_that_is_no_job_of_it(jobs: Jobs) -> None:
     number = jobs.submit(ONE, ["bash", "-c", WAIT])
     jobs.wait_for(number, "\nup\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,7 +157,8 @@ tell(str(made.submit(fail, "it's wrong").exception()))
 
 @PODMAN
 def test_the_example_on_three_hosts(program: Program) -> None:
-    words = [sys.executable, str(ROOT / "examples/native.py"), "--nodes=3", "--gpus-per-node=8"]
+    shutil.copy(ROOT / "examples/native.py", program.folder)  # the checkout need not be on the hosts
+    words = [sys.executable, "native.py", "--nodes=3", "--gpus-per-node=8"]
     words += [f"--image={DEFAULT_IMAGE}", "--accelerator=none"]
     done = subprocess.run(
         words, cwd=program.folder, env=program.env, capture_output=True, text=True, check=False, timeout=HANG

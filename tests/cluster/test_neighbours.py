@@ -187,7 +187,7 @@ def test_two_jobs_share_nodes_and_nothing_else(
     assert "still on 2 nodes" in over.log
 
 
-@pytest.mark.parametrize("host", ["login", "node1"])
+@pytest.mark.parametrize("host", [pytest.param("login", marks=pytest.mark.full), "node1"])
 def test_a_stranger_gets_nothing_from_any_port(alice: Running, host: str) -> None:
     asked = [
         (conf.addresses(alice.jobs.lab.cluster, node)[0], port)

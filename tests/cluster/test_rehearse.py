@@ -202,7 +202,10 @@ def test_without_root(folder: Path, archive: Path) -> None:
     assert next((folder / "home").glob("slurm-*.out")).stat().st_uid == 54321
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.full) for n in (signal.SIGTERM, signal.SIGKILL))],
+)
 @pytest.mark.usefixtures("mounts_unchanged")
 def test_an_interrupted_rehearsal_leaves_nothing(folder: Path, until: Until, number: int) -> None:
     process = rehearse("--nodes", "2", "--build-image", "--", "sleep", "600", folder=folder)

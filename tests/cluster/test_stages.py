@@ -91,7 +91,7 @@ def test_services_end_after_the_trainer_and_in_order(jobs: Jobs) -> None:
     assert (jobs.folder / "ends").read_text() == "trainer\nlast\nfirst\n"
 
 
-@pytest.mark.parametrize("where", ["host", "image"])
+@pytest.mark.parametrize("where", ["host", pytest.param("image", marks=pytest.mark.full)])
 def test_a_service_outside_of_ray_s_container(jobs: Jobs, where: str) -> None:
     place = PLACES[where]
     serve = """
