@@ -1,6 +1,6 @@
 """Every GPU of a Slurm job through Ray, from Python, without a job spec and a script.
 
-Needs `pip install 'slurmray-launcher[ray,submitit]'`.
+Needs Ray and submitit: `pip install '.[ray,submitit]'` in a checkout of slurmray.
 
     python native.py --nodes 2 --gpus-per-node 8    # on Slurm where there is one, else on this machine
     python native.py --cluster local                # on this machine

@@ -41,6 +41,16 @@ def render(spec: JobSpec) -> str:
     return seal(render_script(spec, _AGAIN))
 
 
+def remarks(spec: JobSpec) -> list[str]:
+    """Return what is good to know before a job spec is submitted here, as variables that are not set."""
+    from slurmray.presets import advise
+
+    environment = clean_environment(os.environ)
+    remedy = f"put it into os.environ before, or the job ends with {ExitCode.CONFIG}"
+    unset = [name for name in spec.env_from_submitter if name not in environment]
+    return [*advise(spec).notes, *(f"env.{name} is not set here: {remedy}" for name in unset)]
+
+
 def submit(spec: JobSpec) -> Job:
     """Submit a job spec with sbatch, in the current folder, and return its job.
 
@@ -48,13 +58,8 @@ def submit(spec: JobSpec) -> Job:
     `render`; SlurmError with Slurm's own words, and a remedy, where it refuses. What is good to know, such as
     an unset variable that `env` takes from you, is a warning.
     """
-    from slurmray.presets import advise
-
     script = render(spec)
-    environment = clean_environment(os.environ)
-    unset = [name for name in spec.env_from_submitter if name not in environment]
-    remedy = f"put it into os.environ before, or the job ends with {ExitCode.CONFIG}"
-    for note in [*advise(spec).notes, *(f"env.{name} is not set here: {remedy}" for name in unset)]:
+    for note in remarks(spec):
         warnings.warn(note, stacklevel=2)
     done = slurm_commands.sbatch(text=script)
     if done.said:

@@ -95,7 +95,7 @@ def _read(path: Path) -> Source:
     try:
         return source.read(str(path), source.decode(str(path), path.read_bytes()))
     except FileNotFoundError:
-        text = "no such file; leave it out to render from flags alone"
+        text = "no such file; `slurmray init` writes one to begin with"
     except IsADirectoryError:
         text = "a folder; name the job spec's file in it"
     except OSError as error:

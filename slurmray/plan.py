@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmray import __version__, slurm
-from slurmray.container_options import Container
+from slurmray.container_words import container_args, image_of, mount_words, service_images, with_registry
 from slurmray.errors import ExitCode
-from slurmray.image_names import image_of, with_registry
 from slurmray.presets import advise
 from slurmray.records import records
 from slurmray.spec import JobSpec
-from slurmray.values import Mount
 
 # The first that works on a node is used there.
 AUTO_RUNTIMES = ("podman", "docker")
@@ -91,6 +89,8 @@ class Plan:
     stop_grace: int
     stop_lead: int
     on_node_loss: str
+    requeues: bool
+    """Whether the job may be started anew."""
     requeue_max: int
     requeue_exit_code: int
     """0: none."""
@@ -176,8 +176,8 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         build_context=container.build.context if container.build else "",
         archive=container.archive or "",
         user=container.user,
-        mounts=[word for mount in container.mounts for word in _mount(mount, container.runtime)],
-        container_args=_container_args(container),
+        mounts=mount_words(container),
+        container_args=container_args(container),
         workdir=container.workdir or "",
         shm_size=container.shm_size or "",
         records=records(spec),
@@ -189,16 +189,12 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         stop_grace=spec.stop.grace,
         stop_lead=spec.stop.lead,
         on_node_loss=spec.on_node_loss,
+        requeues=spec.requeue.possible,
         requeue_max=spec.requeue.max,
         requeue_exit_code=spec.requeue.exit_code,
         stages=stages,
-        services_outside=[
-            word
-            for service in spec.services
-            if service.image or service.host
-            for word in _outside(service.name, service.image or "")
-        ],
-        once=bool(spec.requeue.max or spec.requeue.exit_code) and any(item.once for item in spec.prepare),
+        services_outside=service_images(spec.services),
+        once=spec.requeue.possible and any(item.once for item in spec.prepare),
         programs=[
             Program(file.name, file.read_text(encoding="utf-8"))
             for file in sorted(programs.glob("*.py"))
@@ -207,10 +203,6 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
             and (container.runtime in BARE or file.name != "guard.py")
         ],
     )
-
-
-def _outside(name: str, image: str) -> tuple[str, str, str]:
-    return name, image, with_registry(image) if image else ""
 
 
 def _directives(spec: JobSpec) -> list[str]:
@@ -222,7 +214,7 @@ def _directives(spec: JobSpec) -> list[str]:
         lines.append(slurm.directive("signal", f"B:USR1@{spec.stop.lead}"))
     if spec.on_node_loss == "continue":
         lines.append(slurm.directive("no-kill", None))
-    if spec.requeue.max or spec.requeue.exit_code:
+    if spec.requeue.possible:
         return [*lines, slurm.directive("requeue", None), slurm.directive("open-mode", "append")]
     return [*lines, slurm.directive("no-requeue", None)]
 
@@ -231,23 +223,3 @@ def _accelerators(spec: JobSpec) -> list[str]:
     if not spec.gpus or spec.container.accelerator == "none":
         return []
     return ["nvidia", "amd"] if spec.container.accelerator == "auto" else [spec.container.accelerator]
-
-
-def _mount(mount: Mount, runtime: str) -> tuple[str, str, str]:
-    if runtime == "pyxis":
-        words = [option for option in mount.options if option not in ("rw", "z", "Z")]
-        return mount.source, mount.destination or "", f":{'+'.join(words)}" if words else ""
-    flags = ""
-    for option in mount.options:
-        if option == "ro":
-            flags += ",readonly"
-        elif option not in ("rw", "z", "Z"):  # SELinux's labels are off for the container
-            flags += f",bind-propagation={option}"
-    return mount.source, mount.destination or "", flags
-
-
-def _container_args(container: Container) -> list[str]:
-    words = [] if container.user in ("auto", "image") else ["--user", container.user]
-    for limit in container.ulimits:
-        words += ["--ulimit", limit]
-    return words + container.args

@@ -15,6 +15,7 @@ from slurmray.errors import SlurmError
 # Parts of Slurm's messages (src/common/slurm_errno.c, src/common/slurm_opt.c), and what to do.
 _REMEDIES = {
     "Access/permission denied": "it is another user's",
+    "Could not establish a configuration source": "this host is not set up for Slurm: use a login node",
     "Invalid account": "`sacctmgr show associations user=$USER` lists those for slurm.account",
     "Invalid feature": "`sinfo --format='%P %f'` lists those for slurm.constraint",
     "Invalid generic resource": "`sinfo --format='%P %G'` lists those for slurm.gpus_per_node and slurm.gres",

@@ -62,6 +62,11 @@ class Requeue(Model):
     TERM instead of stop.signal.
     """
 
+    @property
+    def possible(self) -> bool:
+        """Whether there may be another attempt."""
+        return bool(self.max or self.exit_code)
+
 
 class JobSpec(Model):
     """A Ray cluster in containers on the nodes of one Slurm job, and the command that runs on it."""

@@ -30,6 +30,6 @@ def __getattr__(name: str) -> Any:
         if error.name != "submitit":
             raise
         raise ModuleNotFoundError(
-            "slurmray.native needs submitit: pip install 'slurmray-launcher[submitit]'", name="submitit"
+            "slurmray.native needs submitit: pip install submitit", name="submitit"
         ) from None
     return RayExecutor

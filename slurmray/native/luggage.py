@@ -41,7 +41,7 @@ def _files() -> Iterator[tuple[str, Path]]:
     for package, folder in _PACKAGES.items():
         spec = find_spec(package)
         if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"no {package} here: pip install 'slurmray-launcher[submitit]'")
+            raise ModuleNotFoundError(f"no {package} here: pip install {package}")
         origin = Path(spec.origin)
         if not spec.submodule_search_locations:
             yield str(Path(folder) / origin.name), origin

@@ -11,7 +11,6 @@ from typing import Any
 from submitit.core import core, utils
 
 from slurmray import slurm_commands
-from slurmray.errors import SpecError
 from slurmray.native.luggage import pack
 from slurmray.native.parameters import TIMEOUT_MIN, give_driver, job_data
 from slurmray.native.watcher import Watcher
@@ -74,17 +73,14 @@ class RaySlurmExecutor(core.Executor):
 
     def script(self, array: int = 0) -> str:
         """Return what is submitted. array: how many jobs it is for, as an array; 0: one, as none."""
-        from slurmray.output import seal
-        from slurmray.rendering import render
-        from slurmray.review import review
+        from slurmray import api
         from slurmray.spec import JobSpec
 
         data = job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
+        for note in api.remarks(JobSpec(**data)):
+            warnings.warn(note, stacklevel=2)
         give_driver(data, self.folder, self.home, pack(self.home), bool(array))
-        spec = JobSpec(**data)
-        if problems := review(spec):
-            raise SpecError(problems)
-        return seal(render(spec, "executor.update_parameters"))
+        return api.render(JobSpec(**data))
 
     def _sbatch(self, script: Path, array: int) -> str:
         """Submit it and return the job's number."""

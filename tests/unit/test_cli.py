@@ -107,7 +107,7 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
         (["xyz"], "slurmray: unknown command 'xyz', known are init, render, rehearse, explain, schema"),
         (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
         (["render", "--set", "name"], "--set name: expected PATH=VALUE, as --set container.shm_size=64g"),
-        (["render", "nope.yaml"], "nope.yaml: no such file; leave it out to render from flags alone"),
+        (["render", "nope.yaml"], "nope.yaml: no such file; `slurmray init` writes one to begin with"),
         (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
         (["explain", "noed_lost"], "slurmray explain: 'noed_lost' is no exit code, did you mean node_lost?"),
         *((["explain", bad], f"slurmray explain: {bad!r} is no exit code, {CODES}") for bad in NO_CODES),

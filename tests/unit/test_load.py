@@ -270,7 +270,7 @@ def test_the_entrypoint() -> None:
 
 def test_the_file_itself() -> None:
     for name, text in {
-        "nope.yaml": "no such file; leave it out to render from flags alone",
+        "nope.yaml": "no such file; `slurmray init` writes one to begin with",
         ".": "a folder; name the job spec's file in it",
         "/proc/self/mem": "can't be read: Input/output error",
     }.items():

@@ -162,6 +162,11 @@ def test_what_is_submitted(folder: Path) -> None:
     assert re.search(rf"'?env=PYTHONPATH={packed}:\S*:/mine'?", text)
 
 
+def test_a_variable_that_is_not_set_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"^env\.NOT_THERE is not set here: "):
+        script(nodes=1, env={"NOT_THERE": None})
+
+
 def test_what_is_submitted_without_a_container(folder: Path) -> None:
     text = script(nodes=1, slurm_setup=["module load cuda"])
     assert script(nodes=1, slurm_setup=["module load cuda"], container={"runtime": "none"}) == text

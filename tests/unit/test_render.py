@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from slurmray import rendering as renderer
 from slurmray import slurm
 from slurmray.cli.render import render_job
-from slurmray.image_names import with_registry
+from slurmray.container_words import with_registry
 from slurmray.rendering import Verbatim, quoted, render
 from slurmray.spec import JobSpec
 
@@ -26,10 +26,13 @@ RUNTIMES = {
     "hostile-apptainer": ("apptainer",),
     "hostile-pyxis": ("pyxis",),
     "apptainer": ("apptainer", "pyxis"),
+    "ddp": ("podman",),
     "openrlhf": ("podman",),
+    "retriever": ("podman",),
     "rlinf": ("podman",),
     "roll": ("docker",),
     "search-r1": ("podman",),
+    "verl": ("podman",),
 }
 CASES = [(spec, runtime) for spec in SPECS for runtime in RUNTIMES.get(spec.stem, ("docker", "podman"))]
 
