@@ -66,9 +66,13 @@ class RaySlurmExecutor(core.Executor):
             raise
         ids = [f"{number}_{index}" for index in range(array)] if array else [number]
         jobs: list[core.Job[Any]] = [RayJob(self.folder, job_id) for job_id in ids]
-        for job, path in zip(jobs, pickles, strict=True):
-            job.paths.move_temporary_file(path, "submitted_pickle")
-        jobs[0].paths.move_temporary_file(script, "submission_file")
+        try:
+            for job, path in zip(jobs, pickles, strict=True):
+                job.paths.move_temporary_file(path, "submitted_pickle")
+            jobs[0].paths.move_temporary_file(script, "submission_file")
+        except BaseException:
+            slurm_commands.call(["scancel", number])  # without its pickle a job is of no use
+            raise
         return jobs
 
     def script(self, array: int = 0) -> str:

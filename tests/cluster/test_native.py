@@ -18,7 +18,7 @@ from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
-from tests.cluster import bare
+from tests.cluster import bare, sandbox
 from tests.cluster.jobs import HANG, commands, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +95,7 @@ class Program:
 
 @pytest.fixture(scope="module")
 def way(request: pytest.FixtureRequest) -> str:
-    """podman or none: where functions run."""
+    """Where functions run."""
     return str(request.param)
 
 
@@ -109,10 +109,12 @@ def native_lab(way: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def program(way: str, native_lab: Lab, folder: Path, tmp_path: Path) -> Iterator[Program]:
-    parameters: dict[str, Any] = {"container": {"runtime": "podman", "accelerator": "none"}}
+def program(way: str, native_lab: Lab, folder: Path, tmp_path: Path, archive: Path) -> Iterator[Program]:
+    parameters: dict[str, Any] = {"container": {"runtime": way, "accelerator": "none"}}
     if way == "none":
         parameters = {"slurm_setup": [bare.setup()]}
+    elif way == "apptainer":
+        parameters["container"]["image"] = str(sandbox.image(archive))
     made = Program(native_lab, folder, commands(native_lab, tmp_path / "commands"), parameters)
     yield made
     for process in made.started:
@@ -122,12 +124,12 @@ def program(way: str, native_lab: Lab, folder: Path, tmp_path: Path) -> Iterator
 
 
 PODMAN = pytest.mark.parametrize("way", ["podman"], indirect=True, scope="module")
-BOTH = pytest.mark.parametrize(
-    "way", ["podman", pytest.param("none", marks=pytest.mark.full)], indirect=True, scope="module"
-)
+_FULL = {name: pytest.param(name, marks=pytest.mark.full) for name in ("none", "docker", "apptainer")}
+BOTH = pytest.mark.parametrize("way", ["podman", _FULL["none"]], indirect=True, scope="module")
+ALL = pytest.mark.parametrize("way", ["podman", *_FULL.values()], indirect=True, scope="module")
 
 
-@BOTH
+@ALL
 def test_two_at_once_a_result_and_an_exception(program: Program) -> None:
     told = program.run("""
 def fail(text):
@@ -181,12 +183,16 @@ def power(base, exponent):
     return ray.get(task.remote()), os.environ["SLURM_ARRAY_TASK_ID"]
 
 made = executor(nodes=1, slurm_array_parallelism=2)
-jobs = made.map_array(power, [1, 2, 3, 4], [2, 2, 2, 2])
-tell([job.result() for job in jobs])
-tell([job.job_id for job in jobs])
+with made.batch():
+    batch = [made.submit(power, 5, 2), made.submit(power, 2, 5)]
+for jobs in (made.map_array(power, [1, 2, 3, 4], [2, 2, 2, 2]), batch):
+    tell([job.result() for job in jobs])
+    tell([job.job_id for job in jobs])
 """)
     assert told[0] == [[1, "0"], [4, "1"], [9, "2"], [16, "3"]]
-    assert len({job.partition("_")[0] for job in told[1]}) == 1
+    assert told[2] == [[25, "0"], [32, "1"]]
+    for ids in (told[1], told[3]):
+        assert len({job.partition("_")[0] for job in ids}) == 1
 
 
 @BOTH
@@ -227,7 +233,7 @@ tell(last_words(executor(nodes=2).submit(kill)))
     assert "exit code 71 from slurmray: node1: " in told[0]
 
 
-@BOTH
+@ALL
 def test_cancel(program: Program) -> None:
     told = program.run("""
 def forever():
@@ -268,7 +274,7 @@ class Count:
 """
 
 
-@BOTH
+@ALL
 def test_a_checkpoint_and_another_attempt(program: Program) -> None:
     told = program.run(
         CHECKPOINT

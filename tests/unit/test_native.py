@@ -188,6 +188,20 @@ def test_a_colon_in_a_path_is_refused(folder: Path) -> None:
     assert [path.suffix for path in executor.home.iterdir()] == [".zip"]
 
 
+def test_a_job_without_its_pickle_is_cancelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sbatch is one that takes all, for a job whose files are already there as folders."""
+    for name, text in (("sbatch", "echo 7"), ("scancel", f'echo "$@" >{folder}/cancelled')):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    (folder / "runs/7_submitted.pkl").mkdir(parents=True)
+    executor = RaySlurmExecutor("runs", 3)
+    executor.parameters = {"nodes": 1}
+    with pytest.raises(OSError, match=r"7_submitted\.pkl"):
+        executor.submit(add, 1, 2)
+    assert (folder / "cancelled").read_text() == "7\n"
+
+
 def test_an_array_has_files_of_its_own(folder: Path) -> None:
     text = script(array=4, nodes=1, stderr_to_stdout=True)
     assert f"\n#SBATCH --output={folder}/runs/%A_%a_0_log.out\n" in text
