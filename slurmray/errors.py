@@ -90,7 +90,7 @@ class ExitCode(IntEnum):
     )
     TIME_LIMIT = (
         72,
-        "the time limit was near and the trainer was stopped",
+        "the time limit, or preemption, was near and the trainer was stopped",
         "The training takes longer than slurm.time.",
         "Ask for more slurm.time, or let the trainer write a checkpoint at stop.signal and go on from it "
         "in the next job. A trainer that then exits with 0 by itself ends the job with 0.",

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: bf41b81028040b0bc33368d02d8dcf572e65e269b74631ce5813bcae79ab33e5
+# slurmray-sha256: 3c5ae9598c6a01a1df720ceaf265ffe117a75ecbe5449b2610c103adaa465896
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2579,7 +2579,7 @@ follow() {
 			stop_due=$((NOW + GRACE + 5))
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
-			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
+			phase time_limit "it, or preemption, is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
 			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
@@ -2686,7 +2686,7 @@ report() {
 	elif ((STOPPING)); then
 		finish 143 slurm "the job was ended by scancel or by its time limit"
 	elif ((TIME_UP)); then
-		give_up time_limit "the time limit was near, the trainer ${ended:-had not started, or has no exit code}"
+		give_up time_limit "the time limit, or preemption, was near, the trainer ${ended:-had not started, or has no exit code}"
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost

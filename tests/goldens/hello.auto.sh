@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2403fe6c15cb4c2218690a7201dfd191ed8e88e737c3da840725683f57b6bb44
+# slurmray-sha256: 5ad32e41d09b93e54d9e85c421a6bb730e230b93ef4290a90f8733155056974f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2195,7 +2195,7 @@ follow() {
 			stop_due=$((NOW + GRACE + 5))
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
-			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
+			phase time_limit "it, or preemption, is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
 			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
@@ -2302,7 +2302,7 @@ report() {
 	elif ((STOPPING)); then
 		finish 143 slurm "the job was ended by scancel or by its time limit"
 	elif ((TIME_UP)); then
-		give_up time_limit "the time limit was near, the trainer ${ended:-had not started, or has no exit code}"
+		give_up time_limit "the time limit, or preemption, was near, the trainer ${ended:-had not started, or has no exit code}"
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2a49c8762598c911b7ae07a5fbb9d32b1459bc47845939615b81446beaafc1d3
+# slurmray-sha256: 5cba5b2c212933b4f17091d2ab0a7f088d1c6bee2e4b895991fc282eedb9ed40
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2097,7 +2097,7 @@ follow() {
 			stop_due=$((NOW + GRACE + 5))
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
-			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
+			phase time_limit "it, or preemption, is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
 			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
@@ -2204,7 +2204,7 @@ report() {
 	elif ((STOPPING)); then
 		finish 143 slurm "the job was ended by scancel or by its time limit"
 	elif ((TIME_UP)); then
-		give_up time_limit "the time limit was near, the trainer ${ended:-had not started, or has no exit code}"
+		give_up time_limit "the time limit, or preemption, was near, the trainer ${ended:-had not started, or has no exit code}"
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost

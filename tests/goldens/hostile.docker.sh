@@ -13,7 +13,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: a802e76b8d85f88e41e39308a3a9474663dd215d329a25b0fce5e40ab8afb9b9
+# slurmray-sha256: 2adbc0e8b9961a683555e717650cf981b5f33041c9829746adf36bc10ad9fc62
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2873,7 +2873,7 @@ follow() {
 			stop_due=$((NOW + GRACE + 5))
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
-			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
+			phase time_limit "it, or preemption, is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
 			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
@@ -2984,7 +2984,7 @@ report() {
 	elif ((STOPPING)); then
 		finish 143 slurm "the job was ended by scancel or by its time limit"
 	elif ((TIME_UP)); then
-		give_up time_limit "the time limit was near, the trainer ${ended:-had not started, or has no exit code}"
+		give_up time_limit "the time limit, or preemption, was near, the trainer ${ended:-had not started, or has no exit code}"
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost

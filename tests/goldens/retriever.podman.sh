@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 9fc3bdc7abde4730d55c57e2065009949cd5e135d50c5131f3a288108ba36e35
+# slurmray-sha256: 70e4a251cd9c0c64c97f46af5026a8b5f648926f8fde3dbaf882c95306e6d508
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2504,7 +2504,7 @@ follow() {
 			stop_due=$((NOW + GRACE + 5))
 		elif ((TIME_UP == 1)); then
 			TIME_UP=$((STOP_LEAD - 15 > GRACE ? STOP_LEAD - 15 : GRACE))
-			phase time_limit "it is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
+			phase time_limit "it, or preemption, is near: the trainer, if it has started, gets its signal, and $TIME_UP s"
 			send "warn=$TIME_UP"
 			TIME_UP=2
 		elif ((stop_due && NOW > stop_due)); then
@@ -2611,7 +2611,7 @@ report() {
 	elif ((STOPPING)); then
 		finish 143 slurm "the job was ended by scancel or by its time limit"
 	elif ((TIME_UP)); then
-		give_up time_limit "the time limit was near, the trainer ${ended:-had not started, or has no exit code}"
+		give_up time_limit "the time limit, or preemption, was near, the trainer ${ended:-had not started, or has no exit code}"
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost
