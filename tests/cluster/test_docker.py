@@ -9,7 +9,7 @@ import pytest
 from slurmray.rehearsal.lab import Lab
 
 from .jobs import Jobs
-from .test_jobs import TWO, check_hostile
+from .test_jobs import TWO, USERS, check_what_arrives
 
 
 @pytest.fixture
@@ -30,6 +30,6 @@ def test_auto_takes_the_runtime_that_has_the_image(jobs: Jobs) -> None:
     assert "container: docker run " in job.log
 
 
-@pytest.mark.parametrize("user", ["root", "alice"])
-def test_hostile_strings_arrive(docker_lab: Lab, folder: Path, user: str) -> None:
-    check_hostile(Jobs(docker_lab, folder, user))
+@USERS
+def test_what_slurm_and_the_trainer_see(docker_lab: Lab, folder: Path, user: str) -> None:
+    check_what_arrives(Jobs(docker_lab, folder, user))

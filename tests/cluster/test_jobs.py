@@ -14,7 +14,6 @@ from slurmray.rehearsal.lab import Lab
 from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
 from .jobs import Jobs
 
-THREE = "slurm: {nodes: 3, gpus_per_node: 8, cpus_per_task: 2}"
 TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
 ONE = "slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\n"
 
@@ -30,19 +29,16 @@ def alice(podman_lab: Lab, folder: Path) -> Jobs:
     return Jobs(podman_lab, folder, "alice")
 
 
-def test_three_nodes_are_counted(jobs: Jobs) -> None:
-    job = jobs.run(THREE)
+def test_the_built_in_check(jobs: Jobs) -> None:
+    job = jobs.run("slurm: {nodes: 2, gpus_per_node: 8, cpus_per_task: 2}")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
-    assert "3 nodes, 24 GPUs, 6 CPUs" in job.log
+    assert "2 nodes, 16 GPUs, 4 CPUs" in job.log
     assert "SLURMRAY_ACCELERATOR=none" in job.log
-    for node in ("node1", "node2", "node3"):
+    for node in ("node1", "node2"):
         assert f"{node}: a task ran on {node}, 2 CPUs, 8 GPUs" in job.log
     assert job.last_line == "end: exit code 0 from trainer: its own"
     assert re.search(r"head at 10\.77\.\d+\.\d+:\d+", job.log)
 
-
-def test_events_tell_the_phases(jobs: Jobs) -> None:
-    job = jobs.run(ONE, ["true"])
     events = [json.loads(line) for line in (job.run / "events.jsonl").read_text().splitlines()]
     assert [event["event"] for event in events if event["event"] != "probe"] == [
         "start", "container", "ray", "trainer", "end",
@@ -52,6 +48,7 @@ def test_events_tell_the_phases(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("command", "code"), [("kill -KILL $$", 137), ("kill -TERM $$", 143), ("exec /no/such/program", 127)]
 )
+@pytest.mark.full
 def test_other_ways_to_end(jobs: Jobs, command: str, code: int) -> None:
     job = jobs.run(ONE, ["bash", "-c", command])
     assert job.code == f"{code}:0", job.log
@@ -63,30 +60,42 @@ def test_a_program_that_is_not_in_the_image(jobs: Jobs) -> None:
     assert "slurmray: /no/such/program: No such file or directory" in job.log
 
 
-@pytest.mark.parametrize("user", ["root", "alice"])
-def test_hostile_strings_arrive(podman_lab: Lab, folder: Path, user: str) -> None:
-    check_hostile(Jobs(podman_lab, folder, user))
+USERS = pytest.mark.parametrize("user", [pytest.param("root", marks=pytest.mark.full), "alice"])
 
 
-def check_hostile(jobs: Jobs) -> None:
-    """argv and environment of a trainer are what the job spec says, and its files belong to the submitter."""
-    spec = TWO + yaml.safe_dump({"env": {**ENVIRONMENT, "SECRET": None}}, allow_unicode=True)
-    job = jobs.run(spec, [*WRITER, *STRINGS], ["--export=ALL,SECRET=not-to-be-seen"])
+@USERS
+def test_what_slurm_and_the_trainer_see(podman_lab: Lab, folder: Path, user: str) -> None:
+    check_what_arrives(Jobs(podman_lab, folder, user))
+
+
+def check_what_arrives(jobs: Jobs) -> None:
+    """Slurm and the trainer see what the job spec says, and the trainer's files belong to the submitter."""
+    comment = r"""a "quoted" \ back\\slash 'single' $HOME `id` #x; end\ """
+    slurm = {"comment": comment, "nodes": 2, "gpus_per_node": 4, "cpus_per_task": 2}
+    spec = {"name": 'na"me \\', "slurm": slurm, "env": {**ENVIRONMENT, "SECRET": None}}
+    number = jobs.submit(
+        yaml.safe_dump(spec, allow_unicode=True),
+        [*WRITER, *STRINGS],
+        ["--export=ALL,SECRET=not-to-be-seen"],
+    )
+    listed = jobs.lab.run(["squeue", "--noheader", f"--jobs={number}", "--format=%j|%k"]).stdout
+    job = jobs.end(number)
+    assert listed == f'na"me \\|{comment}\n'
     assert job.code == "0:0", job.log
     written = jobs.folder / WRITTEN
     seen = json.loads(written.read_text(encoding="utf-8"))
     assert seen["argv"] == STRINGS
     expected = {**ENVIRONMENT, "SECRET": "not-to-be-seen"}
     assert {name: seen["environment"].get(name) for name in expected} == expected
+    check_told(seen["environment"], job.log)
     uid = {"root": 0, "alice": 1001}[jobs.user]
     assert (written.stat().st_uid, written.stat().st_gid) == (uid, uid)
 
 
-def test_the_trainer_is_told_about_the_cluster(jobs: Jobs) -> None:
-    job = jobs.run("slurm: {nodes: 2, gpus_per_node: 4, cpus_per_task: 2}", WRITER)
-    seen = json.loads((jobs.folder / WRITTEN).read_text(encoding="utf-8"))["environment"]
+def check_told(seen: dict[str, str], log: str) -> None:
+    """The trainer's environment says where the cluster is, and how large."""
     address, port = seen["RAY_ADDRESS"].rsplit(":", 1)
-    assert f"head at {address}:{port}," in job.log
+    assert f"head at {address}:{port}," in log
     assert (seen["NNODES"], seen["NODE_RANK"], seen["GPUS_PER_NODE"]) == ("2", "0", "4")
     assert seen["MASTER_ADDR"] == address
     assert seen["MASTER_PORT"] not in {"", port}
@@ -120,6 +129,7 @@ def test_token_and_secrets_are_nowhere_to_be_read(podman_lab: Lab, jobs: Jobs) -
         assert secret not in text, file
 
 
+@pytest.mark.full
 def test_a_stranger_without_the_token_is_refused(jobs: Jobs) -> None:
     look = "python3 -c 'import ray; ray.init(logging_level=40); print(6 * 7, len(ray.nodes()))'"
     job = jobs.run(ONE, ["bash", "-c", f"{look}; RAY_AUTH_MODE=disabled timeout 8 {look}; echo second: $?"])
@@ -128,20 +138,10 @@ def test_a_stranger_without_the_token_is_refused(jobs: Jobs) -> None:
     assert re.search("second: (1|124)", job.log)
 
 
-def test_sbatch_values_arrive(podman_lab: Lab, jobs: Jobs) -> None:
-    comment = r"""a "quoted" \ back\\slash 'single' $HOME `id` #x; end\ """
-    spec = yaml.safe_dump({"name": 'na"me \\', "slurm": {"comment": comment, "nodes": 1}})
-    number = jobs.submit(spec, ["true"])
-    seen = podman_lab.run(["squeue", "--noheader", f"--jobs={number}", "--format=%j|%k"]).stdout
-    job = jobs.end(number)
-    assert seen == f'na"me \\|{comment}\n'
-    assert job.code == "0:0", job.log
-
-
 def test_a_worker_that_never_comes_up(jobs: Jobs) -> None:
     job = jobs.run("""
 slurm: {nodes: 3, cpus_per_task: 1}
-ray: {ready_timeout: 15}
+ray: {ready_timeout: 8}
 setup: |
   if [[ $SLURMD_NODENAME == node3 && -n ${SLURM_STEP_ID:-} ]]; then echo stuck on purpose; sleep 600; fi
 run: [echo, trainer was started]
@@ -199,7 +199,9 @@ def test_a_port_that_is_taken(jobs: Jobs) -> None:
     assert "ray.port: 6818 is taken on this node; set it to auto" in job.last_line
 
 
-@pytest.mark.parametrize("moment", ["container: ", "probe: ", "\nstarted\n"])
+@pytest.mark.parametrize(
+    "moment", ["container: ", "probe: ", pytest.param("\nstarted\n", marks=pytest.mark.full)]
+)
 def test_scancel(podman_lab: Lab, jobs: Jobs, moment: str) -> None:
     trainer = (
         "trap 'echo saving; sleep 1; echo saved; exit 3' TERM; echo started; while :; do sleep 0.1; done"

@@ -72,6 +72,7 @@ def test_hostile_strings_arrive(jobs: Jobs) -> None:
     assert {name: seen["environment"].get(name) for name in expected} == expected
 
 
+@pytest.mark.full
 def test_scancel(jobs: Jobs) -> None:
     trainer = (
         "trap 'echo saving; sleep 5; echo saved; exit 3' TERM; echo started; while :; do sleep 0.1; done"

@@ -26,7 +26,10 @@ def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) ->
         yield lab
 
 
-@pytest.mark.parametrize(("runtime", "users"), [("podman", ("root", "alice")), ("docker", ("alice",))])
+@pytest.mark.parametrize(
+    ("runtime", "users"),
+    [pytest.param("podman", ("root", "alice"), marks=pytest.mark.full), ("docker", ("alice",))],
+)
 def test_a_container_keeps_to_the_job_s_limits(
     confined: Lab, folder: Path, runtime: Runtime, users: tuple[str, ...]
 ) -> None:

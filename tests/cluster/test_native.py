@@ -244,9 +244,9 @@ job = executor(nodes=2).submit(forever)
 wait_for("started")
 job.cancel()
 text = str(job.exception())
-while job.state == "COMPLETING":
+while (state := job.watcher.get_state(job.job_id, "force")) == "COMPLETING":
     time.sleep(1)
-tell([text, job.state])
+tell([text, state])
 """)
     assert told[0][1] == "CANCELLED", told[0][0]
     assert "exit code 143 from trainer" in told[0][0]

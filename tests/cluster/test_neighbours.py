@@ -155,7 +155,7 @@ def up(job: Running) -> None:
     ("runtime", "users", "end"),
     [
         ("podman", ("alice", "bob"), "scancel"),
-        ("docker", ("alice", "bob"), "exit"),
+        pytest.param("docker", ("alice", "bob"), "exit", marks=pytest.mark.full),
         pytest.param("podman", ("root", "root"), "exit", marks=pytest.mark.full),
         pytest.param("podman", ("alice", "alice"), "scancel", marks=pytest.mark.full),
         pytest.param("docker", ("alice", "alice"), "scancel", marks=pytest.mark.full),
@@ -239,7 +239,7 @@ def ask(job: Running, host: str, asked: list[tuple[str, int]], token: str | None
     return answer
 
 
-@pytest.mark.parametrize("runtime", ["podman", "docker"])
+@pytest.mark.parametrize("runtime", ["podman", pytest.param("docker", marks=pytest.mark.full)])
 def test_another_user_of_the_node_reads_nothing(
     request: pytest.FixtureRequest, folder: Path, runtime: str
 ) -> None:

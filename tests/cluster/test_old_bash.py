@@ -13,7 +13,7 @@ from tests.cluster.jobs import Jobs
 VERSION = 'echo "$BASH_VERSION in the job"'
 
 
-@pytest.mark.parametrize("code", [0, 7])
+@pytest.mark.parametrize("code", [pytest.param(0, marks=pytest.mark.full), 7])
 def test_bash_44(podman_layout: Layout, folder: Path, bash_44: str, code: int) -> None:
     bash = shutil.copy(bash_44, folder / "bash")
     cluster = Cluster()

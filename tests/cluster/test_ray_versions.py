@@ -29,11 +29,12 @@ def image(version: str) -> str:
 
 OLD = ("2.44.1", "both")
 OTHERS = [("2.52.1", "v4"), ("2.52.1", "v6"), ("2.60.0", "v4")]
+pytestmark = pytest.mark.full  # for each of them an image is made
 
 
 @pytest.fixture(
     scope="module",
-    params=[OLD, *(pytest.param(other, marks=pytest.mark.full) for other in OTHERS)],
+    params=[OLD, *OTHERS],
     ids="-".join,
 )
 def lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[Lab]:
@@ -92,7 +93,6 @@ def test_metrics_are_exported_where_asked_for(jobs: Jobs) -> None:
     assert all(seen["gcs"] < port < seen["gcs"] + 16 for port in seen["metrics"])
 
 
-@pytest.mark.full
 def test_a_job_of_ray_with_this_ray(jobs: Jobs) -> None:
     run = "import os, ray; ray.init(); print(len(ray.nodes()), 'nodes', os.environ['NODE_RANK']); exit(3)"
     [version] = jobs.lab.cluster.features

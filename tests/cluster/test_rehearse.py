@@ -166,6 +166,7 @@ def test_the_machine_stays_as_it_is(folder: Path, podman_layout: Layout, tmp_pat
 
 
 @pytest.mark.usefixtures("mounts_unchanged")
+@pytest.mark.full
 def test_a_rehearsal_returns_the_exit_code(folder: Path) -> None:
     process = rehearse(
         "--nodes",

@@ -127,6 +127,7 @@ def test_a_daemon_of_the_trainer_s_ends_with_its_guards(jobs: Jobs) -> None:
     assert jobs.end(job).code == "71:0"
 
 
+@pytest.mark.full
 def test_the_next_job_ends_what_nobody_could(jobs: Jobs) -> None:
     """What guards the processes of a node is killed, all at once."""
     job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; exec sleep 1000"])

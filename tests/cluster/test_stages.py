@@ -16,6 +16,7 @@ from .jobs import Jobs
 
 ROOT = Path(__file__).parents[2]
 TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
+ONE = "slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\n"
 
 
 PLACES: dict[str, dict[str, object]] = {"host": {"host": True}, "image": {"image": DEFAULT_IMAGE}}
@@ -67,7 +68,7 @@ def test_a_service_that_is_never_ready(jobs: Jobs) -> None:
 
 def test_a_service_that_ends_under_the_trainer(jobs: Jobs) -> None:
     service = {"name": "reward", "run": "until test -e stop; do sleep 0.1; done; exit 4", "where": "head"}
-    job = jobs.run(TWO + yaml.safe_dump({"services": [service]}), ["bash", "-c", "touch stop; sleep 100"])
+    job = jobs.run(ONE + yaml.safe_dump({"services": [service]}), ["bash", "-c", "touch stop; sleep 100"])
     assert (job.code, job.last_line) == (
         "70:0",
         "end: exit code 70 from slurmray: node1: reward ended with 4",
@@ -86,7 +87,7 @@ def test_a_command_on_all_nodes_with_ray(jobs: Jobs) -> None:
 def test_services_end_after_the_trainer_and_in_order(jobs: Jobs) -> None:
     run = "trap 'echo $NAME >>ends; exit' TERM; echo up; while :; do sleep 0.1; done"
     listed = [{"name": n, "run": run, "env": {"NAME": n}, "where": "head"} for n in ("first", "last")]
-    job = jobs.run(TWO + yaml.safe_dump({"services": listed}), ["bash", "-c", "sleep 1; echo trainer >>ends"])
+    job = jobs.run(ONE + yaml.safe_dump({"services": listed}), ["bash", "-c", "sleep 1; echo trainer >>ends"])
     assert job.code == "0:0", job.log
     assert (jobs.folder / "ends").read_text() == "trainer\nlast\nfirst\n"
 
@@ -114,7 +115,8 @@ exec sleep 1000
         assert ("\non the node\n" in log) == (where == "host")
 
 
-@pytest.mark.parametrize("where", ["host", pytest.param("image", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("where", list(PLACES))
 def test_the_end_of_a_service_outside_ends_the_job(jobs: Jobs, where: str) -> None:
     place = PLACES[where]
     service = {

@@ -206,6 +206,7 @@ def test_verl(jobs: Jobs) -> None:
     assert {"trainer.nnodes=2", "trainer.n_gpus_per_node=8"} < set(seen["argv"])
 
 
+@pytest.mark.full
 def test_verl_on_amd(jobs: Jobs) -> None:
     for node in NODES:
         jobs.lab.run(["podman", "tag", DEFAULT_IMAGE, SYSTEMS["amd"].image], host=node)

@@ -81,7 +81,8 @@ def test_the_job_goes_on(fault: Fault) -> None:
 
 
 @pytest.mark.fault("the head's Ray or container dies", "podman", "docker", "none", "apptainer")
-@pytest.mark.parametrize("process", ["gcs_server", pytest.param("raylet", marks=full)])
+@pytest.mark.parametrize("process", ["gcs_server", "raylet"])
+@pytest.mark.full
 def test_ray_of_the_head(fault: Fault, process: str) -> None:
     fault.train()
     fault.kill("node1", "-x", process)

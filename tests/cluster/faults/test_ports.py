@@ -26,7 +26,7 @@ time.sleep(600)
 
 
 @pytest.mark.fault("a port is taken")
-@pytest.mark.parametrize("host", ["node1", "node2"])
+@pytest.mark.parametrize("host", ["node1", pytest.param("node2", marks=pytest.mark.full)])
 def test_another_is_used(fault: Fault, lab: Lab, host: str) -> None:
     logs = f"{fault.jobs.folder}/slurmray-runs/*/logs/{host}.log"
     # With this machine's Python, in the host's network.

@@ -68,6 +68,7 @@ def test_what_need_not_be_done_twice(fault: Fault, lab: Lab) -> None:
 
 
 @pytest.mark.fault("requeue")
+@pytest.mark.full
 def test_preemption(fault: Fault, lab: Lab) -> None:
     lab.run(["scontrol", "update", "PartitionName=high", "PriorityTier=10"])
     fault.train(TRAINER, requeue={"max": 3})
@@ -78,6 +79,7 @@ def test_preemption(fault: Fault, lab: Lab) -> None:
 
 
 @pytest.mark.fault("requeue")
+@pytest.mark.full
 def test_not_too_often(fault: Fault) -> None:
     fault.train(requeue={"max": 1})
     fault.strike(["scontrol", "requeue", str(fault.job)])

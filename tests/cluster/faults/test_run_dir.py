@@ -31,6 +31,7 @@ def test_not_writable(fault: Fault) -> None:
 
 
 @pytest.mark.fault(ROW)
+@pytest.mark.full
 def test_not_writable_on_one_node(fault: Fault, lab: Lab) -> None:
     runs = fault.jobs.folder / "runs"
     runs.mkdir(mode=0o1777)
