@@ -17,19 +17,14 @@ from slurmray.native import RayExecutor
 def table():
     """A row for each node: address, GPUs. Runs once, on the first node, with Ray up on all of them."""
     import ray  # here, so that it need not be installed where the job is submitted
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray.init()
-
-    @ray.remote
-    def look():
-        return ray.util.get_node_ip_address(), len(ray.get_gpu_ids())
-
+    look = ray.remote(lambda: (ray.util.get_node_ip_address(), len(ray.get_gpu_ids())))
     tasks = []
     for node in ray.nodes():
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        there = {f"node:{node['NodeManagerAddress']}": 0.001}  # a resource that Ray gives to each node
         gpus = node["Resources"].get("GPU", 0)
-        tasks.append(look.options(num_gpus=gpus, scheduling_strategy=there).remote())
+        tasks.append(look.options(num_gpus=gpus, resources=there).remote())
     return sorted(ray.get(tasks))
 
 

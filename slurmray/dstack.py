@@ -24,7 +24,7 @@ DASHBOARD_PORT = 8265
 
 # Fields and sections that a task is made of.
 USED = {
-    *("name", "preset", "setup", "env", "run", "stop.signal", "requeue.max"),
+    *("name", "preset", "setup", "env", "prepare", "run", "stop.signal", "requeue.max"),
     *("ray.port", "ray.dashboard_port", "ray.ready_timeout", "ray.temp_dir", "ray.auth", "ray.metrics"),
     *("ray.args", "ray.head_args", "ray.worker_args"),
     *("slurm.nodes", "slurm.gpus_per_node", "slurm.gres", "slurm.cpus_per_task", "slurm.mem", "slurm.time"),
@@ -43,6 +43,7 @@ REMEDIES = {
     "network.family": "dstack chooses the addresses of the nodes; set it to auto",
     "on_node_loss": "dstack ends a run that has lost a node; set it to fail",
 }
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -77,6 +78,8 @@ def remarks(spec: JobSpec) -> list[str]:
         found.append("setup runs in the container here: keep only what belongs there")
     if spec.requeue.max:
         found.append("requeue.max: dstack starts anew after each interruption, it does not count")
+        if any(item.once for item in spec.prepare):
+            found.append("prepare: what is once is done again then")
     if not spec.container.shm_size:
         found.append(
             "container.shm_size is not set: /dev/shm has 64 MB under dstack, so ask for more, as 64g"
@@ -90,6 +93,11 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
         Problem(path, REMEDIES.get(path, f"dstack has no such thing; leave it out: --set {path}=null"))
         for path in _set_fields(spec)
         if _room(path) not in USED | LEFT_OUT
+    ]
+    problems += [
+        Problem("prepare", f"{item.name}: under dstack only the head prepares; put it into setup")
+        for item in spec.prepare
+        if item.where == "all"
     ]
 
     def checked(path: str, make: Callable[..., Any], *given: object) -> Any:
@@ -200,21 +208,11 @@ def _size(text: str, unit: str) -> str:
 
 
 def _duration(text: str | None) -> str | None:
-    """Slurm's time limit (man sbatch, --time) in the largest unit that fits; none where there is none."""
-    if text is None or text.upper() in ("INFINITE", "UNLIMITED"):
+    """Slurm's time limit in the largest unit that fits; none where there is none."""
+    if text is None or (total := slurm.seconds(text)) is None:
         return None
-    found = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?", text)
-    if not found:
-        raise ValueError(f"expected a time as 1-00:00:00, 12:00:00 or minutes, got {shown(text)}")
-    numbers = [int(number) for number in found.groups()[1:] if number is not None]
-    # After days, and with two colons, the first number is hours, else minutes.
-    first = 3600 if found[1] or len(numbers) == 3 else 60
-    seconds = int(found[1] or 0) * 86400
-    seconds += sum(number * first // 60**place for place, number in enumerate(numbers))
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds and seconds % length == 0:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s" if seconds else None
+    unit, length = next((unit, length) for unit, length in _UNITS.items() if total % length == 0)
+    return f"{total // length}{unit}"
 
 
 def _volume(mount: Mount) -> str:

@@ -97,6 +97,8 @@ def commands(spec: JobSpec, dashboard_port: int, node_env: Mapping[str, Fact]) -
     parts = ["\n".join(values), "\n".join(f"{name}={_quoted(text)}" for name, text in programs.items())]
     if spec.run is None:
         parts[1] += '\nRUN=(python3 -c "$CHECK")'
+    if spec.prepare:
+        parts.append("\n".join([*_array("PREPARE", _prepare(spec)), _file("prepare.sh")]))
     if spec.setup:
         # As on Slurm its errors are its own business; but a failure here would skip the next command.
         parts.append(f"eval {_quoted(spec.setup)} </dev/null >&2 || true")
@@ -119,6 +121,14 @@ def _ray_args(spec: JobSpec) -> list[str]:
         words.append(f"--num-cpus={spec.slurm.cpus_per_task}")
     words += [f"{name}={port}" for name, port in NODE_PORTS.items()]
     return [*words, "--min-worker-port=0", "--max-worker-port=0"]
+
+
+def _prepare(spec: JobSpec) -> list[str]:
+    """The arguments of prepare.sh."""
+    words = [str(ExitCode.PREPARE.value), str(len(spec.prepare))]
+    for item in spec.prepare:
+        words += [item.name, item.run if isinstance(item.run, str) else shlex.join(item.run)]
+    return words
 
 
 def _array(name: str, words: list[str]) -> list[str]:

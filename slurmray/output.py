@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from pathlib import Path
 
@@ -63,11 +64,19 @@ def _refuse_to_lose(path: Path) -> None:
         raise UsageError(f"{path}: was edited since slurmray wrote it; choose another name, or use --force")
 
 
+def _mode(target: Path, content: bytes) -> int:
+    """That of the file that is replaced, else what the umask leaves of a program's or a text's."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    os.umask(mask := os.umask(0o077))
+    return (0o777 if content.startswith(b"#!") else 0o666) & ~mask
+
+
 def _replace(target: Path, content: bytes) -> None:
     descriptor, name = tempfile.mkstemp(prefix=".slurmray-", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o755 if content.startswith(b"#!") else 0o644)
+            os.fchmod(descriptor, _mode(target, content))
             file.write(content)
         Path(name).replace(target)
     except BaseException:

@@ -94,8 +94,6 @@ class Plan:
     requeue_max: int
     requeue_exit_code: int
     """0: none."""
-    stages: bool
-    """Whether something is done before the trainer, or runs beside it."""
     services_outside: list[str]
     """Three words for each service outside of Ray's container: name, image, image with its registry."""
     once: bool
@@ -192,7 +190,6 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
         requeues=spec.requeue.possible,
         requeue_max=spec.requeue.max,
         requeue_exit_code=spec.requeue.exit_code,
-        stages=stages,
         services_outside=service_images(spec.services),
         once=spec.requeue.possible and any(item.once for item in spec.prepare),
         programs=[

@@ -9,9 +9,12 @@ Kind = Literal["value", "flag", "optional"]
 
 
 class Option(NamedTuple):
-    """One long option of sbatch: `flag` takes no value, `optional` may be written without one."""
+    """One long option of sbatch: `flag` takes no value, `optional` may be written without one.
 
-    help: str
+    help: empty where SlurmBase documents it.
+    """
+
+    help: str = ""
     kind: Kind = "value"
 
 
@@ -33,7 +36,7 @@ OPTIONS: dict[str, Option] = {
     "cores-per-socket": Option("Only nodes with at least so many cores per socket."),
     "cpu-freq": Option("CPU frequency or governor."),
     "cpus-per-gpu": Option("CPUs per GPU; not together with cpus_per_task."),
-    "cpus-per-task": Option("CPUs per node."),
+    "cpus-per-task": Option(),
     "deadline": Option("Drop the job if it cannot end by then."),
     "delay-boot": Option("Minutes to wait before nodes are rebooted for a feature."),
     "dependency": Option("Jobs to wait for, as `afterok:1234`."),
@@ -41,14 +44,14 @@ OPTIONS: dict[str, Option] = {
     "error": Option("File for the job's stderr, as `%j.err`. Slurm does not create its folder."),
     "exclude": Option("Nodes to avoid, as `node[3,7-9]`."),
     "exclusive": Option("Whole nodes: `true`, or `user`, `mcs`, `topo`.", "optional"),
-    "extra": Option("Any text; some sites select nodes by it."),
+    "extra": Option(),
     "extra-node-info": Option("Only nodes with `sockets[:cores[:threads]]`."),
     "get-user-env": Option("Read the login environment of the user.", "optional"),
     "gid": Option("Run with this group (root only)."),
     "gpu-bind": Option("How tasks are bound to GPUs."),
     "gpu-freq": Option("GPU frequency, as `medium`."),
-    "gpus-per-node": Option("GPUs on each node."),
-    "gres": Option("Generic resources on each node."),
+    "gpus-per-node": Option(),
+    "gres": Option(),
     "gres-flags": Option("How generic resources are chosen, as `enforce-binding`."),
     "hint": Option("Binding hint, as `nomultithread`."),
     "hold": Option("Submit held; start with `scontrol release`.", "flag"),
@@ -68,7 +71,7 @@ OPTIONS: dict[str, Option] = {
     "nice": Option("Lower the priority: `true`, or by how much.", "optional"),
     "nodefile": Option("File that lists the nodes to use."),
     "nodelist": Option("Nodes that must be part of the job, as `node[1-2]`."),
-    "nodes": Option("Number of nodes."),
+    "nodes": Option(),
     "oom-kill-step": Option("Out of memory ends the whole step: `0` or `1`.", "optional"),
     "output": Option("File for the job's output, as `%x-%j.out`. Slurm does not create its folder."),
     "overcommit": Option("More tasks than CPUs are allowed.", "flag"),
@@ -79,7 +82,6 @@ OPTIONS: dict[str, Option] = {
     "profile": Option("What acct_gather_profile collects, as `task`."),
     "propagate": Option("Which of the submitter's ulimits go along, as `NOFILE`.", "optional"),
     "qos": Option("Quality of service."),
-    "quiet": Option("Print fewer messages.", "flag"),
     "reboot": Option("Reboot the nodes before the job.", "flag"),
     "reservation": Option("Reservation to run in."),
     "resources": Option("Hierarchical resources, as `flat:2`."),
@@ -132,6 +134,7 @@ TAKEN: dict[str, str] = {
     "ntasks-per-socket": _ONE_TASK,
     "open-mode": "slurmray sets it; leave it out",
     "parsable": _AT_SUBMIT,
+    "quiet": _AT_SUBMIT,
     "requeue": "use requeue.max",
     "signal": "use stop.signal and stop.lead",
     "tasks-per-node": _ONE_TASK,
@@ -209,3 +212,19 @@ def gpus_in_count(text: str) -> tuple[str | None, int]:
     if len(found[2]) > _DIGITS:
         raise ValueError(f"no node has so many GPUs; write a count of at most {_DIGITS} digits")
     return found[1], int(found[2])
+
+
+def seconds(time: str) -> int | None:
+    """Return the seconds of a time limit (man sbatch, --time); None: unlimited. ValueError if it is none."""
+    if time.upper() in ("INFINITE", "UNLIMITED"):
+        return None
+    found = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?", time)
+    if not found:
+        raise ValueError(f"expected a time as 1-00:00:00, 12:00:00 or minutes, got {time!r}")
+    numbers = [int(number) for number in found.groups()[1:] if number is not None]
+    # After days, and with two colons, the first number is hours, else minutes.
+    first = 3600 if found[1] or len(numbers) == 3 else 60
+    total = int(found[1] or 0) * 86400 + sum(
+        number * first // 60**place for place, number in enumerate(numbers)
+    )
+    return total or None

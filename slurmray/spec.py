@@ -16,6 +16,16 @@ from slurmray.stages import Prepare, Service
 from slurmray.values import EnvName, Line, Program, Text, Whole
 from slurmray.wording import mistakes
 
+_IN_RUN = "leave it out, or give the trainer another one in `run`"
+# What `env` would not change, and what to do instead.
+_SET = {
+    "RAY_ADDRESS": "leave it out; the trainer joins the job's own Ray",
+    "RAY_AUTH_MODE": "use ray.auth",
+    "RAY_AUTH_TOKEN_PATH": "use ray.auth",
+    **dict.fromkeys(("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"), _IN_RUN),
+    "SLURMRAY_ATTEMPT": _IN_RUN,
+}
+
 
 class Network(Model):
     """Which of a node's addresses Ray uses."""
@@ -96,7 +106,7 @@ class JobSpec(Model):
     """The trainer: a list is a command and its arguments, a text is for bash. Not set: a built-in check."""
     launch: Literal["exec", "ray-job"] = Field(default="exec", validate_default=True)
     """exec: the trainer is a process in the head's container. ray-job: it is submitted by Ray's job API."""
-    stop: Stop = Field(default_factory=Stop)
+    stop: Stop = Field(default_factory=Stop, validate_default=True)
     on_node_loss: Literal["fail", "continue"] = "fail"
     """continue: the job goes on when it loses a worker node while the trainer runs."""
     requeue: Requeue = Field(default_factory=Requeue)
@@ -107,6 +117,14 @@ class JobSpec(Model):
             super().__init__(**fields)
         except ValidationError as error:
             raise SpecError(mistakes(error, type(self))) from None
+
+    @field_validator("env")
+    @classmethod
+    def _not_what_is_set(cls, value: dict[str, str | None]) -> dict[str, str | None]:
+        for name in value:
+            if name in _SET:
+                raise ValueError(f"{name} is set by slurmray: {_SET[name]}")
+        return value
 
     @field_validator("ray")
     @classmethod
@@ -120,6 +138,19 @@ class JobSpec(Model):
         # Ray hands a runtime environment to drivers that its job API starts. To others ray.init() gives it.
         if value == "exec" and "ray" in info.data and info.data["ray"].runtime_env is not None:
             raise ValueError("ray.runtime_env needs ray-job; with exec give it to ray.init() in the trainer")
+        return value
+
+    @field_validator("stop", mode="after")
+    @classmethod
+    def _lead_fits(cls, value: Stop, info: ValidationInfo) -> Stop:
+        time = dict(info.data["slurm"].given()).get("time") if "slurm" in info.data else None
+        try:
+            limit = slurm.seconds(time or "UNLIMITED")
+        except ValueError:
+            return value  # Slurm has more to say about it
+        if limit is not None and value.lead >= limit:
+            remedy = "ask for more, or for less stop.lead"
+            raise ValueError(f"lead of {value.lead} s is no less than slurm.time, {time}: {remedy}")
         return value
 
     @field_validator("prepare", "services")

@@ -24,6 +24,7 @@ _VERBS = {
     "explain": "Say what an exit code means and what to do.",
     "schema": "Print the JSON Schema of the job spec.",
 }
+_WITH_COMMAND = ("render", "rehearse")
 
 
 class _LazyGroup(click.Group):
@@ -94,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         words, entrypoint = split(sys.argv[1:] if argv is None else argv)
+        if entrypoint and words and words[0] in _VERBS and words[0] not in _WITH_COMMAND:
+            raise UsageError(f"slurmray {words[0]}: takes no command: leave out -- and what follows it")
         code = slurmray.main(words or ["--help"], prog_name="slurmray", standalone_mode=False, obj=entrypoint)
         sys.stdout.flush()
     except SlurmrayError as error:

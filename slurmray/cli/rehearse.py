@@ -67,7 +67,7 @@ def rehearse(
 def _script(
     job: Path | None, nodes: str | None, runtime: str | None, settings: tuple[str, ...], entrypoint: list[str]
 ) -> str:
-    if job and job.suffix == ".sh":
+    if job and _is_script(job):
         if nodes or runtime or settings or entrypoint:
             raise UsageError(f"{job} is rendered: --nodes, --runtime, --set and a command go to the job spec")
         try:
@@ -79,3 +79,12 @@ def _script(
     spec, script = render_job(job, given(settings, {"nodes": nodes, "runtime": runtime}), entrypoint)
     warn_of_unset(spec)
     return script
+
+
+def _is_script(path: Path) -> bool:
+    """Whether it is no job spec, whatever its name."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return path.suffix == ".sh"

@@ -45,14 +45,28 @@ def ask_for_requeue(_environment: object, countdown: int) -> NoReturn:
     raise SystemExit(REQUEUE_EXIT_CODE)
 
 
-def minds_cancel(handle: Callable[..., None]) -> Callable[..., None]:
-    """Wraps the method that sets submitit's handlers, one of which ignores TERM: here it is scancel's."""
+def minds_cancel(handle: Callable[..., None], begun: float) -> Callable[..., None]:
+    """Wraps the method that sets submitit's handlers, one of which ignores TERM: here it is scancel's.
+
+    begun: when the job did; by the time since then submitit tells a time limit from a preemption.
+    """
 
     def and_ends(*given: object) -> None:
         handle(*given)
+        handler = signal.getsignal(getattr(signal, f"SIG{STOP_SIGNAL}"))
+        handler.__self__._start_time = begun  # type: ignore[union-attr]
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     return and_ends
+
+
+def begun(folder: str) -> float:
+    """When this attempt of the job began: Ray may have taken long. Seconds since the epoch."""
+    from submitit.core.utils import JobPaths
+
+    runs = JobPaths.get_first_id_independent_folder(folder) / "slurmray-runs"
+    attempt = f"{os.environ['SLURM_JOB_ID']}-{os.environ['SLURMRAY_ATTEMPT']}"
+    return (runs / attempt / "mark").stat().st_mtime
 
 
 def main(folder: str, python: str, cloudpickle: str) -> None:
@@ -78,7 +92,7 @@ def main(folder: str, python: str, cloudpickle: str) -> None:
         path.with_suffix(".pkl.save_tmp").unlink(missing_ok=True)
     # process_job finds its environment by name: there is no other door to it.
     SlurmJobEnvironment._requeue = ask_for_requeue  # type: ignore[assignment, method-assign]
-    handlers = minds_cancel(SlurmJobEnvironment._handle_signals)
+    handlers = minds_cancel(SlurmJobEnvironment._handle_signals, begun(folder))
     SlurmJobEnvironment._handle_signals = handlers  # type: ignore[method-assign]
     submission.process_job(folder)
 

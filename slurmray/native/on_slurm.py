@@ -11,6 +11,7 @@ from typing import Any
 from submitit.core import core, utils
 
 from slurmray import slurm_commands
+from slurmray.errors import SlurmError
 from slurmray.native.luggage import pack
 from slurmray.native.parameters import TIMEOUT_MIN, give_driver, job_data
 from slurmray.native.watcher import Watcher
@@ -48,7 +49,7 @@ class RaySlurmExecutor(core.Executor):
     def _internal_process_submissions(
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
-        """Nothing is left of what could not be pickled or was refused."""
+        """No pickle and no script is left of what could not be pickled or was refused."""
         self.home.mkdir(parents=True, exist_ok=True)
         stem = self.home / f".{uuid.uuid4().hex}"
         pickles = [Path(f"{stem}_{index}.pkl") for index in range(len(delayed_submissions))]
@@ -59,11 +60,12 @@ class RaySlurmExecutor(core.Executor):
                 delayed.dump(path)
             array = len(pickles) if len(pickles) > 1 else 0
             script.write_text(self.script(array))
-            number = self._sbatch(script, array)
+            done = self._sbatch(script, array)
         except BaseException:
             for path in (*pickles, script):
                 path.unlink(missing_ok=True)
             raise
+        number = str(done.number)
         ids = [f"{number}_{index}" for index in range(array)] if array else [number]
         jobs: list[core.Job[Any]] = [RayJob(self.folder, job_id) for job_id in ids]
         try:
@@ -73,6 +75,8 @@ class RaySlurmExecutor(core.Executor):
         except BaseException:
             slurm_commands.call(["scancel", number])  # without its pickle a job is of no use
             raise
+        if done.said:
+            warnings.warn(f"job {number}: {done.said}", stacklevel=2)
         return jobs
 
     def script(self, array: int = 0) -> str:
@@ -86,13 +90,15 @@ class RaySlurmExecutor(core.Executor):
         give_driver(data, self.folder, self.home, pack(self.home), bool(array))
         return api.render(JobSpec(**data))
 
-    def _sbatch(self, script: Path, array: int) -> str:
-        """Submit it and return the job's number."""
+    def _sbatch(self, script: Path, array: int) -> slurm_commands.Submitted:
+        """Submit it, to the cluster whose jobs are asked after."""
         words = []
         if array:
             most = min(array, self.parameters.get("slurm_array_parallelism", array))
             words.append(f"--array=0-{array - 1}%{most}")
         done = slurm_commands.sbatch(*words, str(script))
-        if done.said:
-            warnings.warn(f"job {done.number}: {done.said}", stacklevel=2)
-        return str(done.number)
+        if done.cluster:
+            slurm_commands.call(["scancel", f"--clusters={done.cluster}", str(done.number)])
+            text = f"the job went to the cluster {done.cluster}, and was cancelled: RayExecutor asks after "
+            raise SlurmError(f"{text}those of the default one: take --clusters and SBATCH_CLUSTERS back")
+        return done

@@ -39,10 +39,13 @@ _INSTEAD = {
     "slurm_mem": "use mem_gb",
     "slurm_output": "logs lie in the executor's folder: leave it out",
     "slurm_time": "use timeout_min",
+    "slurm_wait": "result() waits: leave it out",
 }
 PYTHON = "{}.{}".format(*sys.version_info)
 TIMEOUT_MIN = 5  # submitit's default
-LEAD = 90  # seconds before the time limit; submitit's default of signal_delay_s
+LEAD = (
+    90  # seconds before the time limit, submitit's default of signal_delay_s; half of a limit that is short
+)
 
 
 def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") -> dict[str, Any]:
@@ -125,12 +128,17 @@ def _give_signals(data: dict[str, Any]) -> list[Problem]:
         "stop": {"signal": STOP_SIGNAL},
         "requeue": {"exit_code": REQUEUE_EXIT_CODE},
     }
-    lead = data["slurm"].pop("signal_delay_s", LEAD)
+    minutes = data["slurm"]["time"]
+    half = minutes * 30 if isinstance(minutes, int) else LEAD
+    delay = data["slurm"].pop("signal_delay_s", None)
+    lead = min(LEAD, half) if delay is None else delay
     problems = []
     for section, fields in own.items():
         given = data.get(section, {})
         if not isinstance(given, Mapping):  # what is wrong with it, the job spec says
             continue
+        if section == "stop" and delay is not None and "lead" in given:
+            problems.append(Problem("stop.lead", "slurm_signal_delay_s says the same: leave one out"))
         problems += [
             Problem(f"{section}.{name}", "that of the driver: leave it out")
             for name in fields.keys() & given.keys()

@@ -101,6 +101,10 @@ def _read(name: str) -> Source:
 
 def _closed(case: Case) -> Advice:
     run, notes = case.spec.run, list(case.notes)
+    for name, fact in case.node_env.items():
+        if name in case.spec.env and fact != "interface":
+            text = f"{name}: slurmray sets it on each node, as {case.preset.name} wants it: leave it out"
+            case.problems.append(Finding(("env", name), text))
     resume = case.resume if case.spec.requeue.max and run is not None else []
     if isinstance(run, list) and case.words.open:
         run = [*run, *case.added]

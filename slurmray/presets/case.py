@@ -121,6 +121,11 @@ class Case:
             text = f"{counted(len(idle), 'GPU')} idle, {spans(idle)}"
             self.notes.append(f"{', '.join(parts)}, {self.allocation}: {text}")
 
+    def note_unplaced(self, key: str) -> None:
+        """Say that the trainer's own file places nothing; it may take that from another one."""
+        remedy = "write into it what it takes from others by `defaults`"
+        self.notes.append(f"the placement is not checked: {self.preset.config} has no {key}: {remedy}")
+
     def refuse(self, said: Said | None, text: str) -> None:
         """Note a mistake in the entrypoint. said: where; None: in what it leaves out."""
         self.problems.append(Finding(("run", said.at) if said and self.words.listed else ("run",), text))

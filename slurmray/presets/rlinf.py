@@ -105,7 +105,10 @@ def _placement(case: Case) -> None:
         case.notes.append("the placement is not checked: name RLinf's YAML file in preset.config")
         return
     placed = []
-    for one in _entries(case):
+    entries = _entries(case)
+    if not entries and case.config and not case.words.override(_PLACEMENT):
+        case.note_unplaced(_PLACEMENT)
+    for one in entries:
         try:
             ranks = None if "$" in one.text else parse(one.text, case.total)
         except ValueError as error:

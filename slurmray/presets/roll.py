@@ -52,6 +52,8 @@ def advise(case: Case) -> None:
         reason = f"{name}: with it ROLL starts a Ray of its own instead of joining the job's: {remedy}"
         if name in case.spec.env:
             case.problems.append(Finding(("env", name), reason))
+        if any(f"{name}=" in word for word in _words(case.spec.run)):
+            case.problems.append(Finding(("run",), reason))
         if name in (case.lookup(("system_envs",)) or ()):
             case.refuse_config(("system_envs", name), reason)
     if "RAY_ADDRESS" in (case.lookup(("system_envs",)) or ()):
@@ -69,6 +71,10 @@ def advise(case: Case) -> None:
         )
 
 
+def _words(run: list[str] | str | None) -> list[str]:
+    return [run] if isinstance(run, str) else run or []
+
+
 def _file(case: Case) -> None:
     stated = _number(case, ("num_gpus_per_node",))
     # Since v0.2 it is overwritten with what the driver counts.
@@ -78,6 +84,8 @@ def _file(case: Case) -> None:
             ("num_gpus_per_node",), f"num_gpus_per_node is {stated}, {case.allocation}: {remedy}"
         )
     found = list(_mappings((), case.config.data if case.config else None))
+    if not found:
+        case.note_unplaced("device_mapping")
     workers = []
     for path, value in found:
         try:

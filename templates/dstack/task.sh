@@ -32,11 +32,11 @@ train() {
 	trainer=$!
 	set +m
 	trap 'kill -s "$signal" -- "-$trainer"' INT TERM
-	while
+	while kill -s 0 "$trainer" 2>/dev/null; do
 		wait "$trainer"
-		code=$?
-		kill -s 0 "$trainer" 2>/dev/null
-	do :; done
+	done
+	wait "$trainer" # a signal may have ended the one before
+	code=$?
 	kill -s KILL -- "-$trainer" 2>/dev/null
 	exit "$code"
 }

@@ -14,6 +14,7 @@ import urllib.request
 NOT_IN_TIME = 3
 PAUSE = 0.5  # seconds between two looks
 PATIENCE = 10.0  # seconds for one look
+SAY_EVERY = 60.0  # seconds
 
 
 def look(ready):
@@ -37,6 +38,7 @@ def look(ready):
 def main():
     """See the text of the module."""
     ready = json.loads(sys.argv[1])
+    say_at = time.monotonic() + SAY_EVERY
     deadline = time.monotonic() + ready["timeout"]
     while True:
         try:
@@ -47,6 +49,9 @@ def main():
         if time.monotonic() > deadline:
             print(f"not ready: {seen}", file=sys.stderr)
             return NOT_IN_TIME
+        if time.monotonic() > say_at:
+            print(f"not ready yet: {seen}", file=sys.stderr, flush=True)
+            say_at += SAY_EVERY
         time.sleep(PAUSE)
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 import preparation
 import services
@@ -35,7 +36,8 @@ class Stages:
         if late:
             mine = list(filter(self.is_mine, late))
             self.work[PREPARE_WITH_RAY] = preparation.Preparation(self, PREPARE_WITH_RAY, mine)
-        self.begun = set()
+        self.begun = {}  # stage -> when
+        self.minutes = {}  # stage -> how many of them the log has told of
         self.done = {stage: set() for stage in self.work}
 
     def is_mine(self, item):
@@ -73,7 +75,7 @@ class Stages:
         """Begins all stages whose turn it is, unless the job is being ended."""
         for stage in self.work if not self.member.deadline else ():
             if stage not in self.begun and self.may_begin(stage):
-                self.begun.add(stage)
+                self.begun[stage] = time.monotonic()
                 self.work[stage].begin()
 
     def may_begin(self, stage):
@@ -109,16 +111,29 @@ class Stages:
     def record(self, node, stage):
         """A node has done its part."""
         self.done[stage].add(node)
-        if self.member.one("rank") == "0":
-            nodes = self.member.conf["nodes"]
-            waiting = [node for node in nodes if node not in self.done[stage]]
-            more = f" and {len(waiting) - 4} more" if len(waiting) > 4 else ""
-            text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
-            count = f"{len(self.done[stage])}/{len(nodes)} nodes"
-            self.member.say("phase", stage.partition("-")[0], count + text)
+        self.say_progress(stage)
         if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
             raise SystemExit(0)
         self.begin()
+
+    def say_progress(self, stage, after=""):
+        """The head says how many nodes have done it, and which have not."""
+        if self.member.one("rank") != "0":
+            return
+        nodes = self.member.conf["nodes"]
+        waiting = [node for node in nodes if node not in self.done[stage]]
+        more = f" and {len(waiting) - 4} more" if len(waiting) > 4 else ""
+        text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
+        count = f"{len(self.done[stage])}/{len(nodes)} nodes"
+        self.member.say("phase", stage.partition("-")[0], count + after + text)
+
+    def remind(self):
+        """Once a minute, how far a stage is that takes long."""
+        stage = self.doing()
+        minutes = int(time.monotonic() - self.begun[stage]) // 60
+        if minutes > self.minutes.get(stage, 0):
+            self.minutes[stage] = minutes
+            self.say_progress(stage, f" after {minutes} min")
 
     def mask(self):
         """What keeps Ray and the trainer off the GPUs of services."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import urllib.request
@@ -22,6 +23,9 @@ from ray.util.scheduling_strategies import (  # type: ignore[import-not-found, u
 def look(url: str | None) -> dict[str, Any]:
     """What a task on a node finds."""
     seen: dict[str, Any] = {"environment": dict(os.environ), "found": None}
+    shm = os.statvfs("/dev/shm")
+    seen["shm"] = shm.f_blocks * shm.f_frsize
+    seen["files"] = list(resource.getrlimit(resource.RLIMIT_NOFILE))
     if url:
         body = json.dumps({"queries": ["Which program runs tasks?"], "topk": 1, "return_scores": True})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

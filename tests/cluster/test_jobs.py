@@ -14,6 +14,7 @@ from slurmray.rehearsal.lab import Lab
 from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
 from .jobs import Jobs
 
+ROOT = Path(__file__).parents[2]
 TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
 ONE = "slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\n"
 
@@ -30,15 +31,14 @@ def alice(podman_lab: Lab, folder: Path) -> Jobs:
 
 
 def test_the_built_in_check(jobs: Jobs) -> None:
-    job = jobs.run("slurm: {nodes: 2, gpus_per_node: 8, cpus_per_task: 2}")
+    job = jobs.run((ROOT / "examples/hello.yaml").read_text())
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
-    assert "2 nodes, 16 GPUs, 4 CPUs" in job.log
+    assert "2 nodes, 16 GPUs, 8 CPUs" in job.log
     assert "SLURMRAY_ACCELERATOR=none" in job.log
     for node in ("node1", "node2"):
-        assert f"{node}: a task ran on {node}, 2 CPUs, 8 GPUs" in job.log
+        assert f"{node}: a task ran on {node}, 4 CPUs, 8 GPUs" in job.log
     assert job.last_line == "end: exit code 0 from trainer: its own"
     assert re.search(r"head at 10\.77\.\d+\.\d+:\d+", job.log)
-
     events = [json.loads(line) for line in (job.run / "events.jsonl").read_text().splitlines()]
     assert [event["event"] for event in events if event["event"] != "probe"] == [
         "start", "container", "ray", "trainer", "end",

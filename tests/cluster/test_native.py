@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,10 +148,10 @@ def meet(me, other):
     wait_for(other)
     return len([node for node in ray.nodes() if node["Alive"]])
 
-made = executor(nodes=2)
+made = executor(nodes=2, slurm_nodelist="node[1,2]")
 first, second = made.submit(meet, "a", "b"), made.submit(meet, "b", "a")
 tell([first.result(), second.result(), first.num_tasks, first.stdout() is not None])
-tell(str(made.submit(fail, "it's wrong").exception()))
+tell(str(executor(nodes=3).submit(fail, "it's wrong").exception()))
 """)
     assert told[0] == [2, 2, 1, True]
     assert "in deep" in told[1]
@@ -293,6 +294,26 @@ tell(job.stderr())
 
 
 @pytest.mark.full
+@PODMAN
+def test_a_checkpoint_before_the_time_limit(program: Program) -> None:
+    process = program.start(
+        CHECKPOINT
+        + """
+job = executor(nodes=1, slurm_signal_delay_s=60).submit(Count(1))
+open("number", "w").write(job.job_id)
+tell(job.result()[:2])
+"""
+    )
+    wait_until((program.folder / "started0").exists, program.logs)
+    number = (program.folder / "number").read_text()
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 75))
+    done = program.lab.run(["scontrol", "update", f"JobId={number}", f"EndTime={end}"])
+    assert done.returncode == 0, done.stderr
+    assert program.end(process) == [[11, 1]]
+    assert "] time_limit: " in program.logs()
+
+
+@pytest.mark.full
 @BOTH
 def test_attempts_without_a_checkpoint(program: Program) -> None:
     told = program.run("""
@@ -341,9 +362,9 @@ tell([job.result() for job in jobs])
 def test_a_job_from_within_a_job(program: Program) -> None:
     told = program.run("""
 os.environ.update(SLURM_JOB_ID="1", SLURM_NTASKS="7", SLURM_CPUS_PER_TASK="9", SBATCH_PARTITION="none")
-tell(executor(nodes=2).submit(nodes).result())
+tell(executor(nodes=3).submit(nodes).result())
 """)
-    assert told == [2]
+    assert told == [3]
 
 
 @PODMAN
@@ -373,3 +394,5 @@ tell(last_words(executor(nodes=2, slurm_exclude="node1").submit(forever)))
     said, _ = process.communicate(timeout=HANG)
     program.lab.power_on("node3")
     assert "exit code 71 from slurmray: node3: no sign of life for 25 s" in said, said
+    # The next job there removes what nobody could.
+    assert program.run("tell(executor(nodes=3).submit(nodes).result())") == [3]

@@ -184,6 +184,8 @@ def check(spec: JobSpec, advice: Advice, system: System, job: Job, seen: dict[st
             assert place["environment"].get(name) == (KEY if value is None else value), name
     for rank, node in enumerate(NODES):
         assert seen["nodes"][node]["gpus"] == system.gpus
+        assert seen["nodes"][node]["shm"] == int((spec.container.shm_size or "").removesuffix("g")) * 2**30
+        assert not spec.container.ulimits or seen["nodes"][node]["files"] == [8192, 8192]
         expected = facts(seen, str(rank))
         for name, fact in advice.node_env.items():
             assert seen["nodes"][node]["environment"][name] == expected[fact], name
@@ -204,6 +206,8 @@ def test_verl(jobs: Jobs) -> None:
     assert told(job) == ["--local_save_dir /data/gsm8k", "Qwen/Qwen2.5-7B-Instruct"]
     assert told(job, "node2") == []
     assert {"trainer.nnodes=2", "trainer.n_gpus_per_node=8"} < set(seen["argv"])
+    for node in NODES:
+        assert "a module\n" in (job.run / f"logs/{node}.log").read_text() + job.log
 
 
 @pytest.mark.full

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 7326acfb2a510e79f2ab6423aa6c331c7bc9ceff5b45f12e335138c154eed2fc
+# slurmray-sha256: 8b169723dae30cb1dcad3cd2d062b7fcac8a3642495019a0a5edcf27aadb3498
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -280,7 +280,7 @@ pull_image() {
 	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
 	for tries in 1 2 3; do
 		! run_long pull "$1" || return 0
-		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
+		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|timeout|Timeout|toomanyrequests|" 429"|" 50"[0-4])* ]] || break
 		pause $((tries * 10 + RANDOM % 10))
 	done
 	not_there pull
@@ -1012,6 +1012,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):
@@ -1941,6 +1942,7 @@ import urllib.request
 NOT_IN_TIME = 3
 PAUSE = 0.5  # seconds between two looks
 PATIENCE = 10.0  # seconds for one look
+SAY_EVERY = 60.0  # seconds
 
 
 def look(ready):
@@ -1964,6 +1966,7 @@ def look(ready):
 def main():
     """See the text of the module."""
     ready = json.loads(sys.argv[1])
+    say_at = time.monotonic() + SAY_EVERY
     deadline = time.monotonic() + ready["timeout"]
     while True:
         try:
@@ -1974,6 +1977,9 @@ def main():
         if time.monotonic() > deadline:
             print(f"not ready: {seen}", file=sys.stderr)
             return NOT_IN_TIME
+        if time.monotonic() > say_at:
+            print(f"not ready yet: {seen}", file=sys.stderr, flush=True)
+            say_at += SAY_EVERY
         time.sleep(PAUSE)
 
 
@@ -2110,6 +2116,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 import preparation
 import services
@@ -2137,7 +2144,8 @@ class Stages:
         if late:
             mine = list(filter(self.is_mine, late))
             self.work[PREPARE_WITH_RAY] = preparation.Preparation(self, PREPARE_WITH_RAY, mine)
-        self.begun = set()
+        self.begun = {}  # stage -> when
+        self.minutes = {}  # stage -> how many of them the log has told of
         self.done = {stage: set() for stage in self.work}
 
     def is_mine(self, item):
@@ -2175,7 +2183,7 @@ class Stages:
         """Begins all stages whose turn it is, unless the job is being ended."""
         for stage in self.work if not self.member.deadline else ():
             if stage not in self.begun and self.may_begin(stage):
-                self.begun.add(stage)
+                self.begun[stage] = time.monotonic()
                 self.work[stage].begin()
 
     def may_begin(self, stage):
@@ -2211,16 +2219,29 @@ class Stages:
     def record(self, node, stage):
         """A node has done its part."""
         self.done[stage].add(node)
-        if self.member.one("rank") == "0":
-            nodes = self.member.conf["nodes"]
-            waiting = [node for node in nodes if node not in self.done[stage]]
-            more = f" and {len(waiting) - 4} more" if len(waiting) > 4 else ""
-            text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
-            count = f"{len(self.done[stage])}/{len(nodes)} nodes"
-            self.member.say("phase", stage.partition("-")[0], count + text)
+        self.say_progress(stage)
         if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
             raise SystemExit(0)
         self.begin()
+
+    def say_progress(self, stage, after=""):
+        """The head says how many nodes have done it, and which have not."""
+        if self.member.one("rank") != "0":
+            return
+        nodes = self.member.conf["nodes"]
+        waiting = [node for node in nodes if node not in self.done[stage]]
+        more = f" and {len(waiting) - 4} more" if len(waiting) > 4 else ""
+        text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
+        count = f"{len(self.done[stage])}/{len(nodes)} nodes"
+        self.member.say("phase", stage.partition("-")[0], count + after + text)
+
+    def remind(self):
+        """Once a minute, how far a stage is that takes long."""
+        stage = self.doing()
+        minutes = int(time.monotonic() - self.begun[stage]) // 60
+        if minutes > self.minutes.get(stage, 0):
+            self.minutes[stage] = minutes
+            self.say_progress(stage, f" after {minutes} min")
 
     def mask(self):
         """What keeps Ray and the trainer off the GPUs of services."""

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 88cf47ea58db71ded98858128cc49387fb813d6ee2d26ccfec4f2e54450708b2
+# slurmray-sha256: 83db8410f5ece90b0a06e38707e7c72c556ba959efed28fb94099090e23465b4
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -918,6 +918,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: c6575b5eac62c7aec298fadeebcf2cf26b5134a4d319d672513bb831e0a3eb74
+# slurmray-sha256: 8fcbfc5a53cc87c98a7eb4c61d3567953bce067b04df66164113c8284d236295
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -905,6 +905,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):

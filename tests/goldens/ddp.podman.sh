@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f7d324221e98567cc2f263095e7f0f5d42bd8a5addd9a86ec6027017f536bef6
+# slurmray-sha256: 6a72f8152d8184ccf88fc3af9db6522708fe8a06977d634fdb28437563beae9c
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -237,7 +237,7 @@ pull_image() {
 	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
 	for tries in 1 2 3; do
 		! run_long pull "$1" || return 0
-		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
+		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|timeout|Timeout|toomanyrequests|" 429"|" 50"[0-4])* ]] || break
 		pause $((tries * 10 + RANDOM % 10))
 	done
 	not_there pull
@@ -963,6 +963,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):

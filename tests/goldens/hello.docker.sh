@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 25d284f8ba898da264fe8f2ae747b6977dc664b0938924bea45ae06349ce9cd1
+# slurmray-sha256: 0face0ca357f1f67471678d7cdfc58c629f2fc498d31fe067cceef7aac8c516a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -273,7 +273,7 @@ pull_image() {
 	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
 	for tries in 1 2 3; do
 		! run_long pull "$1" || return 0
-		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
+		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|timeout|Timeout|toomanyrequests|" 429"|" 50"[0-4])* ]] || break
 		pause $((tries * 10 + RANDOM % 10))
 	done
 	not_there pull
@@ -998,6 +998,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):

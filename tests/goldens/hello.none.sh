@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d745eac6c5fe4927e5122dd983667f107f716ee0f154252af5ef39ef2b29f51d
+# slurmray-sha256: c0d26c022824eecb6d171b940808b9663a244e3418f801088ced8216ce532a81
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -888,6 +888,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):

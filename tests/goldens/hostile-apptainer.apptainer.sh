@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 5cba5b2c212933b4f17091d2ab0a7f088d1c6bee2e4b895991fc282eedb9ed40
+# slurmray-sha256: 07b67b32727d8db63c5768e23f2098b975b056577c4cf8a2939b94e63c61ad21
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -944,6 +944,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):

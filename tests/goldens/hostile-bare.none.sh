@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 8739b6312ece81aba70afb00fc4c0a877efd74d49388b07f2cdda078cb0a4d7e
+# slurmray-sha256: d4cd36e6e7a04082980e9da980d46bfdca15ebb28cb0ba35eced9d0da78b3cf2
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -958,6 +958,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):
@@ -1887,6 +1888,7 @@ import urllib.request
 NOT_IN_TIME = 3
 PAUSE = 0.5  # seconds between two looks
 PATIENCE = 10.0  # seconds for one look
+SAY_EVERY = 60.0  # seconds
 
 
 def look(ready):
@@ -1910,6 +1912,7 @@ def look(ready):
 def main():
     """See the text of the module."""
     ready = json.loads(sys.argv[1])
+    say_at = time.monotonic() + SAY_EVERY
     deadline = time.monotonic() + ready["timeout"]
     while True:
         try:
@@ -1920,6 +1923,9 @@ def main():
         if time.monotonic() > deadline:
             print(f"not ready: {seen}", file=sys.stderr)
             return NOT_IN_TIME
+        if time.monotonic() > say_at:
+            print(f"not ready yet: {seen}", file=sys.stderr, flush=True)
+            say_at += SAY_EVERY
         time.sleep(PAUSE)
 
 
@@ -2056,6 +2062,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 import preparation
 import services
@@ -2083,7 +2090,8 @@ class Stages:
         if late:
             mine = list(filter(self.is_mine, late))
             self.work[PREPARE_WITH_RAY] = preparation.Preparation(self, PREPARE_WITH_RAY, mine)
-        self.begun = set()
+        self.begun = {}  # stage -> when
+        self.minutes = {}  # stage -> how many of them the log has told of
         self.done = {stage: set() for stage in self.work}
 
     def is_mine(self, item):
@@ -2121,7 +2129,7 @@ class Stages:
         """Begins all stages whose turn it is, unless the job is being ended."""
         for stage in self.work if not self.member.deadline else ():
             if stage not in self.begun and self.may_begin(stage):
-                self.begun.add(stage)
+                self.begun[stage] = time.monotonic()
                 self.work[stage].begin()
 
     def may_begin(self, stage):
@@ -2157,16 +2165,29 @@ class Stages:
     def record(self, node, stage):
         """A node has done its part."""
         self.done[stage].add(node)
-        if self.member.one("rank") == "0":
-            nodes = self.member.conf["nodes"]
-            waiting = [node for node in nodes if node not in self.done[stage]]
-            more = f" and {len(waiting) - 4} more" if len(waiting) > 4 else ""
-            text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
-            count = f"{len(self.done[stage])}/{len(nodes)} nodes"
-            self.member.say("phase", stage.partition("-")[0], count + text)
+        self.say_progress(stage)
         if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
             raise SystemExit(0)
         self.begin()
+
+    def say_progress(self, stage, after=""):
+        """The head says how many nodes have done it, and which have not."""
+        if self.member.one("rank") != "0":
+            return
+        nodes = self.member.conf["nodes"]
+        waiting = [node for node in nodes if node not in self.done[stage]]
+        more = f" and {len(waiting) - 4} more" if len(waiting) > 4 else ""
+        text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
+        count = f"{len(self.done[stage])}/{len(nodes)} nodes"
+        self.member.say("phase", stage.partition("-")[0], count + after + text)
+
+    def remind(self):
+        """Once a minute, how far a stage is that takes long."""
+        stage = self.doing()
+        minutes = int(time.monotonic() - self.begun[stage]) // 60
+        if minutes > self.minutes.get(stage, 0):
+            self.minutes[stage] = minutes
+            self.say_progress(stage, f" after {minutes} min")
 
     def mask(self):
         """What keeps Ray and the trainer off the GPUs of services."""

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 5db02a34f19157e27eda027f09ca6de0bc22572da7773c6b70ebb0a2164bb229
+# slurmray-sha256: 3ded69a903233d97d8d326451f040aa40f2ee10e81170e17ae421a7d4962ff51
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -288,7 +288,7 @@ pull_image() {
 	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
 	for tries in 1 2 3; do
 		! run_long pull "$1" || return 0
-		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
+		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|timeout|Timeout|toomanyrequests|" 429"|" 50"[0-4])* ]] || break
 		pause $((tries * 10 + RANDOM % 10))
 	done
 	not_there pull
@@ -1039,6 +1039,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2f2dbb7e333cce702bbff21744e6c35f03061a03641c0cb670253cba7ea8978f
+# slurmray-sha256: c754087f81638c5e37a600c1d39894e4d0eebe7aa542e58793dbc84b3623d5ad
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -277,7 +277,7 @@ pull_image() {
 	pause $((RANDOM % ${#NODE_NAMES[@]} / 4))
 	for tries in 1 2 3; do
 		! run_long pull "$1" || return 0
-		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|" 50"[0-4])* ]] || break
+		[[ $tries != 3 && $(<"$TEMP/output") == *@("reset by peer"|"TLS handshake"|"unexpected EOF"|timeout|Timeout|toomanyrequests|" 429"|" 50"[0-4])* ]] || break
 		pause $((tries * 10 + RANDOM % 10))
 	done
 	not_there pull
@@ -1020,6 +1020,7 @@ class Member:
         if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
             self.alive_at = time.monotonic() + ALIVE_EVERY
             self.say("alive", self.stages.doing())
+            self.stages.remind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):

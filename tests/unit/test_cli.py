@@ -106,6 +106,8 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
         (["xyz"], "slurmray: unknown command 'xyz', known are init, render, rehearse, explain, schema"),
         (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
+        (["explain", "--", "71"], "slurmray explain: takes no command: leave out -- and what follows it"),
+        (["rehearse", "x.sh"], "x.sh: No such file or directory"),
         (["render", "--set", "name"], "--set name: expected PATH=VALUE, as --set container.shm_size=64g"),
         (["render", "nope.yaml"], "nope.yaml: no such file; `slurmray init` writes one to begin with"),
         (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
@@ -118,6 +120,40 @@ def test_mistakes(words: list[str], expected: str, capsys: pytest.CaptureFixture
     assert (code, out) == (ExitCode.USAGE, "")
     assert err.splitlines()[0] == expected
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("example", "words", "message"),
+    [
+        ("verl", ["--gpus-per-node", "3"], "an engine of 2 would lie across nodes of 3 GPUs"),
+        (
+            "rlinf",
+            ["--", "python3", "main_grpo.py", "cluster.num_nodes=3"],
+            "cluster.num_nodes is 3, the job has",
+        ),
+        (
+            "search-r1",
+            ["--", "python3", "-m", "verl.trainer.main_ppo", "trainer.nnodes=3"],
+            "trainer.nnodes=3",
+        ),
+        ("roll", ["--gpus-per-node", "1"], "num_gpus_per_node is 2, the job has 2 nodes x 1 = 2"),
+        ("openrlhf", ["--nodes", "1"], "--actor_num_nodes 2, the job has 1 node x 8 = 8"),
+    ],
+)
+def test_a_placement_that_does_not_fit_is_bad_input(
+    example: str, words: list[str], message: str, in_checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = in_checkout / "not-written.sh"
+    code, out, err = main(["render", f"examples/{example}.yaml", "-o", str(output), *words], capsys)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert message in err
+    assert not output.exists()
+
+
+def test_a_script_is_known_by_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--nodes", "1", "-o", "job.sbatch"], capsys)[0] == 0
+    code, _, err = main(["rehearse", "job.sbatch", "--nodes", "2"], capsys)
+    assert (code, err.startswith("job.sbatch is rendered: --nodes, ")) == (ExitCode.USAGE, True), err
 
 
 def test_clicks_own_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +200,7 @@ def test_a_task_of_dstack() -> None:
         "run it with: dstack apply -f generated.dstack.yml",
     ]
     task = Path("generated.dstack.yml")
-    assert task.stat().st_mode & 0o7777 == 0o644
+    assert task.stat().st_mode & 0o111 == 0
     assert task.read_text().splitlines()[2] == "type: task"
     assert run("render", "job.yaml", "--target", "dstack").returncode == 0
     with task.open("a") as file:
@@ -213,7 +249,7 @@ def test_a_variable_that_is_not_exported_is_named() -> None:
 
 
 def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"--runtime": "podman", "--time": "1:00"}
+    values = {"--runtime": "podman", "--time": "2:00"}
     given = {flag: values.get(flag, "7") for flag in FLAGS}
     words = [word for flag, value in given.items() for word in (flag, value)]
     commands: list[str] = []

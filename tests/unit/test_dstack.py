@@ -20,7 +20,6 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "examples/hello.yaml": [],
     "examples/verl.yaml": [
         ("setup", "null"),
-        ("prepare", "null"),
         ("container.mounts", "[/data:/data, /huggingface:/huggingface, /checkpoints:/checkpoints]"),
     ],
     "examples/roll.yaml": [
@@ -234,7 +233,7 @@ def test_a_new_field_of_the_job_spec_is_refused_until_somebody_decides() -> None
     assert refused == {
         *("container.runtime", "container.build", "container.archive", "container.args"),
         *("network.interface", "network.family", "on_node_loss", "requeue.exit_code"),
-        *("ray.debug", "ray.runtime_env", "prepare", "services", "launch"),
+        *("ray.debug", "ray.runtime_env", "services", "launch"),
     }
 
 

@@ -269,6 +269,24 @@ def test_what_a_preset_tells_each_node(nodes: Nodes) -> None:
         assert {variable: env.get(variable) for variable in expected} == expected, name
 
 
+def test_what_the_head_prepares(nodes: Nodes) -> None:
+    items = [
+        {"name": "data", "run": ["bash", "-c", 'echo "$1" >>done', "-", "it's $$ ${{ x }}"]},
+        {"name": "model", "run": "test -e ray-0.json && echo $NODE_RANK >>done", "needs_ray": True},
+    ]
+    run = "echo trained >>done; exit 7"
+    code, text = nodes.run(nodes.task(prepare=items, run=run))
+    assert code == 7, text
+    assert (nodes.place / "done").read_text() == "it's $$ ${{ x }}\n0\ntrained\n"
+
+
+def test_what_the_head_could_not_prepare(nodes: Nodes) -> None:
+    items = [{"name": "data", "run": "exit 9"}, {"name": "model", "run": "touch model"}]
+    code, text = nodes.run(nodes.task(prepare=items, run="touch trained"))
+    assert (code, "slurmray: prepare: data ended with 9\n" in text) == (69, True), text
+    assert not {"model", "trained"} & {path.name for path in nodes.place.iterdir()}
+
+
 TOLD = ("RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT")
 
 

@@ -199,7 +199,7 @@ def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
 
 def test_settings_win_over_the_file_and_the_later_over_the_earlier() -> None:
     job = load(
-        "slurm: {nodes: 2, time: 1:00}\nenv: {A: 1, B: 2}\ncontainer: {mounts: [a:/a], image: x}\n",
+        "slurm: {nodes: 2, time: 2:00}\nenv: {A: 1, B: 2}\ncontainer: {mounts: [a:/a], image: x}\n",
         ("slurm.nodes", "3"),
         ("--nodes", "4"),
         ("env.B", "x y"),

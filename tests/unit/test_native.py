@@ -20,7 +20,7 @@ import cloudpickle
 import pytest
 from submitit.core.utils import DelayedSubmission
 
-from slurmray.errors import SpecError
+from slurmray.errors import SlurmError, SpecError
 from slurmray.native import RayExecutor, luggage
 from slurmray.native.driver import REQUEUE_EXIT_CODE, mismatch
 from slurmray.native.on_slurm import RayJob, RaySlurmExecutor
@@ -80,10 +80,15 @@ def test_the_page(folder: Path) -> None:
     ]
 
 
-def test_the_readme_s_example_is_that_of_the_page() -> None:
-    example = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[0]
-    assert example in (ROOT / "README.md").read_text()
-    assert len([line for line in example.splitlines() if line]) <= 15
+def test_the_readme_s_example(folder: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (block,) = re.findall(r"^```python\n(from slurmray\.native.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    assert len([line for line in block.splitlines() if line]) <= 15
+    body = block[block.index("    ray.init()") : block.index("\n\nexecutor")]
+    assert body in (ROOT / "examples/native.py").read_text()
+    (folder / "app.py").write_text(block.replace('(folder="runs")', '(folder="runs", cluster="local")'))
+    done = subprocess.run([sys.executable, "app.py"], capture_output=True, text=True, check=True, timeout=300)
+    assert re.fullmatch(r"[0-9.]+ [0-9]+\n", done.stdout), done.stdout
 
 
 def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +118,12 @@ def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ({"container": {"imago": "x"}}, r"container\.imago: unknown option, did you mean image\?"),
         ({"slurm_tasks_per_node": 2}, r"slurm\.tasks_per_node: .*"),
         ({"slurm_ntasks_per_node": 2}, r"slurm\.ntasks_per_node: .*"),
+        ({"slurm_wait": True}, r"slurm_wait: result\(\) waits: leave it out"),
+        ({"slurm_signal_delay_s": 9, "stop": {"lead": 8}}, r"stop\.lead: slurm_signal_delay_s says .*"),
+        (
+            {"timeout_min": 3, "stop": {"lead": 180}},
+            r"stop: lead of 180 s is no less than slurm\.time, 3: .*",
+        ),
         ({"slurm_array": "0-3"}, r"slurm\.array: an array is not supported.*"),
     ],
 )
@@ -180,6 +191,11 @@ def test_what_is_submitted_without_a_container(folder: Path) -> None:
     assert packages.endswith("${PYTHONPATH:+:$PYTHONPATH}")
 
 
+def test_a_short_time_limit_has_a_short_lead() -> None:
+    assert "\n#SBATCH --signal=B:USR1@90\n" in script(timeout_min=3)
+    assert "\n#SBATCH --signal=B:USR1@30\n" in script(timeout_min=1)
+
+
 def test_a_colon_in_a_path_is_refused(folder: Path) -> None:
     executor = RaySlurmExecutor(folder / "a:b", 3)
     executor.parameters = {"nodes": 1}
@@ -200,6 +216,18 @@ def test_a_job_without_its_pickle_is_cancelled(folder: Path, monkeypatch: pytest
     with pytest.raises(OSError, match=r"7_submitted\.pkl"):
         executor.submit(add, 1, 2)
     assert (folder / "cancelled").read_text() == "7\n"
+
+
+def test_a_job_that_went_to_another_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("sbatch", "echo '7;other'"), ("scancel", f'echo "$@" >{folder}/cancelled')):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    executor = RaySlurmExecutor("runs", 3)
+    executor.parameters = {"nodes": 1}
+    with pytest.raises(SlurmError, match="the job went to the cluster other, and was cancelled: "):
+        executor.submit(add, 1, 2)
+    assert (folder / "cancelled").read_text() == "--clusters=other 7\n"
 
 
 def test_an_array_has_files_of_its_own(folder: Path) -> None:
@@ -253,7 +281,10 @@ class Driver:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.env = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_NTASKS": "5"}
+        self.env = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_NTASKS": "5", "SLURMRAY_ATTEMPT": "0"}
+        self.mark = folder / "slurmray-runs/7-0/mark"
+        self.mark.parent.mkdir(parents=True)
+        self.mark.touch()
 
     def submit(self, function: Callable[..., Any], *args: Any, minutes: int = 60) -> None:
         delayed = DelayedSubmission(function, *args)
@@ -351,6 +382,21 @@ def test_a_checkpoint_is_what_the_next_attempt_runs(driver: Driver) -> None:
     assert not (driver.folder / "7_0_result.pkl").exists()
     assert driver.run()[0] == 0
     assert driver.outcome() == ("success", 42)
+
+
+def waits() -> None:
+    Path("started").touch()
+    threading.Event().wait(60)
+
+
+def test_the_time_in_which_ray_came_up_counts(driver: Driver) -> None:
+    """A time limit, not a preemption, though the function runs for a moment only."""
+    long_ago = time.time() - 3000
+    os.utime(driver.mark, (long_ago, long_ago))
+    driver.submit(waits, minutes=60)
+    code, said = driver.interrupt(signal.SIGUSR2)
+    assert code not in (0, REQUEUE_EXIT_CODE)
+    assert "timed-out and not checkpointable" in said + str(driver.outcome())
 
 
 # -- states ----------------------------------------------------------------------------------------

@@ -20,11 +20,14 @@ from slurmray.native import RayExecutor, luggage
 from slurmray.native.driver import REQUEUE_EXIT_CODE
 from slurmray.native.parameters import PYTHON
 
-FACTS = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
+FACTS = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURMRAY_ATTEMPT": "0"}
 
 
 def driver(folder: Path, python: str, path: list[Path], **env: str) -> subprocess.Popen[str]:
     """A driver as in a job: what it has of slurmray is the luggage."""
+    run = folder / "slurmray-runs/7-0"
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "mark").touch()
     words = [sys.executable, "-m", "slurmray.native.driver", str(folder), python, cloudpickle.__version__]
     return subprocess.Popen(
         words,

@@ -46,6 +46,15 @@ def test_no_header_no_seal() -> None:
         seal("#!/bin/bash\n")
 
 
+@pytest.fixture
+def umask() -> Iterator[None]:
+    """That of the tests, whatever the user's is."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
 def test_written_executable_and_overwritten_while_untouched(tmp_path: Path) -> None:
     script = tmp_path / "generated.sh"
     write_script(script, TEXT, force=False)
@@ -57,6 +66,17 @@ def test_written_executable_and_overwritten_while_untouched(tmp_path: Path) -> N
     task = tmp_path / "generated.dstack.yml"
     write_script(task, seal("# Rendered by slurmray 1.2 from a job spec.\ntype: task\n"), force=False)
     assert task.stat().st_mode & 0o7777 == 0o644
+
+
+@pytest.mark.usefixtures("umask")
+def test_nobody_may_read_more_than_the_user_wants(tmp_path: Path) -> None:
+    os.umask(0o077)
+    script = tmp_path / "generated.sh"
+    write_script(script, TEXT, force=False)
+    assert script.stat().st_mode & 0o7777 == 0o700
+    script.chmod(0o600)
+    write_script(script, OTHER, force=False)
+    assert script.stat().st_mode & 0o7777 == 0o600
 
 
 @pytest.mark.parametrize(

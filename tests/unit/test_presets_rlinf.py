@@ -51,9 +51,24 @@ def test_what_is_filled_in() -> None:
     assert (advice.problems, advice.config_problems, advice.notes, advice.resume) == ([], [], [], [])
 
 
-def test_the_users_own_variables_win() -> None:
-    spec = job(GUIDE, env={"RANK": "7", "NCCL_SOCKET_IFNAME": "ib0"})
-    assert advise(spec).node_env == {"RLINF_NODE_RANK": "rank"}
+def test_the_user_s_own_interface_wins() -> None:
+    spec = job(GUIDE, env={"NCCL_SOCKET_IFNAME": "ib0"})
+    assert advise(spec).node_env == {"RLINF_NODE_RANK": "rank", "RANK": "rank"}
+    assert advise(job(GUIDE, env={"RLINF_COMM_NET_DEVICES": "ib0"})).problems == []
+
+
+def test_a_rank_of_the_user_s() -> None:
+    [finding] = advise(job(GUIDE, env={"RLINF_NODE_RANK": "0"})).problems
+    assert finding.text == "RLINF_NODE_RANK: slurmray sets it on each node, as rlinf wants it: leave it out"
+
+
+def test_a_file_that_takes_its_placement_from_another() -> None:
+    Path("other.yaml").write_text("defaults: [base]\n")
+    spec = job(GUIDE, preset={"name": "rlinf", "config": "other.yaml"})
+    assert [note for note in advise(spec).notes if "placement" in note] == [
+        "the placement is not checked: other.yaml has no cluster.component_placement: "
+        "write into it what it takes from others by `defaults`"
+    ]
 
 
 def test_a_script_is_told_what_to_pass() -> None:

@@ -49,12 +49,24 @@ def test_it_is_told_who_is_who_and_its_words_stay() -> None:
     assert (advice.problems, advice.config_problems, advice.notes, advice.resume) == ([], [], [], [])
 
 
-def test_the_users_own_variables_win() -> None:
-    assert advise(job(WHOLE, env={"MASTER_PORT": "6379", "RANK": None})).node_env == {
-        "MASTER_ADDR": "head",
-        "WORLD_SIZE": "nodes",
-        "NODE_RANK": "rank",
-    }
+def test_variables_of_the_users_that_every_node_needs_for_itself() -> None:
+    assert mistakes(job(WHOLE, env={"WORLD_SIZE": "2", "RANK": None})) == [
+        f"{name}: slurmray sets it on each node, as roll wants it: leave it out"
+        for name in ("WORLD_SIZE", "RANK")
+    ]
+
+
+def test_a_ray_of_its_own_in_a_text_for_bash() -> None:
+    run = "export ROLL_RAY_TEMP_DIR=/x; python3 examples/start_agentic_pipeline.py"
+    [mistake] = mistakes(job(WHOLE, run=run))
+    assert mistake.startswith("ROLL_RAY_TEMP_DIR: with it ROLL starts a Ray of its own")
+
+
+def test_a_file_that_takes_its_placement_from_another() -> None:
+    assert advise(job("defaults: [base]\n")).notes == [
+        "the placement is not checked: roll.yaml has no device_mapping: "
+        "write into it what it takes from others by `defaults`"
+    ]
 
 
 def test_a_script_misses_nothing() -> None:

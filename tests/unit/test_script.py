@@ -167,6 +167,27 @@ squeue() { printf '%s\\n' '13 12_0' '12 12_3' '14 14'; }
     assert output(bash, f"{script}{stand_ins}{facts}\n{call}", tmp_path) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("answer", "good", "expected"),
+    [
+        ("toomanyrequests: You have reached your pull rate limit", 2, ["2", ""]),
+        ("dial tcp: i/o timeout", 9, ["3", "pull"]),
+        ("manifest unknown", 9, ["1", "pull"]),
+    ],
+)
+def test_an_image_is_asked_for_again_where_that_may_help(
+    bash: str, tmp_path: Path, answer: str, good: int, expected: list[str]
+) -> None:
+    stand_ins = f"""
+NODE_NAMES=(a b c d e f g h) TEMP=$PWD TRIES=0 LOST=''
+pause() {{ :; }}
+run_long() {{ TRIES=$((TRIES + 1)) && printf %s '{answer}' >output && ((TRIES == {good})); }}
+not_there() {{ LOST=$1; }}
+"""
+    call = 'pull_image image && printf \'%s\\0\' "$TRIES" "$LOST"'
+    assert output(bash, f"{definitions(render(JobSpec()))}{stand_ins}{call}", tmp_path) == expected
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs_in(tmp_path_factory.mktemp("inside"))

@@ -53,8 +53,8 @@ def test_an_optional_value_may_be_a_switch() -> None:
 
 
 def test_extra_comes_last_and_once() -> None:
-    job = spec(slurm={"time": "1:00", "extra": ["--site=a=b", "--flag"]})
-    assert list(job.slurm.given()) == [("nodes", "1"), ("time", "1:00"), ("site", "a=b"), ("flag", None)]
+    job = spec(slurm={"time": "2:00", "extra": ["--site=a=b", "--flag"]})
+    assert list(job.slurm.given()) == [("nodes", "1"), ("time", "2:00"), ("site", "a=b"), ("flag", None)]
     assert "--time is given twice" in refusal(slurm={"time": "1:00", "extra": ["--time=2:00"]})
     assert "--x is given twice" in refusal(slurm={"extra": ["--x", "--x"]})
 
@@ -164,6 +164,19 @@ def test_a_runtime_environment_has_the_types_that_ray_wants() -> None:
     }
     given = spec(launch="ray-job", ray={"runtime_env": {"env_vars": {"A": 1}}}).ray.runtime_env
     assert given == {"env_vars": {"A": "1"}}
+
+
+@pytest.mark.parametrize(
+    "name", ["RAY_ADDRESS", "RAY_AUTH_MODE", "NNODES", "MASTER_PORT", "SLURMRAY_ATTEMPT"]
+)
+def test_variables_that_are_slurmray_s(name: str) -> None:
+    assert f"{name} is set by slurmray: " in refusal(env={name: "x"})
+
+
+@pytest.mark.parametrize(("time", "lead"), [("1:00", 60), ("2", 120), ("0-00:01", 61)])
+def test_a_warning_before_the_start(time: str, lead: int) -> None:
+    assert "no less than slurm.time" in refusal(slurm={"time": time}, stop={"lead": lead})
+    assert spec(slurm={"time": time}, stop={"lead": lead - 2}).stop.lead == lead - 2
 
 
 def test_a_runtime_environment_needs_the_job_api() -> None:

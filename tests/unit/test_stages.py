@@ -25,6 +25,7 @@ from slurmray.spec import JobSpec
 sys.path.insert(0, str(template_root() / "node"))
 children: Any = importlib.import_module("children")
 stages: Any = importlib.import_module("stages")
+ready_program: Any = importlib.import_module("ready")
 services: Any = importlib.import_module("services")
 NOT_IN_TIME = services.NOT_IN_TIME
 GiveUp: Any = importlib.import_module("give_up").GiveUp
@@ -131,6 +132,28 @@ def test_the_order(node: Callable[..., Node], tmp_path: Path) -> None:
             one.stages.record(name, stage)
     assert one.stages.are_done()
     assert one.stages.doing() == ""
+
+
+def test_what_takes_long_is_told_of_once_a_minute(node: Callable[..., Node]) -> None:
+    one = node(services=[{"name": "reward", "run": "sleep 60"}])
+    one.stages.begin()
+    one.stages.remind()
+    assert not [words for words in one.said if "waiting for" in words[-1]]
+    one.stages.begun["services"] -= 121
+    one.stages.record("gpu-1", "services")
+    one.stages.remind()
+    one.stages.remind()
+    assert one.said[-1] == ("phase", "services", "1/2 nodes after 2 min, waiting for gpu-2")
+    assert one.said[-2] == ("phase", "services", "1/2 nodes, waiting for gpu-2")
+
+
+def test_why_a_service_is_not_ready_is_said_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ready_program, "SAY_EVERY", 0.1)
+    monkeypatch.setattr(sys, "argv", ["ready.py", json.dumps({"tcp": "127.0.0.1:9", "timeout": 1})])
+    assert ready_program.main() == NOT_IN_TIME
+    assert "not ready yet: [Errno 111] Connection refused\n" in capsys.readouterr().err
 
 
 def test_a_worker_has_nothing_to_do_for_the_head(node: Callable[..., Node]) -> None:
