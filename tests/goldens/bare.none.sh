@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 8fcbfc5a53cc87c98a7eb4c61d3567953bce067b04df66164113c8284d236295
+# slurmray-sha256: 405b35eb16c6a38039f46ed530210e54d6f733e99c9461c747b634ea937a0cf1
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -352,9 +352,9 @@ is_live() {
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
 	local id name labels user folder LIVE_JOBS=''
-	for folder in "$TEMP_DIR"/ray-*; do
-		[[ $folder =~ /ray-([0-9]+)-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
-		is_live "${BASH_REMATCH[1]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
+	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
+		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		is_live "${BASH_REMATCH[2]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
 	done
 }
 

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 6a72f8152d8184ccf88fc3af9db6522708fe8a06977d634fdb28437563beae9c
+# slurmray-sha256: 434ea48bbed68f9da53afb8afed2ccc1dafe10b027631df0d4bb224ff0fa6e8b
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -165,7 +165,7 @@ run_long() {
 	DOING=$1
 	attend $! || code=$?
 	DOING=''
-	cat "$TEMP/output" >&2 || true
+	{ cat "$TEMP/output" >&2 && rm -rf "$SCRATCH"; } || true
 	((! STOPPED)) || leave
 	return "$code"
 }
@@ -450,9 +450,9 @@ sweep() {
 			finding preflight "container name" "$name is there, of ${user:-somebody who does not use slurmray}" "that name" "$RUNTIME rm $name, if it is yours to remove"
 		fi
 	done <<<"$ANSWER"
-	for folder in "$TEMP_DIR"/ray-*; do
-		[[ $folder =~ /ray-([0-9]+)-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
-		is_live "${BASH_REMATCH[1]}" || rm -rf "$folder" || true
+	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
+		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		is_live "${BASH_REMATCH[2]}" || rm -rf "$folder" || true
 	done
 }
 

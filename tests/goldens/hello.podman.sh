@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 338b5fc16a8f1c8b84b2191e58eb10911b7043f2acbcd5cf34f69699072a7e32
+# slurmray-sha256: ae2005e25b6480b55423d7ba004ab2fd4d8e39c480e4462aaf146e2f3beb8745
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -215,7 +215,7 @@ run_long() {
 	DOING=$1
 	attend $! || code=$?
 	DOING=''
-	cat "$TEMP/output" >&2 || true
+	{ cat "$TEMP/output" >&2 && rm -rf "$SCRATCH"; } || true
 	((! STOPPED)) || leave
 	return "$code"
 }
@@ -484,9 +484,9 @@ sweep() {
 			finding preflight "container name" "$name is there, of ${user:-somebody who does not use slurmray}" "that name" "$RUNTIME rm $name, if it is yours to remove"
 		fi
 	done <<<"$ANSWER"
-	for folder in "$TEMP_DIR"/ray-*; do
-		[[ $folder =~ /ray-([0-9]+)-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
-		is_live "${BASH_REMATCH[1]}" || rm -rf "$folder" || true
+	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
+		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		is_live "${BASH_REMATCH[2]}" || rm -rf "$folder" || true
 	done
 }
 

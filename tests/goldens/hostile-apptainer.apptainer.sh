@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 07b67b32727d8db63c5768e23f2098b975b056577c4cf8a2939b94e63c61ad21
+# slurmray-sha256: 77dedfe41181e6d5f44a97c71531c00f131ed31f6c0524056b2e2966b9df7af6
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -245,7 +245,7 @@ run_long() {
 	DOING=$1
 	attend $! || code=$?
 	DOING=''
-	cat "$TEMP/output" >&2 || true
+	{ cat "$TEMP/output" >&2 && rm -rf "$SCRATCH"; } || true
 	((! STOPPED)) || leave
 	return "$code"
 }
@@ -432,9 +432,9 @@ is_live() {
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
 	local id name labels user folder LIVE_JOBS=''
-	for folder in "$TEMP_DIR"/ray-*; do
-		[[ $folder =~ /ray-([0-9]+)-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
-		is_live "${BASH_REMATCH[1]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
+	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
+		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		is_live "${BASH_REMATCH[2]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
 	done
 }
 

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d4cd36e6e7a04082980e9da980d46bfdca15ebb28cb0ba35eced9d0da78b3cf2
+# slurmray-sha256: b6d2cddf03fa4156faf0d93a40027d0b4af07ce774d350c413f312af5a0ce4d2
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -348,9 +348,9 @@ is_live() {
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
 	local id name labels user folder LIVE_JOBS=''
-	for folder in "$TEMP_DIR"/ray-*; do
-		[[ $folder =~ /ray-([0-9]+)-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
-		is_live "${BASH_REMATCH[1]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
+	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
+		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		is_live "${BASH_REMATCH[2]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
 	done
 }
 

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 0e47494e4d693fc6a8b8ba158bb959cefe7c45f1adc373cf1133f80fb5781170
+# slurmray-sha256: 6d21b60ed67d91eb9af2eff748736abf5cbe4ae44815862606eaa4008a9bc71e
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -365,9 +365,9 @@ is_live() {
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
 	local id name labels user folder LIVE_JOBS=''
-	for folder in "$TEMP_DIR"/ray-*; do
-		[[ $folder =~ /ray-([0-9]+)-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
-		is_live "${BASH_REMATCH[1]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
+	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
+		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		is_live "${BASH_REMATCH[2]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
 	done
 }
 

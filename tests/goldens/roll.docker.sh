@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f6dfb319d9eb31af49f216fc1b23c27e3ff0d59b9237a7fe5e16d4669db6c759
+# slurmray-sha256: c6673a142767e03bb9d92c16f9c820bd0a78d6df0ca3154c9345e8ae4a7a32ed
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -221,7 +221,7 @@ run_long() {
 	DOING=$1
 	attend $! || code=$?
 	DOING=''
-	cat "$TEMP/output" >&2 || true
+	{ cat "$TEMP/output" >&2 && rm -rf "$SCRATCH"; } || true
 	((! STOPPED)) || leave
 	return "$code"
 }
@@ -495,9 +495,9 @@ sweep() {
 			finding preflight "container name" "$name is there, of ${user:-somebody who does not use slurmray}" "that name" "$RUNTIME rm $name, if it is yours to remove"
 		fi
 	done <<<"$ANSWER"
-	for folder in "$TEMP_DIR"/ray-*; do
-		[[ $folder =~ /ray-([0-9]+)-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
-		is_live "${BASH_REMATCH[1]}" || rm -rf "$folder" || true
+	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
+		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		is_live "${BASH_REMATCH[2]}" || rm -rf "$folder" || true
 	done
 }
 

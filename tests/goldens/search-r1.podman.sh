@@ -11,7 +11,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d9759af622bd7993b79829731b6ec21bfd254a516a0e2294dece70d71dca7aad
+# slurmray-sha256: 278b2a39da482596c668febf795e3b4b73c11131c0fc90be655c6de395098146
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -220,7 +220,7 @@ run_long() {
 	DOING=$1
 	attend $! || code=$?
 	DOING=''
-	cat "$TEMP/output" >&2 || true
+	{ cat "$TEMP/output" >&2 && rm -rf "$SCRATCH"; } || true
 	((! STOPPED)) || leave
 	return "$code"
 }
@@ -494,9 +494,9 @@ sweep() {
 			finding preflight "container name" "$name is there, of ${user:-somebody who does not use slurmray}" "that name" "$RUNTIME rm $name, if it is yours to remove"
 		fi
 	done <<<"$ANSWER"
-	for folder in "$TEMP_DIR"/ray-*; do
-		[[ $folder =~ /ray-([0-9]+)-[0-9]+$ && -O $folder && ! -L $folder && -d $folder/inside ]] || continue
-		is_live "${BASH_REMATCH[1]}" || rm -rf "$folder" || true
+	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
+		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		is_live "${BASH_REMATCH[2]}" || rm -rf "$folder" || true
 	done
 }
 
