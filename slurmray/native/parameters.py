@@ -137,6 +137,7 @@ def _give_signals(data: dict[str, Any]) -> list[Problem]:
         given = data.get(section, {})
         if not isinstance(given, Mapping):  # what is wrong with it, the job spec says
             continue
+        given = {name: value for name, value in given.items() if value is not None}
         if section == "stop" and delay is not None and "lead" in given:
             problems.append(Problem("stop.lead", "slurm_signal_delay_s says the same: leave one out"))
         problems += [
