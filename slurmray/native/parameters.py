@@ -43,9 +43,7 @@ _INSTEAD = {
 }
 PYTHON = "{}.{}".format(*sys.version_info)
 TIMEOUT_MIN = 5  # submitit's default
-LEAD = (
-    90  # seconds before the time limit, submitit's default of signal_delay_s; half of a limit that is short
-)
+LEAD = 90  # seconds before the time limit; submitit's default of signal_delay_s
 
 
 def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") -> dict[str, Any]:
@@ -129,7 +127,7 @@ def _give_signals(data: dict[str, Any]) -> list[Problem]:
         "requeue": {"exit_code": REQUEUE_EXIT_CODE},
     }
     minutes = data["slurm"]["time"]
-    half = minutes * 30 if isinstance(minutes, int) else LEAD
+    half = minutes * 30 if isinstance(minutes, int) else LEAD  # 90 may be all of a short limit
     delay = data["slurm"].pop("signal_delay_s", None)
     lead = min(LEAD, half) if delay is None else delay
     problems = []
