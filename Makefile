@@ -3,8 +3,8 @@
 .PHONY: help demo test test-all left-out lint goldens schema figures install clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# Two at a time: most tests wait for something.
-TESTS := $(PYTEST) --numprocesses 2 --dist loadfile
+# Two at a time: most tests wait for something. Those of the templates are run by lint.
+TESTS := $(PYTEST) --numprocesses 2 --dist loadfile --ignore tests/unit/test_templates.py
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand --tabs=12
@@ -27,7 +27,7 @@ lint: install ## ruff, mypy --strict, import-linter; shellcheck and shfmt on scr
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --target=3.8- templates/node
-	$(PYTEST) --quiet tests/unit/test_templates.py
+	$(PYTEST) --quiet --numprocesses 2 tests/unit/test_templates.py
 
 goldens: install ## write tests/goldens anew
 	rm -f tests/goldens/*.sh tests/goldens/*.dstack.yml

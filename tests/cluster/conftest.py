@@ -86,7 +86,7 @@ def docker_lab(docker_layout: Layout) -> Iterator[Lab]:
 
 
 @pytest.fixture(
-    params=["v6", "both", *(pytest.param(each, marks=pytest.mark.full) for each in ("v4", "v6-first"))]
+    params=["both", *(pytest.param(each, marks=pytest.mark.full) for each in ("v4", "v6", "v6-first"))]
 )
 def addressed_lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Two hosts with Podman, for each way in which hosts are known to each other."""

@@ -174,6 +174,7 @@ def test_a_job_of_another_user(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.M
     assert job.wait().state == "CANCELLED"
 
 
+@pytest.mark.full
 def test_a_job_that_submits_a_job_whose_trainer_fails(jobs: Jobs) -> None:
     """The environment is that of a job whose variables would keep the new one's srun from starting."""
     args = ["--ntasks=3", "--cpus-per-task=2", "--mem-per-cpu=50"]

@@ -17,6 +17,7 @@ def jobs(docker_lab: Lab, folder: Path) -> Jobs:
     return Jobs(docker_lab, folder, "alice")
 
 
+@pytest.mark.full
 def test_two_nodes_are_counted(jobs: Jobs) -> None:
     job = jobs.run("slurm: {nodes: 2, gpus_per_node: 8, cpus_per_task: 2}\ncontainer: {runtime: docker}")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log

@@ -61,6 +61,7 @@ def test_a_runtime_environment_that_cannot_be_made(jobs: Jobs) -> None:
     assert "Ray did not start the trainer, see ray.runtime_env: " in job.last_line
 
 
+@pytest.mark.full
 def test_hostile_strings_arrive(jobs: Jobs) -> None:
     spec = RAY_JOB + yaml.safe_dump({"env": ENVIRONMENT}, allow_unicode=True)
     job = jobs.run(spec, [*WRITER, *STRINGS])

@@ -50,6 +50,7 @@ def home(docker_layout: Layout, folder: Path) -> Iterator[tuple[Lab, Path]]:
                 server.wait(20)
 
 
+@pytest.mark.full
 def test_a_home_that_root_cannot_enter(home: tuple[Lab, Path]) -> None:
     lab, made = home
     work = made / "work"

@@ -43,7 +43,8 @@ def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str, launch: str) ->
 
 
 @pytest.mark.fault("a host is lost", "podman", "docker", "none", "apptainer")
-@pytest.mark.parametrize("way", ["power_off", pytest.param("cut", marks=full)])
+@full
+@pytest.mark.parametrize("way", ["power_off", "cut"])
 def test_the_head(fault: Fault, lab: Lab, way: str) -> None:
     fault.train()
     fault.strike(["true"])

@@ -19,10 +19,8 @@ def test_with_an_exit_code(fault: Fault, code: int) -> None:
 
 
 @pytest.mark.fault("the trainer ends", "podman", "docker", "none", "apptainer")
-@pytest.mark.parametrize(
-    ("signal", "code"),
-    [("SEGV", 139), *(pytest.param(*case, marks=full) for case in [("TERM", 143)])],
-)
+@full
+@pytest.mark.parametrize(("signal", "code"), [("SEGV", 139), ("TERM", 143)])
 def test_of_a_signal(fault: Fault, signal: str, code: int) -> None:
     fault.train(["bash", "-c", f"echo started; kill -{signal} $$"])
     job = fault.end()
