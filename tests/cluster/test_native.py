@@ -62,6 +62,7 @@ class Program:
     """A user's Python programs, and their jobs."""
 
     def __init__(self, lab: Lab, folder: Path, path: str, parameters: dict[str, Any]):
+        """path: PATH, with Slurm's commands. Their user may be another one, so files are everybody's."""
         self.lab = lab
         self.folder = folder
         self.env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
@@ -72,7 +73,13 @@ class Program:
         (self.folder / "program.py").write_text(HEAD + text)
         words = [sys.executable, "program.py", json.dumps(self.parameters)]
         process = subprocess.Popen(
-            words, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            words,
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            umask=0,
         )
         self.started.append(process)
         return process
@@ -116,7 +123,9 @@ def program(way: str, native_lab: Lab, folder: Path, tmp_path: Path, archive: Pa
         parameters = {"slurm_setup": [bare.setup()]}
     elif way == "apptainer":
         parameters["container"]["image"] = str(sandbox.image(archive))
-    made = Program(native_lab, folder, commands(native_lab, tmp_path / "commands"), parameters)
+    # As root Apptainer wants capabilities that not every machine has.
+    user = "alice" if way == "apptainer" else None
+    made = Program(native_lab, folder, commands(native_lab, tmp_path / "commands", user), parameters)
     yield made
     for process in made.started:
         if process.poll() is None:

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 16f5714dcdba96a7fda48569840b6732d12a1f851c11483bb3f98a2f11f45229
+# slurmray-sha256: 0532f7a6adfa2ebdbe98e883dce98772dbd880984327ba272a4dcf54f05174d0
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -213,9 +213,9 @@ run_long() {
 	return "$code"
 }
 
-# not_there VERB: the image, after that.
+# not_there VERB: the image, after that. The runtime's last words may be blank, or in colour.
 not_there() {
-	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+	finding image "$RUNTIME $1" "$(sed $'s/\e\\[[0-9;]*m//g' "$TEMP/output" | grep . | tail -n 1)" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
 }
 
 # bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.

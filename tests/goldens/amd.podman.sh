@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 595c74d457f098e696c81c11683af01ce6665e3169c6bb97e7d133327d0c3075
+# slurmray-sha256: aa689ccdcb7b8778da64a397f9ecd76d54b6d5d92a0a45f5d84c288c9240018b
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -208,9 +208,9 @@ run_long() {
 	return "$code"
 }
 
-# not_there VERB: the image, after that.
+# not_there VERB: the image, after that. The runtime's last words may be blank, or in colour.
 not_there() {
-	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+	finding image "$RUNTIME $1" "$(sed $'s/\e\\[[0-9;]*m//g' "$TEMP/output" | grep . | tail -n 1)" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
 }
 
 # bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 7fcd105ee5285f560a4de336de3beae70b6578b10ac505e4fa3f4bb527ca461c
+# slurmray-sha256: 9816b3196e40a9c3fbfc6465f7c853df9a8a6be4339048a0212b5386a8a8c87a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -227,9 +227,9 @@ run_long() {
 	return "$code"
 }
 
-# not_there VERB: the image, after that.
+# not_there VERB: the image, after that. The runtime's last words may be blank, or in colour.
 not_there() {
-	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+	finding image "$RUNTIME $1" "$(sed $'s/\e\\[[0-9;]*m//g' "$TEMP/output" | grep . | tail -n 1)" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
 }
 
 # bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: c6673a142767e03bb9d92c16f9c820bd0a78d6df0ca3154c9345e8ae4a7a32ed
+# slurmray-sha256: 219862358b254c920c6a995ec6e04ea250a49fb891306eef8d54c8feb2649462
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -226,9 +226,9 @@ run_long() {
 	return "$code"
 }
 
-# not_there VERB: the image, after that.
+# not_there VERB: the image, after that. The runtime's last words may be blank, or in colour.
 not_there() {
-	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+	finding image "$RUNTIME $1" "$(sed $'s/\e\\[[0-9;]*m//g' "$TEMP/output" | grep . | tail -n 1)" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
 }
 
 # bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 06530c57c439a97417bb27da083bd4e85789dc931803d3cbab69a905dc3bff60
+# slurmray-sha256: 82d48a81cf790836e089e8bf95c308388a70c270842c68f005fdc37ca6b2b923
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -227,9 +227,9 @@ run_long() {
 	return "$code"
 }
 
-# not_there VERB: the image, after that.
+# not_there VERB: the image, after that. The runtime's last words may be blank, or in colour.
 not_there() {
-	finding image "$RUNTIME $1" "$(tail -n 1 "$TEMP/output")" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+	finding image "$RUNTIME $1" "$(sed $'s/\e\\[[0-9;]*m//g' "$TEMP/output" | grep . | tail -n 1)" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
 }
 
 # bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.

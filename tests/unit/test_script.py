@@ -188,6 +188,17 @@ not_there() {{ LOST=$1; }}
     assert output(bash, f"{definitions(render(JobSpec()))}{stand_ins}{call}", tmp_path) == expected
 
 
+def test_the_last_words_of_a_runtime(bash: str, tmp_path: Path) -> None:
+    """As Apptainer writes them."""
+    (tmp_path / "output").write_text("INFO: x\n\x1b[91mERROR  : no such thing\n\x1b[0m\n")
+    stand_ins = """
+RUNTIME=apptainer IMAGE=image TEMP=$PWD NODE=node1
+finding() { printf '%s\\0' "$3"; }
+"""
+    script = definitions(render(JobSpec()))
+    assert output(bash, f"{script}{stand_ins}not_there exec", tmp_path) == ["ERROR  : no such thing"]
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs_in(tmp_path_factory.mktemp("inside"))
