@@ -127,7 +127,7 @@ def _give_signals(data: dict[str, Any]) -> list[Problem]:
         "requeue": {"exit_code": REQUEUE_EXIT_CODE},
     }
     minutes = data["slurm"]["time"]
-    half = minutes * 30 if isinstance(minutes, int) else LEAD  # 90 may be all of a short limit
+    half = max(1, minutes * 30) if isinstance(minutes, int) else LEAD  # 90 may be all of a short limit
     delay = data["slurm"].pop("signal_delay_s", None)
     lead = min(LEAD, half) if delay is None else delay
     problems = []

@@ -108,6 +108,7 @@ def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ({"nodez": 2}, r"nodez: no such parameter; there are name, nodes, gpus_per_node, .*"),
         ({"nodes": 0}, r"slurm\.nodes: .*1.*"),
         ({"timeout_min": "1:00:00"}, r"timeout_min: expected minutes as a whole number, got '1:00:00'"),
+        ({"timeout_min": 0}, r"timeout_min: expected minutes as a whole number, got 0"),
         ({"mem_gb": "4G"}, r"mem_gb: expected GiB as a number, got '4G'"),
         ({"stop": "TERM"}, r"stop: .*"),
         ({"stop": {"signal": "TERM"}}, r"stop\.signal: that of the driver: leave it out"),
@@ -204,12 +205,17 @@ def test_a_colon_in_a_path_is_refused(folder: Path) -> None:
     assert [path.suffix for path in executor.home.iterdir()] == [".zip"]
 
 
-def test_a_job_without_its_pickle_is_cancelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """sbatch is one that takes all, for a job whose files are already there as folders."""
-    for name, text in (("sbatch", "echo 7"), ("scancel", f'echo "$@" >{folder}/cancelled')):
+def takes_all(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """An sbatch that says this, and a scancel that writes down what it is asked for."""
+    for name, text in (("sbatch", f"echo '{said}'"), ("scancel", f'echo "$@" >{folder}/cancelled')):
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_job_without_its_pickle_is_cancelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is there already, as a folder."""
+    takes_all(folder, monkeypatch, "7")
     (folder / "runs/7_submitted.pkl").mkdir(parents=True)
     executor = RaySlurmExecutor("runs", 3)
     executor.parameters = {"nodes": 1}
@@ -219,10 +225,7 @@ def test_a_job_without_its_pickle_is_cancelled(folder: Path, monkeypatch: pytest
 
 
 def test_a_job_that_went_to_another_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in (("sbatch", "echo '7;other'"), ("scancel", f'echo "$@" >{folder}/cancelled')):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    takes_all(folder, monkeypatch, "7;other")
     executor = RaySlurmExecutor("runs", 3)
     executor.parameters = {"nodes": 1}
     with pytest.raises(SlurmError, match="the job went to the cluster other, and was cancelled: "):
