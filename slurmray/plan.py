@@ -19,7 +19,8 @@ AUTO_RUNTIMES = ("podman", "docker")
 BARE = ("none", "pyxis")
 
 # Programs for the containers that only jobs with `prepare` or `services` need.
-STAGE_PROGRAMS = ("outside.py", "preparation.py", "ready.py", "services.py", "stages.py")
+STAGE_PROGRAMS = ("outside.py", "preparation.py", "progress.py", "ready.py", "services.py", "stages.py")
+RAY_JOB_PROGRAMS = ("ray_driver.py", "ray_job.py")
 
 # Assignments of the script that its nodes need; more where the spec uses more.
 NODE_VALUES = (
@@ -196,7 +197,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
             Program(file.name, file.read_text(encoding="utf-8"))
             for file in sorted(programs.glob("*.py"))
             if (stages or file.name not in STAGE_PROGRAMS)
-            and (spec.launch == "ray-job" or file.name != "ray_job.py")
+            and (spec.launch == "ray-job" or file.name not in RAY_JOB_PROGRAMS)
             and (container.runtime in BARE or file.name != "guard.py")
         ],
     )

@@ -14,8 +14,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput") and config.cache:  # a worker of xdist reports to its controller
-        config.pluginmanager.register(Recorder(config.cache))
+    cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
+    if cache and not hasattr(config, "workerinput"):  # a worker of xdist reports to its controller
+        config.pluginmanager.register(Recorder(cache))
 
 
 @pytest.fixture

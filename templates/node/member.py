@@ -1,7 +1,5 @@
 """What one node of the cluster does, told by records, children that end, and the clock."""
 
-import os
-import sys
 import time
 
 import children
@@ -9,18 +7,18 @@ import head
 import network
 import preflight
 import ray_process
+import reach
 import trainer_process
 from give_up import GiveUp
+from records import Records
 
-ALIVE_EVERY = 5.0  # seconds; without such a word the batch script waits for ray.ready_timeout only
 
-
-class Member:
+class Member(Records):
     """One node of the cluster, driven by records, child processes that end, and the clock."""
 
     def __init__(self, temp_dir):
+        super().__init__()
         self.temp_dir = temp_dir
-        self.conf = {}  # key -> list of values
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
         self.trainer = trainer_process.TrainerProcess(self)
@@ -28,40 +26,9 @@ class Member:
         self.is_signalled = False  # whether this process has got a signal
         self.is_whole = False  # whether the cluster is
         self.stages = None  # what else is done before the trainer starts
-        self.alive_at = 0.0  # when to say next that the stages get on
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
     # -- records ---------------------------------------------------------------------------------------
-
-    def one(self, key, default=""):
-        """The last value of a key."""
-        return self.conf.get(key, [default])[-1]
-
-    def number(self):
-        """The rank of this node: 0 is the head, then the others in the order of Slurm."""
-        return self.conf["nodes"].index(self.one("node"))
-
-    def attempt(self):
-        """How many times the job was requeued."""
-        return self.one("job").rpartition("-")[2]
-
-    def say(self, verb, *text):
-        """One message to the batch script."""
-        # In one piece, as the task of the node writes to the same pipe.
-        sys.stdout.write(" ".join(map(str, ["slurmray", self.one("node"), verb, *text])) + "\n")
-        sys.stdout.flush()
-
-    def find(self, kind, *row):
-        """A finding for the table in the log: check, found, wanted, remedy. kind `warn`: only that."""
-        level = self.one("preflight", "fail")
-        if level != "none":
-            kind = "warn" if level == "warn" else kind
-            fields = (str(field).replace("|", "/").replace("\n", " ") for field in row)
-            self.say("finding", "|".join([kind, *fields]))
-
-    def find_fault(self, *row):
-        """A finding that ends the job, unless the job spec says otherwise."""
-        self.find("preflight", *row)
 
     def record(self, text):
         """Takes one record; some of them make something happen."""
@@ -72,7 +39,7 @@ class Member:
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
-                preflight.knock(node, address, int(port), self.find_fault)
+                reach.knock(node, address, int(port), self.find_fault)
         elif key == "whole":
             self.is_whole = True
             self.ray.minded = False
@@ -98,17 +65,10 @@ class Member:
     def start(self):
         """All is told: the head starts Ray, a worker waits to hear of the head."""
         self.version_text, self.version = preflight.version_of_ray(self.one("auth"))
-        self.enter_workdir()
+        preflight.enter_workdir(self.one("workdir"))
         self.trainer.check()
-        preflight.raise_limits()
-        for row in preflight.limits():
-            self.find("warn", *row)
-        if self.one("debug") == "post-mortem":
-            lacks = list(preflight.debugger(self.version))
-            for row in lacks:
-                self.find_fault(*row)
-            if lacks and self.one("preflight", "fail") == "fail":
-                return
+        if not preflight.is_fit(self):
+            return
         if self.conf.keys() & {"preparation", "service"}:
             import stages  # only such jobs have it
 
@@ -121,24 +81,10 @@ class Member:
             self.ray.start(self.choose_address(self.one("family", "auto")))
             self.head.waiting = "gcs"
 
-    def enter_workdir(self):
-        """Ray, its workers and the trainer begin in the working directory of the spec."""
-        try:
-            os.chdir(self.one("workdir"))
-        except OSError as error:
-            remedy = "mount it, make it there, or set container.workdir"
-            text = f"{error.filename}: {error.strerror} where the trainer runs; {remedy}"
-            raise GiveUp("config", text) from error
-
     def join(self, wanted):
         """Gets Ray ready on a worker. wanted: the versions on the head."""
-        mine = preflight.versions(self.version_text)
-        if mine != wanted:
-            remedy = "use one image on all nodes, by digest, or one environment"
-            self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
-            if self.one("preflight", "fail") == "fail":
-                return
-        self.ray.prepare()
+        if preflight.has_versions(self, wanted):
+            self.ray.prepare()
 
     def choose_address(self, family):
         """The address of this node, the interface and family told."""
@@ -176,7 +122,7 @@ class Member:
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
         if self.head.waiting or self.deadline:
             return 0.05
-        return 1.0 if self.ray.minded or (self.stages and self.stages.doing()) else None
+        return 1.0 if self.ray.minded or (self.stages and self.stages.progress.doing()) else None
 
     def tick(self):
         """Once a turn of the loop."""
@@ -185,10 +131,8 @@ class Member:
             self.say("signal")
             self.stop()
         self.ray.mind()
-        if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
-            self.alive_at = time.monotonic() + ALIVE_EVERY
-            self.say("alive", self.stages.doing())
-            self.stages.remind()
+        if self.stages:
+            self.stages.progress.mind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):

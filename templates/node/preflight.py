@@ -1,26 +1,21 @@
 """What a node is checked for in its container: findings for the table in the log of the job."""
 
-import contextlib
 import importlib.metadata
 import os
 import platform
 import re
 import resource
-import socket
 import sys
-import threading
 
-import network
+import ray_environment
 import ray_start
 from give_up import GiveUp
 
 FILES_WANTED = 65535  # open files; Ray opens several for each worker process
 FILES_NEEDED = 8192  # with fewer, large trainers have been seen to fail
-DOOR = 10  # place in a leased block of ports, after those of ray_start.py
 # What the distributed debugger of Ray needs (docs.ray.io, "Ray Distributed Debugger"; Ray has it since 2.39).
 DEBUGGER_SINCE = (2, 39)
 DEBUGPY_SINCE = (1, 8)
-KNOCK_TIMEOUT = 5.0  # seconds for the head to reach a worker, and the other way round
 
 
 def version_of_ray(auth):
@@ -28,10 +23,40 @@ def version_of_ray(auth):
     version = ray_start.ray_version()
     if version is None:
         raise GiveUp("image", f"{sys.executable} has no Ray: install ray[default] for it")
-    if auth == "token" and version[1] < ray_start.TOKEN_SINCE:
+    if auth == "token" and version[1] < ray_environment.TOKEN_SINCE:
         remedy = "take 2.52 or later, or set ray.auth to auto or none"
         raise GiveUp("config", f"ray.auth: Ray {version[0]} has no tokens; {remedy}")
     return version
+
+
+def enter_workdir(folder):
+    """Ray, its workers and the trainer begin in the working directory of the spec."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        remedy = "mount it, make it there, or set container.workdir"
+        text = f"{error.filename}: {error.strerror} where the trainer runs; {remedy}"
+        raise GiveUp("config", text) from error
+
+
+def is_fit(member):
+    """Finds what this node lacks for Ray and trainer; False where it is to go no further."""
+    raise_limits()
+    for row in limits():
+        member.find("warn", *row)
+    lacks = list(debugger(member.version)) if member.one("debug") == "post-mortem" else []
+    for row in lacks:
+        member.find_fault(*row)
+    return not (lacks and member.is_strict())
+
+
+def has_versions(member, wanted):
+    """Finds other versions than those of the head; False where this node is to go no further."""
+    mine = versions(member.version_text)
+    if mine != wanted:
+        remedy = "use one image on all nodes, by digest, or one environment"
+        member.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
+    return mine == wanted or not member.is_strict()
 
 
 def raise_limits():
@@ -70,30 +95,3 @@ def debugger(ray):
 def versions(ray):
     """What must be the same on all nodes. ray: its version as a text."""
     return f"Ray {ray}, Python {platform.python_version()}"
-
-
-def knock(who, address, port, say):
-    """Looks, in the background, whether this node reaches another one. say: takes the fields of a row."""
-
-    def try_it():
-        if not network.is_open(address, port, KNOCK_TIMEOUT):
-            found = f"cannot reach {who} at {network.host_port(address, port)}"
-            say("connection", found, "a connection", "open its firewall, or set network.interface")
-
-    threading.Thread(target=try_it, daemon=True).start()
-
-
-def open_door(address, port):
-    """Lets the head try, once, whether it reaches this worker at that port."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
-    os.set_inheritable(door.fileno(), False)
-    door.settimeout(60)
-    door.bind((address, port))
-    door.listen(1)
-
-    def answer():
-        with contextlib.suppress(OSError), door:
-            door.accept()[0].close()
-
-    threading.Thread(target=answer, daemon=True).start()

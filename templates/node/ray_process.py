@@ -2,15 +2,15 @@
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
 
 import network
 import ports
-import preflight
+import ray_environment
 import ray_start
+import reach
 import surroundings
 from give_up import GiveUp
 
@@ -32,21 +32,8 @@ class RayProcess:
         self.look_at = 0.0
 
     def make_environment(self):
-        """What Ray inherits, with the token where this Ray knows tokens."""
-        member, token = self.member, None
-        if ray_start.wants_token(member.one("auth", "auto"), member.version):
-            token = os.path.join(member.temp_dir, "token")
-            write_private(token, member.one("token"))
-        elif member.one("rank") == "0":
-            danger = "runs without a token: every user who reaches it can run code"
-            member.say("phase ray", f"Ray {member.version_text} {danger}")
-        cpus, gpus = int(member.one("cpus")), int(member.one("gpus"))
-        env = surroundings.defaults(member.one("user"), cpus, gpus, member.temp_dir)
-        env.update(pair.split("=", 1) for pair in member.conf.get("env", []))
-        if member.stages:
-            env.update(member.stages.mask())
-        metrics = member.one("metrics") == "true"
-        self.env = ray_start.environment(member.temp_dir, env, token, member.version, metrics)
+        """Once stages are known, which may hold GPUs back."""
+        self.env = ray_environment.of_node(self.member)
 
     def prepare(self):
         """Starts the process that becomes `ray start`."""
@@ -64,9 +51,9 @@ class RayProcess:
         if cluster is None:
             self.take_fixed_ports()
         elif self.tries == 0 and member.one("preflight") != "none":
-            door = self.ports[preflight.DOOR]
-            preflight.open_door(address, door)
-            preflight.knock("the head", *network.parts_of(cluster), member.find_fault)
+            door = self.ports[reach.DOOR]
+            reach.open_door(address, door)
+            reach.knock("the head", *network.parts_of(cluster), member.find_fault)
             member.say("reach", member.one("node"), address, door)
         head, port = network.parts_of(self.place())
         peers, local = [head, *member.conf["nodes"]], network.local_addresses()
@@ -79,7 +66,7 @@ class RayProcess:
         self.told = {name: str(facts[fact]) for name, fact in asked}
         more.update(self.told)
         if member.one("metrics") == "true":
-            more.update(ray_start.metrics_environment(self.env, self.ports))
+            more.update(ray_environment.metrics_environment(self.env, self.ports))
         self.env.update(more)
         extra = member.conf.get("ray_arg", []) + member.conf.get("worker_arg" if cluster else "head_arg", [])
         store = surroundings.object_store(int(member.one("memory", "0")))
@@ -134,9 +121,3 @@ class RayProcess:
         self.prepare()
         self.start(self.address, self.cluster)
         return True
-
-
-def write_private(path, text):
-    """Writes a file that only its owner can read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)

@@ -8,9 +8,9 @@ import json
 import os
 import signal
 import sys
-import time
 
 import preparation
+import progress
 import services
 from give_up import GiveUp
 
@@ -36,9 +36,7 @@ class Stages:
         if late:
             mine = list(filter(self.is_mine, late))
             self.work[PREPARE_WITH_RAY] = preparation.Preparation(self, PREPARE_WITH_RAY, mine)
-        self.begun = {}  # stage -> when
-        self.minutes = {}  # stage -> how many of them the log has told of
-        self.done = {stage: set() for stage in self.work}
+        self.progress = progress.Progress(member, self.work)
 
     def is_mine(self, item):
         """Whether this node has to do it."""
@@ -74,28 +72,24 @@ class Stages:
     def begin(self):
         """Begins all stages whose turn it is, unless the job is being ended."""
         for stage in self.work if not self.member.deadline else ():
-            if stage not in self.begun and self.may_begin(stage):
-                self.begun[stage] = time.monotonic()
+            if stage not in self.progress.begun and self.may_begin(stage):
+                self.progress.begin(stage)
                 self.work[stage].begin()
 
     def may_begin(self, stage):
         """Whether the stages before that one are done on all nodes."""
         if stage == PREPARE:
             return True
-        return self.is_done(PREPARE) and (stage == SERVICES or self.member.is_whole)
-
-    def is_done(self, stage):
-        """Whether all nodes have done that stage."""
-        return stage not in self.work or self.done[stage] == set(self.member.conf["nodes"])
+        return self.progress.is_done(PREPARE) and (stage == SERVICES or self.member.is_whole)
 
     def are_done(self):
         """Whether the trainer can start."""
-        return not self.member.deadline and all(map(self.is_done, self.work))
+        return not self.member.deadline and all(map(self.progress.is_done, self.work))
 
     def is_preparing(self):
         """Whether a command of `prepare` runs on some node."""
         commands = (PREPARE, PREPARE_WITH_RAY)
-        return any(stage in self.begun and not self.is_done(stage) for stage in commands)
+        return any(stage in self.progress.begun and not self.progress.is_done(stage) for stage in commands)
 
     def say_done(self, stage):
         """This node has done its part."""
@@ -110,30 +104,10 @@ class Stages:
 
     def record(self, node, stage):
         """A node has done its part."""
-        self.done[stage].add(node)
-        self.say_progress(stage)
+        self.progress.record(node, stage)
         if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
             raise SystemExit(0)
         self.begin()
-
-    def say_progress(self, stage, after=""):
-        """The head says how many nodes have done it, and which have not."""
-        if self.member.one("rank") != "0":
-            return
-        nodes = self.member.conf["nodes"]
-        waiting = [node for node in nodes if node not in self.done[stage]]
-        more = f" and {len(waiting) - 4} more" if len(waiting) > 4 else ""
-        text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
-        count = f"{len(self.done[stage])}/{len(nodes)} nodes"
-        self.member.say("phase", stage.partition("-")[0], count + after + text)
-
-    def remind(self):
-        """Once a minute, how far a stage is that takes long."""
-        stage = self.doing()
-        minutes = int(time.monotonic() - self.begun[stage]) // 60
-        if minutes > self.minutes.get(stage, 0):
-            self.minutes[stage] = minutes
-            self.say_progress(stage, f" after {minutes} min")
 
     def mask(self):
         """What keeps Ray and the trainer off the GPUs of services."""
@@ -146,10 +120,6 @@ class Stages:
             if role.partition(" ")[0] in (PREPARE, PREPARE_WITH_RAY):
                 os.killpg(pid, getattr(signal, "SIG" + name))
         return self.is_preparing()
-
-    def doing(self):
-        """What keeps this node busy, in a word or two; the batch script waits as long as it is told of it."""
-        return next((stage for stage in self.begun if not self.is_done(stage)), "")
 
     def ended(self, role, code):
         """A child of a stage has ended."""

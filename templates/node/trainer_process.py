@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-import ray_start
+import ray_environment
 from give_up import GiveUp
 
 
@@ -49,7 +49,7 @@ class TrainerProcess:
             words = words + member.conf.get("resume", [])
         head = member.ray.address, member.ray.ports
         nodes = len(member.conf["nodes"])
-        env = ray_start.trainer_environment(member.ray.env, head, nodes, member.one("gpus"))
+        env = ray_environment.trainer_environment(member.ray.env, head, nodes, member.one("gpus"))
         env.update(member.ray.told, SLURMRAY_ATTEMPT=member.attempt())
         out, err = self.streams["out"], self.streams["err"]
         try:

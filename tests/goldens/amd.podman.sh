@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: aa689ccdcb7b8778da64a397f9ecd76d54b6d5d92a0a45f5d84c288c9240018b
+# slurmray-sha256: c09291dcef70cfaa4d5c7de2bfc273bb9b5efce21cd0b850f744c8779cf1c1d0
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -819,8 +819,6 @@ class Head:
 '
 PROGRAMS["member.py"]='"""What one node of the cluster does, told by records, children that end, and the clock."""
 
-import os
-import sys
 import time
 
 import children
@@ -828,18 +826,18 @@ import head
 import network
 import preflight
 import ray_process
+import reach
 import trainer_process
 from give_up import GiveUp
+from records import Records
 
-ALIVE_EVERY = 5.0  # seconds; without such a word the batch script waits for ray.ready_timeout only
 
-
-class Member:
+class Member(Records):
     """One node of the cluster, driven by records, child processes that end, and the clock."""
 
     def __init__(self, temp_dir):
+        super().__init__()
         self.temp_dir = temp_dir
-        self.conf = {}  # key -> list of values
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
         self.trainer = trainer_process.TrainerProcess(self)
@@ -847,40 +845,9 @@ class Member:
         self.is_signalled = False  # whether this process has got a signal
         self.is_whole = False  # whether the cluster is
         self.stages = None  # what else is done before the trainer starts
-        self.alive_at = 0.0  # when to say next that the stages get on
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
 
     # -- records ---------------------------------------------------------------------------------------
-
-    def one(self, key, default=""):
-        """The last value of a key."""
-        return self.conf.get(key, [default])[-1]
-
-    def number(self):
-        """The rank of this node: 0 is the head, then the others in the order of Slurm."""
-        return self.conf["nodes"].index(self.one("node"))
-
-    def attempt(self):
-        """How many times the job was requeued."""
-        return self.one("job").rpartition("-")[2]
-
-    def say(self, verb, *text):
-        """One message to the batch script."""
-        # In one piece, as the task of the node writes to the same pipe.
-        sys.stdout.write(" ".join(map(str, ["slurmray", self.one("node"), verb, *text])) + "\n")
-        sys.stdout.flush()
-
-    def find(self, kind, *row):
-        """A finding for the table in the log: check, found, wanted, remedy. kind `warn`: only that."""
-        level = self.one("preflight", "fail")
-        if level != "none":
-            kind = "warn" if level == "warn" else kind
-            fields = (str(field).replace("|", "/").replace("\n", " ") for field in row)
-            self.say("finding", "|".join([kind, *fields]))
-
-    def find_fault(self, *row):
-        """A finding that ends the job, unless the job spec says otherwise."""
-        self.find("preflight", *row)
 
     def record(self, text):
         """Takes one record; some of them make something happen."""
@@ -891,7 +858,7 @@ class Member:
         elif key == "reach":
             if is_head:
                 node, address, port = value.split(" ")
-                preflight.knock(node, address, int(port), self.find_fault)
+                reach.knock(node, address, int(port), self.find_fault)
         elif key == "whole":
             self.is_whole = True
             self.ray.minded = False
@@ -917,17 +884,10 @@ class Member:
     def start(self):
         """All is told: the head starts Ray, a worker waits to hear of the head."""
         self.version_text, self.version = preflight.version_of_ray(self.one("auth"))
-        self.enter_workdir()
+        preflight.enter_workdir(self.one("workdir"))
         self.trainer.check()
-        preflight.raise_limits()
-        for row in preflight.limits():
-            self.find("warn", *row)
-        if self.one("debug") == "post-mortem":
-            lacks = list(preflight.debugger(self.version))
-            for row in lacks:
-                self.find_fault(*row)
-            if lacks and self.one("preflight", "fail") == "fail":
-                return
+        if not preflight.is_fit(self):
+            return
         if self.conf.keys() & {"preparation", "service"}:
             import stages  # only such jobs have it
 
@@ -940,24 +900,10 @@ class Member:
             self.ray.start(self.choose_address(self.one("family", "auto")))
             self.head.waiting = "gcs"
 
-    def enter_workdir(self):
-        """Ray, its workers and the trainer begin in the working directory of the spec."""
-        try:
-            os.chdir(self.one("workdir"))
-        except OSError as error:
-            remedy = "mount it, make it there, or set container.workdir"
-            text = f"{error.filename}: {error.strerror} where the trainer runs; {remedy}"
-            raise GiveUp("config", text) from error
-
     def join(self, wanted):
         """Gets Ray ready on a worker. wanted: the versions on the head."""
-        mine = preflight.versions(self.version_text)
-        if mine != wanted:
-            remedy = "use one image on all nodes, by digest, or one environment"
-            self.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
-            if self.one("preflight", "fail") == "fail":
-                return
-        self.ray.prepare()
+        if preflight.has_versions(self, wanted):
+            self.ray.prepare()
 
     def choose_address(self, family):
         """The address of this node, the interface and family told."""
@@ -995,7 +941,7 @@ class Member:
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
         if self.head.waiting or self.deadline:
             return 0.05
-        return 1.0 if self.ray.minded or (self.stages and self.stages.doing()) else None
+        return 1.0 if self.ray.minded or (self.stages and self.stages.progress.doing()) else None
 
     def tick(self):
         """Once a turn of the loop."""
@@ -1004,10 +950,8 @@ class Member:
             self.say("signal")
             self.stop()
         self.ray.mind()
-        if self.stages and self.stages.doing() and time.monotonic() > self.alive_at:
-            self.alive_at = time.monotonic() + ALIVE_EVERY
-            self.say("alive", self.stages.doing())
-            self.stages.remind()
+        if self.stages:
+            self.stages.progress.mind()
         if self.head.waiting:
             self.head.look()
         if self.deadline and time.monotonic() > self.deadline and not self.trainer.send("KILL"):
@@ -1356,27 +1300,22 @@ def own_sockets():
 '
 PROGRAMS["preflight.py"]='"""What a node is checked for in its container: findings for the table in the log of the job."""
 
-import contextlib
 import importlib.metadata
 import os
 import platform
 import re
 import resource
-import socket
 import sys
-import threading
 
-import network
+import ray_environment
 import ray_start
 from give_up import GiveUp
 
 FILES_WANTED = 65535  # open files; Ray opens several for each worker process
 FILES_NEEDED = 8192  # with fewer, large trainers have been seen to fail
-DOOR = 10  # place in a leased block of ports, after those of ray_start.py
 # What the distributed debugger of Ray needs (docs.ray.io, "Ray Distributed Debugger"; Ray has it since 2.39).
 DEBUGGER_SINCE = (2, 39)
 DEBUGPY_SINCE = (1, 8)
-KNOCK_TIMEOUT = 5.0  # seconds for the head to reach a worker, and the other way round
 
 
 def version_of_ray(auth):
@@ -1384,10 +1323,40 @@ def version_of_ray(auth):
     version = ray_start.ray_version()
     if version is None:
         raise GiveUp("image", f"{sys.executable} has no Ray: install ray[default] for it")
-    if auth == "token" and version[1] < ray_start.TOKEN_SINCE:
+    if auth == "token" and version[1] < ray_environment.TOKEN_SINCE:
         remedy = "take 2.52 or later, or set ray.auth to auto or none"
         raise GiveUp("config", f"ray.auth: Ray {version[0]} has no tokens; {remedy}")
     return version
+
+
+def enter_workdir(folder):
+    """Ray, its workers and the trainer begin in the working directory of the spec."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        remedy = "mount it, make it there, or set container.workdir"
+        text = f"{error.filename}: {error.strerror} where the trainer runs; {remedy}"
+        raise GiveUp("config", text) from error
+
+
+def is_fit(member):
+    """Finds what this node lacks for Ray and trainer; False where it is to go no further."""
+    raise_limits()
+    for row in limits():
+        member.find("warn", *row)
+    lacks = list(debugger(member.version)) if member.one("debug") == "post-mortem" else []
+    for row in lacks:
+        member.find_fault(*row)
+    return not (lacks and member.is_strict())
+
+
+def has_versions(member, wanted):
+    """Finds other versions than those of the head; False where this node is to go no further."""
+    mine = versions(member.version_text)
+    if mine != wanted:
+        remedy = "use one image on all nodes, by digest, or one environment"
+        member.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
+    return mine == wanted or not member.is_strict()
 
 
 def raise_limits():
@@ -1426,33 +1395,6 @@ def debugger(ray):
 def versions(ray):
     """What must be the same on all nodes. ray: its version as a text."""
     return f"Ray {ray}, Python {platform.python_version()}"
-
-
-def knock(who, address, port, say):
-    """Looks, in the background, whether this node reaches another one. say: takes the fields of a row."""
-
-    def try_it():
-        if not network.is_open(address, port, KNOCK_TIMEOUT):
-            found = f"cannot reach {who} at {network.host_port(address, port)}"
-            say("connection", found, "a connection", "open its firewall, or set network.interface")
-
-    threading.Thread(target=try_it, daemon=True).start()
-
-
-def open_door(address, port):
-    """Lets the head try, once, whether it reaches this worker at that port."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
-    os.set_inheritable(door.fileno(), False)
-    door.settimeout(60)
-    door.bind((address, port))
-    door.listen(1)
-
-    def answer():
-        with contextlib.suppress(OSError), door:
-            door.accept()[0].close()
-
-    threading.Thread(target=answer, daemon=True).start()
 '
 PROGRAMS["preparation.py"]='"""The commands of `prepare` on one node, one after another."""
 
@@ -1599,6 +1541,64 @@ def main():
 if __name__ == "__main__":
     sys.exit(main())
 '
+PROGRAMS["progress.py"]='"""How far the nodes are with the stages, and what the log of the job hears of it."""
+
+import time
+
+ALIVE_EVERY = 5.0  # seconds; without such a word the batch script waits for ray.ready_timeout only
+NAMED = 4  # nodes that a line of the log names; there may be hundreds
+
+
+class Progress:
+    """Which nodes have done which stages. member: the node that keeps count; the head says it."""
+
+    def __init__(self, member, stages):
+        self.member = member
+        self.done = {stage: set() for stage in stages}  # stage -> nodes
+        self.begun = {}  # stage -> when
+        self.minutes = {}  # stage -> how many of them the log has told of
+        self.alive_at = 0.0  # when to say next that this node gets on
+
+    def begin(self, stage):
+        """That stage begins on this node."""
+        self.begun[stage] = time.monotonic()
+
+    def record(self, node, stage):
+        """A node has done its part."""
+        self.done[stage].add(node)
+        self.say(stage)
+
+    def is_done(self, stage):
+        """Whether all nodes have done that stage."""
+        return stage not in self.done or self.done[stage] == set(self.member.conf["nodes"])
+
+    def doing(self):
+        """What keeps this node busy, in a word or two; nothing: the empty text."""
+        return next((stage for stage in self.begun if not self.is_done(stage)), "")
+
+    def mind(self):
+        """Says every now and then what keeps this node busy, and once a minute how far all nodes are."""
+        stage, now = self.doing(), time.monotonic()
+        if not stage or now < self.alive_at:
+            return
+        self.alive_at = now + ALIVE_EVERY
+        self.member.say("alive", stage)
+        minutes = int(now - self.begun[stage]) // 60
+        if minutes > self.minutes.get(stage, 0):
+            self.minutes[stage] = minutes
+            self.say(stage, f" after {minutes} min")
+
+    def say(self, stage, after=""):
+        """The head says how many nodes have done it, and which have not."""
+        if self.member.one("rank") != "0":
+            return
+        nodes = self.member.conf["nodes"]
+        waiting = [node for node in nodes if node not in self.done[stage]]
+        more = f" and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
+        text = ", waiting for " + ", ".join(waiting[:NAMED]) + more if waiting else ""
+        count = f"{len(self.done[stage])}/{len(nodes)} nodes"
+        self.member.say("phase", stage.partition("-")[0], count + after + text)
+'
 PROGRAMS["ray_command.py"]='"""`ray` in the temp folder: the command line of Ray for those who come into the container from outside.
 
 `podman exec` and `docker exec` start with the environment of the image, which has neither the address of the
@@ -1640,19 +1640,113 @@ def call(job, node, enter, path):
     number = job.rpartition("-")[0]
     return " ".join(f"srun --overlap --jobid={number} -N1 -n1 -w {node} {enter} {path}".split())
 '
+PROGRAMS["ray_environment.py"]='"""The environment of Ray and of the trainer on one node, by the Ray version in the image."""
+
+import os
+
+import network
+import ray_start
+import surroundings
+
+TOKEN_SINCE = (2, 52)  # the release notes of Ray: token authentication
+HIP_SINCE = (2, 45)  # masks AMD GPUs by HIP_VISIBLE_DEVICES, and fails where ROCR_VISIBLE_DEVICES is set
+
+# Two processes of the head have metrics ports that no option closes: each tries this one, says in its log
+# that there is no such port, and goes on.
+NO_PORT = "65536"
+
+
+def of_node(member):
+    """What Ray inherits there, with the token of the job where this Ray knows tokens."""
+    token = None
+    if wants_token(member.one("auth", "auto"), member.version):
+        token = os.path.join(member.temp_dir, "token")
+        write_private(token, member.one("token"))
+    elif member.one("rank") == "0":
+        danger = "runs without a token: every user who reaches it can run code"
+        member.say("phase ray", f"Ray {member.version_text} {danger}")
+    cpus, gpus = int(member.one("cpus")), int(member.one("gpus"))
+    env = surroundings.defaults(member.one("user"), cpus, gpus, member.temp_dir)
+    env.update(pair.split("=", 1) for pair in member.conf.get("env", []))
+    if member.stages:
+        env.update(member.stages.mask())
+    return environment(member.temp_dir, env, token, member.version, member.one("metrics") == "true")
+
+
+def write_private(path, text):
+    """Writes a file that only its owner can read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+
+
+def wants_token(auth, version):
+    """Whether Ray shall ask for the token of the job. auth: `ray.auth` of the spec."""
+    return auth != "none" and version >= TOKEN_SINCE
+
+
+def environment(temp_dir, user_env, token, version, metrics):
+    """What Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults.
+
+    token: path of its file, or None. metrics: whether Ray exports any; their ports answer everybody.
+    """
+    env = dict(os.environ)
+    env.pop("RAY_ADDRESS", None)  # without a container: of a Ray that the job was submitted from
+    if version >= HIP_SINCE and "ROCR_VISIBLE_DEVICES" in env:
+        env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
+    env.update(
+        PYTHONUNBUFFERED="1",
+        RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # else Ray builds a virtual environment per worker under `uv run`
+        RAY_TMPDIR=temp_dir,
+        RAY_USAGE_STATS_ENABLED="0",
+        RAY_worker_register_timeout_seconds="120",  # a cold Python on a network file system
+    )
+    if not metrics:
+        env.update(
+            RAY_enable_metrics_collection="0", DASHBOARD_METRIC_PORT=NO_PORT, AUTOSCALER_METRIC_PORT=NO_PORT
+        )
+    env.update(user_env)
+    # Said explicitly: where it is unset, head and workers may decide differently (Ray 2.59 on).
+    env["RAY_AUTH_MODE"] = "token" if token else "disabled"
+    if token:
+        env["RAY_AUTH_TOKEN_PATH"] = token
+    return env
+
+
+def metrics_environment(env, ports):
+    """Where Ray exports metrics besides --metrics-export-port; its defaults are the same for every job."""
+    places = {
+        "DASHBOARD_METRIC_PORT": ray_start.DASHBOARD_METRICS,
+        "AUTOSCALER_METRIC_PORT": ray_start.AUTOSCALER_METRICS,
+    }
+    return {name: env.get(name, str(ports[place])) for name, place in places.items()}
+
+
+def trainer_environment(ray_env, head, node_count, gpus_per_node):
+    """The environment of Ray and what a trainer asks about the cluster. head: (address, ports)."""
+    address, ports = head
+    return {
+        **ray_env,
+        "RAY_ADDRESS": network.host_port(address, ports[ray_start.GCS]),
+        "NNODES": str(node_count),
+        "NODE_RANK": "0",
+        "GPUS_PER_NODE": str(gpus_per_node),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(ports[ray_start.MASTER]),
+    }
+'
 PROGRAMS["ray_process.py"]='"""The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
 
 import network
 import ports
-import preflight
+import ray_environment
 import ray_start
+import reach
 import surroundings
 from give_up import GiveUp
 
@@ -1674,21 +1768,8 @@ class RayProcess:
         self.look_at = 0.0
 
     def make_environment(self):
-        """What Ray inherits, with the token where this Ray knows tokens."""
-        member, token = self.member, None
-        if ray_start.wants_token(member.one("auth", "auto"), member.version):
-            token = os.path.join(member.temp_dir, "token")
-            write_private(token, member.one("token"))
-        elif member.one("rank") == "0":
-            danger = "runs without a token: every user who reaches it can run code"
-            member.say("phase ray", f"Ray {member.version_text} {danger}")
-        cpus, gpus = int(member.one("cpus")), int(member.one("gpus"))
-        env = surroundings.defaults(member.one("user"), cpus, gpus, member.temp_dir)
-        env.update(pair.split("=", 1) for pair in member.conf.get("env", []))
-        if member.stages:
-            env.update(member.stages.mask())
-        metrics = member.one("metrics") == "true"
-        self.env = ray_start.environment(member.temp_dir, env, token, member.version, metrics)
+        """Once stages are known, which may hold GPUs back."""
+        self.env = ray_environment.of_node(self.member)
 
     def prepare(self):
         """Starts the process that becomes `ray start`."""
@@ -1706,9 +1787,9 @@ class RayProcess:
         if cluster is None:
             self.take_fixed_ports()
         elif self.tries == 0 and member.one("preflight") != "none":
-            door = self.ports[preflight.DOOR]
-            preflight.open_door(address, door)
-            preflight.knock("the head", *network.parts_of(cluster), member.find_fault)
+            door = self.ports[reach.DOOR]
+            reach.open_door(address, door)
+            reach.knock("the head", *network.parts_of(cluster), member.find_fault)
             member.say("reach", member.one("node"), address, door)
         head, port = network.parts_of(self.place())
         peers, local = [head, *member.conf["nodes"]], network.local_addresses()
@@ -1721,7 +1802,7 @@ class RayProcess:
         self.told = {name: str(facts[fact]) for name, fact in asked}
         more.update(self.told)
         if member.one("metrics") == "true":
-            more.update(ray_start.metrics_environment(self.env, self.ports))
+            more.update(ray_environment.metrics_environment(self.env, self.ports))
         self.env.update(more)
         extra = member.conf.get("ray_arg", []) + member.conf.get("worker_arg" if cluster else "head_arg", [])
         store = surroundings.object_store(int(member.one("memory", "0")))
@@ -1776,25 +1857,16 @@ class RayProcess:
         self.prepare()
         self.start(self.address, self.cluster)
         return True
-
-
-def write_private(path, text):
-    """Writes a file that only its owner can read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
 '
-PROGRAMS["ray_start.py"]='"""The `ray start` command line and environment of one node, by the Ray version in the image."""
+PROGRAMS["ray_start.py"]='"""The `ray start` command line of one node, by the Ray version in the image."""
 
 import importlib.metadata
 import importlib.util
-import os
 import re
 
 import network
 
-TOKEN_SINCE = (2, 52)  # the release notes of Ray: token authentication
-IPV6_SINCE = (2, 49)  # the same
-HIP_SINCE = (2, 45)  # masks AMD GPUs by HIP_VISIBLE_DEVICES, and fails where ROCR_VISIBLE_DEVICES is set
+IPV6_SINCE = (2, 49)  # the release notes of Ray
 CLIENT_IPV6_SINCE = (2, 56)  # before, the server for Ray Client fails on IPv6, and the head with it
 WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was for the head only and workers took over its path
 
@@ -1802,10 +1874,6 @@ WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was for the head only and 
 GCS, CLIENT, DASHBOARD, MASTER = range(4)  # the head alone uses these
 NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS = range(4, 10)
 DASHBOARD_METRICS, AUTOSCALER_METRICS = 11, 12  # the head alone; 10 is the DOOR of preflight.py
-
-# Two processes of the head have metrics ports that no option closes: each tries this one, says in its log
-# that there is no such port, and goes on.
-NO_PORT = "65536"
 
 
 def ray_version():
@@ -1831,11 +1899,6 @@ if not any(word.startswith("--ray-client-server-port") for word in sys.argv):
     ray.get_ray_client_dependency_error = lambda: "not asked for"
 ray.main()
 """
-
-
-def wants_token(auth, version):
-    """Whether Ray shall ask for the token of the job. auth: `ray.auth` of the spec."""
-    return auth != "none" and version >= TOKEN_SINCE
 
 
 def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, object_store, extra):
@@ -1872,54 +1935,45 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, object
     if cluster is None or version >= WORKER_TEMP_DIR_SINCE:
         words.append(f"--temp-dir={temp_dir}")
     return words + extra
+'
+PROGRAMS["reach.py"]='"""Whether the nodes reach each other: the head each worker, and each worker the head."""
+
+import contextlib
+import os
+import socket
+import threading
+
+import network
+
+DOOR = 10  # place in a leased block of ports, after those of ray_start.py
+KNOCK_TIMEOUT = 5.0  # seconds for the head to reach a worker, and the other way round
 
 
-def environment(temp_dir, user_env, token, version, metrics):
-    """What Ray and the trainer inherit. user_env: `env` of the spec, which wins over our defaults.
+def knock(who, address, port, say):
+    """Looks, in the background, whether this node reaches another one. say: takes the fields of a row."""
 
-    token: path of its file, or None. metrics: whether Ray exports any; their ports answer everybody.
-    """
-    env = dict(os.environ)
-    env.pop("RAY_ADDRESS", None)  # without a container: of a Ray that the job was submitted from
-    if version >= HIP_SINCE and "ROCR_VISIBLE_DEVICES" in env:
-        env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
-    env.update(
-        PYTHONUNBUFFERED="1",
-        RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # else Ray builds a virtual environment per worker under `uv run`
-        RAY_TMPDIR=temp_dir,
-        RAY_USAGE_STATS_ENABLED="0",
-        RAY_worker_register_timeout_seconds="120",  # a cold Python on a network file system
-    )
-    if not metrics:
-        env.update(
-            RAY_enable_metrics_collection="0", DASHBOARD_METRIC_PORT=NO_PORT, AUTOSCALER_METRIC_PORT=NO_PORT
-        )
-    env.update(user_env)
-    # Said explicitly: where it is unset, head and workers may decide differently (Ray 2.59 on).
-    env["RAY_AUTH_MODE"] = "token" if token else "disabled"
-    if token:
-        env["RAY_AUTH_TOKEN_PATH"] = token
-    return env
+    def try_it():
+        if not network.is_open(address, port, KNOCK_TIMEOUT):
+            found = f"cannot reach {who} at {network.host_port(address, port)}"
+            say("connection", found, "a connection", "open its firewall, or set network.interface")
+
+    threading.Thread(target=try_it, daemon=True).start()
 
 
-def metrics_environment(env, ports):
-    """Where Ray exports metrics besides --metrics-export-port; its defaults are the same for every job."""
-    places = {"DASHBOARD_METRIC_PORT": DASHBOARD_METRICS, "AUTOSCALER_METRIC_PORT": AUTOSCALER_METRICS}
-    return {name: env.get(name, str(ports[place])) for name, place in places.items()}
+def open_door(address, port):
+    """Lets the head try, once, whether it reaches this worker at that port."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    os.set_inheritable(door.fileno(), False)
+    door.settimeout(60)
+    door.bind((address, port))
+    door.listen(1)
 
+    def answer():
+        with contextlib.suppress(OSError), door:
+            door.accept()[0].close()
 
-def trainer_environment(ray_env, head, node_count, gpus_per_node):
-    """The environment of Ray and what a trainer asks about the cluster. head: (address, ports)."""
-    address, ports = head
-    return {
-        **ray_env,
-        "RAY_ADDRESS": network.host_port(address, ports[GCS]),
-        "NNODES": str(node_count),
-        "NODE_RANK": "0",
-        "GPUS_PER_NODE": str(gpus_per_node),
-        "MASTER_ADDR": address,
-        "MASTER_PORT": str(ports[MASTER]),
-    }
+    threading.Thread(target=answer, daemon=True).start()
 '
 PROGRAMS["ready.py"]='"""Waits until a service can be used: `ready.py JSON`, as `ready` of the job spec.
 
@@ -1980,6 +2034,51 @@ def main():
 
 if __name__ == "__main__":
     sys.exit(main())
+'
+PROGRAMS["records.py"]='"""What this node was told, and what it says: the two streams of the batch script'"'"'s step."""
+
+import sys
+
+
+class Records:
+    """The records that have come, and messages to the batch script. docs/architecture.md lists both."""
+
+    def __init__(self):
+        self.conf = {}  # key -> list of values
+
+    def one(self, key, default=""):
+        """The last value of a key."""
+        return self.conf.get(key, [default])[-1]
+
+    def number(self):
+        """The rank of this node: 0 is the head, then the others in the order of Slurm."""
+        return self.conf["nodes"].index(self.one("node"))
+
+    def attempt(self):
+        """How many times the job was requeued."""
+        return self.one("job").rpartition("-")[2]
+
+    def say(self, verb, *text):
+        """One message to the batch script."""
+        # In one piece, as the task of the node writes to the same pipe.
+        sys.stdout.write(" ".join(map(str, ["slurmray", self.one("node"), verb, *text])) + "\n")
+        sys.stdout.flush()
+
+    def find(self, kind, *row):
+        """A finding for the table in the log: check, found, wanted, remedy. kind `warn`: only that."""
+        level = self.one("preflight", "fail")
+        if level != "none":
+            kind = "warn" if level == "warn" else kind
+            fields = (str(field).replace("|", "/").replace("\n", " ") for field in row)
+            self.say("finding", "|".join([kind, *fields]))
+
+    def find_fault(self, *row):
+        """A finding that ends the job, unless the job spec says otherwise."""
+        self.find("preflight", *row)
+
+    def is_strict(self):
+        """Whether such a finding ends the job."""
+        return self.one("preflight", "fail") == "fail"
 '
 PROGRAMS["services.py"]='"""The services of one node: processes beside Ray."""
 
@@ -2111,9 +2210,9 @@ import json
 import os
 import signal
 import sys
-import time
 
 import preparation
+import progress
 import services
 from give_up import GiveUp
 
@@ -2139,9 +2238,7 @@ class Stages:
         if late:
             mine = list(filter(self.is_mine, late))
             self.work[PREPARE_WITH_RAY] = preparation.Preparation(self, PREPARE_WITH_RAY, mine)
-        self.begun = {}  # stage -> when
-        self.minutes = {}  # stage -> how many of them the log has told of
-        self.done = {stage: set() for stage in self.work}
+        self.progress = progress.Progress(member, self.work)
 
     def is_mine(self, item):
         """Whether this node has to do it."""
@@ -2177,28 +2274,24 @@ class Stages:
     def begin(self):
         """Begins all stages whose turn it is, unless the job is being ended."""
         for stage in self.work if not self.member.deadline else ():
-            if stage not in self.begun and self.may_begin(stage):
-                self.begun[stage] = time.monotonic()
+            if stage not in self.progress.begun and self.may_begin(stage):
+                self.progress.begin(stage)
                 self.work[stage].begin()
 
     def may_begin(self, stage):
         """Whether the stages before that one are done on all nodes."""
         if stage == PREPARE:
             return True
-        return self.is_done(PREPARE) and (stage == SERVICES or self.member.is_whole)
-
-    def is_done(self, stage):
-        """Whether all nodes have done that stage."""
-        return stage not in self.work or self.done[stage] == set(self.member.conf["nodes"])
+        return self.progress.is_done(PREPARE) and (stage == SERVICES or self.member.is_whole)
 
     def are_done(self):
         """Whether the trainer can start."""
-        return not self.member.deadline and all(map(self.is_done, self.work))
+        return not self.member.deadline and all(map(self.progress.is_done, self.work))
 
     def is_preparing(self):
         """Whether a command of `prepare` runs on some node."""
         commands = (PREPARE, PREPARE_WITH_RAY)
-        return any(stage in self.begun and not self.is_done(stage) for stage in commands)
+        return any(stage in self.progress.begun and not self.progress.is_done(stage) for stage in commands)
 
     def say_done(self, stage):
         """This node has done its part."""
@@ -2213,30 +2306,10 @@ class Stages:
 
     def record(self, node, stage):
         """A node has done its part."""
-        self.done[stage].add(node)
-        self.say_progress(stage)
+        self.progress.record(node, stage)
         if self.member.deadline and not self.is_preparing():  # nobody needs the rest of the grace
             raise SystemExit(0)
         self.begin()
-
-    def say_progress(self, stage, after=""):
-        """The head says how many nodes have done it, and which have not."""
-        if self.member.one("rank") != "0":
-            return
-        nodes = self.member.conf["nodes"]
-        waiting = [node for node in nodes if node not in self.done[stage]]
-        more = f" and {len(waiting) - 4} more" if len(waiting) > 4 else ""
-        text = ", waiting for " + ", ".join(waiting[:4]) + more if waiting else ""
-        count = f"{len(self.done[stage])}/{len(nodes)} nodes"
-        self.member.say("phase", stage.partition("-")[0], count + after + text)
-
-    def remind(self):
-        """Once a minute, how far a stage is that takes long."""
-        stage = self.doing()
-        minutes = int(time.monotonic() - self.begun[stage]) // 60
-        if minutes > self.minutes.get(stage, 0):
-            self.minutes[stage] = minutes
-            self.say_progress(stage, f" after {minutes} min")
 
     def mask(self):
         """What keeps Ray and the trainer off the GPUs of services."""
@@ -2249,10 +2322,6 @@ class Stages:
             if role.partition(" ")[0] in (PREPARE, PREPARE_WITH_RAY):
                 os.killpg(pid, getattr(signal, "SIG" + name))
         return self.is_preparing()
-
-    def doing(self):
-        """What keeps this node busy, in a word or two; the batch script waits as long as it is told of it."""
-        return next((stage for stage in self.begun if not self.is_done(stage)), "")
 
     def ended(self, role, code):
         """A child of a stage has ended."""
@@ -2342,7 +2411,7 @@ import signal
 import subprocess
 import sys
 
-import ray_start
+import ray_environment
 from give_up import GiveUp
 
 
@@ -2383,7 +2452,7 @@ class TrainerProcess:
             words = words + member.conf.get("resume", [])
         head = member.ray.address, member.ray.ports
         nodes = len(member.conf["nodes"])
-        env = ray_start.trainer_environment(member.ray.env, head, nodes, member.one("gpus"))
+        env = ray_environment.trainer_environment(member.ray.env, head, nodes, member.one("gpus"))
         env.update(member.ray.told, SLURMRAY_ATTEMPT=member.attempt())
         out, err = self.streams["out"], self.streams["err"]
         try:

@@ -1,4 +1,4 @@
-"""What ray_start.py, surroundings.py and probe.py decide; that Ray takes it is seen on the real Slurm."""
+"""What the programs for Ray decide; that Ray takes it is seen on the real Slurm."""
 
 import importlib
 import importlib.util
@@ -21,6 +21,7 @@ surroundings: Any = importlib.import_module("surroundings")
 probe: Any = importlib.import_module("probe")
 preflight: Any = importlib.import_module("preflight")
 ray_command: Any = importlib.import_module("ray_command")
+ray_environment: Any = importlib.import_module("ray_environment")
 sys.path.pop(0)
 
 # -- ray_start -------------------------------------------------------------------------------------
@@ -93,9 +94,9 @@ def test_no_ray_client_where_it_would_end_the_head(
 
 
 def test_when_a_token_is_asked_for() -> None:
-    assert ray_start.wants_token("auto", NEW)
-    assert not ray_start.wants_token("auto", OLD)
-    assert not ray_start.wants_token("none", NEW)
+    assert ray_environment.wants_token("auto", NEW)
+    assert not ray_environment.wants_token("auto", OLD)
+    assert not ray_environment.wants_token("none", NEW)
 
 
 def test_the_users_environment_wins_but_not_over_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,20 +107,20 @@ def test_the_users_environment_wins_but_not_over_the_token(monkeypatch: pytest.M
         "RAY_AUTH_MODE": "disabled",
         "RAY_AUTH_TOKEN_PATH": "/x",
     }
-    env = ray_start.environment("/tmp/r", user, "/tmp/r/token", NEW, False)
+    env = ray_environment.environment("/tmp/r", user, "/tmp/r/token", NEW, False)
     assert (env["RAY_TMPDIR"], env["OF_THE_IMAGE"]) == ("/mine", "mine")
     assert (env["RAY_AUTH_MODE"], env["RAY_AUTH_TOKEN_PATH"]) == ("token", "/tmp/r/token")
-    assert ray_start.environment("/tmp/r", {}, None, OLD, False)["RAY_AUTH_MODE"] == "disabled"
+    assert ray_environment.environment("/tmp/r", {}, None, OLD, False)["RAY_AUTH_MODE"] == "disabled"
     assert "RAY_AUTH_MODE" not in os.environ
 
 
 def test_metrics_are_exported_only_where_asked_for() -> None:
-    off = ray_start.environment("/tmp/r", {}, None, NEW, False)
+    off = ray_environment.environment("/tmp/r", {}, None, NEW, False)
     assert off["RAY_enable_metrics_collection"] == "0"
-    on = ray_start.environment("/tmp/r", {}, None, NEW, True)
+    on = ray_environment.environment("/tmp/r", {}, None, NEW, True)
     names = {"RAY_enable_metrics_collection", "DASHBOARD_METRIC_PORT", "AUTOSCALER_METRIC_PORT"}
     assert not names & on.keys()
-    late = ray_start.metrics_environment({"DASHBOARD_METRIC_PORT": "9000"}, PORTS)
+    late = ray_environment.metrics_environment({"DASHBOARD_METRIC_PORT": "9000"}, PORTS)
     assert late["DASHBOARD_METRIC_PORT"] == "9000"
     given = {word.rpartition("=")[2] for word in command(None) if "-port=" in word}
     assert int(late["AUTOSCALER_METRIC_PORT"]) in PORTS
@@ -128,16 +129,16 @@ def test_metrics_are_exported_only_where_asked_for() -> None:
 
 def test_amd_s_old_mask_goes_where_ray_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "0,1")
-    new = ray_start.environment("/tmp/r", {}, None, NEW, False)
+    new = ray_environment.environment("/tmp/r", {}, None, NEW, False)
     assert "ROCR_VISIBLE_DEVICES" not in new
     assert new["HIP_VISIBLE_DEVICES"] == "0,1", "or there would be no mask at all"
-    assert ray_start.environment("/tmp/r", {}, None, OLD, False)["ROCR_VISIBLE_DEVICES"] == "0,1"
+    assert ray_environment.environment("/tmp/r", {}, None, OLD, False)["ROCR_VISIBLE_DEVICES"] == "0,1"
     user = {"ROCR_VISIBLE_DEVICES": "1"}
-    assert ray_start.environment("/tmp/r", user, None, NEW, False)["ROCR_VISIBLE_DEVICES"] == "1"
+    assert ray_environment.environment("/tmp/r", user, None, NEW, False)["ROCR_VISIBLE_DEVICES"] == "1"
 
 
 def test_what_a_trainer_is_told() -> None:
-    env = ray_start.trainer_environment({"A": "1"}, ("fd00::5", PORTS), 2, "8")
+    env = ray_environment.trainer_environment({"A": "1"}, ("fd00::5", PORTS), 2, "8")
     assert env == {
         "A": "1",
         "RAY_ADDRESS": f"[fd00::5]:{PORTS[ray_start.GCS]}",

@@ -84,7 +84,7 @@ class Told:
     def __init__(self, folder: Path):
         self.folder = folder
         stand_in(folder / "lib")
-        for program in ("ray_job.py", "surroundings.py", "network.py"):
+        for program in ("ray_job.py", "ray_driver.py", "give_up.py", "surroundings.py", "network.py"):
             shutil.copy(template_root() / "node" / program, folder)
 
     def start(

@@ -101,7 +101,7 @@ def test_outline_is_that_of_the_script() -> None:
 
 
 def test_variables_of_the_trainer() -> None:
-    program = "import ray_start; print(*ray_start.trainer_environment({}, ('10.0.0.1', range(16)), 2, 8))"
+    program = "from ray_environment import *; print(*trainer_environment({}, ('10.0.0.1', range(16)), 2, 8))"
     names = subprocess.run(
         [sys.executable, "-B", "-c", program],
         cwd=ROOT / "templates/node",

@@ -256,6 +256,8 @@ def test_only_what_the_spec_uses_is_in_the_script() -> None:
         "ENV_FROM_SUBMITTER",
         "BUILD_FILE",
         'PROGRAMS["ray_job.py"]',
+        'PROGRAMS["ray_driver.py"]',
+        'PROGRAMS["progress.py"]',
     ):
         assert absent not in plain, absent
     gpus = {"slurm": {"gpus_per_node": 8}}

@@ -114,7 +114,7 @@ def test_the_order(node: Callable[..., Node], tmp_path: Path) -> None:
     one.stages.begin()
     one.until_said("done", "gpu-1", "prepare")
     assert log.read_text() == "one\ntwo 0 2 1 1-\n"
-    assert one.stages.doing() == "prepare"
+    assert one.stages.progress.doing() == "prepare"
     one.stages.record("gpu-1", "prepare")
     assert one.said[-1] == ("phase", "prepare", "1/2 nodes, waiting for gpu-2")
     assert "reward" not in log.read_text()
@@ -131,20 +131,24 @@ def test_the_order(node: Callable[..., Node], tmp_path: Path) -> None:
         for name in ("gpu-1", "gpu-2"):
             one.stages.record(name, stage)
     assert one.stages.are_done()
-    assert one.stages.doing() == ""
+    assert one.stages.progress.doing() == ""
 
 
 def test_what_takes_long_is_told_of_once_a_minute(node: Callable[..., Node]) -> None:
     one = node(services=[{"name": "reward", "run": "sleep 60"}])
     one.stages.begin()
-    one.stages.remind()
+    one.stages.progress.mind()
+    assert ("alive", "services") in one.said
     assert not [words for words in one.said if "waiting for" in words[-1]]
-    one.stages.begun["services"] -= 121
+    one.stages.progress.begun["services"] -= 121
     one.stages.record("gpu-1", "services")
-    one.stages.remind()
-    one.stages.remind()
-    assert one.said[-1] == ("phase", "services", "1/2 nodes after 2 min, waiting for gpu-2")
-    assert one.said[-2] == ("phase", "services", "1/2 nodes, waiting for gpu-2")
+    one.stages.progress.mind()
+    assert one.said[-1] == ("phase", "services", "1/2 nodes, waiting for gpu-2"), "5 s are not over"
+    for _ in range(2):
+        one.stages.progress.alive_at = 0.0
+        one.stages.progress.mind()
+    told = ("phase", "services", "1/2 nodes after 2 min, waiting for gpu-2")
+    assert one.said[-3:] == [("alive", "services"), told, ("alive", "services")]
 
 
 def test_why_a_service_is_not_ready_is_said_meanwhile(
