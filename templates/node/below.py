@@ -37,6 +37,13 @@ def processes():
     return found
 
 
+def names():
+    """Yields the name of each, as the kernel has it."""
+    for pid in processes():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
+            yield file.read().rstrip("\n")
+
+
 def kill(spared=()):
     """Kills them, until nothing new has been started meanwhile. spared: sessions that are left alone."""
     foreign = set()  # of another user, as what sudo starts

@@ -58,6 +58,6 @@ class Head:
     def train(self):
         """Starts the trainer when all that it waits for is there."""
         member = self.member
-        if member.one("rank") == "0" and member.is_whole and (not member.stages or member.stages.are_done()):
+        if member.is_head() and member.is_whole and (not member.stages or member.stages.are_done()):
             member.say("trainer", member.trainer.shown())
             self.waiting = "reader"

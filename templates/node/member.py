@@ -27,42 +27,30 @@ class Member(Records):
         self.is_whole = False  # whether the cluster is
         self.stages = None  # what else is done before the trainer starts
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
-
-    # -- records ---------------------------------------------------------------------------------------
+        self.orders = {  # records that make something happen, each with its value
+            "go": self.start,
+            "reach": self.knock,
+            "prepare": self.join,
+            "cluster": self.enter,
+            "whole": self.be_whole,
+            "done": lambda value: self.told("done", value),
+            "ended": lambda value: self.told("ended", value),
+            "look": self.answer,
+            "warn": lambda value: self.stop(value, warned=True),
+            "stop": self.stop,
+        }
 
     def record(self, text):
-        """Takes one record; some of them make something happen."""
+        """Takes one record."""
         key, _, value = text.partition("=")
-        is_head = self.one("rank") == "0"
-        if key in ("stop", "warn"):
-            self.stop(value, key == "warn")
-        elif key == "reach":
-            if is_head:
-                node, address, port = value.split(" ")
-                reach.knock(node, address, int(port), self.find_fault)
-        elif key == "whole":
-            self.is_whole = True
-            self.ray.minded = False
-            if self.stages:
-                self.stages.begin()
-            self.head.train()
-        elif key in ("done", "ended"):
-            self.stages.told(key, *value.split(" "))
-            self.head.train()
-        elif key == "prepare":
-            if not is_head:
-                self.join(value)
-        elif key == "cluster":
-            if not is_head:
-                self.ray.start(self.choose_address(network.family_of(network.parts_of(value)[0])), value)
+        if key in self.orders:
+            self.orders[key](value)
         else:
             self.conf.setdefault(key, []).append(value)
-        if key == "go":
-            self.start()
 
     # -- the way up ------------------------------------------------------------------------------------
 
-    def start(self):
+    def start(self, _):
         """All is told: the head starts Ray, a worker waits to hear of the head."""
         self.version_text, self.version = preflight.version_of_ray(self.one("auth"))
         preflight.enter_workdir(self.one("workdir"))
@@ -76,15 +64,39 @@ class Member(Records):
         self.ray.make_environment()
         if self.stages:
             self.stages.begin()
-        if self.one("rank") == "0":
+        if self.is_head():
             self.ray.prepare()
             self.ray.start(self.choose_address(self.one("family", "auto")))
             self.head.waiting = "gcs"
 
-    def join(self, wanted):
-        """Gets Ray ready on a worker. wanted: the versions on the head."""
-        if preflight.has_versions(self, wanted):
+    def join(self, versions):
+        """Gets Ray ready on a worker. versions: those on the head."""
+        if not self.is_head() and preflight.has_versions(self, versions):
             self.ray.prepare()
+
+    def enter(self, cluster):
+        """Starts Ray on a worker. cluster: `host:port` of the GCS."""
+        if not self.is_head():
+            self.ray.start(self.choose_address(network.family_of(network.parts_of(cluster)[0])), cluster)
+
+    def knock(self, place):
+        """The head looks whether it reaches a worker. place: its name, address and port."""
+        if self.is_head():
+            node, address, port = place.split(" ")
+            reach.knock(node, address, int(port), self.find_fault)
+
+    def be_whole(self, _):
+        """The cluster is whole."""
+        self.is_whole = True
+        self.ray.minded = False
+        if self.stages:
+            self.stages.begin()
+        self.head.train()
+
+    def told(self, key, value):
+        """Another node, or the task of this one, has done its part."""
+        self.stages.told(key, *value.split(" "))
+        self.head.train()
 
     def choose_address(self, family):
         """The address of this node, the interface and family told."""
@@ -111,12 +123,17 @@ class Member(Records):
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        name, is_head = self.trainer.signals()[not warned], self.one("rank") == "0"
+        name, is_head = self.trainer.signals()[not warned], self.is_head()
         asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
         if not asked and is_head:
             raise SystemExit(0)
         # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
         self.deadline = now + grace + (0 if is_head else 2)
+
+    def answer(self, _):
+        """The trainer has failed: says whether that can be no fault of this node."""
+        if not self.deadline and self.ray.is_well():
+            self.say("well")
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""

@@ -47,7 +47,7 @@ class Progress:
 
     def say(self, stage, after=""):
         """The head says how many nodes have done it, and which have not."""
-        if self.member.one("rank") != "0":
+        if not self.member.is_head():
             return
         nodes = self.member.conf["nodes"]
         waiting = [node for node in nodes if node not in self.done[stage]]

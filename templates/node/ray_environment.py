@@ -20,7 +20,7 @@ def of_node(member):
     if wants_token(member.one("auth", "auto"), member.version):
         token = os.path.join(member.temp_dir, "token")
         write_private(token, member.one("token"))
-    elif member.one("rank") == "0":
+    elif member.is_head():
         danger = "runs without a token: every user who reaches it can run code"
         member.say("phase ray", f"Ray {member.version_text} {danger}")
     cpus, gpus = int(member.one("cpus")), int(member.one("gpus"))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import below
 import network
 import ports
 import ray_environment
@@ -79,6 +80,11 @@ class RayProcess:
             self.input.write(json.dumps([words, more]).encode())
         self.minded, self.disturbed = True, False
         self.look_at = time.monotonic() + 1
+
+    def is_well(self):
+        """Whether its raylet runs, and on the head the GCS; `ray start` sees the end of one seconds later."""
+        wanted = {"raylet"} if self.cluster else {"raylet", "gcs_server"}
+        return wanted <= set(below.names())
 
     def place(self):
         """`host:port` of the GCS."""

@@ -13,6 +13,10 @@ class Records:
         """The last value of a key."""
         return self.conf.get(key, [default])[-1]
 
+    def is_head(self):
+        """Whether it is the head node."""
+        return self.one("rank") == "0"
+
     def number(self):
         """The rank of this node: 0 is the head, then the others in the order of Slurm."""
         return self.conf["nodes"].index(self.one("node"))

@@ -40,7 +40,7 @@ class Stages:
 
     def is_mine(self, item):
         """Whether this node has to do it."""
-        return item["where"] == "all" or self.member.one("rank") == "0"
+        return item["where"] == "all" or self.member.is_head()
 
     def env(self):
         """What the commands inherit: the environment of Ray, and where in the job they are."""

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f118cea8e8d1342c1e1976ebf3ad1dc8e21a89272e9a9b2bf8371b0b243ec680
+# slurmray-sha256: 5e47c0091ab7b4ed356f65f87751e9707ad15ec6cb88ec96ff28eb422af3bd13
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -78,7 +78,7 @@ must_speak() {
 
 # finish CODE SOURCE TEXT: the last line says whose exit code it is.
 finish() {
-	trap - ERR
+	trap - ERR EXIT
 	phase end "exit code $1 from $2: $3"
 	exit "$1"
 }
@@ -397,6 +397,13 @@ fail() {
 	leave
 }
 
+# beat: says that this node lives, while its task has no time to.
+beat() {
+	local never
+	exec {never}<> <(:)
+	while ! read -r -t 5 -u "$never" && kill -0 $$ 2>/dev/null; do say alive; done
+}
+
 # host_path PATH: `~` is the submitter's home, and a relative path begins at the submit folder.
 host_path() {
 	case $1 in
@@ -545,11 +552,14 @@ supervise() {
 	set -Eeuo pipefail
 	local rank=1 addresses
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
-	RUNTIME='' CLIENT='' TEMP='' SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER TAKEN=() PARTIAL=''
+	RUNTIME='' CLIENT='' PULSE='' TEMP='' SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER TAKEN=() PARTIAL=''
 	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
 	trap 'STOPPED=1' TERM
 	trap : PIPE # the container may end before it has its records
 	say step "$SLURM_STEP_ID"
+	beat &
+	PULSE=$!
+	disown "$PULSE"
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
 	clock
@@ -562,6 +572,7 @@ supervise() {
 	choose_runtime
 	sweep
 	container_args
+	kill "$PULSE" && PULSE=''
 	say checked
 	settle
 	ensure_image
@@ -608,6 +619,7 @@ watch_client() {
 leave() {
 	trap - ERR EXIT
 	trap '' TERM
+	[[ -z $PULSE ]] || kill "$PULSE" || true
 	if [[ -n $CLIENT ]]; then
 		exec 9>&-
 		timeout 10 tail --pid="$CLIENT" --sleep-interval=0.1 --follow /dev/null || kill -KILL -- "-$CLIENT" || true
@@ -622,12 +634,17 @@ leave() {
 	exit 0
 }
 
-# end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node is enough to tell Slurm,
-# unless the job has ended meanwhile.
+# end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node tells Slurm, unless the
+# job has ended meanwhile.
 end_without_head() {
 	local text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
 	log "$text"
-	[[ $NODE == "${NODE_NAMES[1]-}" && $(timeout 10 squeue --noheader --jobs="$JOB" --format=%T) == RUNNING ]] || return 0
+	case $NODE in
+	"${NODE_NAMES[1]-}") ;;
+	"${NODE_NAMES[2]-}") timeout 10 tail --follow /dev/null || true ;; # in case the one before is lost, too
+	*) return 0 ;;
+	esac
+	[[ $(timeout 10 squeue --noheader --jobs="$JOB" --format=%T) == RUNNING ]] || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
 	timeout 10 scancel "$JOB" || true
@@ -673,6 +690,13 @@ def processes():
         wanted = {pid for pid, (parent, _) in table.items() if parent in wanted} - found.keys()
         found.update((pid, table[pid][1]) for pid in wanted)
     return found
+
+
+def names():
+    """Yields the name of each, as the kernel has it."""
+    for pid in processes():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
+            yield file.read().rstrip("\n")
 
 
 def kill(spared=()):
@@ -851,7 +875,7 @@ class Head:
     def train(self):
         """Starts the trainer when all that it waits for is there."""
         member = self.member
-        if member.one("rank") == "0" and member.is_whole and (not member.stages or member.stages.are_done()):
+        if member.is_head() and member.is_whole and (not member.stages or member.stages.are_done()):
             member.say("trainer", member.trainer.shown())
             self.waiting = "reader"
 '
@@ -884,42 +908,30 @@ class Member(Records):
         self.is_whole = False  # whether the cluster is
         self.stages = None  # what else is done before the trainer starts
         self.deadline = None  # when to stop waiting for a trainer that was asked to end
-
-    # -- records ---------------------------------------------------------------------------------------
+        self.orders = {  # records that make something happen, each with its value
+            "go": self.start,
+            "reach": self.knock,
+            "prepare": self.join,
+            "cluster": self.enter,
+            "whole": self.be_whole,
+            "done": lambda value: self.told("done", value),
+            "ended": lambda value: self.told("ended", value),
+            "look": self.answer,
+            "warn": lambda value: self.stop(value, warned=True),
+            "stop": self.stop,
+        }
 
     def record(self, text):
-        """Takes one record; some of them make something happen."""
+        """Takes one record."""
         key, _, value = text.partition("=")
-        is_head = self.one("rank") == "0"
-        if key in ("stop", "warn"):
-            self.stop(value, key == "warn")
-        elif key == "reach":
-            if is_head:
-                node, address, port = value.split(" ")
-                reach.knock(node, address, int(port), self.find_fault)
-        elif key == "whole":
-            self.is_whole = True
-            self.ray.minded = False
-            if self.stages:
-                self.stages.begin()
-            self.head.train()
-        elif key in ("done", "ended"):
-            self.stages.told(key, *value.split(" "))
-            self.head.train()
-        elif key == "prepare":
-            if not is_head:
-                self.join(value)
-        elif key == "cluster":
-            if not is_head:
-                self.ray.start(self.choose_address(network.family_of(network.parts_of(value)[0])), value)
+        if key in self.orders:
+            self.orders[key](value)
         else:
             self.conf.setdefault(key, []).append(value)
-        if key == "go":
-            self.start()
 
     # -- the way up ------------------------------------------------------------------------------------
 
-    def start(self):
+    def start(self, _):
         """All is told: the head starts Ray, a worker waits to hear of the head."""
         self.version_text, self.version = preflight.version_of_ray(self.one("auth"))
         preflight.enter_workdir(self.one("workdir"))
@@ -933,15 +945,39 @@ class Member(Records):
         self.ray.make_environment()
         if self.stages:
             self.stages.begin()
-        if self.one("rank") == "0":
+        if self.is_head():
             self.ray.prepare()
             self.ray.start(self.choose_address(self.one("family", "auto")))
             self.head.waiting = "gcs"
 
-    def join(self, wanted):
-        """Gets Ray ready on a worker. wanted: the versions on the head."""
-        if preflight.has_versions(self, wanted):
+    def join(self, versions):
+        """Gets Ray ready on a worker. versions: those on the head."""
+        if not self.is_head() and preflight.has_versions(self, versions):
             self.ray.prepare()
+
+    def enter(self, cluster):
+        """Starts Ray on a worker. cluster: `host:port` of the GCS."""
+        if not self.is_head():
+            self.ray.start(self.choose_address(network.family_of(network.parts_of(cluster)[0])), cluster)
+
+    def knock(self, place):
+        """The head looks whether it reaches a worker. place: its name, address and port."""
+        if self.is_head():
+            node, address, port = place.split(" ")
+            reach.knock(node, address, int(port), self.find_fault)
+
+    def be_whole(self, _):
+        """The cluster is whole."""
+        self.is_whole = True
+        self.ray.minded = False
+        if self.stages:
+            self.stages.begin()
+        self.head.train()
+
+    def told(self, key, value):
+        """Another node, or the task of this one, has done its part."""
+        self.stages.told(key, *value.split(" "))
+        self.head.train()
 
     def choose_address(self, family):
         """The address of this node, the interface and family told."""
@@ -968,12 +1004,17 @@ class Member(Records):
         if self.deadline:  # the second time it can only be sooner
             self.deadline = min(self.deadline, now + grace)
             return
-        name, is_head = self.trainer.signals()[not warned], self.one("rank") == "0"
+        name, is_head = self.trainer.signals()[not warned], self.is_head()
         asked = self.trainer.send(name) or (self.stages and self.stages.send(name))
         if not asked and is_head:
             raise SystemExit(0)
         # A worker outlives the grace of the head a little: Ray must not vanish under a checkpoint.
         self.deadline = now + grace + (0 if is_head else 2)
+
+    def answer(self, _):
+        """The trainer has failed: says whether that can be no fault of this node."""
+        if not self.deadline and self.ray.is_well():
+            self.say("well")
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
@@ -1549,7 +1590,7 @@ def of_node(member):
     if wants_token(member.one("auth", "auto"), member.version):
         token = os.path.join(member.temp_dir, "token")
         write_private(token, member.one("token"))
-    elif member.one("rank") == "0":
+    elif member.is_head():
         danger = "runs without a token: every user who reaches it can run code"
         member.say("phase ray", f"Ray {member.version_text} {danger}")
     cpus, gpus = int(member.one("cpus")), int(member.one("gpus"))
@@ -1629,6 +1670,7 @@ import subprocess
 import sys
 import time
 
+import below
 import network
 import ports
 import ray_environment
@@ -1702,6 +1744,11 @@ class RayProcess:
             self.input.write(json.dumps([words, more]).encode())
         self.minded, self.disturbed = True, False
         self.look_at = time.monotonic() + 1
+
+    def is_well(self):
+        """Whether its raylet runs, and on the head the GCS; `ray start` sees the end of one seconds later."""
+        wanted = {"raylet"} if self.cluster else {"raylet", "gcs_server"}
+        return wanted <= set(below.names())
 
     def place(self):
         """`host:port` of the GCS."""
@@ -1876,6 +1923,10 @@ class Records:
     def one(self, key, default=""):
         """The last value of a key."""
         return self.conf.get(key, [default])[-1]
+
+    def is_head(self):
+        """Whether it is the head node."""
+        return self.one("rank") == "0"
 
     def number(self):
         """The rank of this node: 0 is the head, then the others in the order of Slurm."""
@@ -2092,13 +2143,13 @@ class TrainerProcess:
 # ---- 6. cluster ---------------------------------------------------------------------------------------------------
 # check_allocation: this is a job, and its allocation is the one the script was rendered for.
 check_allocation() {
-	[[ -n ${SLURM_JOB_ID:-} ]] || give_up config "this is not a Slurm job: submit it with sbatch $0"
+	[[ -n ${SLURM_JOB_NUM_NODES:-} ]] || give_up config "this is not a Slurm job: submit it with sbatch $0"
 	local nodes=$SLURM_JOB_NUM_NODES cpus=${SLURM_CPUS_PER_TASK:-$CPUS_PER_NODE} name
 	((nodes == NODES)) || give_up config "the allocation has $nodes nodes, the script is for $NODES: $RENDER_AGAIN --nodes $nodes"
 	((cpus == CPUS_PER_NODE)) || give_up config "the allocation has $cpus CPUs, the script is for $CPUS_PER_NODE: $RENDER_AGAIN --cpus-per-task $cpus"
-	mapfile -t NODE_NAMES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+	HEAD=$SLURMD_NODENAME JOB=$SLURM_JOB_ID # this script runs on it, which need not be the first one (sbatch --batch)
+	mapfile -t NODE_NAMES < <(echo "$HEAD" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -Fxv "$HEAD")
 	((${#NODE_NAMES[@]} == NODES)) || give_up internal "scontrol names ${#NODE_NAMES[@]} of $NODES nodes in $SLURM_JOB_NODELIST"
-	HEAD=$SLURMD_NODENAME JOB=$SLURM_JOB_ID # this script runs on it
 	# One job of an array has the number of the array, which scontrol and scancel take for all of it: JOB is 12_3 then.
 	[[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || JOB=$(timeout 20 squeue --noheader --array --jobs="$JOB" --format='%A %i' | sed -n "s/^$JOB //p" | grep .) || give_up config "squeue does not know the job $SLURM_JOB_ID of an array"
 }
@@ -2160,29 +2211,40 @@ next_message() {
 	! must_speak || send alive=
 	case $VERB in
 	'' | over) ;;
-	step) STEP_ID=$TEXT ;; # the node's own `setup` may take its time now
 	gone)
 		OUT[$FROM]=gone
 		unset "HEARD[$FROM]"
 		;;
-	*) [[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW ;;
+	*)
+		[[ $VERB != step ]] || STEP_ID=$TEXT
+		[[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW
+		;;
 	esac
 }
 
-# mind_silence: nodes of which nothing has been heard for too long are lost.
+# mind_silence: nodes of which nothing has been heard for too long are lost; where several fall silent at once, the head is.
 mind_silence() {
-	local node
+	local node silent=() others=0
 	for node in "${!HEARD[@]}"; do
-		((NOW - HEARD[$node] > PATIENCE)) || continue
+		((NOW - HEARD[$node] <= PATIENCE)) || silent+=("$node")
+		[[ $node == "$HEAD" ]] || ((NOW - HEARD[$node] > 10)) || others=1
+	done
+	((others || ! ${#silent[@]} || NODES - ${#OUT[@]} < 3)) ||
+		lose "$HEAD" node_lost "it hears none of the other nodes any more: has it lost its network?"
+	for node in "${silent[@]}"; do
 		unset "HEARD[$node]"
 		OUT[$node]=silent
 		lose "$node" node_lost "no sign of life for $PATIENCE s: has it lost its power or its network?"
 	done
 }
 
-# lose NODE KIND TEXT: the job cannot go on because of that node.
+# lose NODE KIND TEXT: the job cannot go on because of that node, unless it is over anyway.
 lose() {
-	[[ -n $FAILED_KIND ]] || FAILED_NODE=$1 FAILED_KIND=$2 FAILED_TEXT=$3
+	if ((ENDING)); then
+		log "$1: $3"
+	elif [[ -z $FAILED_KIND ]]; then
+		FAILED_NODE=$1 FAILED_KIND=$2 FAILED_TEXT=$3
+	fi
 }
 
 # follow: takes the nodes' messages until the trainer has ended, the job cannot go on, or Slurm ends it.
@@ -2218,9 +2280,13 @@ follow() {
 		missing) MISSING+=("$TEXT") ;;
 		exit) TRAINER_CODE=$TEXT ;;
 		fail) lose "$FROM" "${TEXT%% *}" "${TEXT#* }" ;;
-		signal) SIGNALLED=$FROM ;;
+		well) WELL[$FROM]=1 ;;
+		signal) SIGNALLED[$FROM]=1 ;;
 		untied) lose "$FROM" ray "the task of the node was killed" ;;
-		gone) [[ $FROM != "$HEAD" ]] || break ;;
+		gone)
+			[[ $FROM != "$HEAD" ]] || break
+			((STOPPING || TIME_UP)) || lose "$FROM" ray "its container has ended, and not by Slurm"
+			;;
 		over) break ;;
 		esac
 		mind_silence
@@ -2252,10 +2318,16 @@ unchecked() {
 	for node in "${NODE_NAMES[@]}"; do [[ -n ${CHECKED[$node]-} ]] || echo "$node has not been checked: it may still be in its setup"; done
 }
 
-# is_doubtful: the trainer has failed, and a node may be lost; the one may have come of the other.
+# is_doubtful: the trainer has failed, and a node may be lost; the one may have come of the other. So each is asked.
 is_doubtful() {
 	local node
-	for node in "${!HEARD[@]}"; do ((TRAINER_CODE == 0 || NOW - HEARD[$node] < 10)) || return 0; done
+	((TRAINER_CODE && ! STOPPING && ! TIME_UP)) && [[ -z ${SIGNALLED[$HEAD]-} ]] || return 1
+	((DOUBT_DUE)) || send look=
+	((DOUBT_DUE)) || DOUBT_DUE=$((NOW + 5))
+	for node in "${!HEARD[@]}"; do
+		[[ -z ${SIGNALLED[$node]-} ]] || return 0 # it ends after its grace
+		[[ -n ${WELL[$node]-} ]] || ((NOW > DOUBT_DUE && NOW - HEARD[$node] < 10)) || return 0
+	done
 	return 1
 }
 
@@ -2296,7 +2368,8 @@ read_output() {
 # end_nodes: every node's task removes what it made when its input ends; then the step is over. Nodes that are lost are not
 # waited for, and nobody for ever.
 end_nodes() {
-	local due=$((NOW + 15)) signals=(TERM KILL)
+	local due=$((NOW + 15)) signals=(TERM KILL) reader
+	ENDING=1
 	exec 9>&-
 	while [[ $VERB != over ]]; do
 		next_message
@@ -2316,7 +2389,9 @@ end_nodes() {
 	{ wait "$SRUN" || SRUN_CODE=$?; } 2>/dev/null # bash says when it was killed
 	# What the trainer wrote is here once its container has gone.
 	[[ -n $TRAINER_CODE ]] || kill -KILL "${READERS[@]}" 2>/dev/null || true
-	wait "${READERS[@]}" || true
+	for reader in "${READERS[@]}"; do
+		timeout 10 tail --pid="$reader" --sleep-interval=0.05 --follow /dev/null || kill -KILL "$reader" || true
+	done
 }
 
 # show_log NODE: the last lines of what happened there.
@@ -2330,15 +2405,15 @@ show_log() {
 report() {
 	local each lost=bring_up signal='' ended=${TRAINER_CODE:+was stopped and ended with $TRAINER_CODE}
 	((! TRAINING)) || lost=node_lost
-	if [[ -n $SIGNALLED && -z $FAILED_KIND ]] && ((! STOPPING && ! TIME_UP && TRAINER_CODE)); then
-		FAILED_KIND=node_lost FAILED_NODE=$SIGNALLED FAILED_TEXT="its container was told to end, not by Slurm; the trainer ended with $TRAINER_CODE"
+	if [[ -n ${SIGNALLED[$HEAD]-} && -z $FAILED_KIND && $TRAINER_CODE != 0 ]] && ((! STOPPING && ! TIME_UP)); then
+		FAILED_KIND=ray FAILED_NODE=$HEAD FAILED_TEXT="its container was told to end, and not by Slurm"
 	fi
 	show_findings
 	for each in "${MISSING[@]}"; do
 		log "missing: $each"
 		show_log "${each%% *}"
 	done
-	if [[ -n $TRAINER_CODE && $FAILED_KIND != node_lost ]] && ((! TIME_UP || TRAINER_CODE == 0)); then
+	if [[ -n $TRAINER_CODE && $FAILED_KIND != @(ray|node_lost) ]] && ((! TIME_UP || TRAINER_CODE == 0)); then
 		((TRAINER_CODE <= 128)) || signal=$(kill -l "$TRAINER_CODE" 2>/dev/null) || true
 		finish "$TRAINER_CODE" trainer "its own${signal:+, which stands for signal $signal}"
 	elif ((STOPPING)); then
@@ -2347,6 +2422,7 @@ report() {
 		give_up time_limit "the time limit, or preemption, was near, the trainer ${ended:-had not started, or has no exit code}"
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
 		show_log "$FAILED_NODE"
+		FAILED_TEXT+=${TRAINER_CODE:+; the trainer ended with $TRAINER_CODE}
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost
 	fi
 	[[ -n $FAILED_KIND ]] || FAILED_KIND=$lost FAILED_NODE=$HEAD FAILED_TEXT="the step on the nodes ended by itself, srun said $SRUN_CODE"
@@ -2356,12 +2432,13 @@ report() {
 # main: from the allocation to the exit code.
 main() {
 	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
-	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' SIGNALLED='' MISSING=() READERS=()
-	FINDINGS=() UNFIT_DUE=0 LOOKED=0 AWAY=0 BEAT=0
-	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() LOST=()
+	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' MISSING=() READERS=()
+	FINDINGS=() UNFIT_DUE=0 DOUBT_DUE=0 ENDING=0 LOOKED=0 AWAY=0 BEAT=0
+	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() WELL=() SIGNALLED=()
 	trap 'STOPPING=1' TERM
 	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
+	trap 'give_up internal "see the line above"' EXIT # an unset variable, for one
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR
 	check_allocation
 	fit_grace

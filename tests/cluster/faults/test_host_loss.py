@@ -42,6 +42,46 @@ def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str, launch: str) ->
     fault.next_job()
 
 
+@pytest.mark.fault("a host is lost", "podman", "docker")
+@full
+def test_a_worker_in_its_setup(fault: Fault, lab: Lab) -> None:
+    fault.submit(setup="[[ $SLURMD_NODENAME != node2 ]] || { touch here; exec sleep 1000; }")
+    wait_until((fault.jobs.folder / "here").exists, fault.log)
+    fault.strike(["true"])
+    lab.power_off("node2")
+    job = fault.end("node2: no sign of life", 45, dead=True, lost=True)
+    assert (job.state, job.code) == ("FAILED", "71:0") or job.code == "67:0", job.log
+    come_back(lab, "node2")
+    fault.next_job()
+
+
+@pytest.mark.fault("a host is lost", "podman", "docker")
+@full
+def test_the_job_goes_on(fault: Fault, lab: Lab) -> None:
+    run = "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"
+    fault.train(["bash", "-c", run], on_node_loss="continue")
+    fault.strike(["true"])
+    lab.power_off("node2")
+    fault.until("] node_loss: node2: no sign of life")
+    come_back(lab, "node2")
+    (fault.jobs.folder / "go").touch()
+    job = fault.end(dead=True)
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+    fault.next_job()
+
+
+@pytest.mark.fault("a host is lost", "podman", "docker")
+@full
+def test_the_head_of_a_job_that_goes_on(fault: Fault, lab: Lab) -> None:
+    fault.train(on_node_loss="continue")
+    fault.strike(["true"])
+    lab.power_off("node1")
+    fault.end("node2: no sign of life from the head node1", 60, dead=True, lost=True)
+    come_back(lab, "node1")
+    assert lab.wait(fault.job, HANG)[0] == "CANCELLED"
+    fault.next_job()
+
+
 @pytest.mark.fault("a host is lost", "podman", "docker", "none", "apptainer")
 @full
 @pytest.mark.parametrize("way", ["power_off", "cut"])

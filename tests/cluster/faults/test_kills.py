@@ -68,6 +68,45 @@ def test_container_of_a_worker(fault: Fault) -> None:
     lost(fault, "node2")
 
 
+# Hears of the other node's end from a socket, as NCCL does; `ray start` sees the same only seconds later.
+TALKING = """
+import os, ray, socket, sys, time
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+@ray.remote(num_cpus=0)
+def talk(place):
+    with socket.create_connection(place):
+        time.sleep(1000)
+
+ray.init()
+node = next(node["NodeID"] for node in ray.nodes() if node["NodeManagerHostname"] == "node2")
+with socket.create_server(("", 0)) as server:
+    place = os.environ["MASTER_ADDR"], server.getsockname()[1]
+    task = talk.options(scheduling_strategy=On(node, soft=False)).remote(place)
+    peer, _ = server.accept()
+print("started", flush=True)
+peer.recv(1)
+sys.exit("lost a peer")
+"""
+
+
+@pytest.mark.fault("a worker's Ray or container dies", "docker", "podman", "none", "apptainer")
+def test_the_trainer_dies_of_it(fault: Fault) -> None:
+    fault.train(["python3", "-c", TALKING])
+    fault.kill("node2", "-f", "^ray::talk|/raylet/raylet ")
+    lost(fault, "node2")
+    assert "; the trainer ended with 1" in fault.log()
+
+
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker")
+@full
+def test_a_worker_is_told_to_end(fault: Fault) -> None:
+    fault.train()
+    fault.strike([fault.runtime, "kill", "--signal=TERM", f"slurmray-{fault.job}-0-node2"], "node2", "alice")
+    job = fault.end("its container has ended, and not by Slurm", within=20)
+    assert job.last_line.startswith("end: exit code 71 from slurmray: node2: "), job.log
+
+
 @pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
 def test_the_job_goes_on(fault: Fault) -> None:
     run = "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"

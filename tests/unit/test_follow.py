@@ -1,0 +1,126 @@
+"""What the batch script makes of its nodes' messages: a real bash, and a stand-in for the step."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.rendering import render
+from slurmray.spec import JobSpec
+
+# Three nodes that say what is wanted, and nothing else; the trainer runs.
+STAND_INS = """
+check_allocation() { NODE_NAMES=(node1 node2 node3) HEAD=node1 JOB=7 NODES=3 PATIENCE=12; }
+fit_grace() { GRACE=1; }
+make_run() { RUN=$PWD ATTEMPT=0; mkdir -p logs; echo of node2 >logs/node2.log; }
+read_output() { :; }
+nodes() {
+	for node in node1 node2 node3; do say "$node step 0"; say "$node checked"; done
+	say "node1 trainer it"
+	SAID
+	while IFS= read -r -d '' _; do :; done <&3 # until they are to end
+}
+say() { echo "slurmray $1"; }
+start_nodes() {
+	coproc STEP { exec 3<&0; nodes; }
+	SRUN=$! STEP_ID=7.0
+	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
+	eval "exec ${STEP[1]}>&-"
+}
+clock() { NOW=$((($(date +%s%1N) - STARTED) / 2)); } # five times as fast
+main
+"""
+WELL = 'say "node1 well"; say "node2 well"; say "node3 well"'
+DIED = 'say "node2 fail ray ray start ended with 1"; say "node2 gone"'
+OURS = "exit code 71 from slurmray: "
+LEFT = "its container has ended, and not by Slurm"
+
+
+def ending(folder: Path, said: str, **spec: Any) -> tuple[int, str, str]:
+    """Exit code, last line and all of the log, once the nodes have said that, shell commands."""
+    script = render(JobSpec.model_validate(spec))
+    assert script.endswith("\nmain\n")
+    file = folder / "script.sh"
+    file.write_text(script.removesuffix("main\n") + STAND_INS.replace("SAID", said))
+    done = subprocess.run(
+        ["/bin/bash", file],
+        env={"PATH": "/usr/bin:/bin"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stderr.splitlines()[-1].partition("] end: ")[2], done.stderr
+
+
+CASES = {
+    "its own": (f'say "node1 exit 5"; {WELL}', 5, "exit code 5 from trainer: its own"),
+    "of a worker, which is noticed later": (
+        f'say "node1 exit 1"; say "node1 well"; say "node3 well"; sleep 0.4; {DIED}',
+        71,
+        OURS + "node2: ray start ended with 1; the trainer ended with 1",
+    ),
+    "a worker leaves": ('say "node2 gone"', 71, f"{OURS}node2: {LEFT}"),
+    "a worker is told to end": (
+        f'say "node2 signal"; say "node1 exit 1"; {WELL}; sleep 2; say "node2 gone"',
+        71,
+        f"{OURS}node2: {LEFT}; the trainer ended with 1",
+    ),
+    "the head is told to end": (
+        'say "node1 signal"; say "node1 exit 143"',
+        71,
+        OURS + "node1: its container was told to end, and not by Slurm; the trainer ended with 143",
+    ),
+    "the head is told to end, the trainer is done": (
+        'say "node1 signal"; say "node1 exit 0"',
+        0,
+        "exit code 0 from trainer: its own",
+    ),
+    "the head is cut off": (
+        'for _ in {1..5}; do sleep 1; say "node1 alive"; done',
+        71,
+        OURS + "node1: it hears none of the other nodes any more: has it lost its network?",
+    ),
+    "a worker is cut off": (
+        'for _ in {1..5}; do sleep 1; say "node1 alive"; say "node2 alive"; done',
+        71,
+        OURS + "node3: no sign of life for 12 s: has it lost its power or its network?",
+    ),
+    "a node falls silent when all is over": (
+        'trap \'\' PIPE; say "node1 exit 0"; for _ in {1..5}; do sleep 1; say "node1 alive"; done',
+        0,
+        "exit code 0 from trainer: its own",
+    ),
+    "nodes that do not say whether they are well": (
+        'say "node1 exit 5"; for _ in {1..4}; do sleep 1; for n in 1 2 3; do say "node$n alive"; done; done',
+        5,
+        "exit code 5 from trainer: its own",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "code", "last"), CASES.values(), ids=CASES)
+def test_whose_exit_code_it_is(tmp_path: Path, said: str, code: int, last: str) -> None:
+    found = ending(tmp_path, said)
+    assert found[:2] == (code, last), found[2]
+
+
+def test_a_worker_that_was_told_to_end_is_no_excuse_where_the_job_goes_on(tmp_path: Path) -> None:
+    said = f'say "node2 signal"; say "node2 gone"; sleep 1; say "node1 exit 5"; {WELL}'
+    found = ending(tmp_path, said, on_node_loss="continue")
+    assert found[:2] == (5, "exit code 5 from trainer: its own"), found[2]
+    assert (
+        "node_loss: node2: its container has ended, and not by Slurm; the job goes on without it" in found[2]
+    )
+
+
+def test_setup_that_exits(tmp_path: Path) -> None:
+    found = ending(tmp_path, "", setup="exit 3")
+    assert found[0] == 64, found[2]
+    assert found[1].startswith("exit code 64 from slurmray: setup ended this script with exit code 3"), found[
+        2
+    ]
