@@ -91,3 +91,11 @@ def test_nodes_that_do_not_reach_each_other(jobs: Jobs) -> None:
     both = rows(job)
     assert both["node2", "connection"].startswith("cannot reach the head at 10.99.1.1:")
     assert both["node1", "connection"].startswith("cannot reach node2 at 10.99.2.1:")
+
+
+def test_setup_that_ends_the_script(jobs: Jobs) -> None:
+    spec = TWO + yaml.safe_dump({"setup": "[[ $SLURMD_NODENAME != node2 ]] || exit 3"})
+    job = jobs.run(spec, ["true"])
+    assert (job.state, job.code) == ("FAILED", "64:0"), job.log
+    text = "end: exit code 64 from slurmray: node2: setup ended the script with exit code 3"
+    assert job.last_line == text, job.log

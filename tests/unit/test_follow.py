@@ -39,9 +39,9 @@ OURS = "exit code 71 from slurmray: "
 LEFT = "its container has ended, and not by Slurm"
 
 
-def ending(folder: Path, said: str, **spec: Any) -> tuple[int, str, str]:
+def ending(folder: Path, said: str, command: str = "", **spec: Any) -> tuple[int, str, str]:
     """Exit code, last line and all of the log, once the nodes have said that, shell commands."""
-    script = render(JobSpec.model_validate(spec))
+    script = render(JobSpec.model_validate(spec), command)
     assert script.endswith("\nmain\n")
     file = folder / "script.sh"
     file.write_text(script.removesuffix("main\n") + STAND_INS.replace("SAID", said))
@@ -124,3 +124,14 @@ def test_setup_that_exits(tmp_path: Path) -> None:
     assert found[1].startswith("exit code 64 from slurmray: setup ended this script with exit code 3"), found[
         2
     ]
+
+
+def test_the_command_that_renders_anew_is_whole(tmp_path: Path) -> None:
+    said = 'say "node2 finding config|GPUs|4 given to the job|8|--gpus-per-node 4"'
+    command = f"slurmray render {'word ' * 100}'a|b' --end"
+    found = ending(tmp_path, said, command)
+    assert (
+        found[1]
+        == f"exit code 64 from slurmray: node2: GPUs: 4 given to the job; {command} --gpus-per-node 4"
+    )
+    assert f" 4 given to the job | 8 | {command} --gpus-per-node 4\n" in found[2]

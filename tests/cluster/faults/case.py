@@ -16,7 +16,9 @@ from tests.cluster import bare, sandbox
 from tests.cluster.jobs import HANG, Job, Jobs, wait_until
 
 # What may outlive a fault until the next job sweeps it: nothing that runs or that others can read.
-_DEAD = re.compile(r"file /tmp/ray-|container \S+ \((Exited|Created|Dead)")
+_DEAD = re.compile(
+    r"file /tmp/ray-|container \S+ \((Exited|Created|Dead)|Podman containers of a rootless user"
+)
 # What starts the first process in a container, or stands for a container.
 CLIENTS = {
     "podman": "^(/usr/bin/)?podman run ",
