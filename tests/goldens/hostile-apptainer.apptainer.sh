@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 1b19bba7cf730d8712e1cbf552055a4c0f26d453e78ee8fcb659ccb709bf0e17
+# slurmray-sha256: dfa29726a01604fd9fb7447fd50eda07382a5f95fbe72b95fee6ef3f7916274f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -467,7 +467,7 @@ supervise() {
 	open_log
 	check_node
 	((${SLURM_GPUS_ON_NODE:-0} == GPUS_PER_NODE)) ||
-		finding config GPUs "${SLURM_GPUS_ON_NODE:-0} given to the job" "$GPUS_PER_NODE" "$RENDER_AGAIN --gpus-per-node ${SLURM_GPUS_ON_NODE:-0}"
+		finding config GPUs "${SLURM_GPUS_ON_NODE:-0} given to the job" "$GPUS_PER_NODE" "--gpus-per-node ${SLURM_GPUS_ON_NODE:-0}"
 	make_temp
 	choose_runtime
 	sweep
@@ -2092,7 +2092,7 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p RENDER_AGAIN GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP IMAGE CONTAINER_ARGS SOURCE ARCHIVE MOUNTS && declare -f)"
+	send "$(declare -p GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP IMAGE CONTAINER_ARGS SOURCE ARCHIVE MOUNTS && declare -f)"
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
 		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
 		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
@@ -2236,9 +2236,10 @@ is_doubtful() {
 
 # take_finding: a row for the table; the first that ends the job says how.
 take_finding() {
-	local kind check found remedy
-	IFS='|' read -r kind check found _ remedy <<<"$TEXT"
-	FINDINGS+=("$FROM|${TEXT#*|}")
+	local kind check found wanted remedy
+	IFS='|' read -r kind check found wanted remedy <<<"$TEXT"
+	[[ $kind != config ]] || remedy="$RENDER_AGAIN $remedy"
+	FINDINGS+=("$FROM|$check|$found|$wanted|$remedy")
 	event finding "$FROM: $check: $found; $remedy"
 	[[ $kind != warn ]] || return 0
 	[[ -n $FAILED_KIND ]] || FAILED_NODE=$FROM FAILED_KIND=$kind FAILED_TEXT="$check: $found; $remedy"
