@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from slurmray import source
 from slurmray.errors import Problem, SpecError
-from slurmray.review import review
+from slurmray.review import missing_besides, review
 from slurmray.source import Source
 from slurmray.spec import JobSpec
 from slurmray.values import shown
@@ -67,23 +67,17 @@ def load_spec(
             given.append(setting)
     if entrypoint:
         if data.get("run") is not None:
-            at, where = _where(text, given, ("run",))
-            problems.append((at, Problem(where, "run: given here and after --; keep one of the two")))
+            twice = Problem("", "run: given here and after --; keep one of the two", ("run",))
+            problems.append(_placed(text, given, twice))
         data["run"] = list(entrypoint)
         given.append(_Setting("after --", ("run",), data["run"]))
     try:
         spec = JobSpec(**data)
     except SpecError as error:
-        for problem in error.problems:
-            at, where = _where(text, given, problem.path)
-            words = problem.text
-            if at == _LAST and any(setting.path == _field(problem.path) for setting in given):
-                words = words.removeprefix(f"{dotted(_field(problem.path))}: ")  # the place says it already
-            problems.append((at, Problem(where, words)))
+        found = error.problems + missing_besides(data, error.problems)
     else:
-        for problem in review(spec):
-            at, where = (_LAST, problem.where) if problem.where else _where(text, given, problem.path)
-            problems.append((at, Problem(where, problem.text)))
+        found = review(spec)
+    problems += [_placed(text, given, problem) for problem in found]
     if problems:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
     return spec
@@ -173,6 +167,17 @@ def _where(text: Source, given: Iterable[_Setting], path: source.Path) -> tuple[
         if setting.path[: len(loc)] == loc:
             return _LAST, setting.place
     return (0, 0), text.name
+
+
+def _placed(text: Source, given: list[_Setting], problem: Problem) -> tuple[source.Place, Problem]:
+    """Return a problem with its place, and where to sort it."""
+    if problem.where:
+        return _LAST, problem
+    at, where = _where(text, given, problem.path)
+    field, words = _field(problem.path), problem.text
+    if at == _LAST and any(setting.path == field for setting in given):
+        words = words.removeprefix(f"{dotted(field)}: ")  # the place says it already
+    return at, Problem(where, words)
 
 
 def _field(loc: source.Path) -> source.Path:
