@@ -16,7 +16,7 @@ from slurmray.loading import FLAGS
 
 ROOT = Path(slurmray.__file__).parent.parent
 HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
-NO_CODES = ["", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
+NO_CODES = ["", "-1", "--nope", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
 CODES = (
     "expected 0 to 255, CODE:SIGNAL as 0:15, or one of usage, config, preflight, image, bring_up, probe, "
     "prepare, service, node_lost, time_limit, rehearsal, internal"
@@ -106,6 +106,7 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
         (["xyz"], "slurmray: unknown command 'xyz', known are init, render, rehearse, explain, schema"),
         (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
+        (["--", "render"], "slurmray: say before -- what to do with the command: render or rehearse"),
         (["explain", "--", "71"], "slurmray explain: takes no command: leave out -- and what follows it"),
         (["rehearse", "x.sh"], "x.sh: No such file or directory"),
         (["render", "--set", "name"], "--set name: expected PATH=VALUE, as --set container.shm_size=64g"),
@@ -372,7 +373,10 @@ def test_the_table_of_codes(capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "71", "72"], "slurmray explain: Got unexpected extra argument (72)"),
         (["rehearse", "--env", "A=1"], "slurmray rehearse: No such option '--env'"),
         (["rehearse", "--runtime", "x"], "slurmray rehearse: Invalid value for '--runtime'"),
-        (["render", "--nodes"], "slurmray: Option '--nodes' requires an argument."),
+        (["render", "--nodes"], "slurmray render: Option '--nodes' requires an argument."),
+        (["render", "-o"], "slurmray render: Option '-o' requires an argument. (see slurmray render --help)"),
+        (["render", "--force=1"], "slurmray render: Option '--force' does not take a value."),
+        (["--version=1", "render"], "slurmray: Option '--version' does not take a value."),
         (["--nope"], "slurmray: No such option '--nope'."),
     ],
 )
@@ -400,6 +404,35 @@ def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
     os.close(write)
     assert done.stderr == b""
     assert done.returncode not in (0, ExitCode.INTERNAL)
+
+
+@pytest.mark.parametrize("words", [["render", "-o", "-"], ["schema"], ["explain"], ["--help"]])
+def test_a_full_standard_output_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "slurmray", *words],
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    assert done.stderr == b"standard output: No space left on device\n"
+    assert done.returncode == ExitCode.USAGE
+
+
+def test_another_full_file_is_not_taken_for_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        with Path("/dev/full").open("w") as file:
+            file.write("x")
+
+    monkeypatch.setattr(render_verb, "render_job", full)
+    code, _, err = main(["render"], capsys)
+    assert code == ExitCode.INTERNAL
+    assert "No space left on device" in err
+    assert "standard output" not in err
 
 
 def test_the_schema_and_the_reference_are_checked_in(capsys: pytest.CaptureFixture[str]) -> None:
