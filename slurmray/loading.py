@@ -17,6 +17,8 @@ from slurmray.wording import dotted
 
 STDIN = Path("-")
 _LAST = (sys.maxsize, 0)  # the command line's mistakes come after the file's
+_BLANK = "..."  # in a command that is shown, for a value that is not
+_ENV = {"env", "env_vars"}
 
 # Flags of the command line and the field that each one sets; their values are taken as they are.
 FLAGS = {
@@ -83,6 +85,22 @@ def load_spec(
     return spec
 
 
+def without_env(name: str, value: str) -> str:
+    """Return the value of a valid setting as it can be shown: a blank for what an environment is to hold."""
+    if name == "--env":
+        variable, equals, _ = value.partition("=")
+        return f"{variable}={_BLANK}" if equals else value
+    data = _scalar_or_flow(value)
+    secret = data is not None and (not _ENV.isdisjoint(name.split(".")) or _holds_env(data))
+    return _BLANK if secret else value
+
+
+def _holds_env(data: Any) -> bool:
+    if isinstance(data, dict):
+        return not _ENV.isdisjoint(data) or any(map(_holds_env, data.values()))
+    return isinstance(data, list) and any(map(_holds_env, data))
+
+
 def _read(path: Path) -> Source:
     if path == STDIN:
         return source.read("stdin", source.decode("stdin", sys.stdin.buffer.read()))
@@ -102,10 +120,14 @@ def _typed(name: str) -> str:
 
 
 def _setting(name: str, value: str, data: dict[str, Any]) -> _Setting:
+    if value == _BLANK:
+        raise ValueError(f"write the value where {_BLANK} stands")
     if name in FLAGS:
         return _Setting(name, tuple(FLAGS[name].split(".")), value)
     if name == "--env":
         variable, equals, text = value.partition("=")
+        if text == _BLANK:
+            raise ValueError(f"{variable}: write the value where {_BLANK} stands")
         return _Setting(f"--env {variable}", ("env", variable), text if equals else None)
     if name == "--mount":
         container = data.get("container")

@@ -277,14 +277,51 @@ def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["stop"]["grace"] == 3
     assert found["run"] == ["python", "-c", "'\"\n", "--", "--nodes"]
     # The command that the script names makes the same script, and takes more options at its end.
-    again = shlex.split(commands[0])
+    again = shlex.split(commands[0].replace(" A=... ", " 'A=b c' "))
     assert again[:2] == ["slurmray", "render"]
     assert cli.main([*again[1:], "--nodes", "9"]) == 0
     assert seen[1].model_copy(update={"slurm": spec.slurm}) == spec  # type: ignore[attr-defined]
     assert seen[1].slurm.nodes == 9  # type: ignore[attr-defined]
 
 
-def test_no_absolute_path_in_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--env", "TOKEN=hunter2"], "--env TOKEN=..."),
+        (["--env", "TOKEN=a=hunter2"], "--env TOKEN=..."),
+        (["--set", "env.TOKEN=hunter2"], "--set env.TOKEN=..."),
+        (["--set", "env={A: hunter2}"], "--set env=..."),
+        (
+            ["--set", 'services=[{name: a, run: b, "env": {A: hunter2}}]'],
+            "--set services=...",
+        ),
+        (["--set", "launch=ray-job", "--set", "ray.runtime_env={env_vars: {A: hunter2}}"], "runtime_env=..."),
+        (["--set", "launch=ray-job", "--set", "ray.runtime_env.env_vars.A=hunter2"], "env_vars.A=..."),
+    ],
+)
+def test_the_values_of_env_are_in_no_command(
+    words: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["render", *words]) == 0
+    script = Path("generated.sh").read_text()
+    (again,) = (line for line in script.splitlines() if line.startswith("RENDER_AGAIN="))
+    assert again.endswith(f"{shown}'")
+    assert script.count("hunter2") == 1
+    # As it stands it does not make a job with other values.
+    command = shlex.split(shlex.split(again.partition("=")[2])[0])
+    code, _, err = main(command[1:], capsys)
+    assert code == ExitCode.USAGE
+    assert "write the value where ... stands" in err
+
+
+def test_what_is_not_of_env_is_in_the_command() -> None:
+    words = "--env A --set env.B=null --set name=x --set prepare='[{name: a, run: b}]'"
+    assert cli.main(["render", *shlex.split(words)]) == 0
+    again = "slurmray render --set env.B=null --set name=x --set 'prepare=[{name: a, run: b}]' --env A"
+    assert f"RENDER_AGAIN={shlex.quote(again)}\n" in Path("generated.sh").read_text()
+
+
+def test_paths_in_the_command_lead_there_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[str] = []
 
     def fake(_: object, command: str) -> str:
@@ -292,10 +329,20 @@ def test_no_absolute_path_in_the_command(tmp_path: Path, monkeypatch: pytest.Mon
         return "# Rendered by slurmray\n"
 
     monkeypatch.setattr("slurmray.rendering.render", fake)
-    (tmp_path / "a b.yaml").touch()
-    for words in (["a b.yaml", "-o", "x.sh"], [f"{tmp_path}/a b.yaml", "-o", f"{tmp_path}/x.sh"]):
-        assert cli.main(["render", *words]) == 0
-    assert commands == ["slurmray render 'a b.yaml' -o x.sh"] * 2
+    here, there, link = tmp_path / "here", tmp_path / "there", tmp_path / "link"
+    (here / "sub").mkdir(parents=True)
+    there.mkdir()
+    link.symlink_to(here)
+    for folder in (here / "sub", there):
+        (folder / "a b.yaml").touch()
+    monkeypatch.chdir(link)
+    for root in (".", here, link, there, "../there"):
+        name = root if root in (there, "../there") else f"{root}/sub"
+        assert cli.main(["render", f"{name}/a b.yaml", "-o", f"{name}/x.sh"]) == 0
+    inside = "slurmray render 'sub/a b.yaml' -o sub/x.sh"
+    outside = f"slurmray render '{there}/a b.yaml' -o {there}/x.sh"
+    beside = "slurmray render '../there/a b.yaml' -o ../there/x.sh"
+    assert commands == [inside, inside, inside, outside, beside]
 
 
 def test_interrupted_and_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,11 @@ def test_any_number_keeps_its_text(value: object) -> None:
     assert load(f"env: {{A: {value}}}").env == {"A": str(value)}
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
+@given(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).filter(
+        lambda text: text != "..."
+    )
+)
 def test_the_value_of_env_is_never_yaml(value: str) -> None:
     assert load_spec(None, [("--env", f"A={value}")]).env == {"A": value}
 
@@ -259,6 +263,8 @@ def test_settings_may_be_lists_and_mappings() -> None:
         ("--mount", "a:b", "--mount a:b: expected an absolute path below / after the colon, got 'b'"),
         ("--env", "1A=x", "--env 1A: not the name of a variable: letters, digits and _ only, no digit first"),
         ("--env", "=x", "--env : not the name of a variable: letters, digits and _ only, no digit first"),
+        ("--env", "A=...", "--env: A: write the value where ... stands"),
+        ("env.A", "...", "--set env.A: write the value where ... stands"),
         ("slurm.node", "2", "--set slurm.node: unknown option, did you mean nodes?"),
         ("foo.bar", "2", "--set foo.bar: foo: unknown option"),
         ("name.x", "2", "--set name.x: name: expected text, got a mapping"),
