@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from slurmray.image_names import ImageName
 from slurmray.slurm_options import Model
-from slurmray.values import Command, Count, EnvName, Flag, ImageName, ItemName, Line, Text, Whole, shown
+from slurmray.values import Command, Count, EnvName, Flag, ItemName, Line, Text, Whole, shown
 
 
 class Prepare(Model):

@@ -102,12 +102,6 @@ def _port(value: object) -> object:
     return port
 
 
-def _image(value: str) -> str:
-    if value.startswith("-") or re.search(r"\s", value):
-        raise ValueError(f"expected the name of an image, got {shown(value)}")
-    return value
-
-
 def _item_name(value: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", value):
         raise ValueError("expected a short name of lower-case letters, digits and -, as data")
@@ -247,7 +241,6 @@ Port = Annotated[
     Annotated[int, Field(ge=1024, le=65535)] | Literal["auto"],
     BeforeValidator(_port),
 ]
-ImageName = Annotated[Line, AfterValidator(_image)]
 ItemName = Annotated[str, AfterValidator(_item_name)]
 EnvName = Annotated[str, AfterValidator(_env_name)]
 AbsolutePath = Annotated[str, AfterValidator(_text), AfterValidator(_absolute)]
