@@ -90,6 +90,8 @@ def without_env(name: str, value: str) -> str:
     if name == "--env":
         variable, equals, _ = value.partition("=")
         return f"{variable}={_BLANK}" if equals else value
+    if name.startswith("--"):
+        return value
     data = _scalar_or_flow(value)
     secret = data is not None and (not _ENV.isdisjoint(name.split(".")) or _holds_env(data))
     return _BLANK if secret else value

@@ -315,9 +315,9 @@ def test_the_values_of_env_are_in_no_command(
 
 
 def test_what_is_not_of_env_is_in_the_command() -> None:
-    words = "--env A --set env.B=null --set name=x --set prepare='[{name: a, run: b}]'"
+    words = "--set env.B=null --set prepare='[{name: a, run: b}]' --env A --account '[x'"
     assert cli.main(["render", *shlex.split(words)]) == 0
-    again = "slurmray render --set env.B=null --set name=x --set 'prepare=[{name: a, run: b}]' --env A"
+    again = "slurmray render --set env.B=null --set 'prepare=[{name: a, run: b}]' --env A --account '[x'"
     assert f"RENDER_AGAIN={shlex.quote(again)}\n" in Path("generated.sh").read_text()
 
 
