@@ -3,16 +3,19 @@
 usage: python -m bench.boot [--hosts 2 3 4] [--repeat 3] [--ways bare slurmray]
 From the checkout; it needs what `slurmray rehearse` needs. Every script goes through a real sbatch on the
 same hosts with the same image; the ways take turns. Seconds are counted from the batch script's start, that
-is from the moment its output file appears.
+is from the moment its output file appears. What was measured is printed at the end, also where the run is cut
+short.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -132,25 +135,38 @@ def sweep(lab: Lab) -> None:
         time.sleep(0.2)
 
 
-def table(results: dict[tuple[str, int], list[Measured]], sizes: Sequence[int]) -> str:
-    """Medians, with their ratio to the first way in brackets, as a Markdown table."""
+def table(results: dict[tuple[str, int], list[Measured]]) -> str:
+    """Medians, with their ratio to the first way in brackets, as a Markdown table of what was measured."""
     lines = ["| hosts | way | trainer's first line, s | job over, hosts clean, s |", "|---|---|---|---|"]
     ways = list(dict.fromkeys(way for way, _ in results))
-    for size in sizes:
+    for size in dict.fromkeys(size for _, size in results):
         bare = results[ways[0], size]
         first_base = median(one.first_line for one in bare)
         clean_base = median(one.clean or 0 for one in bare)
         for way in ways:
-            runs = results[way, size]
+            if not (runs := results.get((way, size))):
+                continue
             first = median(one.first_line for one in runs)
             row = f"| {size} | {WAYS[way]} | {first:.1f} ({first / first_base:.2f}) | "
             clean = [one.clean for one in runs if one.clean is not None]
             if len(clean) == len(runs):
-                row += f"{median(clean):.1f} ({median(clean) / clean_base:.2f}) |"
+                ratio = f" ({median(clean) / clean_base:.2f})" if clean_base else ""
+                row += f"{median(clean):.1f}{ratio} |"
             else:
                 row += f"never: {max(one.containers_left for one in runs)} containers left |"
             lines.append(row)
     return "\n".join(lines)
+
+
+def report(about: str, results: dict[tuple[str, int], list[Measured]], options: argparse.Namespace) -> str:
+    """The table, and what it is of."""
+    done = sum(len(runs) for runs in results.values())
+    whole = len(options.hosts) * len(options.ways) * options.repeat
+    medians = f"medians of {options.repeat}"
+    if done < whole:
+        medians = f"PARTIAL, cut short after {done} of {whole} runs: medians of {options.repeat} or fewer"
+    head = f"{about}; {medians}, ratios to the first way in brackets."
+    return f"{head}\n\n{table(results)}"
 
 
 def machine(lab: Lab) -> str:
@@ -171,6 +187,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as `timeout` ends it
     require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
     store = stores.podman_store(cache, images.archive(cache, DEFAULT_IMAGE, say))
@@ -181,19 +198,17 @@ def main() -> None:
         layout = Layout(Path(folder), store=store)
         with Lab(Cluster(nodes, gres=(Gres("gpu", "", 8),)), layout) as lab:
             about = machine(lab)
-            for turn in range(options.repeat):
-                for size in options.hosts:
-                    for way in options.ways:
-                        settle()
-                        one = measure(lab, way, size)
-                        results.setdefault((way, size), []).append(one)
-                        clean = (
-                            f"{one.clean:.1f} s" if one.clean else f"never ({one.containers_left} containers)"
-                        )
-                        say(f"{turn + 1}: {way}, {size} hosts: {one.first_line:.1f} s, clean {clean}")
-                        sweep(lab)
-    print(f"{about}; medians of {options.repeat}, ratios to the first way in brackets.\n")
-    print(table(results, options.hosts))
+            turns = itertools.product(range(options.repeat), options.hosts, options.ways)
+            try:
+                for turn, size, way in turns:
+                    settle()
+                    one = measure(lab, way, size)
+                    results.setdefault((way, size), []).append(one)
+                    clean = f"{one.clean:.1f} s" if one.clean else f"never ({one.containers_left} containers)"
+                    say(f"{turn + 1}: {way}, {size} hosts: {one.first_line:.1f} s, clean {clean}")
+                    sweep(lab)
+            finally:
+                print(report(about, results, options), flush=True)
 
 
 if __name__ == "__main__":

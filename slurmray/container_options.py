@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from slurmray.image_names import ImageName
 from slurmray.slurm_options import Model
-from slurmray.values import AbsolutePath, ImageName, Line, MountField, Text, shown
+from slurmray.values import AbsolutePath, Line, MountField, Text, repeated, shown
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
@@ -19,6 +20,12 @@ UNKNOWN_TO: dict[str | None, tuple[str, ...]] = {
     "apptainer": ("build", "user", "shm_size", "ulimits"),
     "pyxis": ("pull", "build", "archive", "user", "shm_size", "ulimits"),
 }
+
+
+def _ulimit(word: str) -> str:
+    if not re.fullmatch(r"[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?", word):
+        raise ValueError(f"expected NAME=SOFT[:HARD], as memlock=-1:-1, got {shown(word)}")
+    return word
 
 
 class Build(Model):
@@ -60,7 +67,7 @@ class Container(Model):
     """Working directory in the container. Not set: the submit folder."""
     shm_size: Line | None = None
     """Size of /dev/shm, as `64g`. Not set: as large as the node's own."""
-    ulimits: list[Line] = Field(default=[])
+    ulimits: list[Annotated[Line, AfterValidator(_ulimit)]] = Field(default=[])
     """As `memlock=-1:-1`, soft and hard limit."""
     args: list[Text] = Field(default=[])
     """Options for `podman run`, `docker run`, `apptainer exec`, or pyxis in `srun`, passed on as they are."""
@@ -87,27 +94,19 @@ class Container(Model):
             raise ValueError(f"expected a number with b, k, m or g, as 64g, got {shown(value)}")
         return value
 
-    @field_validator("ulimits")
-    @classmethod
-    def _ulimits(cls, value: list[str]) -> list[str]:
-        for word in value:
-            if not re.fullmatch(r"[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?", word):
-                raise ValueError(f"expected NAME=SOFT[:HARD], as memlock=-1:-1, got {shown(word)}")
-        return value
-
     @model_validator(mode="after")
     def _consistent(self) -> Container:
+        places = [mount.destination.rstrip("/") for mount in self.mounts if mount.destination]
+        wrong = [f"two mounts go to {place}; keep one" for place in repeated(places)]
         if self.build and self.archive:
-            raise ValueError("build and archive are both given; keep one of the two")
+            wrong.append("build and archive are both given; keep one of the two")
         if self.build and self.image == DEFAULT_IMAGE:
-            raise ValueError("build needs a name for what is built: set container.image")
+            wrong.append("build needs a name for what is built: set container.image")
         if self.runtime == "apptainer":
             if self.pull == "always":
-                raise ValueError("pull: Apptainer keeps what it has made of an image: name it by another tag")
+                wrong.append("pull: Apptainer keeps what it has made of an image: name it by another tag")
             if any(set(mount.options) - {"ro", "rw", "z", "Z"} for mount in self.mounts):
-                raise ValueError("mounts: Apptainer has no propagation: of the options only ro and rw")
-        places = [mount.destination.rstrip("/") for mount in self.mounts if mount.destination]
-        for place in dict.fromkeys(places):
-            if places.count(place) > 1:
-                raise ValueError(f"two mounts go to {place}; keep one")
+                wrong.append("mounts: Apptainer has no propagation: of the options only ro and rw")
+        if wrong:
+            raise ValueError(*wrong)
         return self

@@ -6,14 +6,9 @@ import hashlib
 import re
 
 from slurmray.container_options import Container
+from slurmray.image_names import APPTAINER_SOURCES
 from slurmray.stages import Service
 from slurmray.values import Mount
-
-# What `apptainer build` takes before a colon (apptainer-build(1)).
-APPTAINER_SOURCES = (
-    *("docker", "docker-archive", "docker-daemon", "http", "https", "library"),
-    *("oci", "oci-archive", "oras", "shub"),
-)
 
 
 def image_of(container: Container) -> tuple[str, str]:

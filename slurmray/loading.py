@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from slurmray import source
 from slurmray.errors import Problem, SpecError
-from slurmray.review import review
+from slurmray.review import missing_besides, review
 from slurmray.source import Source
 from slurmray.spec import JobSpec
 from slurmray.values import shown
@@ -17,6 +17,8 @@ from slurmray.wording import dotted
 
 STDIN = Path("-")
 _LAST = (sys.maxsize, 0)  # the command line's mistakes come after the file's
+_BLANK = "..."  # in a command that is shown, for a value that is not
+_ENV = {"env", "env_vars"}
 
 # Flags of the command line and the field that each one sets; their values are taken as they are.
 FLAGS = {
@@ -67,26 +69,38 @@ def load_spec(
             given.append(setting)
     if entrypoint:
         if data.get("run") is not None:
-            at, where = _where(text, given, ("run",))
-            problems.append((at, Problem(where, "run: given here and after --; keep one of the two")))
+            twice = Problem("", "run: given here and after --; keep one of the two", ("run",))
+            problems.append(_placed(text, given, twice))
         data["run"] = list(entrypoint)
         given.append(_Setting("after --", ("run",), data["run"]))
     try:
         spec = JobSpec(**data)
     except SpecError as error:
-        for problem in error.problems:
-            at, where = _where(text, given, problem.path)
-            words = problem.text
-            if at == _LAST and any(setting.path == _field(problem.path) for setting in given):
-                words = words.removeprefix(f"{dotted(_field(problem.path))}: ")  # the place says it already
-            problems.append((at, Problem(where, words)))
+        found = error.problems + missing_besides(data, error.problems)
     else:
-        for problem in review(spec):
-            at, where = (_LAST, problem.where) if problem.where else _where(text, given, problem.path)
-            problems.append((at, Problem(where, problem.text)))
+        found = review(spec)
+    problems += [_placed(text, given, problem) for problem in found]
     if problems:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
     return spec
+
+
+def without_env(name: str, value: str) -> str:
+    """Return the value of a valid setting as it can be shown: a blank for what an environment is to hold."""
+    if name == "--env":
+        variable, equals, _ = value.partition("=")
+        return f"{variable}={_BLANK}" if equals else value
+    if name.startswith("--"):
+        return value
+    data = _scalar_or_flow(value)
+    secret = data is not None and (not _ENV.isdisjoint(name.split(".")) or _holds_env(data))
+    return _BLANK if secret else value
+
+
+def _holds_env(data: Any) -> bool:
+    if isinstance(data, dict):
+        return not _ENV.isdisjoint(data) or any(map(_holds_env, data.values()))
+    return isinstance(data, list) and any(map(_holds_env, data))
 
 
 def _read(path: Path) -> Source:
@@ -108,10 +122,14 @@ def _typed(name: str) -> str:
 
 
 def _setting(name: str, value: str, data: dict[str, Any]) -> _Setting:
+    if value == _BLANK:
+        raise ValueError(f"write the value where {_BLANK} stands")
     if name in FLAGS:
         return _Setting(name, tuple(FLAGS[name].split(".")), value)
     if name == "--env":
         variable, equals, text = value.partition("=")
+        if text == _BLANK:
+            raise ValueError(f"{variable}: write the value where {_BLANK} stands")
         return _Setting(f"--env {variable}", ("env", variable), text if equals else None)
     if name == "--mount":
         container = data.get("container")
@@ -173,6 +191,17 @@ def _where(text: Source, given: Iterable[_Setting], path: source.Path) -> tuple[
         if setting.path[: len(loc)] == loc:
             return _LAST, setting.place
     return (0, 0), text.name
+
+
+def _placed(text: Source, given: list[_Setting], problem: Problem) -> tuple[source.Place, Problem]:
+    """Return a problem with its place, and where to sort it."""
+    if problem.where:
+        return _LAST, problem
+    at, where = _where(text, given, problem.path)
+    field, words = _field(problem.path), problem.text
+    if at == _LAST and any(setting.path == field for setting in given):
+        words = words.removeprefix(f"{dotted(field)}: ")  # the place says it already
+    return at, Problem(where, words)
 
 
 def _field(loc: source.Path) -> source.Path:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slurmray.slurm_options import Model
 from slurmray.values import AbsolutePath, Count, Flag, Port, RuntimeEnv, Text, shown
@@ -37,6 +37,16 @@ DEBUG_ENV: dict[str, dict[str, str]] = {
 }
 
 
+def _not_ours(word: str) -> str:
+    option = word.partition("=")[0]
+    if instead := RAY_TAKEN.get(option):
+        raise ValueError(f"{option}: {instead}")
+    return word
+
+
+RayOption = Annotated[Text, AfterValidator(_not_ours)]
+
+
 class Ray(Model):
     """How Ray is started. Everything that is not said here has Ray's own default."""
 
@@ -62,11 +72,11 @@ class Ray(Model):
 
     The path is relative to container.workdir, as is `working_dir` in it.
     """
-    args: list[Text] = Field(default=[])
+    args: list[RayOption] = Field(default=[])
     """More options of `ray start`, on every node."""
-    head_args: list[Text] = Field(default=[])
+    head_args: list[RayOption] = Field(default=[])
     """More options of `ray start`, on the head node."""
-    worker_args: list[Text] = Field(default=[])
+    worker_args: list[RayOption] = Field(default=[])
     """More options of `ray start`, on the worker nodes."""
 
     @field_validator("temp_dir")
@@ -80,14 +90,6 @@ class Ray(Model):
             raise ValueError(f"use only letters, digits and _ . - / in it, got {shown(value)}")
         return value
 
-    @field_validator("args", "head_args", "worker_args")
-    @classmethod
-    def _ours(cls, value: list[str]) -> list[str]:
-        for word in value:
-            if instead := RAY_TAKEN.get(word.partition("=")[0]):
-                raise ValueError(f"{word.partition('=')[0]}: {instead}")
-        return value
-
     @model_validator(mode="after")
     def _two_ports(self) -> Ray:
         if self.port == self.dashboard_port != "auto":
@@ -97,7 +99,11 @@ class Ray(Model):
 
 def check_debug(debug: str, env: Mapping[str, str | None]) -> None:
     """ValueError where `env` of the spec has a say in debugging, too."""
-    for name in ("RAY_DEBUG_POST_MORTEM", "RAY_DEBUG"):
+    wrong = [
+        f"{name} is in env; take it out, and say what you want with ray.debug"
+        for name in ("RAY_DEBUG_POST_MORTEM", "RAY_DEBUG")
         # RAY_DEBUG=0, which turns breakpoints off, goes with `none`.
-        if name in env and (debug != "none" or name != "RAY_DEBUG" or env[name] in (None, "legacy")):
-            raise ValueError(f"{name} is in env; take it out, and say what you want with ray.debug")
+        if name in env and (debug != "none" or name != "RAY_DEBUG" or env[name] in (None, "legacy"))
+    ]
+    if wrong:
+        raise ValueError(*wrong)

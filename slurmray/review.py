@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from slurmray.container_options import Build
 from slurmray.errors import Problem, SpecError
 from slurmray.presets import advise
 from slurmray.spec import JobSpec
 from slurmray.values import shown
+
+_BUILD = ("container", "build")
 
 
 def review(spec: JobSpec) -> list[Problem]:
@@ -16,7 +18,7 @@ def review(spec: JobSpec) -> list[Problem]:
 
     Relative paths are looked up in the current folder: a job is submitted where it was rendered.
     """
-    found = _missing(spec.container.build) if spec.container.build else []
+    found = _missing(spec.container.build.model_dump()) if spec.container.build else []
     try:
         advice = advise(spec)
     except SpecError as error:
@@ -25,8 +27,19 @@ def review(spec: JobSpec) -> list[Problem]:
     return found + advice.config_problems
 
 
-def _missing(build: Build) -> list[Problem]:
-    return _absent("file", build.file) + _absent("context", build.context)
+def missing_besides(data: Mapping[str, object], known: Sequence[Problem]) -> list[Problem]:
+    """Return which files are not there of a spec that is no JobSpec, for fields without a known mistake."""
+    container = data.get("container")
+    build = container.get("build") if isinstance(container, Mapping) else None
+    wrong = {problem.path[:3] for problem in known}
+    if not isinstance(build, Mapping) or _BUILD in wrong:
+        return []
+    return _missing({name: value for name, value in build.items() if (*_BUILD, name) not in wrong})
+
+
+def _missing(build: Mapping[str, object]) -> list[Problem]:
+    given = ((name, build.get(name)) for name in ("file", "context"))
+    return [problem for name, value in given if isinstance(value, str) for problem in _absent(name, value)]
 
 
 def _absent(name: str, value: str) -> list[Problem]:
@@ -34,9 +47,13 @@ def _absent(name: str, value: str) -> list[Problem]:
         target = Path(value).expanduser()
         if target.is_file() if name == "file" else target.is_dir():
             return []
-        words = f"no such {'file' if name == 'file' else 'folder'}: {target}"
+        kind = "file" if name == "file" else "folder"
+        if target.is_dir():
+            words = f"{target} is a folder; name the file in it"
+        else:
+            words = f"{target} is no {kind}" if target.exists() else f"no such {kind}: {target}"
     except RuntimeError:
         words = f"{value}: there is no such home folder here; write the path without ~"
     except OSError as error:
         words = f"{shown(value)}: can't be read: {error.strerror}"
-    return [Problem("", f"container.build.{name}: {words}", ("container", "build", name))]
+    return [Problem("", f"container.build.{name}: {words}", (*_BUILD, name))]

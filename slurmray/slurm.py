@@ -190,23 +190,29 @@ _DIGITS = 9  # of a number of GPUs
 
 def gpus_in_gres(gres: str) -> tuple[str | None, int]:
     """Return type and count of the GPUs in a gres list such as `gpu:h100:8,nvme:1`; (None, 0) without any."""
-    found = [
-        match
-        for element in gres.split(",")
-        if (match := re.fullmatch(r"gpu(?::([A-Za-z][\w.-]*))?(?::([0-9]+))?", element.strip()))
-    ]
-    if len(found) > 1:
+    elements = [element for element in gres_elements(gres) if re.match(r"gpu(?![\w.-])", element)]
+    if len(elements) > 1:
         raise ValueError("more than one kind of GPU; slurmray needs the same on each node")
-    if not found:
+    if not elements:
         return None, 0
-    if len(found[0][2] or "") > _DIGITS:
+    name, *kinds = elements[0].split(":")
+    # sbatch takes 2k for 2048; 1g.10gb is a type.
+    count = kinds.pop() if kinds and re.fullmatch("[0-9]+[KMGTPkmgtp]?", kinds[-1]) else "1"
+    if name != "gpu" or len(kinds) > 1 or not all(re.fullmatch(r"[\w.-]+", kind) for kind in kinds):
+        raise ValueError(f"expected gpu, gpu:8 or gpu:h100:8, got {elements[0]!r}")
+    if len(count) > _DIGITS or not count.isdecimal():
         raise ValueError(f"no node has so many GPUs; write a count of at most {_DIGITS} digits")
-    return found[0][1], int(found[0][2] or 1)
+    return "".join(kinds) or None, int(count)
+
+
+def gres_elements(gres: str) -> list[str]:
+    """Split a gres list; sbatch takes its elements with `gres/` in front, too."""
+    return [element.strip().removeprefix("gres/") for element in gres.split(",")]
 
 
 def gpus_in_count(text: str) -> tuple[str | None, int]:
     """Return type and count of `8` or `h100:8`; ValueError for anything else."""
-    found = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(0|[1-9][0-9]*)", text)
+    found = re.fullmatch(r"(?:([\w.-]+):)?(0|[1-9][0-9]*)", text)
     if not found:
         raise ValueError(f"expected a count as 8, or a type and a count as h100:8, got {text!r}")
     if len(found[2]) > _DIGITS:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from slurmray import slurm
-from slurmray.values import Count, Flag, Line, Switch
+from slurmray.values import Count, Flag, Line, Switch, repeated
 
 
 class Model(BaseModel):
@@ -32,6 +40,11 @@ class Model(BaseModel):
         }
 
 
+def _extra(word: str) -> str:
+    slurm.split_extra(word)
+    return word
+
+
 class SlurmBase(Model):
     """sbatch's long options, with underscores for dashes; what is not set is left to the site's defaults."""
 
@@ -43,7 +56,7 @@ class SlurmBase(Model):
     """Generic resources on each node; `gpu:h100:8` means the same as gpus_per_node: h100:8."""
     cpus_per_task: Count | None = None
     """CPUs on each node, for Ray and all that runs in it. Not set: what Slurm gives."""
-    extra: list[Line] = Field(default=[])
+    extra: list[Annotated[Line, AfterValidator(_extra)]] = Field(default=[])
     """Options that slurmray does not know, as `--option=value`, one to an entry."""
 
     @field_validator("nodes", mode="before")
@@ -67,21 +80,14 @@ class SlurmBase(Model):
             slurm.gpus_in_gres(value)
         return value
 
-    @field_validator("extra")
-    @classmethod
-    def _extra(cls, value: list[str]) -> list[str]:
-        for word in value:
-            slurm.split_extra(word)
-        return value
-
     @model_validator(mode="after")
     def _said_once(self) -> SlurmBase:
-        if self.gpus_per_node and self.gres and slurm.gpus_in_gres(self.gres) != (None, 0):
-            raise ValueError("gpus_per_node and gres both ask for GPUs; use one of them")
         names = [name for name, _ in self.given()]
-        for name in dict.fromkeys(names):
-            if names.count(name) > 1:
-                raise ValueError(f"--{name} is given twice, look in slurm.extra")
+        wrong = [f"--{name} is given twice, look in slurm.extra" for name in repeated(names)]
+        if self.gpus_per_node and self.gres and slurm.gpus_in_gres(self.gres) != (None, 0):
+            wrong.append("gpus_per_node and gres both ask for GPUs; use one of them")
+        if wrong:
+            raise ValueError(*wrong)
         return self
 
     def given(self) -> Iterator[tuple[str, str | None]]:

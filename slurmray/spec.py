@@ -13,7 +13,7 @@ from slurmray.preset_option import Preset, name_or_section
 from slurmray.ray_options import Ray, check_debug
 from slurmray.slurm_options import Model, SlurmOptions
 from slurmray.stages import Prepare, Service
-from slurmray.values import EnvName, Line, Program, Text, Whole
+from slurmray.values import EnvName, Line, Program, Text, Whole, repeated
 from slurmray.wording import mistakes
 
 _IN_RUN = "leave it out, or give the trainer another one in `run`"
@@ -121,9 +121,8 @@ class JobSpec(Model):
     @field_validator("env")
     @classmethod
     def _not_what_is_set(cls, value: dict[str, str | None]) -> dict[str, str | None]:
-        for name in value:
-            if name in _SET:
-                raise ValueError(f"{name} is set by slurmray: {_SET[name]}")
+        if wrong := [f"{name} is set by slurmray: {_SET[name]}" for name in value if name in _SET]:
+            raise ValueError(*wrong)
         return value
 
     @field_validator("ray")
@@ -156,19 +155,19 @@ class JobSpec(Model):
     @field_validator("prepare", "services")
     @classmethod
     def _names(cls, value: list[Prepare] | list[Service]) -> list[Prepare] | list[Service]:
-        names = [item.name for item in value]
-        for name in dict.fromkeys(names):
-            if names.count(name) > 1:
-                raise ValueError(f"two are called {name}; give each a name of its own")
+        if twice := repeated([item.name for item in value]):
+            raise ValueError(*(f"two are called {name}; give each a name of its own" for name in twice))
         return value
 
     @field_validator("services")
     @classmethod
     def _images_of_services(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
         runtime = info.data["container"].runtime if "container" in info.data else "auto"
-        for service in value:
-            if service.image and runtime in UNKNOWN_TO:
-                raise ValueError(f"{service.name}: an image of its own needs the runtime podman or docker")
+        names = [service.name for service in value if service.image and runtime in UNKNOWN_TO]
+        if names:
+            raise ValueError(
+                *(f"{name}: an image of its own needs the runtime podman or docker" for name in names)
+            )
         return value
 
     @model_validator(mode="after")

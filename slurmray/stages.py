@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from slurmray.image_names import ImageName
 from slurmray.slurm_options import Model
-from slurmray.values import Command, Count, EnvName, Flag, ImageName, ItemName, Line, Text, Whole, shown
+from slurmray.values import Command, Count, EnvName, Flag, ItemName, Line, Text, Whole, shown
 
 
 class Prepare(Model):
@@ -57,10 +58,13 @@ class Ready(Model):
     @model_validator(mode="after")
     def _one(self) -> Ready:
         given = [name for name in ("http", "tcp", "run") if getattr(self, name) is not None]
+        wrong = []
         if len(given) != 1:
-            raise ValueError(f"expected one of http, tcp and run, got {' and '.join(given) or 'none'}")
+            wrong.append(f"expected one of http, tcp and run, got {' and '.join(given) or 'none'}")
         if self.post is not None and self.http is None:
-            raise ValueError("post needs http")
+            wrong.append("post needs http")
+        if wrong:
+            raise ValueError(*wrong)
         return self
 
 
@@ -90,8 +94,11 @@ class Service(Model):
 
     @model_validator(mode="after")
     def _one_place(self) -> Service:
+        wrong = []
         if self.image and self.host:
-            raise ValueError("image and host are both given; keep one of the two")
+            wrong.append("image and host are both given; keep one of the two")
         if self.host and self.gpus:
-            raise ValueError("gpus need a container: leave host out, or give the service an image")
+            wrong.append("gpus need a container: leave host out, or give the service an image")
+        if wrong:
+            raise ValueError(*wrong)
         return self

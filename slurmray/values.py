@@ -1,15 +1,37 @@
 """The kinds of value that a job spec is made of: text, sbatch values, whole numbers, ports, mounts.
 
 Each takes what YAML, flags or Python give (numbers and switches may come as their source text) and raises
-ValueError with a message for the person who wrote it.
+ValueError with a message for the person who wrote it, or with several, one for each mistake.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+def each(check: Callable[[_T], _R], items: Iterable[tuple[str, _T]]) -> list[_R]:
+    """Return what `check` makes of each item; ValueError has all that it refuses, after the item's name."""
+    found, wrong = [], []
+    for name, item in items:
+        try:
+            found.append(check(item))
+        except ValueError as error:
+            wrong += [f"{name}: {text}" if name else text for text in error.args]
+    if wrong:
+        raise ValueError(*wrong)
+    return found
+
+
+def repeated(names: Sequence[str]) -> list[str]:
+    """Return those that are there more than once, each once."""
+    return [name for name in dict.fromkeys(names) if names.count(name) > 1]
 
 
 def shown(value: object) -> str:
@@ -80,12 +102,6 @@ def _port(value: object) -> object:
     return port
 
 
-def _image(value: str) -> str:
-    if value.startswith("-") or re.search(r"\s", value):
-        raise ValueError(f"expected the name of an image, got {shown(value)}")
-    return value
-
-
 def _item_name(value: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", value):
         raise ValueError("expected a short name of lower-case letters, digits and -, as data")
@@ -116,14 +132,16 @@ def _command(value: object) -> object:
     if isinstance(value, list | tuple):
         if not value:
             raise ValueError("is empty; expected a list of words or one text for bash")
-        for number, word in enumerate(value, start=1):
-            if isinstance(word, bool) or not isinstance(word, str | int | float):
-                raise ValueError(f"word {number}: expected text, got {shown(word)}")
-            _text(str(word))
-        return [str(word) for word in value]
+        return each(_word, ((f"word {number}", word) for number, word in enumerate(value, start=1)))
     if isinstance(value, str) and value.strip():
         return value
     raise ValueError(f"expected a list of words or one text for bash, got {shown(value)}")
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"expected text, got {shown(value)}")
+    return _text(str(value))
 
 
 # Fields of a runtime environment that Ray does not take as text (ray/runtime_env/runtime_env.py).
@@ -141,9 +159,13 @@ def _runtime_env(value: object) -> object:
 def _content(name: str, value: object) -> object:
     if isinstance(value, dict):
         inside = _variable if name == "env_vars" else _content
-        return {_text(str(key)): inside(str(key), item) for key, item in value.items()}
+
+        def entry(pair: tuple[object, object]) -> tuple[str, object]:
+            return _text(str(pair[0])), inside(str(pair[0]), pair[1])
+
+        return dict(each(entry, (("", pair) for pair in value.items())))
     if isinstance(value, list):
-        return [_content("", item) for item in value]
+        return each(lambda item: _content("", item), (("", item) for item in value))
     if name in _NOT_TEXT:
         try:
             return _NOT_TEXT[name](value)
@@ -153,9 +175,10 @@ def _content(name: str, value: object) -> object:
 
 
 def _variable(name: str, value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"env_vars: {name}: expected text, got {shown(value)}")
-    return _text(str(value))
+    try:
+        return _word(value)
+    except ValueError as error:
+        raise ValueError(f"env_vars: {name}: {error}") from None
 
 
 class Mount(NamedTuple):
@@ -191,10 +214,10 @@ def parse_mount(value: object) -> Mount:
     if destination is not None and (not destination.startswith("/") or not destination.strip("/")):
         raise ValueError(f"expected an absolute path below / after the colon, got {shown(destination)}")
     options = tuple(parts[2].split(",")) if len(parts) > 2 else ()
-    for option in options:
-        if not any(option in group for group in _MOUNT_OPTIONS):
-            known = ", ".join(word for group in _MOUNT_OPTIONS for word in group)
-            raise ValueError(f"unknown mount option {shown(option)}; known are {known}")
+    known = [word for group in _MOUNT_OPTIONS for word in group]
+    if unknown := [option for option in options if option not in known]:
+        names = " and ".join(map(shown, unknown))
+        raise ValueError(f"unknown mount option {names}; known are {', '.join(known)}")
     for group in _MOUNT_OPTIONS:
         if len(chosen := [option for option in options if option in group]) > 1:
             raise ValueError(f"mount options {' and '.join(chosen)} exclude each other")
@@ -218,7 +241,6 @@ Port = Annotated[
     Annotated[int, Field(ge=1024, le=65535)] | Literal["auto"],
     BeforeValidator(_port),
 ]
-ImageName = Annotated[Line, AfterValidator(_image)]
 ItemName = Annotated[str, AfterValidator(_item_name)]
 EnvName = Annotated[str, AfterValidator(_env_name)]
 AbsolutePath = Annotated[str, AfterValidator(_text), AfterValidator(_absolute)]

@@ -35,16 +35,18 @@ _WORDS = {
 
 def mistakes(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
     """Return one line for each mistake in a `model`: the field and what to do."""
-    return [_describe(detail, model) for detail in error.errors(include_url=False)]
+    details = error.errors(include_url=False)
+    return [problem for detail in details for problem in _describe(detail, model)]
 
 
-def _describe(error: ErrorDetails, model: type[BaseModel]) -> Problem:
+def _describe(error: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]:
     path = error["loc"]
     if error["type"] == "extra_forbidden":
-        return Problem("", f"{dotted(path)}: {_unknown(path, model)}", (*path, "[key]"))
+        yield Problem("", f"{dotted(path)}: {_unknown(path, model)}", (*path, "[key]"))
+        return
     field = path[:-1] if path[-1:] == ("[key]",) else path
-    text = _words(error["type"], error["input"], error.get("ctx", {}), error["msg"])
-    return Problem("", f"{dotted(field)}: {text}" if field else text, path)
+    for text in _words(error["type"], error["input"], error.get("ctx", {}), error["msg"]):
+        yield Problem("", f"{dotted(field)}: {text}" if field else text, path)
 
 
 def dotted(path: Path) -> str:
@@ -60,11 +62,11 @@ def dotted(path: Path) -> str:
     return text
 
 
-def _words(kind: str, value: object, context: dict[str, Any], message: str) -> str:
+def _words(kind: str, value: object, context: dict[str, Any], message: str) -> list[str]:
     if kind == "value_error":
-        return str(context["error"])
+        return [str(text) for text in context["error"].args]
     expected = str(context.get("expected", "")).replace("'", "")
-    return _WORDS.get(kind, message).format(**{**context, "expected": expected, "got": shown(value)})
+    return [_WORDS.get(kind, message).format(**{**context, "expected": expected, "got": shown(value)})]
 
 
 def _sections(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, list[str]]]:

@@ -95,7 +95,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         words, entrypoint = split(sys.argv[1:] if argv is None else argv)
-        if entrypoint and words and words[0] in _VERBS and words[0] not in _WITH_COMMAND:
+        if entrypoint and not words:
+            raise UsageError(
+                f"slurmray: say before -- what to do with the command: {' or '.join(_WITH_COMMAND)}"
+            )
+        if entrypoint and words[0] in _VERBS and words[0] not in _WITH_COMMAND:
             raise UsageError(f"slurmray {words[0]}: takes no command: leave out -- and what follows it")
         code = slurmray.main(words or ["--help"], prog_name="slurmray", standalone_mode=False, obj=entrypoint)
         sys.stdout.flush()
@@ -103,17 +107,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         click.echo(str(error), err=True)
         return error.exit_code
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "slurmray"
+        # Click's parser does not say of which verb it is.
+        parsed = ["slurmray", *(word for word in words[:1] if word in _VERBS)]
+        path = error.ctx.command_path if error.ctx else " ".join(parsed)
         click.echo(f"{path}: {error.format_message()} (see {path} --help)", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # The reader went away; Python must not find that out again when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except Exception:
-        traceback.print_exc()
-        click.echo("slurmray: this is a defect of slurmray; please report it with the lines above", err=True)
-        return ExitCode.INTERNAL
+    except Exception as error:
+        return _failed(error)
     return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception) -> int:
+    """Say what went wrong that no verb expects, and return the exit code."""
+    if isinstance(error, OSError) and _is_of_stdout(error):
+        # Python must not find that out again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 141  # the reader went away
+        click.echo(f"standard output: {error.strerror}", err=True)
+        return ExitCode.USAGE
+    traceback.print_exception(error)
+    click.echo("slurmray: this is a defect of slurmray; please report it with the lines above", err=True)
+    return ExitCode.INTERNAL
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether it came of a write to standard output; the error itself names no file then."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, BrokenPipeError) or frame.f_code in (main.__code__, click.echo.__code__)

@@ -98,7 +98,8 @@ _BATCH_SIGNALS = {
 }
 
 
-@click.command(options_metavar="")
+# What begins with - is a code that there is not.
+@click.command(options_metavar="", context_settings={"ignore_unknown_options": True})
 @click.argument("code", required=False, metavar="[CODE]")
 def explain(code: str | None) -> None:
     """Say what an exit code means, what usually brings it about, and what to do.

@@ -30,7 +30,7 @@ _STDOUT = Path("-")
     multiple=True,
     metavar="NAME[=VALUE]",
     help="A variable for Ray and the trainer. Without =VALUE the job takes your own value when you submit "
-    "it, and the script does not contain it.  [repeatable]",
+    "it, and the script does not contain it. Commands in the job's log have ... for VALUE.  [repeatable]",
 )
 @click.option(
     "--set",
@@ -146,22 +146,28 @@ def _render_command(
 ) -> str:
     """Return the command that renders the same script anew; more options can be added to its end.
 
-    So the entrypoint is in it as a setting. No absolute path, which would differ from machine to machine.
+    So the entrypoint is in it as a setting. The job's log shows it, so it has no values of the environment.
     """
+    from slurmray.loading import without_env
+
     words = ["slurmray", "render"]
     if job is not None:
-        words.append(_relative(job))
-    for name, value in settings:
+        words.append(_from_here(job))
+    for name, given_value in settings:
+        value = without_env(name, given_value)
         words += [name, value] if name.startswith("--") else ["--set", f"{name}={value}"]
     if entrypoint:
         words += ["--set", f"run={json.dumps(entrypoint, ensure_ascii=False)}"]
     if output not in (DEFAULT_OUTPUT["slurm"], _STDOUT):
-        words += ["-o", _relative(output)]
+        words += ["-o", _from_here(output)]
     return shlex.join(words)
 
 
-def _relative(path: Path) -> str:
-    return path.name if path.is_absolute() else str(path)
+def _from_here(path: Path) -> str:
+    """Return a path; one below the current folder without that, which differs from machine to machine."""
+    place, here = Path(os.path.realpath(path.parent), path.name), Path.cwd()
+    inside = path.is_absolute() and place.is_relative_to(here)
+    return str(place.relative_to(here) if inside else path)
 
 
 def _remarks(spec: JobSpec, target: str) -> list[str]:

@@ -110,7 +110,9 @@ def wanted(script: str) -> Wanted:
     if "gpus-per-node" in given and given["gpus-per-node"] != "0":
         gpu = slurm.gpus_in_count(given["gpus-per-node"])
     gres = [Gres("gpu", gpu[0] or "", gpu[1])] if gpu[1] else []
-    gres += [other for element in given.get("gres", "").split(",") if (other := _other_gres(element))]
+    gres += [
+        other for element in slurm.gres_elements(given.get("gres", "")) if (other := _other_gres(element))
+    ]
     cpus = max(
         int(given.get("cpus-per-task") or 0) * int(given.get("ntasks-per-node") or 1),
         int(given.get("cpus-per-gpu") or 0) * gpu[1],
@@ -172,7 +174,7 @@ def _features(given: dict[str, str]) -> list[str]:
 
 
 def _other_gres(element: str) -> Gres | None:
-    name, *rest = element.strip().split(":")
+    name, *rest = element.split(":")
     if not name or name in ("gpu", "none"):
         return None
     count = int(rest[-1]) if rest and rest[-1].isdecimal() else 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import click
 
 from slurmray.errors import RehearsalError
 from slurmray.job_states import FINAL
@@ -91,9 +92,8 @@ def left_over(lab: Lab) -> list[str]:
 
 
 def to_stdout(data: bytes) -> None:
-    """Write at once."""
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    """Write at once, by what tells the command line when that is full."""
+    click.echo(data, nl=False)
 
 
 def _copy(path: Path, position: int, write: Callable[[bytes], object]) -> int:

@@ -20,6 +20,7 @@ _RUNTIMES = {
 }
 _USER = {"newuidmap": "uidmap", "newgidmap": "uidmap"}
 _BUILD = {"mmdebstrap": "mmdebstrap"}
+_IDS = (Path("/etc/subuid"), Path("/etc/subgid"))
 _RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 
 
@@ -79,9 +80,8 @@ def _user() -> str:
 
 def _without_ids() -> list[str]:
     names = {_user(), str(os.getuid())}
-    files = (Path("/etc/subuid"), Path("/etc/subgid"))
     return [
         str(file)
-        for file in files
+        for file in _IDS
         if not file.exists() or not names & {line.split(":")[0] for line in file.read_text().splitlines()}
     ]

@@ -16,7 +16,7 @@ from slurmray.loading import FLAGS
 
 ROOT = Path(slurmray.__file__).parent.parent
 HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
-NO_CODES = ["", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
+NO_CODES = ["", "-1", "--nope", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
 CODES = (
     "expected 0 to 255, CODE:SIGNAL as 0:15, or one of usage, config, preflight, image, bring_up, probe, "
     "prepare, service, node_lost, time_limit, rehearsal, internal"
@@ -106,6 +106,7 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
         (["xyz"], "slurmray: unknown command 'xyz', known are init, render, rehearse, explain, schema"),
         (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
+        (["--", "render"], "slurmray: say before -- what to do with the command: render or rehearse"),
         (["explain", "--", "71"], "slurmray explain: takes no command: leave out -- and what follows it"),
         (["rehearse", "x.sh"], "x.sh: No such file or directory"),
         (["render", "--set", "name"], "--set name: expected PATH=VALUE, as --set container.shm_size=64g"),
@@ -276,14 +277,51 @@ def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["stop"]["grace"] == 3
     assert found["run"] == ["python", "-c", "'\"\n", "--", "--nodes"]
     # The command that the script names makes the same script, and takes more options at its end.
-    again = shlex.split(commands[0])
+    again = shlex.split(commands[0].replace(" A=... ", " 'A=b c' "))
     assert again[:2] == ["slurmray", "render"]
     assert cli.main([*again[1:], "--nodes", "9"]) == 0
     assert seen[1].model_copy(update={"slurm": spec.slurm}) == spec  # type: ignore[attr-defined]
     assert seen[1].slurm.nodes == 9  # type: ignore[attr-defined]
 
 
-def test_no_absolute_path_in_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--env", "TOKEN=hunter2"], "--env TOKEN=..."),
+        (["--env", "TOKEN=a=hunter2"], "--env TOKEN=..."),
+        (["--set", "env.TOKEN=hunter2"], "--set env.TOKEN=..."),
+        (["--set", "env={A: hunter2}"], "--set env=..."),
+        (
+            ["--set", 'services=[{name: a, run: b, "env": {A: hunter2}}]'],
+            "--set services=...",
+        ),
+        (["--set", "launch=ray-job", "--set", "ray.runtime_env={env_vars: {A: hunter2}}"], "runtime_env=..."),
+        (["--set", "launch=ray-job", "--set", "ray.runtime_env.env_vars.A=hunter2"], "env_vars.A=..."),
+    ],
+)
+def test_the_values_of_env_are_in_no_command(
+    words: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["render", *words]) == 0
+    script = Path("generated.sh").read_text()
+    (again,) = (line for line in script.splitlines() if line.startswith("RENDER_AGAIN="))
+    assert again.endswith(f"{shown}'")
+    assert script.count("hunter2") == 1
+    # As it stands it does not make a job with other values.
+    command = shlex.split(shlex.split(again.partition("=")[2])[0])
+    code, _, err = main(command[1:], capsys)
+    assert code == ExitCode.USAGE
+    assert "write the value where ... stands" in err
+
+
+def test_what_is_not_of_env_is_in_the_command() -> None:
+    words = "--set env.B=null --set prepare='[{name: a, run: b}]' --env A --account '[x'"
+    assert cli.main(["render", *shlex.split(words)]) == 0
+    again = "slurmray render --set env.B=null --set 'prepare=[{name: a, run: b}]' --env A --account '[x'"
+    assert f"RENDER_AGAIN={shlex.quote(again)}\n" in Path("generated.sh").read_text()
+
+
+def test_paths_in_the_command_lead_there_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[str] = []
 
     def fake(_: object, command: str) -> str:
@@ -291,10 +329,20 @@ def test_no_absolute_path_in_the_command(tmp_path: Path, monkeypatch: pytest.Mon
         return "# Rendered by slurmray\n"
 
     monkeypatch.setattr("slurmray.rendering.render", fake)
-    (tmp_path / "a b.yaml").touch()
-    for words in (["a b.yaml", "-o", "x.sh"], [f"{tmp_path}/a b.yaml", "-o", f"{tmp_path}/x.sh"]):
-        assert cli.main(["render", *words]) == 0
-    assert commands == ["slurmray render 'a b.yaml' -o x.sh"] * 2
+    here, there, link = tmp_path / "here", tmp_path / "there", tmp_path / "link"
+    (here / "sub").mkdir(parents=True)
+    there.mkdir()
+    link.symlink_to(here)
+    for folder in (here / "sub", there):
+        (folder / "a b.yaml").touch()
+    monkeypatch.chdir(link)
+    for root in (".", here, link, there, "../there"):
+        name = root if root in (there, "../there") else f"{root}/sub"
+        assert cli.main(["render", f"{name}/a b.yaml", "-o", f"{name}/x.sh"]) == 0
+    inside = "slurmray render 'sub/a b.yaml' -o sub/x.sh"
+    outside = f"slurmray render '{there}/a b.yaml' -o {there}/x.sh"
+    beside = "slurmray render '../there/a b.yaml' -o ../there/x.sh"
+    assert commands == [inside, inside, inside, outside, beside]
 
 
 def test_interrupted_and_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -372,7 +420,10 @@ def test_the_table_of_codes(capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "71", "72"], "slurmray explain: Got unexpected extra argument (72)"),
         (["rehearse", "--env", "A=1"], "slurmray rehearse: No such option '--env'"),
         (["rehearse", "--runtime", "x"], "slurmray rehearse: Invalid value for '--runtime'"),
-        (["render", "--nodes"], "slurmray: Option '--nodes' requires an argument."),
+        (["render", "--nodes"], "slurmray render: Option '--nodes' requires an argument."),
+        (["render", "-o"], "slurmray render: Option '-o' requires an argument. (see slurmray render --help)"),
+        (["render", "--force=1"], "slurmray render: Option '--force' does not take a value."),
+        (["--version=1", "render"], "slurmray: Option '--version' does not take a value."),
         (["--nope"], "slurmray: No such option '--nope'."),
     ],
 )
@@ -400,6 +451,35 @@ def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
     os.close(write)
     assert done.stderr == b""
     assert done.returncode not in (0, ExitCode.INTERNAL)
+
+
+@pytest.mark.parametrize("words", [["render", "-o", "-"], ["schema"], ["explain"], ["--help"]])
+def test_a_full_standard_output_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "slurmray", *words],
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    assert done.stderr == b"standard output: No space left on device\n"
+    assert done.returncode == ExitCode.USAGE
+
+
+def test_another_full_file_is_not_taken_for_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        with Path("/dev/full").open("w") as file:
+            file.write("x")
+
+    monkeypatch.setattr(render_verb, "render_job", full)
+    code, _, err = main(["render"], capsys)
+    assert code == ExitCode.INTERNAL
+    assert "No space left on device" in err
+    assert "standard output" not in err
 
 
 def test_the_schema_and_the_reference_are_checked_in(capsys: pytest.CaptureFixture[str]) -> None:

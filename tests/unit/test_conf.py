@@ -60,6 +60,7 @@ def test_hosts(text: str, expected: list[str]) -> None:
         (["nodes=2", "exclude=node1"], Cluster(nodes=("node2", "node3"), absent=("node1",))),
         (["gpus-per-node=h100:8"], Cluster(nodes=("node1",), gres=(Gres("gpu", "h100", 8),))),
         (["gpus-per-node=0"], Cluster(nodes=("node1",))),
+        (["gres=gres/gpu:2"], Cluster(nodes=("node1",), gres=(Gres("gpu", "", 2),))),
         (["gres=nvme:2,gpu"], Cluster(nodes=("node1",), gres=(Gres("gpu", "", 1), Gres("nvme", "", 2)))),
         (["cpus-per-task=28", "mem-per-cpu=64G"], Cluster(nodes=("node1",), cpus=28, memory=28 * 65536)),
         (["mem=2T"], Cluster(nodes=("node1",), memory=2 * 1024 * 1024)),

@@ -69,7 +69,11 @@ def test_any_number_keeps_its_text(value: object) -> None:
     assert load(f"env: {{A: {value}}}").env == {"A": str(value)}
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
+@given(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).filter(
+        lambda text: text != "..."
+    )
+)
 def test_the_value_of_env_is_never_yaml(value: str) -> None:
     assert load_spec(None, [("--env", f"A={value}")]).env == {"A": value}
 
@@ -153,9 +157,9 @@ def test_a_block_of_bash() -> None:
         ("slurm: {time: ''}", "1:15: slurm.time: is empty; give it a value or leave it out"),
         ("ray: {temp_dir: /aaaaaaaaaaaaaaaaaaaaaaaaa}", "1:17: ray.temp_dir: 26 characters; at most 25, because Ray's sockets below it allow 107"),
         ("ray: {port: 80}", "1:13: ray.port: expected auto or a port from 1024 to 65535, got 80"),
-        ("ray: {args: [--head]}", "1:13: ray.args: --head: slurmray sets it"),
+        ("ray: {args: [--head]}", "1:14: ray.args, item 1: --head: slurmray sets it"),
         ("stop: {lead: 65536}", "1:14: stop.lead: expected 65535 or less, got '65536'"),
-        ("slurm: {extra: [--nodes=3]}", "1:16: slurm.extra: --nodes: use slurm.nodes"),
+        ("slurm: {extra: [--nodes=3]}", "1:17: slurm.extra, item 1: --nodes: use slurm.nodes"),
         ("slurm: {gpus_per_node: 8, gres: gpu:8}", "1:8: slurm: gpus_per_node and gres both ask for GPUs; use one of them"),
         # syntax
         ("a:\n\tb: 1", "2:1: a tab; YAML indents with spaces"),
@@ -197,6 +201,33 @@ def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("slurm: {extra: [--wrap=x, --z=b, time]}", ["1:17: slurm.extra, item 1: --wrap: ", "1:34: slurm.extra, item 3: expected one"]),
+        ("slurm: {extra: [--x, --x, --y, --y]}", ["1:8: slurm: --x is given twice", "1:8: slurm: --y is given twice"]),
+        ("ray: {head_args: [--head, --a, --port=1]}", ["1:19: ray.head_args, item 1: --head: ", "1:32: ray.head_args, item 3: --port: "]),
+        ("container: {ulimits: [a, core=0, b]}", ["1:23: container.ulimits, item 1: expected", "1:34: container.ulimits, item 3: expected"]),
+        ("container: {mounts: [a:b, c, d:e]}", ["1:22: container.mounts, item 1: expected", "1:30: container.mounts, item 3: expected"]),
+        ('container: {mounts: ["a:/b:x,ro,y"]}', ["1:22: container.mounts, item 1: unknown mount option 'x' and 'y'; known"]),
+        ("container: {mounts: [a:/x, b:/x, c:/y, d:/y]}", ["1:12: container: two mounts go to /x", "1:12: container: two mounts go to /y"]),
+        ("run: [a, [b], c, {d: e}]", ["1:6: run: word 2: expected text, got a list", "1:6: run: word 4: expected text, got a mapping"]),
+        ("prepare: [{name: a, run: [[b], c, [d]]}]", ["1:26: prepare, item 1, run: word 1: ", "1:26: prepare, item 1, run: word 3: "]),
+        ("env: {NNODES: 1, A: 2, NODE_RANK: 3}", ["1:6: env: NNODES is set", "1:6: env: NODE_RANK is set"]),
+        ("launch: ray-job\nray: {runtime_env: {env_vars: {A: ~, B: [c]}, pip: {pip_check: x}}}", [f"2:20: ray.runtime_env: {words}" for words in ("env_vars: A: ", "env_vars: B: ", "pip_check: ")]),
+        ("services: [{name: a, run: b}, {name: c, run: d}, {name: a, run: e}, {name: c, run: f}]", ["1:11: services: two are called a", "1:11: services: two are called c"]),
+        ("container: {runtime: none}\nservices: [{name: a, run: b, image: c}, {name: d, run: e, image: f}]", ["2:11: services: a: an image", "2:11: services: d: an image"]),
+        ("services: [{name: a, run: b, image: c, host: true, gpus: 1}]", ["1:12: services, item 1: image and host", "1:12: services, item 1: gpus need a container"]),
+        ("services: [{name: a, run: b, ready: {post: x}}]", ["1:37: services, item 1, ready: expected one of", "1:37: services, item 1, ready: post needs"]),
+        ("container: {build: {file: /dev/null}, archive: a}", ["1:12: container: build and archive", "1:12: container: build needs a name", "1:27: container.build.file: /dev/null is no file"]),
+    ],
+)  # fmt: skip
+def test_each_of_several_mistakes_in_one_place_has_a_line(text: str, expected: list[str]) -> None:
+    lines = mistakes(text)
+    starts = [f"job.yaml:{start}" for start in expected]
+    assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == starts
+
+
 def test_settings_win_over_the_file_and_the_later_over_the_earlier() -> None:
     job = load(
         "slurm: {nodes: 2, time: 2:00}\nenv: {A: 1, B: 2}\ncontainer: {mounts: [a:/a], image: x}\n",
@@ -232,6 +263,8 @@ def test_settings_may_be_lists_and_mappings() -> None:
         ("--mount", "a:b", "--mount a:b: expected an absolute path below / after the colon, got 'b'"),
         ("--env", "1A=x", "--env 1A: not the name of a variable: letters, digits and _ only, no digit first"),
         ("--env", "=x", "--env : not the name of a variable: letters, digits and _ only, no digit first"),
+        ("--env", "A=...", "--env: A: write the value where ... stands"),
+        ("env.A", "...", "--set env.A: write the value where ... stands"),
         ("slurm.node", "2", "--set slurm.node: unknown option, did you mean nodes?"),
         ("foo.bar", "2", "--set foo.bar: foo: unknown option"),
         ("name.x", "2", "--set name.x: name: expected text, got a mapping"),
@@ -263,8 +296,8 @@ def test_settings_where_the_file_is_wrong() -> None:
 def test_the_entrypoint() -> None:
     words = ("python", "-c", "print('--')", "--", "")
     assert load("name: x", entrypoint=words).run == list(words)
-    twice = "run: given here and after --; keep one of the two"
-    assert mistakes("name: x\nrun: [y]", entrypoint=words) == [f"job.yaml:2:6: {twice}"]
+    twice = "given here and after --; keep one of the two"
+    assert mistakes("name: x\nrun: [y]", entrypoint=words) == [f"job.yaml:2:6: run: {twice}"]
     assert mistakes("", ("run", "y"), entrypoint=words) == [f"--set run: {twice}"]
 
 
@@ -297,6 +330,32 @@ def test_build_files_are_looked_up_where_the_job_is_submitted() -> None:
     ]
     Path("Dockerfile").touch()
     Path("src").mkdir()
+    assert mistakes("container: {image: mine, build: {file: src, context: Dockerfile}}") == [
+        "job.yaml:1:40: container.build.file: src is a folder; name the file in it",
+        "job.yaml:1:54: container.build.context: Dockerfile is no folder",
+    ]
     build = load_spec(Path("jobs/job.yaml")).container.build
     assert build
     assert (build.file, build.context) == ("Dockerfile", "src")
+
+
+def test_build_files_are_looked_up_whatever_else_is_wrong() -> None:
+    missing = "container.build.file: no such file: missing"
+    assert mistakes("{slurm: {gpus_per_nod: 8}, container: {build: {file: missing}}}") == [
+        "job.yaml:1:10: slurm.gpus_per_nod: unknown option, did you mean gpus_per_node?",
+        "job.yaml:1:39: container: build needs a name for what is built: set container.image",
+        f"job.yaml:1:54: {missing}",
+    ]
+    assert mistakes("container: {image: x, build: {file: [], context: gone}}") == [
+        "job.yaml:1:37: container.build.file: expected text, got a list",
+        "job.yaml:1:50: container.build.context: no such folder: gone",
+    ]
+    # Where no file can be meant, there is one line, about that.
+    assert mistakes("container: {build: {file: ''}}") == [
+        "job.yaml:1:27: container.build.file: is empty; give it a value or leave it out"
+    ]
+    (refused,) = mistakes("container: {runtime: none, build: {file: missing}}")
+    assert refused.endswith("runtime none has no such thing: leave it out")
+    assert mistakes("nodes: 2", ("container.build.file", "missing"))[-1] == (
+        "--set container.build.file: no such file: missing"
+    )

@@ -100,6 +100,28 @@ def test_outline_is_that_of_the_script() -> None:
     )
 
 
+# Programs that Linux systems have outside of coreutils, and what brings them.
+PROGRAMS = {
+    **dict.fromkeys(("setsid", "flock", "findmnt", "mount", "prlimit", "nsenter", "unshare"), "util-linux"),
+    **dict.fromkeys(("ps", "pgrep", "pkill", "sysctl"), "procps"),
+    **dict.fromkeys(("find", "xargs"), "findutils"),
+    **{
+        name: name for name in ("sed", "grep", "getent", "awk", "git", "nvidia-smi", "jq", "hostname", "curl")
+    },
+    **dict.fromkeys(("ip", "ss"), "iproute2"),
+}
+
+
+def test_what_a_node_needs() -> None:
+    """Of these a script calls just what the README says: a program stands where a command begins."""
+    text = "\n".join(path.read_text() for path in (ROOT / "templates").rglob("*.sh.j2"))
+    code = re.sub(r"^\s*#.*|\{%.*?%\}", "", text, flags=re.MULTILINE)
+    begin = r"(?:^\s*|[|({!]\s?|&& |(?:do|if|then|until|exec) |timeout \d+ )"
+    called = {PROGRAMS[name] for name in PROGRAMS if re.search(rf"{begin}{name} ", code, re.MULTILINE)}
+    (nodes,) = re.findall(r"^- Nodes: (.+?\.) Tried", README, re.MULTILINE | re.DOTALL)
+    assert called == {package for package in PROGRAMS.values() if package in re.findall(r"[\w-]+", nodes)}
+
+
 def test_variables_of_the_trainer() -> None:
     program = "from ray_environment import *; print(*trainer_environment({}, ('10.0.0.1', range(16)), 2, 8))"
     names = subprocess.run(

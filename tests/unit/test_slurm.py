@@ -61,10 +61,32 @@ def test_a_plain_value_is_not_quoted() -> None:
         ("nvme:1,gpu:2", (None, 2)),
         ("nvme:1", (None, 0)),
         ("gpuless:3", (None, 0)),
+        ("gpu-slice:3", (None, 0)),
+        ("none", (None, 0)),
+        ("gpu:0", (None, 0)),
+        ("gpu:3090:4", ("3090", 4)),
+        ("gpu:1g.10gb:2", ("1g.10gb", 2)),
+        ("gpu:1g.10gb", ("1g.10gb", 1)),
+        ("gres/gpu:h100:8, gres/nvme:1", ("h100", 8)),
     ],
 )
 def test_gpus_in_gres(gres: str, expected: tuple[str | None, int]) -> None:
     assert slurm.gpus_in_gres(gres) == expected
+
+
+@pytest.mark.parametrize(
+    "gres",
+    ["gpu:h100:x", "gpu:", "gpu::8", "gpu:a:b:1", "gpu:8(S:0-1)", "gpu(S:0)", "gpu=8", "nvme:1,gpu:-1:1:1"],
+)
+def test_gpus_that_cannot_be_read_are_not_none(gres: str) -> None:
+    with pytest.raises(ValueError, match="expected gpu, gpu:8 or gpu:h100:8, got 'gpu"):
+        slurm.gpus_in_gres(gres)
+
+
+@pytest.mark.parametrize("gres", ["gpu:2k", "gpu:h100:1M", "gpu:1234567890"])
+def test_more_gpus_than_a_node_can_have(gres: str) -> None:
+    with pytest.raises(ValueError, match="no node has so many GPUs"):
+        slurm.gpus_in_gres(gres)
 
 
 def test_two_kinds_of_gpus_are_refused() -> None:
@@ -76,6 +98,7 @@ def test_gpus_in_count() -> None:
     assert slurm.gpus_in_count("8") == (None, 8)
     assert slurm.gpus_in_count("h100:8") == ("h100", 8)
     assert slurm.gpus_in_count("0") == (None, 0)
+    assert slurm.gpus_in_count("1g.10gb:2") == ("1g.10gb", 2)
     for text in ("", "h100", "08", "-1", "h100:", "gpu:h100:8", "٨"):
         with pytest.raises(ValueError, match="expected a count"):
             slurm.gpus_in_count(text)

@@ -109,6 +109,7 @@ def test_mount_refused(text: str) -> None:
         {"slurm": {"cpus_per_task": 0}},
         {"container": {"image": "a b"}},
         {"container": {"image": "--rm"}},
+        {"services": [{"name": "a", "run": "b", "image": "x:y:z"}]},
         {"container": {"user": "root"}},
         {"container": {"workdir": "x"}},
         {"container": {"shm_size": "64 GB"}},
@@ -140,6 +141,49 @@ def test_mount_refused(text: str) -> None:
 )
 def test_refused(fields: dict[str, object]) -> None:
     assert refusal(**fields)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "x:y:z",
+        "a/x:y:z",
+        "x:",
+        ":x",
+        "a//b",
+        "/".join("ab") + "/",
+        "host:port/x",
+        "x@",
+        "h:1:2/x",
+    ],
+)
+@pytest.mark.parametrize("runtime", ["auto", "apptainer", "pyxis"])
+def test_what_can_be_no_reference_of_an_image(image: str, runtime: str) -> None:
+    container = {"runtime": runtime, "image": image}
+    assert "container.image: expected [HOST[:PORT]/]NAME[:TAG] or NAME@DIGEST" in refusal(container=container)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *(
+            "x",
+            "x:y",
+            "a/x",
+            "a/b/c:d",
+            "localhost/x:1",
+            "localhost:5000/x",
+            "host.org:5000/a/x:1",
+            "[::1]:5000/x:1",
+        ),
+        *(f"x@sha256:{'0a' * 32}", f"host:5000/a/x:1@sha256:{'0a' * 32}", f"sha256:{'0a' * 32}"),
+        *("./box", "../box", "~/box", "/box:1:2", "ray.sif", "images/ray.sif", "oci-archive:images/x.tar"),
+        *("docker://host:5000/x:1", "docker-archive:x.tar:ref:tag", "library://a/b/c:d", "dir:/x"),
+        *("nvcr.io#nvidia/x:1", "me@nvcr.io#nvidia/x:1", "me@x:1", "me@a/x"),
+    ],
+)
+def test_every_form_that_a_runtime_takes_for_an_image(image: str) -> None:
+    assert spec(container={"image": image}).container.image == image
 
 
 def test_ray_options_of_ours_name_the_field() -> None:
