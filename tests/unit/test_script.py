@@ -188,6 +188,26 @@ not_there() {{ LOST=$1; }}
     assert output(bash, f"{definitions(render(JobSpec()))}{stand_ins}{call}", tmp_path) == expected
 
 
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ("", "0"),
+        ("SLURM_MEM_PER_NODE=300", "300"),
+        ("SLURM_MEM_PER_CPU=100", "400"),
+        ("SLURM_MEM_PER_GPU=1000", "3000"),
+    ],
+)
+def test_the_memory_of_a_job(bash: str, tmp_path: Path, facts: str, expected: str) -> None:
+    """And Docker's container, which leaves the job's cgroup, gets as much."""
+    script = definitions(render(JobSpec(container={"runtime": "docker"})))
+    facts = f"SLURM_CPUS_ON_NODE=4 SLURM_GPUS_ON_NODE=3 {facts}\nRUN_ARGS=()\nsay() {{ :; }}\nRUNTIME=docker\n"
+    call = 'printf "%s\\0" "$(memory_of_job)" && allocation_args && printf "%s\\0" "${RUN_ARGS[*]}"'
+    memory, args = output(bash, f"{script}{facts}{call}", tmp_path)
+    assert memory == expected
+    assert ("--memory" in args) == (expected != "0")
+    assert expected == "0" or f"--memory {expected}m" in args
+
+
 def test_the_last_words_of_a_runtime(bash: str, tmp_path: Path) -> None:
     """As Apptainer writes them."""
     (tmp_path / "output").write_text("INFO: x\n\x1b[91mERROR  : no such thing\n\x1b[0m\n")
