@@ -188,6 +188,28 @@ not_there() {{ LOST=$1; }}
     assert output(bash, f"{definitions(render(JobSpec()))}{stand_ins}{call}", tmp_path) == expected
 
 
+def test_every_node_hears_of_the_addresses_of_all(bash: str, tmp_path: Path) -> None:
+    stand_ins = """
+NODES=2 NODE_NAMES=(a b) HEAD=a READY_TIMEOUT=1 FAILED_KIND='' TRAINER_CODE='' TRAINING=0 STOPPING=0 TIME_UP=0
+SAID=(a b) HEARD=() FINDINGS=() UNFIT=()
+declare -A CHECKED=()
+clock() { NOW=0; }
+mind_silence() { :; }
+send() { printf '%s\\0' "$@"; }
+next_message() {
+	VERB=checked FROM=${SAID[0]-} TEXT="10.0.0.1 fd00::${SAID[0]-}"
+	((${#SAID[@]})) || VERB=over
+	SAID=("${SAID[@]:1}")
+}
+"""
+    script = definitions(render(JobSpec()))
+    assert output(bash, f"{script}{stand_ins}follow", tmp_path) == [
+        "peer=10.0.0.1 fd00::a",
+        "peer=10.0.0.1 fd00::b",
+        "go=",
+    ]
+
+
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
@@ -200,7 +222,9 @@ not_there() {{ LOST=$1; }}
 def test_the_memory_of_a_job(bash: str, tmp_path: Path, facts: str, expected: str) -> None:
     """And Docker's container, which leaves the job's cgroup, gets as much."""
     script = definitions(render(JobSpec(container={"runtime": "docker"})))
-    facts = f"SLURM_CPUS_ON_NODE=4 SLURM_GPUS_ON_NODE=3 {facts}\nRUN_ARGS=()\nsay() {{ :; }}\nRUNTIME=docker\n"
+    facts = (
+        f"SLURM_CPUS_ON_NODE=4 SLURM_GPUS_ON_NODE=3 {facts}\nRUN_ARGS=()\nsay() {{ :; }}\nRUNTIME=docker\n"
+    )
     call = 'printf "%s\\0" "$(memory_of_job)" && allocation_args && printf "%s\\0" "${RUN_ARGS[*]}"'
     memory, args = output(bash, f"{script}{facts}{call}", tmp_path)
     assert memory == expected
@@ -260,3 +284,11 @@ def test_any_text_reaches_the_trainer(
     assert {"RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"} <= set(
         environment
     )
+
+
+def test_no_node_is_reached_through_a_proxy(programs: Path, output_of_trainer: int) -> None:
+    run = [f"run={word}" for word in (sys.executable, "-c", TRAINER)]
+    records = [*START, "env=http_proxy=http://proxy", "peer=10.0.0.1 fd00::1", "peer=10.0.0.2", *run, "go="]
+    environment = through_the_first_process(records, programs, output_of_trainer)[1]
+    direct = environment["no_proxy"].split(",")
+    assert {"gpu-1", "10.0.0.1", "10.0.0.2", "fd00::1"} <= set(direct)
