@@ -232,6 +232,35 @@ def test_the_memory_of_a_job(bash: str, tmp_path: Path, facts: str, expected: st
     assert expected == "0" or f"--memory {expected}m" in args
 
 
+STALE = "mkdir ray-1-0 ray-1-0/inside && touch ray-1-0/old"
+ENDED = f"echo {2**22 + 1} >ray-1-0/task"  # larger than the kernel's numbers
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("", "made"),
+        (f"{STALE} && {ENDED}", "made"),
+        (f"{STALE} && echo $$ >ray-1-0/task", "refused"),
+        (f"{STALE} && {ENDED} && exec 8<ray-1-0/inside && flock --shared 8", "refused"),
+        (STALE, "refused"),
+        (f"{STALE} && {ENDED} && mv ray-1-0 other && ln -s other ray-1-0", "refused"),
+    ],
+)
+def test_a_folder_of_a_job_that_had_the_same_number(
+    bash: str, tmp_path: Path, before: str, expected: str
+) -> None:
+    """It goes, unless somebody may need it."""
+    facts = "TEMP_DIR=$PWD SLURM_JOB_ID=1 ATTEMPT=0 RUN=$PWD NODE=node1 PROGRAMS=()\n"
+    facts += (
+        "fail() { printf 'refused\\0' && exit 0; }\nexec 2>/dev/null\nmkdir logs && touch logs/node1.log\n"
+    )
+    call = "make_temp\n[[ ! -e ray-1-0/old && $(<ray-1-0/task) == $$ ]] && printf 'made\\0'"
+    script = definitions(render(JobSpec()))
+    assert output(bash, f"{script}{facts}{before}\n{call}", tmp_path) == [expected]
+    assert (tmp_path / "ray-1-0/old").exists() == (expected == "refused")
+
+
 def test_the_last_words_of_a_runtime(bash: str, tmp_path: Path) -> None:
     """As Apptainer writes them."""
     (tmp_path / "output").write_text("INFO: x\n\x1b[91mERROR  : no such thing\n\x1b[0m\n")
