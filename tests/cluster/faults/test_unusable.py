@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal.lab import Lab
 
 from .case import Fault
@@ -143,6 +144,16 @@ def test_no_subordinate_ids(fault: Fault, lab: Lab) -> None:
             "add alice:100000:65536 to /etc/subuid and /etc/subgid of {node}",
         )
     anew()
+
+
+@pytest.mark.fault(ROW)
+@pytest.mark.full
+def test_a_build_fails(fault: Fault) -> None:
+    """What its command says is not taken for the runtime's, and its container goes."""
+    recipe = fault.jobs.folder / "Containerfile"
+    recipe.write_text(f"FROM {DEFAULT_IMAGE}\nRUN no-such-program --timeout 5\n")
+    fault.submit(["true"], container={"image": "localhost/small:1", "build": {"file": str(recipe)}})
+    check(fault, 66, f"{fault.runtime} build", f"mend {recipe}: ")
 
 
 @pytest.mark.fault(ROW, "podman")
