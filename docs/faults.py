@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ _HEAD = """# Faults
 Written by docs/faults.py, at the end of `make test-all`, from what tests/cluster/faults measured.
 Each cell has two numbers: seconds until the log named the fault or the job was over, and seconds until no
 container, process or file of the job was on any host. Both include up to half a second of looking. All of it
-on one machine, with hosts in namespaces.
+on one machine, with hosts in namespaces. What passed before slurmray changed does not count as "in a row".
 """
 
 
@@ -59,7 +60,8 @@ class Collector:
 def page(cases: Sequence[Case], results: Mapping[str, Result]) -> str:
     """Return the text of faults.md."""
     known = {case.id: results[case.id] for case in cases if case.id in results}
-    return "\n".join([_HEAD, *_versions(cases, known), *_rows(cases, known), *_left_out(cases, known), ""])
+    parts = _versions(cases, known), _tree(known), _rows(cases, known), _left_out(cases, known)
+    return "\n".join([_HEAD, *itertools.chain(*parts), ""])
 
 
 def _versions(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
@@ -76,6 +78,13 @@ def _versions(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[
         failed = sum(result["outcome"] == "failed" for result in ran)
         streak = min((result["in_a_row"] for result in ran), default=0)
         yield _line(variant, *said, dates[0], dates[-1], len(ran) - failed, failed, streak)
+
+
+def _tree(results: Mapping[str, Result]) -> Iterator[str]:
+    trees = {result.get("tree", "") for result in results.values() if result["outcome"] != "skipped"}
+    one = trees.pop() if len(trees) == 1 else ""
+    several = "Of several trees: slurmray/ or templates/ changed in between."
+    yield f"\nOf one tree: {one[:12]}, a hash of slurmray/ and templates/." if one else f"\n{several}"
 
 
 def _rows(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:

@@ -57,7 +57,8 @@ class RayProcess:
             reach.knock("the head", *network.parts_of(cluster), member.find_fault)
             member.say("reach", member.one("node"), address, door)
         head, port = network.parts_of(self.place())
-        peers, local = [head, *member.conf["nodes"]], network.local_addresses()
+        addresses = " ".join(member.conf.get("peer", [])).split()
+        peers, local = [head, *member.conf["nodes"], *addresses], network.local_addresses()
         more = surroundings.network_environment(self.env, address, peers, local)
         facts = {
             "rank": member.number(), "nodes": len(member.conf["nodes"]), "head": head, "ray_port": port,

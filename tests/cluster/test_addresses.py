@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from slurmray.rehearsal import conf
 from slurmray.rehearsal.lab import Lab
 
 from .jobs import Jobs
@@ -19,6 +20,12 @@ def test_every_way_to_know_a_host(addressed_lab: Lab, folder: Path) -> None:
     assert "2 nodes, 0 GPUs, 4 CPUs" in job.log
     assert re.search(f"head at {V6 if addresses == 'v6' else V4}:[0-9]+,", job.log), job.log
     if addresses == "both":
-        job = jobs.run("slurm: {nodes: 2, cpus_per_task: 2}\nnetwork: {family: ipv6}")
-        assert "2 nodes, 0 GPUs, 4 CPUs" in job.log
+        proxy = "env: {http_proxy: 'http://127.0.0.1:9'}"
+        job = jobs.run(
+            f"slurm: {{nodes: 2, cpus_per_task: 2}}\nnetwork: {{family: ipv6}}\n{proxy}",
+            ["python3", "-c", "import os, ray; ray.init(); print(len(ray.nodes()), os.environ['no_proxy'])"],
+        )
+        direct = re.findall("^2 (.*)", job.log, re.MULTILINE)[0].split(",")
+        known = [conf.addresses(addressed_lab.cluster, f"node{number}") for number in (1, 2)]
+        assert {"node1", "node2", *(each for node in known for each in node)} <= set(direct), job.log
         assert re.search(f"head at {V6}:[0-9]+,", job.log), job.log

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.faults import recorder
+from tests.cluster.faults.rows import RESULTS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,3 +43,62 @@ def test_the_page_hides_nothing(faults: Any) -> None:
     assert "| podman-own | slurm 1 |  |  |  | 2026-01-02 03:04 | 2026-01-02 03:04 | 1 | 1 | 0 |" in text
     assert "| docker-own | slurm 1 |  |  |  | 2026-01-02 03:04 | 2026-01-02 03:04 | 1 | 0 | 2 |" in text
     assert "outdated" not in text
+
+
+@pytest.mark.parametrize(
+    ("trees", "said"),
+    [
+        (["abcdefabcdef0123"] * 2, "\nOf one tree: abcdefabcdef,"),
+        (["abcdefabcdef0123", "0123"], "\nOf several trees:"),
+        ([None, None], "\nOf several trees:"),  # measured when nobody kept it
+    ],
+)
+def test_which_slurmray_was_measured(faults: Any, trees: list[str | None], said: str) -> None:
+    cases = [faults.Case("scancel", "x", variant, variant) for variant in ("podman-own", "docker-own")]
+    results = {
+        case.id: {
+            "outcome": "passed",
+            "date": "2026-01-02 03:04",
+            "in_a_row": 1,
+            **({"tree": of} if of else {}),
+        }
+        for case, of in zip(cases, trees, strict=True)
+    }
+    assert said in faults.page(cases, results)
+
+
+def test_a_row_ends_with_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[str, Any] = {}
+
+    class Cache:
+        get = staticmethod(kept.get)
+        set = staticmethod(kept.__setitem__)
+
+    case = "tests/cluster/faults/test_x.py::test_y"
+    found = []
+    for of, outcome in (("a", "passed"), ("a", "passed"), ("b", "passed"), ("b", "failed"), ("b", "passed")):
+        monkeypatch.setattr(recorder, "tree", lambda of=of: of)
+        each: Any = recorder.Recorder(Cache())  # type: ignore[arg-type]
+        for when in ("setup", "call", "teardown"):
+            failed = outcome == "failed" and when == "call"
+            each.pytest_runtest_logreport(
+                pytest.TestReport(
+                    case, ("", 0, ""), {}, "failed" if failed else "passed", "E no" if failed else None, when
+                )
+            )
+        found.append((kept[RESULTS][case]["in_a_row"], kept[RESULTS][case]["tree"]))
+    assert found == [(1, "a"), (2, "a"), (1, "b"), (0, "b"), (1, "b")]
+
+
+def test_the_hash_of_a_tree(tmp_path: Path) -> None:
+    for name in ("slurmray/__pycache__", "templates/node"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "slurmray/a.py").write_text("1")
+    first = recorder.tree(tmp_path)
+    (tmp_path / "slurmray/__pycache__/a.pyc").write_text("x")
+    (tmp_path / "README.md").write_text("x")
+    assert recorder.tree(tmp_path) == first
+    (tmp_path / "templates/node/a.py").write_text("1")
+    second = recorder.tree(tmp_path)
+    (tmp_path / "templates/node/a.py").rename(tmp_path / "templates/node/b.py")
+    assert len({first, second, recorder.tree(tmp_path)}) == 3

@@ -188,6 +188,79 @@ not_there() {{ LOST=$1; }}
     assert output(bash, f"{definitions(render(JobSpec()))}{stand_ins}{call}", tmp_path) == expected
 
 
+def test_every_node_hears_of_the_addresses_of_all(bash: str, tmp_path: Path) -> None:
+    stand_ins = """
+NODES=2 NODE_NAMES=(a b) HEAD=a READY_TIMEOUT=1 FAILED_KIND='' TRAINER_CODE='' TRAINING=0 STOPPING=0 TIME_UP=0
+SAID=(a b) HEARD=() FINDINGS=() UNFIT=()
+declare -A CHECKED=()
+clock() { NOW=0; }
+mind_silence() { :; }
+send() { printf '%s\\0' "$@"; }
+next_message() {
+	VERB=checked FROM=${SAID[0]-} TEXT="10.0.0.1 fd00::${SAID[0]-}"
+	((${#SAID[@]})) || VERB=over
+	SAID=("${SAID[@]:1}")
+}
+"""
+    script = definitions(render(JobSpec()))
+    assert output(bash, f"{script}{stand_ins}follow", tmp_path) == [
+        "peer=10.0.0.1 fd00::a",
+        "peer=10.0.0.1 fd00::b",
+        "go=",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ("", "0"),
+        ("SLURM_MEM_PER_NODE=300", "300"),
+        ("SLURM_MEM_PER_CPU=100", "400"),
+        ("SLURM_MEM_PER_GPU=1000", "3000"),
+    ],
+)
+def test_the_memory_of_a_job(bash: str, tmp_path: Path, facts: str, expected: str) -> None:
+    """And Docker's container, which leaves the job's cgroup, gets as much."""
+    script = definitions(render(JobSpec(container={"runtime": "docker"})))
+    facts = (
+        f"SLURM_CPUS_ON_NODE=4 SLURM_GPUS_ON_NODE=3 {facts}\nRUN_ARGS=()\nsay() {{ :; }}\nRUNTIME=docker\n"
+    )
+    call = 'printf "%s\\0" "$(memory_of_job)" && allocation_args && printf "%s\\0" "${RUN_ARGS[*]}"'
+    memory, args = output(bash, f"{script}{facts}{call}", tmp_path)
+    assert memory == expected
+    assert ("--memory" in args) == (expected != "0")
+    assert expected == "0" or f"--memory {expected}m" in args
+
+
+STALE = "mkdir ray-1-0 ray-1-0/inside && touch ray-1-0/old"
+ENDED = f"echo {2**22 + 1} >ray-1-0/task"  # larger than the kernel's numbers
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("", "made"),
+        (f"{STALE} && {ENDED}", "made"),
+        (f"{STALE} && echo $$ >ray-1-0/task", "refused"),
+        (f"{STALE} && {ENDED} && exec 8<ray-1-0/inside && flock --shared 8", "refused"),
+        (STALE, "refused"),
+        (f"{STALE} && {ENDED} && mv ray-1-0 other && ln -s other ray-1-0", "refused"),
+    ],
+)
+def test_a_folder_of_a_job_that_had_the_same_number(
+    bash: str, tmp_path: Path, before: str, expected: str
+) -> None:
+    """It goes, unless somebody may need it."""
+    facts = "TEMP_DIR=$PWD SLURM_JOB_ID=1 ATTEMPT=0 RUN=$PWD NODE=node1 PROGRAMS=()\n"
+    facts += (
+        "fail() { printf 'refused\\0' && exit 0; }\nexec 2>/dev/null\nmkdir logs && touch logs/node1.log\n"
+    )
+    call = "make_temp\n[[ ! -e ray-1-0/old && $(<ray-1-0/task) == $$ ]] && printf 'made\\0'"
+    script = definitions(render(JobSpec()))
+    assert output(bash, f"{script}{facts}{before}\n{call}", tmp_path) == [expected]
+    assert (tmp_path / "ray-1-0/old").exists() == (expected == "refused")
+
+
 def test_the_last_words_of_a_runtime(bash: str, tmp_path: Path) -> None:
     """As Apptainer writes them."""
     (tmp_path / "output").write_text("INFO: x\n\x1b[91mERROR  : no such thing\n\x1b[0m\n")
@@ -240,3 +313,11 @@ def test_any_text_reaches_the_trainer(
     assert {"RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"} <= set(
         environment
     )
+
+
+def test_no_node_is_reached_through_a_proxy(programs: Path, output_of_trainer: int) -> None:
+    run = [f"run={word}" for word in (sys.executable, "-c", TRAINER)]
+    records = [*START, "env=http_proxy=http://proxy", "peer=10.0.0.1 fd00::1", "peer=10.0.0.2", *run, "go="]
+    environment = through_the_first_process(records, programs, output_of_trainer)[1]
+    direct = environment["no_proxy"].split(",")
+    assert {"gpu-1", "10.0.0.1", "10.0.0.2", "fd00::1"} <= set(direct)

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .rows import RESULTS
+
+ROOT = Path(__file__).parents[3]
+MEASURED = ("slurmray", "templates")
+
+
+def tree(root: Path = ROOT) -> str:
+    """Return a hash of the files that a result depends on, without caches."""
+    total = hashlib.sha256()
+    for file in sorted(path for part in MEASURED for path in (root / part).rglob("*") if path.is_file()):
+        if "__pycache__" not in file.parts:
+            name = str(file.relative_to(root)).encode()
+            total.update(b"%d %s %s" % (len(name), name, hashlib.sha256(file.read_bytes()).digest()))
+    return total.hexdigest()
 
 
 class Recorder:
@@ -31,8 +46,12 @@ class Recorder:
             entry |= {"outcome": "failed", "reason": "".join(said[:1])[:200]}
         if report.when == "teardown":
             results = self.cache.get(RESULTS, {})
-            passed = entry["outcome"] == "passed"
-            streak = results.get(case, {}).get("in_a_row", 0) + 1 if passed else 0
-            when = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-            results[case] = {**entry, **dict(report.user_properties), "in_a_row": streak, "date": when}
+            before, of = results.get(case, {}), tree()
+            streak = before.get("in_a_row", 0) if before.get("tree") == of else 0
+            about = {
+                "in_a_row": streak + 1 if entry["outcome"] == "passed" else 0,
+                "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+                "tree": of,
+            }
+            results[case] = {**entry, **dict(report.user_properties), **about}
             self.cache.set(RESULTS, results)

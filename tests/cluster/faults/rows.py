@@ -51,6 +51,8 @@ NOT_RUN = {
         "the controllers of the machines that the tests run on belong to v1; there proctrack/cgroup and "
         "task/cgroup run for real, in tests/cluster/test_limits.py"
     ),
+    "all rows with Docker in rootless mode": "the hosts that the tests make have one daemon each, root's",
+    "all rows with SELinux": "the kernels of the machines that the tests run on do not enforce it",
     "all rows with real GPUs": "there are none; Slurm's are declared",
 }
 

@@ -30,6 +30,46 @@ def test_ours_of_an_ended_job(fault: Fault, lab: Lab) -> None:
     assert job.code == "0:0", job.log
 
 
+@pytest.mark.fault("a container of that name exists")
+def test_ours_of_a_job_that_had_the_same_number(fault: Fault, lab: Lab) -> None:
+    """As after Slurm has begun to count anew."""
+    fault.submit(["true"])
+    fault.end()
+    number = fault.job + 1
+    name = f"slurmray-{number}-0-node1"
+    create(lab, fault.runtime, "alice", name, "--label", "slurmray.user=alice")
+    # A task's number that no process has: the kernel's are smaller.
+    folder = f"/tmp/ray-{number}-0"
+    old = f"mkdir -p {folder}/inside && echo {2**22 + 1} >{folder}/task && touch {folder}/inside/out"
+    assert lab.run(["bash", "-c", old], "alice", "node1").returncode == 0
+    fault.submit(["true"])
+    assert fault.job == number
+    job = fault.end(f"sweep: removed {name} of an ended job from node1")
+    assert job.code == "0:0", job.log
+
+
+@pytest.mark.fault("a container of that name exists")
+@pytest.mark.full
+def test_ours_that_runs(fault: Fault, lab: Lab) -> None:
+    fault.submit(["true"])
+    fault.end()
+    name = f"slurmray-{fault.job + 1}-0-node1"
+    words = ["run", "--detach", "--network", "host", "--name", name, "--label", "slurmray.user=alice"]
+    made = lab.run([fault.runtime, *words, DEFAULT_IMAGE, "sleep", "600"], "alice", "node1")
+    assert made.returncode == 0, made.stderr
+    try:
+        fault.submit(["true"])
+        state, code = lab.wait(fault.job, 60)
+        job_log = fault.log()
+        running = lab.run([fault.runtime, "ps", "--quiet", "--no-trunc"], "alice", "node1").stdout.split()
+    finally:
+        lab.run([fault.runtime, "rm", "--force", name], "alice", "node1")
+    assert (state, code) == ("FAILED", "65:0"), job_log
+    assert f"{name} is there, of alice" in job_log
+    assert running == made.stdout.split()
+    fault.end()
+
+
 @pytest.mark.fault("a container of that name exists", "docker", "podman")
 def test_somebody_else_s(fault: Fault, lab: Lab) -> None:
     fault.submit(["true"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal.lab import Lab
 
 from .case import Fault
@@ -54,6 +57,53 @@ def test_a_registry_out_of_reach(fault: Fault) -> None:
     check(fault, 66, f"{fault.runtime} pull", "{node} does not reach the registry: load the image there")
 
 
+# A registry, as far as a pull of it gets: it has nothing, or wants to know who asks.
+_REGISTRY = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Registry(BaseHTTPRequestHandler):
+    def do_GET(self):
+        code, word = (200, "") if sys.argv[1] == "404" and self.path == "/v2/" else REFUSED[sys.argv[1]]
+        text = b'{"errors": [{"code": "%s", "message": "%s"}]}' % ((word.encode(),) * 2) if word else b"{}"
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(text)
+
+    do_HEAD = do_GET
+
+REFUSED = {"404": (404, "MANIFEST_UNKNOWN"), "401": (401, "UNAUTHORIZED")}
+server = HTTPServer(("127.0.0.1", 5000), Registry)
+print(1, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.fault(ROW)
+@pytest.mark.full
+@pytest.mark.parametrize("code", ["404", "401"])
+def test_a_pull_is_refused(fault: Fault, lab: Lab, code: str) -> None:
+    # Docker takes plain HTTP from the loopback, Podman where it is told to.
+    conf = r'[[registry]]\nlocation = "localhost:5000"\ninsecure = true\n'
+    file = "/etc/containers/registries.conf"
+    plain = f"printf '{conf}' >/run/registries.conf && mount --bind /run/registries.conf {file}"
+    with ExitStack() as stack:
+        for node in NODES:
+            enter = ["nsenter", "-t", str(lab.pids[node]), "-n", "setpriv", "--pdeathsig", "KILL"]
+            words = [*enter, sys.executable, "-c", _REGISTRY, code]
+            server = stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE))
+            stack.callback(server.kill)
+            assert server.stdout
+            assert server.stdout.readline() == b"1\n"
+        if fault.runtime == "podman":
+            stack.enter_context(on_both(lab, plain, f"umount {file}"))
+        fault.submit(["true"], container={"image": "localhost:5000/none/such:1"})
+        check(fault, 66, f"{fault.runtime} pull", "and whether {node} has to log in to the registry")
+
+
 @pytest.mark.fault(ROW, "docker")
 def test_no_daemon(fault: Fault, lab: Lab) -> None:
     # The daemon's socket is what a client has of it.
@@ -87,8 +137,23 @@ def test_no_subordinate_ids(fault: Fault, lab: Lab) -> None:
     with on_both(lab, hide, "umount /etc/subuid /etc/subgid"):
         anew()
         fault.submit(["true"], container={"image": "localhost/small:1", "build": {"file": str(recipe)}})
-        check(fault, 66, "podman build", "add alice:100000:65536 to /etc/subuid and /etc/subgid of {node}")
+        check(
+            fault,
+            66,
+            "podman build.*(invalid argument|UIDs)",
+            "add alice:100000:65536 to /etc/subuid and /etc/subgid of {node}",
+        )
     anew()
+
+
+@pytest.mark.fault(ROW)
+@pytest.mark.full
+def test_a_build_fails(fault: Fault) -> None:
+    """What its command says is not taken for the runtime's, and its container goes."""
+    recipe = fault.jobs.folder / "Containerfile"
+    recipe.write_text(f"FROM {DEFAULT_IMAGE}\nRUN no-such-program --timeout 5\n")
+    fault.submit(["true"], container={"image": "localhost/small:1", "build": {"file": str(recipe)}})
+    check(fault, 66, f"{fault.runtime} build", f"mend {recipe}: ")
 
 
 @pytest.mark.fault(ROW, "podman")
