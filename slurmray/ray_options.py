@@ -55,7 +55,11 @@ class Ray(Model):
     dashboard_port: Port = "auto"
     """Port of the dashboard on the head node."""
     ready_timeout: Count = 600
-    """Seconds for the cluster to become whole, from the start of the containers on."""
+    """Seconds from the head's GCS, once it answers, until all nodes are in Ray with their GPUs.
+
+    With 15 more, it is also how long a job may be without news of its nodes before it trains: one may hang in
+    `setup`. A pull, a build and the stages are news.
+    """
     temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
     """Folder on the node's own disk; the job's private folder is made in it. At most 25 characters."""
     auth: Literal["auto", "token", "none"] = "auto"

@@ -1,4 +1,4 @@
-"""The driver of a job of Ray's: its log, its signals, its exit code."""
+"""The driver of a submitted job: its log, its signals, its exit code."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ PATIENCE = 120.0  # seconds without an answer of the dashboard and without a tra
 
 
 class Driver:
-    """A submitted job of Ray's, as far as this process knows. turns: since Ray last said something of it."""
+    """A job of Ray, submitted, as far as this process knows. turns: since Ray last said something of it."""
 
     def __init__(self, client, name):
         self.client, self.name = client, name

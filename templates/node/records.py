@@ -1,4 +1,4 @@
-"""What this node was told, and what it says: the two streams of the batch script's step."""
+"""What this node was told, and what it says: the two streams of the step."""
 
 import sys
 

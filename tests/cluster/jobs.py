@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from slurmray.job_states import FINAL
 from slurmray.loading import load_spec
@@ -32,6 +34,16 @@ class Job:
     def last_line(self) -> str:
         """The log's last line, without its time."""
         return self.log.rstrip().split("\n")[-1].split("] ", 1)[-1]
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What the job has said for programs."""
+        return [json.loads(line) for line in (self.run / "events.jsonl").read_text().splitlines()]
+
+    def seconds(self, since: str) -> float:
+        """From the first event of that name to the end."""
+        times = [event["time"] for event in self.events if event["event"] in (since, "end")]
+        return float(times[-1] - times[0])
 
 
 class Jobs:
@@ -77,6 +89,13 @@ class Jobs:
     def run(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> Job:
         """Submit a job and wait for its end."""
         return self.end(self.submit(spec, entrypoint, args))
+
+    def run_at_once(self, *jobs: tuple[str, Sequence[str]]) -> list[Job]:
+        """Submit several jobs, each a spec and an entrypoint, and wait for the end of all."""
+        numbers = [self.submit(*job) for job in jobs]
+        for number in numbers:
+            self.lab.wait(number, HANG)
+        return [self.end(number) for number in numbers]
 
 
 def wait_until(holds: Callable[[], bool], why: Callable[[], str], seconds: float = HANG) -> None:

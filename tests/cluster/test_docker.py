@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal.lab import Lab
 
 from .jobs import Jobs
-from .test_jobs import TWO, USERS, check_what_arrives
+from .test_jobs import ONE, TWO, USERS, check_what_arrives
 
 
 @pytest.fixture
@@ -29,6 +30,18 @@ def test_auto_takes_the_runtime_that_has_the_image(jobs: Jobs) -> None:
     job = jobs.run(TWO, ["bash", "-c", "exit 7"])
     assert job.code == "7:0", job.log
     assert "container: docker run " in job.log
+
+
+@pytest.mark.full
+def test_a_short_image_name_is_looked_up_here_first(docker_lab: Lab, jobs: Jobs) -> None:
+    for host in docker_lab.cluster.nodes:
+        done = docker_lab.run(["docker", "tag", DEFAULT_IMAGE, "mine:1"], host=host)
+        assert done.returncode == 0, done.stderr
+    job = jobs.run(ONE + "container: {runtime: docker, image: 'mine:1'}", ["true"])
+    assert job.code == "0:0", job.log
+    job = jobs.run(ONE + "container: {runtime: docker, image: 'other:1'}", ["true"])
+    assert "docker pull docker.io/library/other:1" in job.log, job.log
+    assert job.code == "66:0"
 
 
 @USERS

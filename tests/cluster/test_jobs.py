@@ -31,16 +31,15 @@ def alice(podman_lab: Lab, folder: Path) -> Jobs:
 
 
 def test_the_built_in_check(jobs: Jobs) -> None:
-    job = jobs.run((ROOT / "examples/hello.yaml").read_text())
+    job = jobs.run((ROOT / "examples/hello.yaml").read_text().replace("nodes: 2", "nodes: 3"))
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
-    assert "2 nodes, 16 GPUs, 8 CPUs" in job.log
+    assert "3 nodes, 24 GPUs, 12 CPUs" in job.log
     assert "SLURMRAY_ACCELERATOR=none" in job.log
-    for node in ("node1", "node2"):
+    for node in ("node1", "node2", "node3"):
         assert f"{node}: a task ran on {node}, 4 CPUs, 8 GPUs" in job.log
     assert job.last_line == "end: exit code 0 from trainer: its own"
     assert re.search(r"head at 10\.77\.\d+\.\d+:\d+", job.log)
-    events = [json.loads(line) for line in (job.run / "events.jsonl").read_text().splitlines()]
-    phases = list(dict.fromkeys(event["event"] for event in events))
+    phases = list(dict.fromkeys(event["event"] for event in job.events))
     assert phases == ["start", "container", "ray", "probe", "trainer", "end"]
 
 
@@ -51,6 +50,15 @@ def test_the_built_in_check(jobs: Jobs) -> None:
 def test_other_ways_to_end(jobs: Jobs, command: str, code: int) -> None:
     job = jobs.run(ONE, ["bash", "-c", command])
     assert job.code == f"{code}:0", job.log
+
+
+@pytest.mark.parametrize("codes", [(64, 125), pytest.param((1, 255), marks=pytest.mark.full)])
+def test_exit_codes_that_are_also_somebody_else_s(jobs: Jobs, codes: tuple[int, ...]) -> None:
+    """slurmray ends with 64, Podman's client with 125: from a trainer they are the trainer's."""
+    ended = jobs.run_at_once(*[(ONE, ["bash", "-c", f"exit {code}"]) for code in codes])
+    for job, code in zip(ended, codes, strict=True):
+        assert (job.state, job.code) == ("FAILED", f"{code}:0"), job.log
+        assert job.last_line == f"end: exit code {code} from trainer: its own"
 
 
 def test_a_program_that_is_not_in_the_image(jobs: Jobs) -> None:
@@ -151,6 +159,21 @@ run: [echo, trainer was started]
     assert "stuck on purpose" in job.log
     assert "trainer: " not in job.log
     assert job.last_line.startswith("end: exit code 68 from slurmray: node1: the cluster is not whole")
+    assert 8 + 15 < job.seconds("start") < 60  # node3 has 15 s more to end
+
+
+def test_a_worker_whose_ray_hangs(podman_lab: Lab, jobs: Jobs) -> None:
+    number = jobs.submit(TWO + "ray: {ready_timeout: 8}", ["echo", "trained"])
+    stop = 'until pkill -STOP -f "^[^ ]*python3 .*ray.scripts.scripts as ray"; do sleep 0.1; done'
+    assert podman_lab.run(["bash", "-c", stop], host="node2").returncode == 0  # it waits for the head then
+    job = jobs.end(number)
+    assert (job.state, job.code) == ("FAILED", "68:0"), job.log
+    assert job.last_line == "end: exit code 68 from slurmray: node1: the cluster is not whole", job.log
+    assert job.log.count("missing: ") == job.log.count("missing: node2 has not joined\n") == 1, job.log
+    _, _, shown = job.log.partition(f"last lines of {job.run}/logs/node2.log:\n")
+    assert "ray start --block --node-name=node2 " in shown, job.log
+    assert "trained" not in job.log
+    assert 8 < job.seconds("ray") < 23  # after which the batch script itself loses patience
 
 
 def test_a_short_image_name_is_looked_up_here_first(podman_lab: Lab, jobs: Jobs) -> None:
@@ -181,14 +204,16 @@ def test_mounts_workdir_and_limits_are_handed_through(jobs: Jobs) -> None:
                 "workdir": "/data",
                 "shm_size": "64m",
                 "ulimits": ["nofile=4096:5000", "nproc=30000:30000"],
-                "args": ["--read-only-tmpfs=false"],
+                "args": ["--env", "HANDED=it's $HOME  through"],
             }
         }
     )
     look = (
         "echo $(cat file), $(df --output=size /dev/shm | tail -n 1) KiB, $(ulimit -Hn) files, $(touch x 2>&1)"
+        '; echo "$HANDED"'
     )
     job = jobs.run(spec, ["bash", "-c", look])
+    assert "\nit's $HOME  through\n" in job.log, job.log
     assert "inside, 65536 KiB, 5000 files, touch: cannot touch 'x': Read-only file system" in job.log, job.log
 
 

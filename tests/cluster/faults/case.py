@@ -26,6 +26,7 @@ CLIENTS = {
     "none": "^[^ ]*python3 [^ ]*/inside/guard.py",
     "apptainer": "^Apptainer runtime parent",
 }
+KILL_WAIT = 12  # seconds, of the labs
 TRAINER = ["bash", "-c", "echo started; exec sleep infinity"]
 
 
@@ -94,11 +95,19 @@ class Fault:
         else:
             self.strike([self.runtime, "kill", f"slurmray-{self.job}-0-{node}"], node, "alice")
 
-    def end(self, notice: str = "", within: float = HANG, *, dead: bool = False, lost: bool = False) -> Job:
+    def end(
+        self,
+        notice: str = "",
+        within: float = HANG,
+        clean_within: float = HANG,
+        *,
+        dead: bool = False,
+        lost: bool = False,
+    ) -> Job:
         """Wait until the job is over and its hosts are clean.
 
         notice: what the log says when it knows; "": the end of the job is the notice.
-        within: seconds that the row of the matrix gives for it.
+        within, clean_within: seconds that the row of the matrix gives for it, and for clean hosts.
         dead: dead records and the job's emptied folder may wait for the next job's sweep.
         lost: a host has gone; for Slurm the job is COMPLETING until it hears of the host again, and its own
         daemon waits there too.
@@ -118,6 +127,7 @@ class Fault:
             self._record(name, value)
         assert notice in job.log[self._seen :], job.log
         assert noticed < within, f"noticed after {noticed:.1f} s, not {within:g}:\n{job.log}"
+        assert clean < clean_within, f"clean after {clean:.1f} s, not {clean_within:g}:\n{job.log}"
         return job
 
     def left(self, *, dead: bool = False, lost: bool = False) -> list[str]:

@@ -14,7 +14,7 @@ from slurmray.rehearsal.conf import USERS, Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 
-from .case import Fault
+from .case import KILL_WAIT, Fault
 from .rows import ROWS, VARIANTS, Variant
 
 
@@ -85,7 +85,7 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 @pytest.fixture
 def cluster() -> Cluster:
     """Two small hosts. A module whose faults need another cluster has a fixture of this name."""
-    return Cluster(cpus=2, gres=(Gres("gpu", "", 8),), options={"KillWait": "12"})
+    return Cluster(cpus=2, gres=(Gres("gpu", "", 8),), options={"KillWait": str(KILL_WAIT)})
 
 
 @pytest.fixture

@@ -45,10 +45,29 @@ def second_attempt(fault: Fault, lab: Lab) -> Job:
 
 
 @pytest.mark.fault("requeue", "podman", "docker", "none", "apptainer")
-def test_a_lost_node(fault: Fault, lab: Lab) -> None:
+def test_a_raylet_that_dies(fault: Fault, lab: Lab) -> None:
     fault.train(TRAINER, requeue={"max": 1})
     fault.kill("node2", "--full", "raylet/raylet")
     fault.until("requeue: node2: ray start ended with")
+    second_attempt(fault, lab)
+
+
+@pytest.mark.fault("requeue", "podman", "docker", "none", "apptainer")
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("node2", "requeue: node2: no sign of life for"),
+        ("node1", "node2: no sign of life from the head node1"),
+    ],
+    ids=["worker", "head"],
+)
+def test_a_lost_host(fault: Fault, lab: Lab, host: str, said: str) -> None:
+    """It boots again, and the job, which waits for it, starts there too."""
+    fault.train(TRAINER, requeue={"max": 1})
+    lab.power_off(host)
+    fault.until(said)
+    lab.power_on(host)
     second_attempt(fault, lab)
 
 

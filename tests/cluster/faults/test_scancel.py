@@ -12,7 +12,7 @@ import pytest
 from slurmray.rehearsal.lab import Lab
 from tests.cluster.jobs import wait_until
 
-from .case import Fault
+from .case import KILL_WAIT, Fault
 
 _LISTEN = (
     "import socket, time; server = socket.create_server(('', 5000)); print(1, flush=True); time.sleep(600)"
@@ -32,7 +32,7 @@ def silent_registry(lab: Lab) -> Iterator[str]:
 
 def cancelled(fault: Fault) -> str:
     fault.strike(["scancel", str(fault.job)])
-    job = fault.end(within=12)  # the lab's KillWait
+    job = fault.end(clean_within=KILL_WAIT)
     assert job.state == "CANCELLED", job.log
     return job.log
 

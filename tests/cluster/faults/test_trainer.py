@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .case import Fault
+from .case import KILL_WAIT, Fault
 
 full = pytest.mark.full
 
@@ -34,6 +34,6 @@ def test_of_a_signal(fault: Fault, signal: str, code: int) -> None:
 def test_scancel(fault: Fault) -> None:
     fault.train(["bash", "-c", "trap '' TERM; echo started; while :; do sleep 0.1; done"])
     fault.strike(["scancel", str(fault.job)])
-    job = fault.end("asked to end")
+    job = fault.end("asked to end", clean_within=KILL_WAIT)
     assert job.state == "CANCELLED", job.log
     assert "exit code 137 from trainer" in job.last_line, job.log
