@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 5ee350605e8c1f81d66a56d2d02ebd0e56f4319d7a85c30b5a56c71043220dd1
+# slurmray-sha256: fa6a2e756e1ba20acf4cd3dd683ce8291b888c810fc0f11aa25d30095f9bb6d6
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -235,7 +235,7 @@ fail() {
 # run_setup: the host commands of the spec, whose errors are their own business.
 run_setup() {
 	set +eu
-	eval "$SETUP" </dev/null >&2
+	eval "$SETUP" </dev/null 3>&1 >&2
 	set -eu
 }
 
@@ -262,9 +262,13 @@ is_remote() {
 
 # make_temp: TEMP, this job's folder on the node, for nobody else. What a container sees of it is `inside`.
 make_temp() {
-	local folder=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT program
+	local folder=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT program task
+	# Of a job that had the same number, and that has surely ended: its task has, and its container, which holds a lock.
+	[[ ! -O $folder || -L $folder ]] || ! read -r task 2>/dev/null <"$folder/task" || kill -0 "$task" 2>/dev/null ||
+		{ flock --nonblock "$folder/inside" true && end_processes "$folder" && rm -rf "$folder"; } || true
 	mkdir -m 700 "$folder" || fail preflight "cannot make $folder (ray.temp_dir): $(tail -n 1 "$RUN/logs/$NODE.log")"
 	TEMP=$folder
+	echo $$ >"$TEMP/task"
 	mkdir "$TEMP/inside"
 	mkfifo "$TEMP/inside/out" "$TEMP/inside/err"
 	for program in "${!PROGRAMS[@]}"; do printf '%s' "${PROGRAMS[$program]}" >"$TEMP/inside/$program"; done
@@ -281,6 +285,11 @@ ask() {
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"
+}
+
+# memory_of_job: MiB on this node, by the one of these that Slurm sets; 0: not known.
+memory_of_job() {
+	echo $((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_CPU:-0} * ${SLURM_CPUS_ON_NODE:-0} + ${SLURM_MEM_PER_GPU:-0} * ${SLURM_GPUS_ON_NODE:-0}))
 }
 
 # take SECONDS: waits so long for a record of the batch script: TAKEN. At its end, or when there has been none for too long,
@@ -322,7 +331,9 @@ finding() {
 	[[ $1 == warn ]] || UNFIT=1
 	for field in "${@:2}"; do
 		field=${field//|//}
-		row+="|${field:0:250}" # srun breaks lines of more than 1024
+		# srun breaks lines of more than 1024; what is long has its cause at the end.
+		((${#field} <= 250)) || field="${field:0:90} ... ${field: -155}"
+		row+="|$field"
 	done
 	say finding "$row"
 }
@@ -363,17 +374,17 @@ check_node() {
 	((free >= 1024)) || finding warn /dev/shm "$free MB" "1024 MB, for Ray's object store" "enlarge it, or set container.shm_size"
 }
 
-# is_live JOB: Slurm still has it on this node.
+# is_live JOB-ATTEMPT: Slurm still has it on this node; of this job, which it has, it is this attempt only.
 is_live() {
 	[[ -n $LIVE_JOBS ]] || LIVE_JOBS=" $(timeout 20 squeue --noheader --nodelist="$NODE" --format=%A | tr '\n' ' ') " || LIVE_JOBS=unknown
-	[[ $LIVE_JOBS == *" $1 "* || $LIVE_JOBS == unknown ]]
+	[[ $1 == "$SLURM_JOB_ID-$ATTEMPT" || ${1%-*} != "$SLURM_JOB_ID" && $LIVE_JOBS == @(*" ${1%-*} "*|unknown) ]]
 }
 
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
-	local id name labels user folder LIVE_JOBS=''
+	local id name labels user folder force LIVE_JOBS=''
 	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
-		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		[[ $folder =~ /(slurm)?ray-([0-9]+-[0-9]+)(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
 		is_live "${BASH_REMATCH[2]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
 	done
 }
@@ -391,7 +402,7 @@ supervise() {
 	beat &
 	PULSE=$!
 	disown "$PULSE"
-	trap 'fail config "setup ended the script with exit code $?"' EXIT
+	trap 'fail config "setup ended the script with exit code $?" >&3' EXIT
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
@@ -406,16 +417,16 @@ supervise() {
 	sweep
 	container_args
 	kill "$PULSE" && PULSE=''
-	say checked
+	mapfile -t addresses < <({ getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true; } | cut -d ' ' -f 1 | uniq)
+	say checked "${addresses[*]} $(hostname -I 2>/dev/null | cut -c -700)" # names do not know of network.interface
 	settle
 	ensure_image
 	settle
-	mapfile -t addresses < <({ getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true; } | cut -d ' ' -f 1)
 	run_words
 	say phase container "$SHOWN"
 	start_client
 	[[ $NODE != "$HEAD" ]] || rank=0
-	send "node=$NODE" "rank=$rank" "user=$(id -un)" "enter=$ENTER" "${addresses[@]/#/candidate=}"
+	send "node=$NODE" "rank=$rank" "user=$(id -un)" "memory=$(memory_of_job)" "enter=$ENTER" "${addresses[@]/#/candidate=}"
 	watch_client
 }
 
@@ -1595,7 +1606,8 @@ class RayProcess:
             reach.knock("the head", *network.parts_of(cluster), member.find_fault)
             member.say("reach", member.one("node"), address, door)
         head, port = network.parts_of(self.place())
-        peers, local = [head, *member.conf["nodes"]], network.local_addresses()
+        addresses = " ".join(member.conf.get("peer", [])).split()
+        peers, local = [head, *member.conf["nodes"], *addresses], network.local_addresses()
         more = surroundings.network_environment(self.env, address, peers, local)
         facts = {
             "rank": member.number(), "nodes": len(member.conf["nodes"]), "head": head, "ray_port": port,
@@ -1783,7 +1795,7 @@ def open_door(address, port):
 
     threading.Thread(target=answer, daemon=True).start()
 '
-PROGRAMS["records.py"]='"""What this node was told, and what it says: the two streams of the batch script'"'"'s step."""
+PROGRAMS["records.py"]='"""What this node was told, and what it says: the two streams of the step."""
 
 import sys
 
@@ -2068,9 +2080,8 @@ start_nodes() {
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
 	send "$(declare -p GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP IMAGE CONTAINER_ARGS MOUNTS && declare -f)"
-	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
-		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
-		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
+	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" "cpus=$CPUS_PER_NODE" \
+		"workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
 	local name value
 	for name in "${ENV_FROM_SUBMITTER[@]}"; do
 		IFS= read -r -d '' value < <(printenv -0 "$name")
@@ -2094,10 +2105,7 @@ next_message() {
 	! must_speak || send alive=
 	case $VERB in
 	'' | over) ;;
-	gone)
-		OUT[$FROM]=gone
-		unset "HEARD[$FROM]"
-		;;
+	gone) unset "HEARD[$FROM]" && OUT[$FROM]=gone ;;
 	*)
 		[[ $VERB != step ]] || STEP_ID=$TEXT
 		[[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW
@@ -2148,6 +2156,7 @@ follow() {
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
+			send "peer=$TEXT"
 			CHECKED[$FROM]=1
 			((${#CHECKED[@]} < NODES)) || {
 				show_findings
@@ -2257,10 +2266,8 @@ end_nodes() {
 	exec 9>&-
 	while [[ $VERB != over ]]; do
 		next_message
-		case $VERB in
-		phase) [[ $TEXT != "end "* ]] || log "${TEXT/ /: }" ;;
-		finding) take_finding ;;
-		esac
+		[[ "$VERB $TEXT" != "phase end "* ]] || log "${TEXT/ /: }"
+		[[ $VERB != finding ]] || take_finding
 		mind_silence
 		if ((${#OUT[@]} == NODES)) && [[ ${OUT[*]} == *silent* ]] || ((NOW > due && ! ${#signals[@]})); then
 			kill -KILL "$SRUN" 2>/dev/null || true # no node that can still clean up needs it

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: dfa29726a01604fd9fb7447fd50eda07382a5f95fbe72b95fee6ef3f7916274f
+# slurmray-sha256: 51fd0edc105df4ca1a5416bebdd9c6b99619b1565040c7c87e15302aef5def6b
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -116,7 +116,7 @@ receive() {
 choose_runtime() {
 	RUNTIME=apptainer
 	ask apptainer --version && return
-	finding preflight "container runtime" "$WHY" apptainer "$(remedy "$WHY")"
+	finding preflight "container runtime" "$WHY" apptainer "$(remedy use "$WHY")"
 	settle
 	leave # as nothing can run here, whatever `preflight` says
 }
@@ -217,21 +217,21 @@ amd_args() {
 	"${RUNTIME}_amd_args"
 }
 
-# remedy TEXT: what to do about what a runtime said.
+# remedy VERB TEXT: what to do about what a runtime said to that command; VERB is `use` where it does not work at all.
 remedy() {
-	case $1 in
+	case $* in
 	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
 	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
-	*"podman system migrate"*) echo "on $NODE, as $(id -un): podman system migrate" ;;
-	*": not found"* | *"failed to run command"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
+	"use "*": not found"* | "use "*"failed to run command"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
 	*subuid* | *subgid* | *"insufficient UIDs"* | *"invalid argument") echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
-	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*)
-		echo "put the images on $NODE's own disk: rootless_storage_path in ~/.config/containers/storage.conf"
-		;;
+	*"podman system migrate"*) echo "on $NODE, as $(id -un): podman system migrate" ;;
+	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*) echo "put the images on $NODE's own disk: rootless_storage_path in ~/.config/containers/storage.conf" ;;
 	*"no space left"*) echo "free space where $RUNTIME on $NODE keeps images" ;;
+	"use "* | "load "*) echo "run it on $NODE by hand" ;;
 	*toomanyrequests* | *"rate limit"*) echo "log in to the registry on $NODE, or load the image there beforehand" ;;
-	*unauthorized* | *denied* | *"manifest unknown"* | *"not found"*) echo "check container.image, and whether $NODE has to log in to the registry" ;;
-	*"dial tcp"* | *lookup* | *timeout* | *"no answer"* | *refused*) echo "$NODE does not reach the registry: load the image there beforehand" ;;
+	*x509*) echo "mend the registry's certificate, or let $NODE trust it: /etc/docker/certs.d/REGISTRY/ca.crt" ;;
+	*[Uu]nauthorized* | *"authentication required"* | *[!n]" denied"* | *"t unknown"* | *"not known"* | *[Nn]"ot "[Ff]ound*) echo "check container.image, and whether $NODE has to log in to the registry" ;;
+	*"dial tcp"* | *lookup* | *[Tt]imeout* | *"no answer"* | *refused*) echo "$NODE does not reach the registry: load the image there beforehand" ;;
 	*) echo "run it on $NODE by hand" ;;
 	esac
 }
@@ -250,9 +250,10 @@ run_long() {
 	return "$code"
 }
 
-# not_there VERB: the image, after that. The runtime's last words may be blank, or in colour.
+# not_there VERB: the image, after that. The runtime's last words may be blank, or in colour; those before are not its own.
 not_there() {
-	finding image "$RUNTIME $1" "$(sed $'s/\e\\[[0-9;]*m//g' "$TEMP/output" | grep . | tail -n 1)" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+	set -- "$1" "$(sed $'s/\e\\[[0-9;]*m//g' "$TEMP/output" | grep . | tail -n 1)"
+	finding image "$RUNTIME $1" "$2" "$IMAGE" "$(remedy "$@")"
 }
 
 # bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.
@@ -302,7 +303,7 @@ fail() {
 # run_setup: the host commands of the spec, whose errors are their own business.
 run_setup() {
 	set +eu
-	eval "$SETUP" </dev/null >&2
+	eval "$SETUP" </dev/null 3>&1 >&2
 	set -eu
 }
 
@@ -329,9 +330,13 @@ is_remote() {
 
 # make_temp: TEMP, this job's folder on the node, for nobody else. What a container sees of it is `inside`.
 make_temp() {
-	local folder=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT program
+	local folder=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT program task
+	# Of a job that had the same number, and that has surely ended: its task has, and its container, which holds a lock.
+	[[ ! -O $folder || -L $folder ]] || ! read -r task 2>/dev/null <"$folder/task" || kill -0 "$task" 2>/dev/null ||
+		{ flock --nonblock "$folder/inside" true && end_processes "$folder" && rm -rf "$folder"; } || true
 	mkdir -m 700 "$folder" || fail preflight "cannot make $folder (ray.temp_dir): $(tail -n 1 "$RUN/logs/$NODE.log")"
 	TEMP=$folder
+	echo $$ >"$TEMP/task"
 	mkdir "$TEMP/inside"
 	mkfifo "$TEMP/inside/out" "$TEMP/inside/err"
 	for program in "${!PROGRAMS[@]}"; do printf '%s' "${PROGRAMS[$program]}" >"$TEMP/inside/$program"; done
@@ -348,6 +353,11 @@ ask() {
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"
+}
+
+# memory_of_job: MiB on this node, by the one of these that Slurm sets; 0: not known.
+memory_of_job() {
+	echo $((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_CPU:-0} * ${SLURM_CPUS_ON_NODE:-0} + ${SLURM_MEM_PER_GPU:-0} * ${SLURM_GPUS_ON_NODE:-0}))
 }
 
 # take SECONDS: waits so long for a record of the batch script: TAKEN. At its end, or when there has been none for too long,
@@ -389,7 +399,9 @@ finding() {
 	[[ $1 == warn ]] || UNFIT=1
 	for field in "${@:2}"; do
 		field=${field//|//}
-		row+="|${field:0:250}" # srun breaks lines of more than 1024
+		# srun breaks lines of more than 1024; what is long has its cause at the end.
+		((${#field} <= 250)) || field="${field:0:90} ... ${field: -155}"
+		row+="|$field"
 	done
 	say finding "$row"
 }
@@ -430,17 +442,17 @@ check_node() {
 	((free >= 1024)) || finding warn /dev/shm "$free MB" "1024 MB, for Ray's object store" "enlarge it, or set container.shm_size"
 }
 
-# is_live JOB: Slurm still has it on this node.
+# is_live JOB-ATTEMPT: Slurm still has it on this node; of this job, which it has, it is this attempt only.
 is_live() {
 	[[ -n $LIVE_JOBS ]] || LIVE_JOBS=" $(timeout 20 squeue --noheader --nodelist="$NODE" --format=%A | tr '\n' ' ') " || LIVE_JOBS=unknown
-	[[ $LIVE_JOBS == *" $1 "* || $LIVE_JOBS == unknown ]]
+	[[ $1 == "$SLURM_JOB_ID-$ATTEMPT" || ${1%-*} != "$SLURM_JOB_ID" && $LIVE_JOBS == @(*" ${1%-*} "*|unknown) ]]
 }
 
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
-	local id name labels user folder LIVE_JOBS=''
+	local id name labels user folder force LIVE_JOBS=''
 	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
-		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		[[ $folder =~ /(slurm)?ray-([0-9]+-[0-9]+)(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
 		is_live "${BASH_REMATCH[2]}" || { end_processes "$folder" && rm -rf "$folder"; } || true
 	done
 }
@@ -458,7 +470,7 @@ supervise() {
 	beat &
 	PULSE=$!
 	disown "$PULSE"
-	trap 'fail config "setup ended the script with exit code $?"' EXIT
+	trap 'fail config "setup ended the script with exit code $?" >&3' EXIT
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
@@ -473,16 +485,16 @@ supervise() {
 	sweep
 	container_args
 	kill "$PULSE" && PULSE=''
-	say checked
+	mapfile -t addresses < <({ getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true; } | cut -d ' ' -f 1 | uniq)
+	say checked "${addresses[*]} $(hostname -I 2>/dev/null | cut -c -700)" # names do not know of network.interface
 	settle
 	ensure_image
 	settle
-	mapfile -t addresses < <({ getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true; } | cut -d ' ' -f 1)
 	run_words
 	say phase container "$SHOWN"
 	start_client
 	[[ $NODE != "$HEAD" ]] || rank=0
-	send "node=$NODE" "rank=$rank" "user=$(id -un)" "enter=$ENTER" "${addresses[@]/#/candidate=}"
+	send "node=$NODE" "rank=$rank" "user=$(id -un)" "memory=$(memory_of_job)" "enter=$ENTER" "${addresses[@]/#/candidate=}"
 	watch_client
 }
 
@@ -1621,7 +1633,8 @@ class RayProcess:
             reach.knock("the head", *network.parts_of(cluster), member.find_fault)
             member.say("reach", member.one("node"), address, door)
         head, port = network.parts_of(self.place())
-        peers, local = [head, *member.conf["nodes"]], network.local_addresses()
+        addresses = " ".join(member.conf.get("peer", [])).split()
+        peers, local = [head, *member.conf["nodes"], *addresses], network.local_addresses()
         more = surroundings.network_environment(self.env, address, peers, local)
         facts = {
             "rank": member.number(), "nodes": len(member.conf["nodes"]), "head": head, "ray_port": port,
@@ -1809,7 +1822,7 @@ def open_door(address, port):
 
     threading.Thread(target=answer, daemon=True).start()
 '
-PROGRAMS["records.py"]='"""What this node was told, and what it says: the two streams of the batch script'"'"'s step."""
+PROGRAMS["records.py"]='"""What this node was told, and what it says: the two streams of the step."""
 
 import sys
 
@@ -2093,9 +2106,8 @@ start_nodes() {
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
 	send "$(declare -p GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP IMAGE CONTAINER_ARGS SOURCE ARCHIVE MOUNTS && declare -f)"
-	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
-		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
-		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
+	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" "cpus=$CPUS_PER_NODE" \
+		"workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
 }
 
 # next_message: waits a second for a message: FROM, VERB, TEXT. VERB is empty without one, `over` at the end.
@@ -2114,10 +2126,7 @@ next_message() {
 	! must_speak || send alive=
 	case $VERB in
 	'' | over) ;;
-	gone)
-		OUT[$FROM]=gone
-		unset "HEARD[$FROM]"
-		;;
+	gone) unset "HEARD[$FROM]" && OUT[$FROM]=gone ;;
 	*)
 		[[ $VERB != step ]] || STEP_ID=$TEXT
 		[[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW
@@ -2168,6 +2177,7 @@ follow() {
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
+			send "peer=$TEXT"
 			CHECKED[$FROM]=1
 			((${#CHECKED[@]} < NODES)) || {
 				show_findings
@@ -2277,10 +2287,8 @@ end_nodes() {
 	exec 9>&-
 	while [[ $VERB != over ]]; do
 		next_message
-		case $VERB in
-		phase) [[ $TEXT != "end "* ]] || log "${TEXT/ /: }" ;;
-		finding) take_finding ;;
-		esac
+		[[ "$VERB $TEXT" != "phase end "* ]] || log "${TEXT/ /: }"
+		[[ $VERB != finding ]] || take_finding
 		mind_silence
 		if ((${#OUT[@]} == NODES)) && [[ ${OUT[*]} == *silent* ]] || ((NOW > due && ! ${#signals[@]})); then
 			kill -KILL "$SRUN" 2>/dev/null || true # no node that can still clean up needs it

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: bf99ca9857cda7819144adbf46a7c06a938df5e511823e48625f86aebb9e4e33
+# slurmray-sha256: 36cdb5a14e51d992591e18cf295c7d144aaed0c4f81a557b860be556a5756600
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -122,7 +122,7 @@ podman_works() {
 	ask podman image exists "$IMAGE" || code=$?
 	# It still works for an image that is here, but cannot unpack most others.
 	[[ $(<"$TEMP/output") != *"no subuid ranges"* ]] ||
-		finding warn "subordinate ids" "none for $(id -un)" "65536" "$(remedy subuid)"
+		finding warn "subordinate ids" "none for $(id -un)" "65536" "$(remedy use subuid)"
 	IMAGE_HERE=$((! code))
 	# 125 and more: Podman itself is in trouble. It is too where it has lost its pause process, but says 1.
 	((code <= 1)) && [[ $WHY != *"podman system migrate"* ]] || return 1
@@ -186,29 +186,27 @@ amd_args() {
 		finding preflight GPUs "${#wanted[@]} named by Slurm" "$GPUS_PER_NODE" "look at gres.conf of $NODE: File= is missing"
 	RUN_ARGS+=(--device /dev/kfd --group-add "$(stat -c %g /dev/kfd)")
 	for index in "${wanted[@]}"; do
-		[[ -e ${renders[index]-} ]] || {
-			finding preflight GPUs "GPU $index has no render node" "one in /dev/dri" "load amdgpu on $NODE; drain it if that fails"
-			continue
-		}
+		[[ -e ${renders[index]-} ]] ||
+			{ finding preflight GPUs "GPU $index has no render node" "one in /dev/dri" "load amdgpu on $NODE; drain it if that fails" && continue; }
 		RUN_ARGS+=(--device "${renders[index]}" --group-add "$(stat -c %g "${renders[index]}")")
 	done
 }
 
-# remedy TEXT: what to do about what a runtime said.
+# remedy VERB TEXT: what to do about what a runtime said to that command; VERB is `use` where it does not work at all.
 remedy() {
-	case $1 in
+	case $* in
 	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
 	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
-	*"podman system migrate"*) echo "on $NODE, as $(id -un): podman system migrate" ;;
-	*": not found"* | *"failed to run command"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
+	"use "*": not found"* | "use "*"failed to run command"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
 	*subuid* | *subgid* | *"insufficient UIDs"* | *"invalid argument") echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
-	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*)
-		echo "put the images on $NODE's own disk: rootless_storage_path in ~/.config/containers/storage.conf"
-		;;
+	*"podman system migrate"*) echo "on $NODE, as $(id -un): podman system migrate" ;;
+	*"not supported over"* | *"network file system"* | *"unsupported for this graph driver"* | *lchown*) echo "put the images on $NODE's own disk: rootless_storage_path in ~/.config/containers/storage.conf" ;;
 	*"no space left"*) echo "free space where $RUNTIME on $NODE keeps images" ;;
+	"use "* | "load "*) echo "run it on $NODE by hand" ;;
 	*toomanyrequests* | *"rate limit"*) echo "log in to the registry on $NODE, or load the image there beforehand" ;;
-	*unauthorized* | *denied* | *"manifest unknown"* | *"not found"*) echo "check container.image, and whether $NODE has to log in to the registry" ;;
-	*"dial tcp"* | *lookup* | *timeout* | *"no answer"* | *refused*) echo "$NODE does not reach the registry: load the image there beforehand" ;;
+	*x509*) echo "mend the registry's certificate, or let $NODE trust it: /etc/docker/certs.d/REGISTRY/ca.crt" ;;
+	*[Uu]nauthorized* | *"authentication required"* | *[!n]" denied"* | *"t unknown"* | *"not known"* | *[Nn]"ot "[Ff]ound*) echo "check container.image, and whether $NODE has to log in to the registry" ;;
+	*"dial tcp"* | *lookup* | *[Tt]imeout* | *"no answer"* | *refused*) echo "$NODE does not reach the registry: load the image there beforehand" ;;
 	*) echo "run it on $NODE by hand" ;;
 	esac
 }
@@ -227,9 +225,10 @@ run_long() {
 	return "$code"
 }
 
-# not_there VERB: the image, after that. The runtime's last words may be blank, or in colour.
+# not_there VERB: the image, after that. The runtime's last words may be blank, or in colour; those before are not its own.
 not_there() {
-	finding image "$RUNTIME $1" "$(sed $'s/\e\\[[0-9;]*m//g' "$TEMP/output" | grep . | tail -n 1)" "$IMAGE" "$(remedy "$(cat "$TEMP/output")")"
+	set -- "$1" "$(sed $'s/\e\\[[0-9;]*m//g' "$TEMP/output" | grep . | tail -n 1)"
+	finding image "$RUNTIME $1" "$2" "$IMAGE" "$(remedy "$@")"
 }
 
 # bind SOURCE DESTINATION [FLAGS]: one bind mount, in the runtimes' CSV, once.
@@ -251,16 +250,13 @@ bind() {
 choose_runtime() {
 	local each works='' why=''
 	for each in "${RUNTIMES[@]}"; do
-		"${each}_works" || {
-			why+="${why:+; }$WHY"
-			continue
-		}
+		"${each}_works" || { why+="${why:+; }$WHY" && continue; }
 		works=${works:-$each} RUNTIME=$each
 		((! IMAGE_HERE)) || return 0
 	done
 	RUNTIME=${works:-$RUNTIME}
 	[[ -z $works ]] || return 0
-	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy "$why")"
+	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy use "$why")"
 	settle
 	leave # as nothing can run here, whatever `preflight` says
 }
@@ -285,10 +281,10 @@ pull_image() {
 
 # allocation_args: what the job has of CPUs and memory, told to the runtime; nothing where that is the whole node.
 allocation_args() {
-	local allowed online memory=${SLURM_MEM_PER_NODE:-0} limits=()
+	local allowed online memory limits=()
 	allowed=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
 	read -r online </sys/devices/system/cpu/online
-	((memory)) || memory=$((${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE))
+	memory=$(memory_of_job)
 	[[ $allowed == "$online" ]] || limits+=(--cpuset-cpus "$allowed")
 	((! memory)) || limits+=(--memory "${memory}m")
 	((! ${#limits[@]})) || say phase container "$RUNTIME leaves the job's cgroup, so it gets ${limits[*]}"
@@ -310,9 +306,8 @@ container_args() {
 	local size=$SHM_SIZE
 	[[ -n $size ]] || read -r size < <(df --block-size=1 --output=size /dev/shm | tail -n 1)
 	RUN_ARGS=(
-		--rm --interactive --name "$CONTAINER"
+		--rm --interactive --name "$CONTAINER" --network host --log-driver none --security-opt label=disable
 		--label "slurmray.job=$SLURM_JOB_ID" --label "slurmray.node=$NODE" --label "slurmray.user=$(id -un)" --label "slurmray.mark=$MARK"
-		--network host --log-driver none --security-opt label=disable
 		--shm-size "$size" --workdir / # the real one may be where the runtime's root cannot go
 	)
 	"${RUNTIME}_args"
@@ -384,9 +379,13 @@ is_remote() {
 
 # make_temp: TEMP, this job's folder on the node, for nobody else. What a container sees of it is `inside`.
 make_temp() {
-	local folder=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT program
+	local folder=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT program task
+	# Of a job that had the same number, and that has surely ended: its task has, and its container, which holds a lock.
+	[[ ! -O $folder || -L $folder ]] || ! read -r task 2>/dev/null <"$folder/task" || kill -0 "$task" 2>/dev/null ||
+		{ flock --nonblock "$folder/inside" true && rm -rf "$folder"; } || true
 	mkdir -m 700 "$folder" || fail preflight "cannot make $folder (ray.temp_dir): $(tail -n 1 "$RUN/logs/$NODE.log")"
 	TEMP=$folder
+	echo $$ >"$TEMP/task"
 	mkdir "$TEMP/inside"
 	mkfifo "$TEMP/inside/out" "$TEMP/inside/err"
 	for program in "${!PROGRAMS[@]}"; do printf '%s' "${PROGRAMS[$program]}" >"$TEMP/inside/$program"; done
@@ -403,6 +402,11 @@ ask() {
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"
+}
+
+# memory_of_job: MiB on this node, by the one of these that Slurm sets; 0: not known.
+memory_of_job() {
+	echo $((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_CPU:-0} * ${SLURM_CPUS_ON_NODE:-0} + ${SLURM_MEM_PER_GPU:-0} * ${SLURM_GPUS_ON_NODE:-0}))
 }
 
 # take SECONDS: waits so long for a record of the batch script: TAKEN. At its end, or when there has been none for too long,
@@ -444,7 +448,9 @@ finding() {
 	[[ $1 == warn ]] || UNFIT=1
 	for field in "${@:2}"; do
 		field=${field//|//}
-		row+="|${field:0:250}" # srun breaks lines of more than 1024
+		# srun breaks lines of more than 1024; what is long has its cause at the end.
+		((${#field} <= 250)) || field="${field:0:90} ... ${field: -155}"
+		row+="|$field"
 	done
 	say finding "$row"
 }
@@ -493,28 +499,30 @@ commit_of() {
 	git -C "$(host_path "$1")" rev-parse HEAD || true
 }
 
-# is_live JOB: Slurm still has it on this node.
+# is_live JOB-ATTEMPT: Slurm still has it on this node; of this job, which it has, it is this attempt only.
 is_live() {
 	[[ -n $LIVE_JOBS ]] || LIVE_JOBS=" $(timeout 20 squeue --noheader --nodelist="$NODE" --format=%A | tr '\n' ' ') " || LIVE_JOBS=unknown
-	[[ $LIVE_JOBS == *" $1 "* || $LIVE_JOBS == unknown ]]
+	[[ $1 == "$SLURM_JOB_ID-$ATTEMPT" || ${1%-*} != "$SLURM_JOB_ID" && $LIVE_JOBS == @(*" ${1%-*} "*|unknown) ]]
 }
 
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
-	local id name labels user folder LIVE_JOBS=''
+	local id name labels user folder force LIVE_JOBS=''
 	ask "$RUNTIME" ps --all --no-trunc --filter name=slurmray- --format '{{.ID}} {{.Names}} {{.Labels}}' || ANSWER=''
 	while read -r id name labels; do
 		user=''
 		[[ ! $labels =~ slurmray\.user[:=]([^], ]+) ]] || user=${BASH_REMATCH[1]}
-		if [[ $user == "$(id -un)" && $name =~ ^slurmray-([0-9]+)-[0-9]+- ]] && ! is_live "${BASH_REMATCH[1]}"; then
+		force=(--force)
+		[[ $name != "$CONTAINER"?(-*) ]] || force=() # of a job that had the same number, but not if it runs
+		if [[ $user == "$(id -un)" && $name =~ ^slurmray-([0-9]+-[0-9]+)- ]] &&
+			{ ((! ${#force[@]})) || ! is_live "${BASH_REMATCH[1]}"; } && "$RUNTIME" rm "${force[@]}" --volumes "$id" >&2; then
 			say phase sweep "removed $name of an ended job from $NODE"
-			"$RUNTIME" rm --force --volumes "$id" >&2 || true
 		elif [[ $name == "$CONTAINER" ]]; then
 			finding preflight "container name" "$name is there, of ${user:-somebody who does not use slurmray}" "that name" "$RUNTIME rm $name, if it is yours to remove"
 		fi
 	done <<<"$ANSWER"
 	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
-		[[ $folder =~ /(slurm)?ray-([0-9]+)-[0-9]+(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
+		[[ $folder =~ /(slurm)?ray-([0-9]+-[0-9]+)(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
 		is_live "${BASH_REMATCH[2]}" || rm -rf "$folder" || true
 	done
 }
@@ -545,16 +553,16 @@ supervise() {
 	sweep
 	container_args
 	kill "$PULSE" && PULSE=''
-	say checked
+	mapfile -t addresses < <({ getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true; } | cut -d ' ' -f 1 | uniq)
+	say checked "${addresses[*]} $(hostname -I 2>/dev/null | cut -c -700)" # names do not know of network.interface
 	settle
 	ensure_image
 	settle
-	mapfile -t addresses < <({ getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true; } | cut -d ' ' -f 1)
 	run_words
 	say phase container "$SHOWN"
 	start_client
 	[[ $NODE != "$HEAD" ]] || rank=0
-	send "node=$NODE" "rank=$rank" "user=$(id -un)" "enter=$ENTER" "${addresses[@]/#/candidate=}"
+	send "node=$NODE" "rank=$rank" "user=$(id -un)" "memory=$(memory_of_job)" "enter=$ENTER" "${addresses[@]/#/candidate=}"
 	watch_client
 }
 
@@ -1696,7 +1704,8 @@ class RayProcess:
             reach.knock("the head", *network.parts_of(cluster), member.find_fault)
             member.say("reach", member.one("node"), address, door)
         head, port = network.parts_of(self.place())
-        peers, local = [head, *member.conf["nodes"]], network.local_addresses()
+        addresses = " ".join(member.conf.get("peer", [])).split()
+        peers, local = [head, *member.conf["nodes"], *addresses], network.local_addresses()
         more = surroundings.network_environment(self.env, address, peers, local)
         facts = {
             "rank": member.number(), "nodes": len(member.conf["nodes"]), "head": head, "ray_port": port,
@@ -1884,7 +1893,7 @@ def open_door(address, port):
 
     threading.Thread(target=answer, daemon=True).start()
 '
-PROGRAMS["records.py"]='"""What this node was told, and what it says: the two streams of the batch script'"'"'s step."""
+PROGRAMS["records.py"]='"""What this node was told, and what it says: the two streams of the step."""
 
 import sys
 
@@ -2174,9 +2183,8 @@ start_nodes() {
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
 	send "$(declare -p GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE CONTAINER_ARGS SHM_SIZE MOUNTS CHECK_PATHS SAME_COMMIT COMMIT CHANCES && declare -f)"
-	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" \
-		"cpus=$CPUS_PER_NODE" "workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "memory=${SLURM_MEM_PER_NODE:-0}" \
-		"ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
+	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" "cpus=$CPUS_PER_NODE" \
+		"workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
 }
 
 # next_message: waits a second for a message: FROM, VERB, TEXT. VERB is empty without one, `over` at the end.
@@ -2195,10 +2203,7 @@ next_message() {
 	! must_speak || send alive=
 	case $VERB in
 	'' | over) ;;
-	gone)
-		OUT[$FROM]=gone
-		unset "HEARD[$FROM]"
-		;;
+	gone) unset "HEARD[$FROM]" && OUT[$FROM]=gone ;;
 	*)
 		[[ $VERB != step ]] || STEP_ID=$TEXT
 		[[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW
@@ -2249,6 +2254,7 @@ follow() {
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
+			send "peer=$TEXT"
 			CHECKED[$FROM]=1
 			((${#CHECKED[@]} < NODES)) || {
 				show_findings
@@ -2358,10 +2364,8 @@ end_nodes() {
 	exec 9>&-
 	while [[ $VERB != over ]]; do
 		next_message
-		case $VERB in
-		phase) [[ $TEXT != "end "* ]] || log "${TEXT/ /: }" ;;
-		finding) take_finding ;;
-		esac
+		[[ "$VERB $TEXT" != "phase end "* ]] || log "${TEXT/ /: }"
+		[[ $VERB != finding ]] || take_finding
 		mind_silence
 		if ((${#OUT[@]} == NODES)) && [[ ${OUT[*]} == *silent* ]] || ((NOW > due && ! ${#signals[@]})); then
 			kill -KILL "$SRUN" 2>/dev/null || true # no node that can still clean up needs it
