@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: fa6a2e756e1ba20acf4cd3dd683ce8291b888c810fc0f11aa25d30095f9bb6d6
+# slurmray-sha256: cc3332c518e48ca8b31269077ce434c46f5d68f98c059fd96e28d1483455a5b6
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2106,10 +2106,8 @@ next_message() {
 	case $VERB in
 	'' | over) ;;
 	gone) unset "HEARD[$FROM]" && OUT[$FROM]=gone ;;
-	*)
-		[[ $VERB != step ]] || STEP_ID=$TEXT
-		[[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW
-		;;
+	step) STEP_ID=$TEXT HEARD[$FROM]=$NOW ;;
+	*) [[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW ;;
 	esac
 }
 

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 0552be6740b151d76d1513e3cebf27884e10f4659e55fe3dd351393fc0d4827b
+# slurmray-sha256: d0308fa56c65f189ef989b2ef348a43726f85a5d2b651551b0bae5f11dff06be
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2092,10 +2092,8 @@ next_message() {
 	case $VERB in
 	'' | over) ;;
 	gone) unset "HEARD[$FROM]" && OUT[$FROM]=gone ;;
-	*)
-		[[ $VERB != step ]] || STEP_ID=$TEXT
-		[[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW
-		;;
+	step) STEP_ID=$TEXT HEARD[$FROM]=$NOW ;;
+	*) [[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW ;;
 	esac
 }
 

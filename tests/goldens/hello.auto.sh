@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: a5e7987554942aa438a1b9f43a47e2ea31b8db22fd32731cc1cb559c41954f8c
+# slurmray-sha256: 0dc72296097617f6e28e9b97ac8514dd16cbecc18732e22ea5bc5080651db056
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2220,10 +2220,8 @@ next_message() {
 	case $VERB in
 	'' | over) ;;
 	gone) unset "HEARD[$FROM]" && OUT[$FROM]=gone ;;
-	*)
-		[[ $VERB != step ]] || STEP_ID=$TEXT
-		[[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW
-		;;
+	step) STEP_ID=$TEXT HEARD[$FROM]=$NOW ;;
+	*) [[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW ;;
 	esac
 }
 

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 5cc01a80e397a596fc798fa2be168d79a0d53a9e685b7de319c4f46e089496df
+# slurmray-sha256: c2786ddecc37ea0aa3828ea3e89295237a9a2a2319ff2e1708bbc42f0cba0e82
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2173,10 +2173,8 @@ next_message() {
 	case $VERB in
 	'' | over) ;;
 	gone) unset "HEARD[$FROM]" && OUT[$FROM]=gone ;;
-	*)
-		[[ $VERB != step ]] || STEP_ID=$TEXT
-		[[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW
-		;;
+	step) STEP_ID=$TEXT HEARD[$FROM]=$NOW ;;
+	*) [[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW ;;
 	esac
 }
 

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 25affd4f1530ea1b816deca88ba366d200b665c209c190a355a94519d13ef58f
+# slurmray-sha256: 0c2d992f15c9138c5d2870d096087d52e0778d96b4ba14549b99e6e2dedc69a8
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2643,10 +2643,8 @@ next_message() {
 	case $VERB in
 	'' | over) ;;
 	gone) unset "HEARD[$FROM]" && OUT[$FROM]=gone ;;
-	*)
-		[[ $VERB != step ]] || STEP_ID=$TEXT
-		[[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW
-		;;
+	step) STEP_ID=$TEXT HEARD[$FROM]=$NOW ;;
+	*) [[ -n ${OUT[$FROM]-} ]] || HEARD[$FROM]=$NOW ;;
 	esac
 }
 

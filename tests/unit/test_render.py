@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 GOLDENS = ROOT / "tests/goldens"
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if ".config" not in path.name]
 SPECS = [*EXAMPLES, GOLDENS / "hostile.yaml", *sorted(GOLDENS.glob("hostile-*.yaml"))]
-# Every other: docker, podman. What differs between these is in the values, which are the same for both.
+# Every other: docker, podman.
 RUNTIMES = {
     "hello": ("auto", "docker", "podman", "none"),
     "bare": ("none",),
@@ -26,13 +26,6 @@ RUNTIMES = {
     "hostile-apptainer": ("apptainer",),
     "hostile-pyxis": ("pyxis",),
     "apptainer": ("apptainer", "pyxis"),
-    "ddp": ("podman",),
-    "openrlhf": ("podman",),
-    "retriever": ("podman",),
-    "rlinf": ("podman",),
-    "roll": ("docker",),
-    "search-r1": ("podman",),
-    "verl": ("podman",),
 }
 CASES = [(spec, runtime) for spec in SPECS for runtime in RUNTIMES.get(spec.stem, ("docker", "podman"))]
 

@@ -24,6 +24,7 @@ from slurmray.spec import JobSpec
 # They have no package: in the container they lie side by side in one folder.
 sys.path.insert(0, str(template_root() / "node"))
 children: Any = importlib.import_module("children")
+Records: Any = importlib.import_module("records").Records
 stages: Any = importlib.import_module("stages")
 ready_program: Any = importlib.import_module("ready")
 services: Any = importlib.import_module("services")
@@ -32,12 +33,13 @@ GiveUp: Any = importlib.import_module("give_up").GiveUp
 sys.path.pop(0)
 
 
-class Node:
+class Node(Records):  # type: ignore[misc] # programs of nodes have no types
     """What stages ask of a node, with real children; `said` is what the batch script would hear."""
 
     def __init__(self, folder: Path, spec: dict[str, Any], name: str = "gpu-1") -> None:
         plan = make_plan(JobSpec.model_validate(spec), "", template_root() / "node")
-        self.conf: dict[str, list[str]] = {"nodes": ["gpu-1", "gpu-2"]}
+        super().__init__()
+        self.conf["nodes"] = ["gpu-1", "gpu-2"]
         mine = [f"node={name}", f"rank={0 if name == 'gpu-1' else 1}", "job=7-1"]
         for key, _, value in (record.partition("=") for record in [*plan.records, *mine]):
             self.conf.setdefault(key, []).append(value)
@@ -51,9 +53,6 @@ class Node:
         self.ray = SimpleNamespace(env=env, place=lambda: "10.0.0.1:6379")
         self.stages = stages.Stages(self)
 
-    def one(self, key: str, default: str = "") -> str:
-        return self.conf.get(key, [default])[-1]
-
     def say(self, *words: str) -> None:
         self.said.append(words)
 
@@ -62,12 +61,6 @@ class Node:
 
     def ended(self, role: str, code: int) -> None:
         self.stages.ended(role, code)
-
-    def number(self) -> int:
-        return self.conf["nodes"].index(self.one("node"))
-
-    def attempt(self) -> str:
-        return "1"
 
     def until(self, holds: Callable[[], object]) -> None:
         deadline = time.monotonic() + 30  # bounds a hang
