@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f8aa656710f6596fc6e5e4fdd0f61b3dd2339af3b47fc67791a903284e7a6735
+# slurmray-sha256: 89d8b85f469e9cf873bd698bdf88228e48ee261b090d41a25571bb1fd745643d
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -489,14 +489,14 @@ supervise() {
 	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
 	trap 'STOPPED=1' TERM
 	trap : PIPE # the container may end before it has its records
+	clock
+	HEARD=$NOW
 	say step "$SLURM_STEP_ID"
 	beat &
 	PULSE=$!
 	disown "$PULSE"
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
-	clock
-	HEARD=$NOW
 	open_log
 	check_node
 	((${SLURM_GPUS_ON_NODE:-0} == GPUS_PER_NODE)) ||
@@ -563,8 +563,10 @@ leave() {
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
-	((! ORPHAN)) || end_without_head
 	say gone
+	# It may be that the head is lost, and this node failed of it: the batch script ends the node, or is silent.
+	while ((! STOPPED)); do take 1 || true; done
+	((! ORPHAN)) || end_without_head
 	exit 0
 }
 

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: c2786ddecc37ea0aa3828ea3e89295237a9a2a2319ff2e1708bbc42f0cba0e82
+# slurmray-sha256: f161e7a39a1e8949331e549058ae0d8742e759039453283f789e35c96673571a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -517,14 +517,14 @@ supervise() {
 	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
 	trap 'STOPPED=1' TERM
 	trap : PIPE # the container may end before it has its records
+	clock
+	HEARD=$NOW
 	say step "$SLURM_STEP_ID"
 	beat &
 	PULSE=$!
 	disown "$PULSE"
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
-	clock
-	HEARD=$NOW
 	open_log
 	check_node
 	((${SLURM_GPUS_ON_NODE:-0} == GPUS_PER_NODE)) ||
@@ -590,8 +590,10 @@ leave() {
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
-	((! ORPHAN)) || end_without_head
 	say gone
+	# It may be that the head is lost, and this node failed of it: the batch script ends the node, or is silent.
+	while ((! STOPPED)); do take 1 || true; done
+	((! ORPHAN)) || end_without_head
 	exit 0
 }
 

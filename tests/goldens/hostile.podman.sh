@@ -13,7 +13,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e48c62825e5c847c3442fb2c183b330916c3b01de169633eca07e96791435bf4
+# slurmray-sha256: 1c983b596f9c65bcb3e5035e63927db179648aef7db4a8a2cf509575f3242869
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -616,6 +616,8 @@ supervise() {
 	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
 	trap 'STOPPED=1' TERM
 	trap : PIPE # the container may end before it has its records
+	clock
+	HEARD=$NOW
 	say step "$SLURM_STEP_ID"
 	beat &
 	PULSE=$!
@@ -624,8 +626,6 @@ supervise() {
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
-	clock
-	HEARD=$NOW
 	open_log
 	check_node
 	((${SLURM_GPUS_ON_NODE:-0} == GPUS_PER_NODE)) ||
@@ -694,8 +694,10 @@ leave() {
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
-	((! ORPHAN)) || end_without_head
 	say gone
+	# It may be that the head is lost, and this node failed of it: the batch script ends the node, or is silent.
+	while ((! STOPPED)); do take 1 || true; done
+	((! ORPHAN)) || end_without_head
 	exit 0
 }
 

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: ff6a39c853a21554a0dc60503bfe4d951896ba6306a84711f853118298c10e6f
+# slurmray-sha256: 8fda0a96c3e8431b1a7aafb8fc62ba1873b74e70386ad01d4211836c5d2525ca
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -554,6 +554,8 @@ supervise() {
 	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
 	trap 'STOPPED=1' TERM
 	trap : PIPE # the container may end before it has its records
+	clock
+	HEARD=$NOW
 	say step "$SLURM_STEP_ID"
 	beat &
 	PULSE=$!
@@ -562,8 +564,6 @@ supervise() {
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
-	clock
-	HEARD=$NOW
 	open_log
 	check_node
 	((${SLURM_GPUS_ON_NODE:-0} == GPUS_PER_NODE)) ||
@@ -629,8 +629,10 @@ leave() {
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
-	((! ORPHAN)) || end_without_head
 	say gone
+	# It may be that the head is lost, and this node failed of it: the batch script ends the node, or is silent.
+	while ((! STOPPED)); do take 1 || true; done
+	((! ORPHAN)) || end_without_head
 	exit 0
 }
 

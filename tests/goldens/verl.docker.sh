@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 4e6a5883dba6e5aec86e6d17fc37df9b58e041b185f72869a02caf92feb1aa0d
+# slurmray-sha256: 410ce73ab92ffdd9336e0df549a667e8eeb6afa1cc40a5423a29200386953c7f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -536,6 +536,8 @@ supervise() {
 	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
 	trap 'STOPPED=1' TERM
 	trap : PIPE # the container may end before it has its records
+	clock
+	HEARD=$NOW
 	say step "$SLURM_STEP_ID"
 	beat &
 	PULSE=$!
@@ -544,8 +546,6 @@ supervise() {
 	run_setup
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
-	clock
-	HEARD=$NOW
 	open_log
 	check_node
 	((${SLURM_GPUS_ON_NODE:-0} == GPUS_PER_NODE)) ||
@@ -611,8 +611,10 @@ leave() {
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
-	((! ORPHAN)) || end_without_head
 	say gone
+	# It may be that the head is lost, and this node failed of it: the batch script ends the node, or is silent.
+	while ((! STOPPED)); do take 1 || true; done
+	((! ORPHAN)) || end_without_head
 	exit 0
 }
 

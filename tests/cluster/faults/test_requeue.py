@@ -113,3 +113,15 @@ def test_not_after_a_mistake(fault: Fault) -> None:
     fault.submit(["true"], args=["--nodes=1"], requeue={"max": 3})
     job = fault.end("the allocation has 1 nodes, the script is for 2")
     assert (job.state, job.code) == ("FAILED", "64:0"), job.log
+
+
+@pytest.mark.fault("requeue", "podman", "docker", "none", "apptainer")
+@pytest.mark.full
+def test_a_worker_that_fails_of_the_lost_head(fault: Fault, lab: Lab) -> None:
+    """It leaves before it knows that the head is silent, and asks Slurm all the same."""
+    fault.train(TRAINER, requeue={"max": 1})
+    lab.power_off("node1")
+    fault.kill("node2", "-f", "^[^ ]*python3 .*ray.scripts.scripts as ray")
+    fault.until("node2: no sign of life from the head node1")
+    lab.power_on("node1")
+    second_attempt(fault, lab)
