@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurmray.container_options import DEFAULT_IMAGE
+from tests.cluster.jobs import wait_until
 
 from .case import CLIENTS, Fault
 
@@ -54,6 +55,7 @@ def lost(fault: Fault, node: str) -> None:
 
 
 @pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
+@full
 def test_raylet_of_a_worker(fault: Fault) -> None:
     fault.train()
     fault.kill("node2", "-x", "raylet")
@@ -68,7 +70,7 @@ def test_container_of_a_worker(fault: Fault) -> None:
     lost(fault, "node2")
 
 
-# Hears of the other node's end from a socket, as NCCL does; `ray start` sees the same only seconds later.
+# Hears of the other node's end from a socket, as NCCL does; `ray start` sees the same later, here much later.
 TALKING = """
 import os, ray, socket, sys, time
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
@@ -93,7 +95,12 @@ sys.exit("lost a peer")
 @pytest.mark.fault("a worker's Ray or container dies", "docker", "podman", "none", "apptainer")
 def test_the_trainer_dies_of_it(fault: Fault) -> None:
     fault.train(["python3", "-c", TALKING])
+    slow = ["-f", "^[^ ]*python3 .*ray.scripts.scripts as ray"]
+    assert fault.lab.run(["pkill", "-STOP", *slow], host="node2").returncode == 0
     fault.kill("node2", "-f", "^ray::talk|/raylet/raylet ")
+    trainer = ["pgrep", "-f", "^python3 -c .*lost a peer"]
+    wait_until(lambda: fault.lab.run(trainer, host="node1").returncode == 1, fault.log)
+    assert fault.lab.run(["pkill", "-CONT", *slow], host="node2").returncode == 0
     lost(fault, "node2")
     assert "; the trainer ended with 1" in fault.log()
 
