@@ -11,6 +11,7 @@ import network
 THREADS_MAX = 16  # more threads of OpenMP for each GPU have not been seen to help
 OBJECT_STORE_MIN = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
 OBJECT_STORE_MAX = 200 * 10**9  # where the default of Ray ends, too (DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
+NO_PROXY_MAX = 100_000  # characters; Linux takes 128 KiB for a variable (MAX_ARG_STRLEN)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -65,5 +66,7 @@ def network_environment(env, address, peers, local):
         known = env.get("no_proxy", "") + "," + env.get("NO_PROXY", "")
         listed = [word for word in known.split(",") if word] + [*LOCAL, address, *peers]
         direct = "*" if "*" in listed else ",".join(dict.fromkeys(listed))  # `*` means all only when alone
+        if len(direct) > NO_PROXY_MAX:
+            direct = direct[:NO_PROXY_MAX].rpartition(",")[0]
         told.update(no_proxy=direct, NO_PROXY=direct)
     return told

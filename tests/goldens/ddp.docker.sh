@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 4af12c93c71f17e536931c6ed1cd049bedda2e6083157e0c0aeae36253e33134
+# slurmray-sha256: 4aa562fcdaea534f3287e4c3e0bd4cd5fd22a49dd5bdadd9c4c16b7af896e400
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -51,7 +51,7 @@ PATIENCE=25
 # log TEXT: one line for people, with the seconds since the script began.
 log() {
 	local passed=$(($(date +%s%1N) - STARTED))
-	printf '[slurmray %3d.%d s] %s\n' $((passed / 10)) $((passed % 10)) "$*" >&2
+	printf '[slurmray %3d.%d s] %s\n' $((passed / 10)) $((passed % 10)) "$*" >&2 || true # where the disk is full, the exit code is still to arrive
 }
 
 # event NAME TEXT: one JSON line for programs.
@@ -328,6 +328,20 @@ beat() {
 	while ! read -r -t 5 -u "$never" && kill -0 $$ 2>/dev/null; do say alive; done
 }
 
+# begin_beat: PULSE, the process that does.
+begin_beat() {
+	[[ -z $PULSE ]] || return 0
+	beat &
+	PULSE=$!
+	disown "$PULSE"
+}
+
+# end_beat: from here on the task says it itself.
+end_beat() {
+	kill -KILL "$PULSE" 2>/dev/null || true # it may ignore TERM, as the task does at its end
+	PULSE=''
+}
+
 # host_path PATH: `~` is the submitter's home, and a relative path begins at the submit folder.
 host_path() {
 	case $1 in
@@ -458,7 +472,7 @@ check_node() {
 
 # is_live JOB-ATTEMPT: Slurm still has it on this node; of this job, which it has, it is this attempt only.
 is_live() {
-	[[ -n $LIVE_JOBS ]] || LIVE_JOBS=" $(timeout 20 squeue --noheader --nodelist="$NODE" --format=%A | tr '\n' ' ') " || LIVE_JOBS=unknown
+	[[ -n $LIVE_JOBS ]] || LIVE_JOBS=" $(timeout 20 squeue --all --noheader --nodelist="$NODE" --format=%A | tr '\n' ' ') " || LIVE_JOBS=unknown
 	[[ $1 == "$SLURM_JOB_ID-$ATTEMPT" || ${1%-*} != "$SLURM_JOB_ID" && $LIVE_JOBS == @(*" ${1%-*} "*|unknown) ]]
 }
 
@@ -487,7 +501,7 @@ sweep() {
 # supervise: the task of one node, in a bash of its own there.
 supervise() {
 	set -Eeuo pipefail
-	local rank=1 addresses
+	local rank=1 addresses known
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
 	RUNTIME='' CLIENT='' PULSE='' TEMP='' SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER TAKEN=() PARTIAL=''
 	BUILD_LOCK=''
@@ -497,9 +511,7 @@ supervise() {
 	clock
 	HEARD=$NOW
 	say step "$SLURM_STEP_ID"
-	beat &
-	PULSE=$!
-	disown "$PULSE"
+	begin_beat
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
 	open_log
@@ -510,14 +522,16 @@ supervise() {
 	choose_runtime
 	sweep
 	container_args
-	kill "$PULSE" && PULSE=''
 	mapfile -t addresses < <({ getent ahosts "$NODE" || getent ahosts "$(uname -n)" || true; } | cut -d ' ' -f 1 | uniq)
-	say checked "${addresses[*]} $(hostname -I 2>/dev/null | cut -c -700)" # names do not know of network.interface
+	known="${addresses[*]} $(hostname -I 2>/dev/null || true)" # names do not know of network.interface
+	((${#known} <= 700)) || known=${known:0:700} known=${known% *}
+	say checked "$known"
 	settle
 	ensure_image
 	settle
 	run_words
 	say phase container "$SHOWN"
+	end_beat
 	start_client
 	[[ $NODE != "$HEAD" ]] || rank=0
 	send "node=$NODE" "rank=$rank" "user=$(id -un)" "memory=$(memory_of_job)" "enter=$ENTER" "${addresses[@]/#/candidate=}"
@@ -557,7 +571,7 @@ watch_client() {
 leave() {
 	trap - ERR EXIT
 	trap '' TERM
-	[[ -z $PULSE ]] || kill "$PULSE" || true
+	begin_beat
 	if [[ -n $CLIENT ]]; then
 		exec 9>&-
 		timeout 10 tail --pid="$CLIENT" --sleep-interval=0.1 --follow /dev/null || kill -KILL -- "-$CLIENT" || true
@@ -568,6 +582,7 @@ leave() {
 	if [[ -n $TEMP ]]; then
 		rm -rf "$TEMP" || say phase end "cannot remove $TEMP on $NODE"
 	fi
+	end_beat
 	say gone
 	# It may be that the head is lost, and this node failed of it: the batch script ends the node, or is silent.
 	while ((! STOPPED)); do take 1 || true; done
@@ -575,17 +590,22 @@ leave() {
 	exit 0
 }
 
+# is_running: as Slurm knows the job.
+is_running() {
+	[[ $(timeout 10 squeue --all --noheader --jobs="$JOB" --format=%T) == RUNNING ]]
+}
+
 # end_without_head: the batch script is silent: its host is gone, or this one is cut off. One node tells Slurm, unless the
 # job has ended meanwhile.
 end_without_head() {
-	local text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
+	local node text="$NODE: no sign of life from the head $HEAD for $PATIENCE s: has it lost its power or its network?"
 	log "$text"
-	case $NODE in
-	"${NODE_NAMES[1]-}") ;;
-	"${NODE_NAMES[2]-}") timeout 10 tail --follow /dev/null || true ;; # in case the one before is lost, too
-	*) return 0 ;;
-	esac
-	[[ $(timeout 10 squeue --noheader --jobs="$JOB" --format=%T) == RUNNING ]] || return 0
+	[[ " ${NODE_NAMES[*]:1:6} " == *" $NODE "* ]] || return 0
+	for node in "${NODE_NAMES[@]:1}"; do # one after another, in case those before are lost, too
+		[[ $NODE != "$node" ]] || break
+		timeout 10 tail --follow /dev/null || true
+	done
+	is_running || return 0
 	[[ ! -w $JOB_LOG ]] || log "$text" 2>>"$JOB_LOG"
 	event node_loss "$text"
 	timeout 10 scancel "$JOB" || true
@@ -1913,6 +1933,7 @@ import network
 THREADS_MAX = 16  # more threads of OpenMP for each GPU have not been seen to help
 OBJECT_STORE_MIN = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
 OBJECT_STORE_MAX = 200 * 10**9  # where the default of Ray ends, too (DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
+NO_PROXY_MAX = 100_000  # characters; Linux takes 128 KiB for a variable (MAX_ARG_STRLEN)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -1967,6 +1988,8 @@ def network_environment(env, address, peers, local):
         known = env.get("no_proxy", "") + "," + env.get("NO_PROXY", "")
         listed = [word for word in known.split(",") if word] + [*LOCAL, address, *peers]
         direct = "*" if "*" in listed else ",".join(dict.fromkeys(listed))  # `*` means all only when alone
+        if len(direct) > NO_PROXY_MAX:
+            direct = direct[:NO_PROXY_MAX].rpartition(",")[0]
         told.update(no_proxy=direct, NO_PROXY=direct)
     return told
 '
@@ -2093,7 +2116,7 @@ check_allocation() {
 	mapfile -t NODE_NAMES < <(echo "$HEAD" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -Fxv "$HEAD")
 	((${#NODE_NAMES[@]} == NODES)) || give_up internal "scontrol names ${#NODE_NAMES[@]} of $NODES nodes in $SLURM_JOB_NODELIST"
 	# One job of an array has the number of the array, which scontrol and scancel take for all of it: JOB is 12_3 then.
-	[[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || JOB=$(timeout 20 squeue --noheader --array --jobs="$JOB" --format='%A %i' | sed -n "s/^$JOB //p" | grep .) || give_up config "squeue does not know the job $SLURM_JOB_ID of an array"
+	[[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || JOB=$(timeout 20 squeue --all --noheader --array --jobs="$JOB" --format='%A %i' | sed -n "s/^$JOB //p" | grep .) || give_up config "squeue does not know the job $SLURM_JOB_ID of an array"
 }
 
 # fit_grace: GRACE, so that a trainer which ignores its signal and its container are gone before KillWait ends.
@@ -2165,7 +2188,7 @@ mind_silence() {
 		((NOW - HEARD[$node] <= PATIENCE)) || silent+=("$node")
 		[[ $node == "$HEAD" ]] || ((NOW - HEARD[$node] > 10)) || others=1
 	done
-	((others || ! ${#silent[@]} || NODES - ${#OUT[@]} < 3)) ||
+	((others || ! ${#silent[@]} || NODES - ${#OUT[@]} < 3 || ${#HEARD[@]} + ${#OUT[@]} < NODES)) ||
 		lose "$HEAD" node_lost "it hears none of the other nodes any more: has it lost its network?"
 	for node in "${silent[@]}"; do
 		unset "HEARD[$node]"
@@ -2287,7 +2310,7 @@ show_findings() {
 	log "found on the nodes:"
 	for row in "node|check|found|wanted|remedy" "${FINDINGS[@]}"; do
 		IFS='|' read -r node check found wanted remedy <<<"$row"
-		printf '%-16s %-18s %s | %s | %s\n' "$node" "$check" "$found" "$wanted" "$remedy" >&2
+		printf '%-16s %-18s %s | %s | %s\n' "$node" "$check" "$found" "$wanted" "$remedy" >&2 || true
 	done
 	FINDINGS=()
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -41,20 +41,22 @@ LEFT = "its container has ended, and not by Slurm"
 
 def ending(folder: Path, said: str, command: str = "", **spec: Any) -> tuple[int, str, str]:
     """Exit code, last line and all of the log, once the nodes have said that, shell commands."""
+    with (folder / "log").open("w+") as log:
+        code = run(folder, said, log, command, **spec)
+        log.seek(0)
+        text = log.read()
+    return code, text.splitlines()[-1].partition("] end: ")[2], text
+
+
+def run(folder: Path, said: str, log: IO[str], command: str = "", **spec: Any) -> int:
+    """The exit code, as `ending`."""
     script = render(JobSpec.model_validate(spec), command)
     assert script.endswith("\nmain\n")
     file = folder / "script.sh"
     file.write_text(script.removesuffix("main\n") + STAND_INS.replace("SAID", said))
-    done = subprocess.run(
-        ["/bin/bash", file],
-        env={"PATH": "/usr/bin:/bin"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    return done.returncode, done.stderr.splitlines()[-1].partition("] end: ")[2], done.stderr
+    env = {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["/bin/bash", file], env=env, cwd=folder, stderr=log, check=False, timeout=60)
+    return done.returncode
 
 
 CASES = {
@@ -116,6 +118,19 @@ def test_a_worker_that_was_told_to_end_is_no_excuse_where_the_job_goes_on(tmp_pa
     assert (
         "node_loss: node2: its container has ended, and not by Slurm; the job goes on without it" in found[2]
     )
+
+
+def test_a_node_that_falls_silent_at_the_end_of_a_job_that_goes_on(tmp_path: Path) -> None:
+    said = 'trap \'\' PIPE; say "node1 exit 0"; for _ in {1..5}; do sleep 1; say "node1 alive"; done'
+    found = ending(tmp_path, said, on_node_loss="continue")
+    assert found[:2] == (0, "exit code 0 from trainer: its own"), found[2]
+    assert "node_loss" not in found[2]
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_disk_that_is_full_is_not_in_the_way_of_the_exit_code(tmp_path: Path, code: int) -> None:
+    with Path("/dev/full").open("w") as log:
+        assert run(tmp_path, f'say "node1 exit {code}"; {WELL}', log) == code
 
 
 def test_setup_that_exits(tmp_path: Path) -> None:

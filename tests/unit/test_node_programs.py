@@ -228,6 +228,13 @@ def test_nodes_are_reached_without_a_proxy(proxy: str) -> None:
     assert "no_proxy" not in told({proxy: ""})
 
 
+def test_more_nodes_than_a_variable_holds() -> None:
+    peers = [f"2001:db8::{number:x}" for number in range(10_000)]
+    found = surroundings.network_environment({"http_proxy": "x"}, "10.1.0.5", peers, LOCAL)["no_proxy"]
+    assert 99_000 < len(found) < 2**17
+    assert set(found.split(",")) <= {*peers, "10.1.0.5", *surroundings.LOCAL}
+
+
 # -- preflight -------------------------------------------------------------------------------------
 
 
