@@ -111,6 +111,7 @@ class Inner:
 
     def power_off(self, host: str) -> None:
         """End a host as a power failure does."""
+        self.cut(host)  # first, or its processes would still say goodbye
         process = self.running.pop(host)
         process.kill()
         process.wait()

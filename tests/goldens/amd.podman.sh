@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 1fb2c899e1bc4f52addf30dfcf5ba669dd4620ac3f1625e4acb1ba05d3930068
+# slurmray-sha256: 852996836061019034f026fc3e46b9e80b7d4d28a6111fae2df74619cf4446b4
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -370,7 +370,7 @@ beat() {
 # begin_beat: PULSE, the process that does.
 begin_beat() {
 	[[ -z $PULSE ]] || return 0
-	beat &
+	beat 9>&- & # which is the tether
 	PULSE=$!
 	disown "$PULSE"
 }

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: eaa9aeed1fb4b783bd650ff395305714bbda070c6b72a595880b25a39fa7facf
+# slurmray-sha256: 6625183b556f342aa7462f3086811c5d51f6d01bcc78cbef5870cdf7f08f3425
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -232,7 +232,7 @@ beat() {
 # begin_beat: PULSE, the process that does.
 begin_beat() {
 	[[ -z $PULSE ]] || return 0
-	beat &
+	beat 9>&- & # which is the tether
 	PULSE=$!
 	disown "$PULSE"
 }

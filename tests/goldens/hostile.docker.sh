@@ -13,7 +13,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 7ae3ece29a0eab1c1835d1e12ebf91c40f8b6d3a4e5cbea464fb9de85dd6cfc5
+# slurmray-sha256: d4c58a1ac6c87020364db9458bbd65d5dbd0ce4ffb36d950df727c6c221dffe5
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -389,7 +389,7 @@ beat() {
 # begin_beat: PULSE, the process that does.
 begin_beat() {
 	[[ -z $PULSE ]] || return 0
-	beat &
+	beat 9>&- & # which is the tether
 	PULSE=$!
 	disown "$PULSE"
 }

@@ -13,7 +13,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 000fa39e4e5cba1b6b8dbe98a8a73ac2a4130390c2855de449ead21a58009356
+# slurmray-sha256: c0e78af6cad8c6f561871e7b6183132388c6dc139ae8d7e8e42d4bc667452644
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -386,7 +386,7 @@ beat() {
 # begin_beat: PULSE, the process that does.
 begin_beat() {
 	[[ -z $PULSE ]] || return 0
-	beat &
+	beat 9>&- & # which is the tether
 	PULSE=$!
 	disown "$PULSE"
 }

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 394795ed30c839dcb7ac60d522b9788fd7f9d3cd989c2256465da103f22dced6
+# slurmray-sha256: f97dc926d6cc1331d1daa07dbace35fe9d1eb8cdbdd83ed11bb584064c9b85da
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -299,7 +299,7 @@ beat() {
 # begin_beat: PULSE, the process that does.
 begin_beat() {
 	[[ -z $PULSE ]] || return 0
-	beat &
+	beat 9>&- & # which is the tether
 	PULSE=$!
 	disown "$PULSE"
 }

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2bae313dea8a475dc5c4954dee7e5db2bef122992ee8a5ca02da88d5ba86f57c
+# slurmray-sha256: b34b9ba2cb9babdadc82346c90b473bf50f1d0ae7125560f6fe4dc4b4ff7b3e9
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -369,7 +369,7 @@ beat() {
 # begin_beat: PULSE, the process that does.
 begin_beat() {
 	[[ -z $PULSE ]] || return 0
-	beat &
+	beat 9>&- & # which is the tether
 	PULSE=$!
 	disown "$PULSE"
 }

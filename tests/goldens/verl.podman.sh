@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 573eda226bb3aaacb8009792a10019dbb8e5ed16a48836f62ab402c8bc1e1333
+# slurmray-sha256: 904002d34b18396e10eb9bc59dbbf220543f2b077ac6023d49e447672fb2d48a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -373,7 +373,7 @@ beat() {
 # begin_beat: PULSE, the process that does.
 begin_beat() {
 	[[ -z $PULSE ]] || return 0
-	beat &
+	beat 9>&- & # which is the tether
 	PULSE=$!
 	disown "$PULSE"
 }

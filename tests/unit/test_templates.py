@@ -79,6 +79,16 @@ def test_what_no_template_does(unwanted: str) -> None:
     assert re.findall(f".*(?:{unwanted}).*", BASH) == []
 
 
+def test_nothing_in_the_background_holds_the_tether() -> None:
+    """Descriptor 9; what pulls an image runs before there is one."""
+    text = "".join(file.read_text() for file in template_root().rglob("*.sh.j2"))
+    background = [
+        line for line in re.findall(r"^.*[^&]&(?: #.*)?$", text, re.MULTILINE) if "TMPDIR=" not in line
+    ]
+    assert background
+    assert [line for line in background if "9>&-" not in line] == []
+
+
 def test_every_step_waits_for_nobody() -> None:
     steps = re.findall(r"\bsrun --.*", BASH.replace("\\\n", " "))
     assert steps

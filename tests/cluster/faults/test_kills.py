@@ -100,6 +100,7 @@ def test_the_trainer_dies_of_it(fault: Fault) -> None:
     fault.kill("node2", "-f", "^ray::talk|/raylet/raylet ")
     trainer = ["pgrep", "-f", "^python3 -c .*lost a peer"]
     wait_until(lambda: fault.lab.run(trainer, host="node1").returncode == 1, fault.log)
+    fault.mark()
     assert fault.lab.run(["pkill", "-CONT", *slow], host="node2").returncode == 0
     lost(fault, "node2")
     assert "; the trainer ended with 1" in fault.log()
