@@ -140,6 +140,7 @@ ALL = pytest.mark.parametrize("way", ["podman", *_FULL.values()], indirect=True,
 
 
 @ALL
+@pytest.mark.full
 def test_two_at_once_on_the_same_nodes(program: Program) -> None:
     told = program.run("""
 def meet(me, other):

@@ -34,6 +34,7 @@ def jobs(lab: Lab, folder: Path) -> Jobs:
     return Jobs(lab, folder, "alice")
 
 
+@pytest.mark.full
 def test_a_retriever_on_every_node(jobs: Jobs) -> None:
     shutil.copytree(ROOT / "examples", jobs.folder / "examples")
     job = jobs.run((ROOT / "examples/retriever.yaml").read_text())

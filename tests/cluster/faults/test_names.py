@@ -31,6 +31,7 @@ def test_ours_of_an_ended_job(fault: Fault, lab: Lab) -> None:
 
 
 @pytest.mark.fault("a container of that name exists")
+@pytest.mark.full
 def test_ours_of_a_job_that_had_the_same_number(fault: Fault, lab: Lab) -> None:
     """As after Slurm has begun to count anew."""
     fault.submit(["true"])
