@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
         64,
         "the job spec does not fit the allocation, the nodes or the submitter's environment",
         "The job got other nodes, CPUs or GPUs than the script was rendered for, a variable that `env` "
-        "takes from you was not set, or the run directory could not be made.",
+        "takes from you was not set, `setup` ended the script, or the run directory could not be made.",
         "The last line of the log says which, and has the command that renders anew or the name to export "
         "before sbatch.",
     )
