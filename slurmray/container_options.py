@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from slurmray.image_names import ImageName
+from slurmray.mounts import MountField
 from slurmray.slurm_options import Model
-from slurmray.values import AbsolutePath, Line, MountField, Text, repeated, shown
+from slurmray.values import AbsolutePath, Line, Text, repeated, shown
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 

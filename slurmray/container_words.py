@@ -7,8 +7,8 @@ import re
 
 from slurmray.container_options import Container
 from slurmray.image_names import APPTAINER_SOURCES
+from slurmray.mounts import Mount
 from slurmray.stages import Service
-from slurmray.values import Mount
 
 
 def image_of(container: Container) -> tuple[str, str]:

@@ -16,9 +16,10 @@ from pydantic import BaseModel
 from slurmray import __version__, slurm
 from slurmray.dstack_commands import FACTS, commands, environment
 from slurmray.errors import Problem, SpecError
+from slurmray.mounts import Mount
 from slurmray.presets import advise
 from slurmray.spec import JobSpec
-from slurmray.values import Mount, shown
+from slurmray.values import shown
 
 DASHBOARD_PORT = 8265
 

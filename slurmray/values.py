@@ -1,4 +1,4 @@
-"""The kinds of value that a job spec is made of: text, sbatch values, whole numbers, ports, mounts.
+"""The kinds of value that a job spec is made of: text, sbatch values, whole numbers, ports.
 
 Each takes what YAML, flags or Python give (numbers and switches may come as their source text) and raises
 ValueError with a message for the person who wrote it, or with several, one for each mistake.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -48,7 +48,8 @@ def shown(value: object) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def _text(value: str) -> str:
+def checked_text(value: str) -> str:
+    """Return it, if a program can be given it; ValueError says why not."""
     if "\0" in value:
         raise ValueError("a NUL character can't be passed to a program; leave it out")
     if re.search("[\ud800-\udfff]", value):
@@ -141,7 +142,7 @@ def _command(value: object) -> object:
 def _word(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"expected text, got {shown(value)}")
-    return _text(str(value))
+    return checked_text(str(value))
 
 
 # Fields of a runtime environment that Ray does not take as text (ray/runtime_env/runtime_env.py).
@@ -152,7 +153,7 @@ def _runtime_env(value: object) -> object:
     if isinstance(value, dict):
         return _content("", value)
     if isinstance(value, str) and value.strip():
-        return _line(_text(value))
+        return _line(checked_text(value))
     raise ValueError(f"expected a mapping, or the path of a YAML file, got {shown(value)}")
 
 
@@ -161,7 +162,7 @@ def _content(name: str, value: object) -> object:
         inside = _variable if name == "env_vars" else _content
 
         def entry(pair: tuple[object, object]) -> tuple[str, object]:
-            return _text(str(pair[0])), inside(str(pair[0]), pair[1])
+            return checked_text(str(pair[0])), inside(str(pair[0]), pair[1])
 
         return dict(each(entry, (("", pair) for pair in value.items())))
     if isinstance(value, list):
@@ -171,7 +172,7 @@ def _content(name: str, value: object) -> object:
             return _NOT_TEXT[name](value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return _text(value) if isinstance(value, str) else value
+    return checked_text(value) if isinstance(value, str) else value
 
 
 def _variable(name: str, value: object) -> str:
@@ -181,58 +182,11 @@ def _variable(name: str, value: object) -> str:
         raise ValueError(f"env_vars: {name}: {error}") from None
 
 
-class Mount(NamedTuple):
-    """A host folder or file that the containers see.
-
-    source: as written; `~` and relative paths are resolved on the node. destination: absolute path in the
-    container; None: the same as the resolved source. options: words for the runtime.
-    """
-
-    source: str
-    destination: str | None
-    options: tuple[str, ...]
-
-
-# Of each group at most one. Docker and Podman agree on these (docker-run and podman-run, --volume).
-_MOUNT_OPTIONS = (
-    ("ro", "rw"),
-    ("z", "Z"),
-    ("shared", "slave", "private", "rshared", "rslave", "rprivate"),
-)
-
-
-def parse_mount(value: object) -> Mount:
-    """Split `SOURCE[:DEST[:OPTIONS]]`; ValueError says what to mend."""
-    if isinstance(value, Mount):
-        return value
-    if not isinstance(value, str):
-        raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
-    parts = _text(value).split(":")
-    if len(parts) > 3 or not all(parts) or "\n" in value:
-        raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
-    destination = parts[1] if len(parts) > 1 else None
-    if destination is not None and (not destination.startswith("/") or not destination.strip("/")):
-        raise ValueError(f"expected an absolute path below / after the colon, got {shown(destination)}")
-    options = tuple(parts[2].split(",")) if len(parts) > 2 else ()
-    known = [word for group in _MOUNT_OPTIONS for word in group]
-    if unknown := [option for option in options if option not in known]:
-        names = " and ".join(map(shown, unknown))
-        raise ValueError(f"unknown mount option {names}; known are {', '.join(known)}")
-    for group in _MOUNT_OPTIONS:
-        if len(chosen := [option for option in options if option in group]) > 1:
-            raise ValueError(f"mount options {' and '.join(chosen)} exclude each other")
-    return Mount(parts[0], destination, options)
-
-
-def _mount_text(mount: Mount) -> str:
-    return ":".join(part for part in (mount.source, mount.destination, ",".join(mount.options)) if part)
-
-
 # For editors: `mem: 200` and `x: true` are text to us, but a number and a truth value to YAML.
 _ANY_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean"]}
 
-Text = Annotated[str, AfterValidator(_text), WithJsonSchema(_ANY_SCALAR)]
-Line = Annotated[str, AfterValidator(_text), AfterValidator(_line), WithJsonSchema(_ANY_SCALAR)]
+Text = Annotated[str, AfterValidator(checked_text), WithJsonSchema(_ANY_SCALAR)]
+Line = Annotated[str, AfterValidator(checked_text), AfterValidator(_line), WithJsonSchema(_ANY_SCALAR)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
@@ -243,13 +197,7 @@ Port = Annotated[
 ]
 ItemName = Annotated[str, AfterValidator(_item_name)]
 EnvName = Annotated[str, AfterValidator(_env_name)]
-AbsolutePath = Annotated[str, AfterValidator(_text), AfterValidator(_absolute)]
+AbsolutePath = Annotated[str, AfterValidator(checked_text), AfterValidator(_absolute)]
 Command = Annotated[list[Text] | Text, BeforeValidator(_command)]
 Program = Annotated[list[Text] | Text | None, BeforeValidator(_program)]
 RuntimeEnv = Annotated[dict[str, Any] | Text | None, BeforeValidator(_runtime_env)]
-MountField = Annotated[
-    Mount,
-    PlainValidator(parse_mount),
-    PlainSerializer(_mount_text),
-    WithJsonSchema({"type": "string", "description": "SOURCE[:DEST[:OPTIONS]]"}),
-]

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: b34b9ba2cb9babdadc82346c90b473bf50f1d0ae7125560f6fe4dc4b4ff7b3e9
+# slurmray-sha256: 29dea8154fe0b4bbc2895f863fed1985f6779cfb4c3557fdf3d8c0f9b6172bf8
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -359,27 +359,6 @@ fail() {
 	leave
 }
 
-# beat: says that this node lives, while its task has no time to.
-beat() {
-	local never
-	exec {never}<> <(:)
-	while ! read -r -t 5 -u "$never" && kill -0 $$ 2>/dev/null; do say alive; done
-}
-
-# begin_beat: PULSE, the process that does.
-begin_beat() {
-	[[ -z $PULSE ]] || return 0
-	beat 9>&- & # which is the tether
-	PULSE=$!
-	disown "$PULSE"
-}
-
-# end_beat: from here on the task says it itself.
-end_beat() {
-	kill -KILL "$PULSE" 2>/dev/null || true # it may ignore TERM, as the task does at its end
-	PULSE=''
-}
-
 # host_path PATH: `~` is the submitter's home, and a relative path begins at the submit folder.
 host_path() {
 	case $1 in
@@ -456,6 +435,27 @@ attend() {
 	while ((! STOPPED)) && kill -0 "$1" 2>/dev/null; do take 0.2; done
 	((! STOPPED)) || kill -TERM "$1" 2>/dev/null || true
 	wait "$1"
+}
+
+# beat: says that this node lives, while its task has no time to.
+beat() {
+	local never
+	exec {never}<> <(:)
+	while ! read -r -t 5 -u "$never" && kill -0 $$ 2>/dev/null; do say alive; done
+}
+
+# begin_beat: PULSE, the process that does.
+begin_beat() {
+	[[ -z $PULSE ]] || return 0
+	beat 9>&- & # which is the tether
+	PULSE=$!
+	disown "$PULSE"
+}
+
+# end_beat: from here on the task says it itself.
+end_beat() {
+	kill -KILL "$PULSE" 2>/dev/null || true # it may ignore TERM, as the task does at its end
+	PULSE=''
 }
 
 # finding KIND CHECK FOUND WANTED REMEDY: a row of the table in the job's log. KIND says with which exit code the job ends;
@@ -2339,13 +2339,22 @@ unchecked() {
 is_doubtful() {
 	local node
 	((TRAINER_CODE && ! STOPPING && ! TIME_UP)) && [[ -z ${SIGNALLED[$HEAD]-} ]] || return 1
-	((DOUBT_DUE)) || send look=
-	((DOUBT_DUE)) || DOUBT_DUE=$((NOW + 5))
+	((DOUBT_DUE)) || { send look= && DOUBT_DUE=$((NOW + 5)); }
 	for node in "${!HEARD[@]}"; do
 		[[ -z ${SIGNALLED[$node]-} ]] || return 0 # it ends after its grace
 		[[ -n ${WELL[$node]-} ]] || ((NOW > DOUBT_DUE && NOW - HEARD[$node] < 10)) || return 0
 	done
 	return 1
+}
+
+# read_output: the trainer's output becomes this script's own; no pipe of Slurm's is between them. The trainer waits for it.
+read_output() {
+	local inside=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT/inside
+	# scancel does not end them: the trainer still has its grace then.
+	(trap '' TERM && exec cat "$inside/out" 9>&-) &
+	READERS=($!)
+	(trap '' TERM && exec cat "$inside/err" >&2 9>&-) &
+	READERS+=($!)
 }
 
 # take_finding: a row for the table; the first that ends the job says how.
@@ -2370,16 +2379,6 @@ show_findings() {
 		printf '%-16s %-18s %s | %s | %s\n' "$node" "$check" "$found" "$wanted" "$remedy" >&2 || true
 	done
 	FINDINGS=()
-}
-
-# read_output: the trainer's output becomes this script's own; no pipe of Slurm's is between them. The trainer waits for it.
-read_output() {
-	local inside=$TEMP_DIR/ray-$SLURM_JOB_ID-$ATTEMPT/inside
-	# scancel does not end them: the trainer still has its grace then.
-	(trap '' TERM && exec cat "$inside/out" 9>&-) &
-	READERS=($!)
-	(trap '' TERM && exec cat "$inside/err" >&2 9>&-) &
-	READERS+=($!)
 }
 
 # ---- 7. end -------------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from pydantic import ValidationError
 from slurmray import slurm
 from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.errors import SpecError
+from slurmray.mounts import Mount, parse_mount
 from slurmray.spec import JobSpec
-from slurmray.values import Mount, parse_mount
 
 
 def spec(**fields: object) -> JobSpec:
