@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Annotated, NamedTuple
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
@@ -38,9 +39,11 @@ def parse_mount(value: object) -> Mount:
     parts = checked_text(value).split(":")
     if len(parts) > 3 or not all(parts) or "\n" in value:
         raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
-    destination = parts[1] if len(parts) > 1 else None
-    if destination is not None and (not destination.startswith("/") or not destination.strip("/")):
-        raise ValueError(f"expected an absolute path below / after the colon, got {shown(destination)}")
+    destination = None
+    if len(parts) > 1:
+        destination = "/" + posixpath.normpath(parts[1]).lstrip("/")
+        if not parts[1].startswith("/") or destination == "/":
+            raise ValueError(f"expected an absolute path below / after the colon, got {shown(parts[1])}")
     options = tuple(parts[2].split(",")) if len(parts) > 2 else ()
     known = [word for group in _MOUNT_OPTIONS for word in group]
     if unknown := [option for option in options if option not in known]:

@@ -112,6 +112,17 @@ class Plan:
         return set(self.runtimes).isdisjoint(BARE)
 
     @property
+    def host_services(self) -> bool:
+        """Whether services run on the nodes themselves."""
+        return "" in self.services_outside[1::3]
+
+    @property
+    def exec(self) -> str:
+        """What starts something for which it matters that it has the variables of the submitter."""
+        matters = self.setup or self.env_from_submitter or self.services_outside or not self.has_run_args
+        return "become" if matters else "exec"
+
+    @property
     def fetches(self) -> bool:
         """Whether a node may have to get an image, or to try it."""
         if not self.has_engine:
@@ -133,7 +144,6 @@ class Plan:
     def node_values(self) -> str:
         """Names of the assignments that the nodes need, for `declare -p`."""
         used = {
-            " SETUP": self.setup,
             " IMAGE CONTAINER_ARGS": self.image,
             " SHM_SIZE": self.has_engine,
             " IMAGE_NAME": self.has_engine and self.image_name != self.image,

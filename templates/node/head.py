@@ -5,6 +5,7 @@ import sys
 
 import network
 import preflight
+import probe
 import ray_command
 import ray_start
 from give_up import GiveUp
@@ -41,7 +42,8 @@ class Head:
     def probed(self, code):
         """The readiness check has ended with that code."""
         if code:
-            raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
+            in_time = code != probe.NOT_IN_TIME
+            raise GiveUp("probe", f"the probe ended with {code}" if in_time else "the cluster is not whole")
         self.let_in()
         self.member.say("whole")
 

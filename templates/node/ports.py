@@ -23,6 +23,8 @@ def is_free(port):
     for kind, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(kind, socket.SOCK_STREAM) as test:
+                # As the servers of Ray do: connections that have ended are not in their way.
+                test.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if kind == socket.AF_INET6:
                     test.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 test.bind((anywhere, port))

@@ -1,11 +1,14 @@
 """The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
 `probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds.
-Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 1: not in time.
+Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time;
+1 is that of a program which fails.
 """
 
 import sys
 import time
+
+NOT_IN_TIME = 3
 
 
 def verdict(table, expected, gpus):
@@ -90,7 +93,7 @@ def main():
     wrong = wait(read_and_tell, expected, int(gpus), float(timeout), say)
     for name, text in wrong.items():
         say("missing", name, text)
-    return 1 if wrong else 0
+    return NOT_IN_TIME if wrong else 0
 
 
 if __name__ == "__main__":

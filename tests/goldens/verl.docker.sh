@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 628b248124280dbf7d3e11bf87fe4ba1498d06f56cf96adb9de1f059bf614dc6
+# slurmray-sha256: 459ad9af8d67dffa54afebd12526e1828fe9d9e3c68c56c1f3fcd92f53b865c9
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -127,7 +127,7 @@ docker_works() {
 docker_reach() {
 	local folder='' name names=()
 	if [[ $DOCKER_SECURITY != *rootless* ]] && is_remote "$(stat --file-system --format=%T "$1")"; then
-		IFS=/ read -ra names <<<"${1#/}"
+		IFS=/ read -ra names < <(echo "${1#/}")
 	fi
 	for name in "${names[@]}"; do
 		folder+=/$name
@@ -142,7 +142,7 @@ docker_args() {
 	if [[ $DOCKER_SECURITY == *rootless* ]]; then
 		RUN_ARGS+=(--user 0:0) # its root is the submitter
 	else
-		read -ra groups <<<"$(id -G)"
+		read -ra groups < <(id -G)
 		RUN_ARGS+=(--user "$(id -u):$(id -g)" "${groups[@]/#/--group-add=}")
 	fi
 }
@@ -184,7 +184,7 @@ amd_args() {
 			[[ $key != drm_render_minor || $value == 0 ]] || renders+=("/dev/dri/renderD$value")
 		done <"/sys/class/kfd/kfd/topology/nodes/$index/properties"
 	done
-	IFS=, read -ra wanted <<<"${ROCR_VISIBLE_DEVICES:-${SLURM_STEP_GPUS:-}}"
+	IFS=, read -ra wanted < <(echo "${ROCR_VISIBLE_DEVICES:-${SLURM_STEP_GPUS:-}}")
 	((${#wanted[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#wanted[@]} named by Slurm" "$GPUS_PER_NODE" "look at gres.conf of $NODE: File= is missing"
 	RUN_ARGS+=(--device /dev/kfd --group-add "$(stat -c %g /dev/kfd)")
@@ -218,7 +218,8 @@ remedy() {
 run_long() {
 	local code=0
 	say phase image "$RUNTIME $1 $IMAGE"
-	[[ -d $SCRATCH ]] || mkdir -m 700 "$SCRATCH" # for what Podman leaves behind when it is interrupted
+	# For what Podman leaves behind when it is interrupted.
+	[[ -O $SCRATCH && ! -L $SCRATCH ]] || mkdir -m 700 "$SCRATCH" || fail preflight "cannot make $SCRATCH (TMPDIR)"
 	TMPDIR=$SCRATCH "$RUNTIME" "$@" >"$TEMP/output" 2>&1 &
 	DOING=$1
 	attend $! || code=$?
@@ -261,7 +262,6 @@ choose_runtime() {
 	[[ -z $works ]] || return 0
 	finding preflight "container runtime" "$why" "${RUNTIMES[*]}" "$(remedy use "$why")"
 	settle
-	leave # as nothing can run here, whatever `preflight` says
 }
 
 # ensure_image: the image is on this node.
@@ -319,7 +319,7 @@ container_args() {
 	bind "$TEMP/inside" "$TEMP"
 	local i source target submit=1
 	for ((i = 0; i < ${#MOUNTS[@]}; i += 3)); do
-		source=$(host_path "${MOUNTS[i]}")
+		source=$(realpath --no-symlinks --canonicalize-missing "$(host_path "${MOUNTS[i]}")") # one name for one place
 		target=${MOUNTS[i + 1]:-$source}
 		bind "$source" "$target" "${MOUNTS[i + 2]}"
 		[[ $target != "$SLURM_SUBMIT_DIR" ]] || submit=0
@@ -340,7 +340,7 @@ remove_container() {
 	local ids
 	ids=$("$RUNTIME" ps --all --quiet --no-trunc --filter "label=slurmray.mark=$MARK") || return 1
 	[[ -n $ids ]] || return 0
-	mapfile -t ids <<<"$ids"
+	mapfile -t ids < <(echo "$ids")
 	"$RUNTIME" kill "${ids[@]}" >&2 || true
 	"$RUNTIME" rm --force --volumes "${ids[@]}" >&2 || true
 	[[ -z $("$RUNTIME" ps --all --quiet --filter "label=slurmray.mark=$MARK") ]]
@@ -350,20 +350,13 @@ remove_container() {
 # say VERB [TEXT]: one message to the batch script.
 say() {
 	local text=${*:2}
-	printf 'slurmray %s %s %s\n' "$NODE" "$1" "${text//$'\n'/ }"
+	printf 'slurmray %s %s %s\n' "$SLURMD_NODENAME" "$1" "${text//$'\n'/ }"
 }
 
 # fail KIND TEXT: the job cannot go on because of this node.
 fail() {
 	say fail "$@"
 	leave
-}
-
-# run_setup: the host commands of the spec, whose errors are their own business.
-run_setup() {
-	set +eu
-	eval "$SETUP" </dev/null >&2
-	set -eu
 }
 
 # host_path PATH: `~` is the submitter's home, and a relative path begins at the submit folder.
@@ -444,9 +437,55 @@ attend() {
 	wait "$1"
 }
 
+# give_back: the environment is the one that this bash began with, also where a variable of this script has the same name.
+give_back() {
+	local entry
+	while IFS= read -r -d '' entry; do
+		[[ ! $entry =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || export "${entry?}" 2>/dev/null || true # some are bash's own
+	done <"/proc/$$/environ"
+}
+
+# become WORD...: with that environment.
+become() {
+	give_back
+	exec "$@"
+}
+
+# run_setup COMMANDS: the host commands of the spec, whose errors are their own business.
+run_setup() {
+	set +Eeuo pipefail
+	eval "$1" </dev/null >&2
+}
+
+# set_up: runs them on a node, in a bash without any variable of this script; another one goes on from there.
+set_up() {
+	local commands
+	IFS= read -r -d '' commands
+	beat 9>&- &
+	local -r pulse=$!
+	disown "$pulse"
+	trap 'say fail config "setup ended the script with exit code $?" >"/proc/$pulse/fd/1"; kill -KILL "$pulse"; exit 0' EXIT
+	run_setup "$commands"
+	trap - EXIT
+	kill -KILL "$pulse"
+	exec bash -c 'IFS= read -r -d "" program && eval "$program"'
+}
+
+# set_up_here: the same for this script, which begins anew.
+set_up_here() {
+	local commands=$SETUP began=$STARTED script
+	script=$(realpath "$0")
+	trap 'give_up config "setup ended this script with exit code $? on $SLURMD_NODENAME"' EXIT
+	trap 'finish 143 slurm "the job was ended by scancel, preemption or its time limit"' TERM
+	give_back
+	run_setup "$commands"
+	exec "$BASH" "$script" set-up "$began" "$TIME_UP"
+}
+
 # beat: says that this node lives, while its task has no time to.
 beat() {
 	local never
+	trap '' TERM
 	exec {never}<> <(:)
 	while ! read -r -t 5 -u "$never" && kill -0 $$ 2>/dev/null; do say alive; done
 }
@@ -522,6 +561,7 @@ is_live() {
 # sweep: removes what ended jobs of this user left here: after a power failure, or SIGKILL of everything that cleans up.
 sweep() {
 	local id name labels user folder force LIVE_JOBS=''
+	local folders=("$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE") # before Slurm is asked: of no job that starts meanwhile
 	ask "$RUNTIME" ps --all --no-trunc --filter name=slurmray- --format '{{.ID}} {{.Names}} {{.Labels}}' || ANSWER=''
 	while read -r id name labels; do
 		user=''
@@ -534,8 +574,8 @@ sweep() {
 		elif [[ $name == "$CONTAINER" ]]; then
 			finding preflight "container name" "$name is there, of ${user:-somebody who does not use slurmray}" "that name" "$RUNTIME rm $name, if it is yours to remove"
 		fi
-	done <<<"$ANSWER"
-	for folder in "$TEMP_DIR"/ray-* "${SCRATCH%/*}"/slurmray-*-"$NODE"; do
+	done < <(echo "$ANSWER")
+	for folder in "${folders[@]}"; do
 		[[ $folder =~ /(slurm)?ray-([0-9]+-[0-9]+)(-[^/]+)?$ && -O $folder && ! -L $folder && (-d $folder/inside || -n ${BASH_REMATCH[1]}) ]] || continue
 		is_live "${BASH_REMATCH[2]}" || rm -rf "$folder" || true
 	done
@@ -548,14 +588,12 @@ supervise() {
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
 	RUNTIME='' CLIENT='' PULSE='' TEMP='' SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER TAKEN=() PARTIAL=''
 	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
-	trap 'STOPPED=1' TERM
+	trap 'say told; STOPPED=1' TERM
 	trap : PIPE # the container may end before it has its records
 	clock
 	HEARD=$NOW
 	say step "$SLURM_STEP_ID"
 	begin_beat
-	trap 'fail config "setup ended the script with exit code $?" >"/proc/$PULSE/fd/1"' EXIT
-	run_setup
 	trap '[[ $BASHPID != "$$" ]] || fail internal "line $LINENO: $BASH_COMMAND"' ERR
 	trap 'fail internal "$(tail -n 1 "$RUN/logs/$NODE.log")"' EXIT # an unset variable, for one
 	open_log
@@ -587,7 +625,7 @@ supervise() {
 # that is the tether, with which the container ends.
 start_client() {
 	local tries
-	exec 9> >(exec setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" "${WORDS[@]}")
+	exec 9> >(become setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" "${WORDS[@]}")
 	for ((tries = 0; tries < 200; tries++)); do
 		read -r CLIENT 2>/dev/null <"$TEMP/client" && return
 		take 0.05
@@ -598,7 +636,7 @@ start_client() {
 # watch_client: hands records to the container until it ends or the node is to stop.
 watch_client() {
 	local code=137
-	trap 'send stop=' TERM # the trainer gets its signal and its grace
+	trap 'say told; send stop=' TERM # the trainer gets its signal and its grace
 	while ((! STOPPED)) && kill -0 "$CLIENT" 2>/dev/null; do
 		((! ${#TAKEN[@]})) || send "${TAKEN[@]}"
 		TAKEN=()
@@ -830,6 +868,7 @@ import sys
 
 import network
 import preflight
+import probe
 import ray_command
 import ray_start
 from give_up import GiveUp
@@ -866,7 +905,8 @@ class Head:
     def probed(self, code):
         """The readiness check has ended with that code."""
         if code:
-            raise GiveUp("probe", "the cluster is not whole" if code == 1 else f"the probe ended with {code}")
+            in_time = code != probe.NOT_IN_TIME
+            raise GiveUp("probe", f"the probe ended with {code}" if in_time else "the cluster is not whole")
         self.let_in()
         self.member.say("whole")
 
@@ -1298,6 +1338,8 @@ def is_free(port):
     for kind, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(kind, socket.SOCK_STREAM) as test:
+                # As the servers of Ray do: connections that have ended are not in their way.
+                test.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if kind == socket.AF_INET6:
                     test.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 test.bind((anywhere, port))
@@ -1533,11 +1575,14 @@ class Preparation:
 PROGRAMS["probe.py"]='"""The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
 `probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds.
-Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 1: not in time.
+Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time;
+1 is that of a program which fails.
 """
 
 import sys
 import time
+
+NOT_IN_TIME = 3
 
 
 def verdict(table, expected, gpus):
@@ -1622,7 +1667,7 @@ def main():
     wrong = wait(read_and_tell, expected, int(gpus), float(timeout), say)
     for name, text in wrong.items():
         say("missing", name, text)
-    return 1 if wrong else 0
+    return NOT_IN_TIME if wrong else 0
 
 
 if __name__ == "__main__":
@@ -2622,7 +2667,7 @@ check_allocation() {
 	((nodes == NODES)) || give_up config "the allocation has $nodes nodes, the script is for $NODES: $RENDER_AGAIN --nodes $nodes"
 	((cpus == CPUS_PER_NODE)) || give_up config "the allocation has $cpus CPUs, the script is for $CPUS_PER_NODE: $RENDER_AGAIN --cpus-per-task $cpus"
 	for name in "${ENV_FROM_SUBMITTER[@]}"; do
-		printenv "$name" >/dev/null || give_up config "env.$name is not set where the job was submitted: export it and run sbatch again"
+		(become printenv "$name") >/dev/null || give_up config "env.$name is not set where the job was submitted: export it and run sbatch again"
 	done
 	HEAD=$SLURMD_NODENAME JOB=$SLURM_JOB_ID # this script runs on it, which need not be the first one (sbatch --batch)
 	mapfile -t NODE_NAMES < <(echo "$HEAD" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -Fxv "$HEAD")
@@ -2660,11 +2705,11 @@ count_attempts() {
 
 # node_step: the step, one task on every node; it waits for nobody's CPUs, GPUs or memory.
 node_step() {
-	# The first is what `sbatch --export=NONE` leaves, the others what newer sruns take over from sbatch.
-	unset SLURM_EXPORT_ENV SLURM_TRES_PER_TASK SRUN_CPUS_PER_TASK
-	exec srun --overlap --export=ALL --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 \
+	# What `sbatch --export=NONE` leaves, what newer sruns take over from sbatch, and what would change the messages.
+	local unwanted=(SLURM_EXPORT_ENV SLURM_TRES_PER_TASK SLURM_LABELIO SLURM_UNBUFFEREDIO SLURM_STD{IN,OUT,ERR}MODE "${!SRUN_@}")
+	become env "${unwanted[@]/#/--unset=}" srun --overlap --export=ALL --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 \
 		--cpus-per-task="$CPUS_PER_NODE" --cpu-bind=none --kill-on-bad-exit=0 --wait=0 \
-		bash -c 'IFS= read -r -d "" program && eval "$program" && supervise'
+		bash -c 'IFS= read -r -d "" program && eval "$program"'
 }
 
 # start_nodes: starts the step. Its input carries the program and then NUL-terminated records for the containers: values are
@@ -2674,7 +2719,8 @@ start_nodes() {
 	SRUN=$!
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[0]}<&- ${STEP[1]}>&-"
-	send "$(declare -p GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS SETUP IMAGE CONTAINER_ARGS SHM_SIZE MOUNTS CHANCES && declare -f)"
+	send "$(declare -f set_up run_setup beat say)"$'\nset_up' "$SETUP"
+	send "$(declare -p GPUS_PER_NODE CPUS_PER_NODE TEMP_DIR RUNTIMES NODE_NAMES HEAD JOB ATTEMPT RUN MARK JOB_LOG STARTED PATIENCE PROGRAMS IMAGE CONTAINER_ARGS SHM_SIZE MOUNTS CHANCES && declare -f)"$'\nsupervise'
 	send "job=$SLURM_JOB_ID-$ATTEMPT" "token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" "cpus=$CPUS_PER_NODE" \
 		"workdir=${WORKDIR:-$SLURM_SUBMIT_DIR}" "ready_timeout=$READY_TIMEOUT" "grace=$GRACE" "${NODE_NAMES[@]/#/nodes=}" "${RECORDS[@]}"
 	local file
@@ -2683,7 +2729,7 @@ start_nodes() {
 	done
 	local name value
 	for name in "${ENV_FROM_SUBMITTER[@]}"; do
-		IFS= read -r -d '' value < <(printenv -0 "$name")
+		IFS= read -r -d '' value < <(become printenv -0 "$name")
 		send "env=$name=$value"
 	done
 }
@@ -2696,7 +2742,8 @@ next_message() {
 	if ((code == 2)); then
 		VERB=over
 	elif ((code == 0)) && [[ $RECEIVED == "slurmray "* ]]; then
-		read -r _ FROM VERB TEXT <<<"$RECEIVED"
+		# No `<<<`: bash 4.4 has a file for it, and the disk may be full.
+		TEXT=${RECEIVED#slurmray } FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
 	elif ((code == 0)); then
 		log "$RECEIVED"
 	fi
@@ -2750,7 +2797,7 @@ follow() {
 			said+="|$TEXT|"
 			;;
 		prepare | cluster | reach | whole | done) send "$VERB=$TEXT" ;;
-		prepared) [[ $TEXT == *[!A-Za-z0-9@._-]* ]] || : >"$RUN/prepared-$TEXT" ;;
+		prepared) [[ $TEXT == *[!A-Za-z0-9@._-]* ]] || { : >"$RUN/prepared-$TEXT"; } 2>/dev/null || log "cannot write to $RUN: $TEXT runs again after a requeue" ;;
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)
@@ -2771,6 +2818,7 @@ follow() {
 		exit) TRAINER_CODE=$TEXT ;;
 		fail) lose "$FROM" "${TEXT%% *}" "${TEXT#* }" ;;
 		well) WELL[$FROM]=1 ;;
+		told) STOPPING=1 ;; # Slurm tells the steps alone of a preemption with GraceTime
 		signal) SIGNALLED[$FROM]=1 ;;
 		untied) lose "$FROM" ray "the task of the node was killed" ;;
 		gone)
@@ -2784,11 +2832,11 @@ follow() {
 		if ((! TRAINING && NOW > due)); then
 			FAILED_NODE=$HEAD FAILED_KIND=probe FAILED_TEXT="the cluster is not whole, and no news from the nodes for $patience s"
 			mapfile -t MISSING < <(unchecked)
-		elif ((NOW > 10 && ! asked)) && [[ -n $(unchecked) ]]; then
+		elif ((NOW > 10 && ! asked && ${#CHECKED[@]} < NODES)); then
 			asked=1
 			phase preflight "waiting for $(unchecked | cut -d ' ' -f 1 | paste -sd ' ')"
 		elif ((STOPPING && ! stop_due)); then
-			phase stop "asked to end by scancel or by the time limit"
+			phase stop "asked to end by scancel, preemption or the time limit"
 			send "stop=$GRACE"
 			stop_due=$((NOW + GRACE + 5))
 		elif ((TIME_UP == 1)); then
@@ -2833,7 +2881,7 @@ read_output() {
 # take_finding: a row for the table; the first that ends the job says how.
 take_finding() {
 	local kind check found wanted remedy
-	IFS='|' read -r kind check found wanted remedy <<<"$TEXT"
+	IFS='|' read -r kind check found wanted remedy < <(echo "$TEXT")
 	[[ $kind != config ]] || remedy="$RENDER_AGAIN $remedy"
 	FINDINGS+=("$FROM|$check|$found|$wanted|$remedy")
 	event finding "$FROM: $check: $found; $remedy"
@@ -2848,7 +2896,7 @@ show_findings() {
 	((${#FINDINGS[@]})) || return 0
 	log "found on the nodes:"
 	for row in "node|check|found|wanted|remedy" "${FINDINGS[@]}"; do
-		IFS='|' read -r node check found wanted remedy <<<"$row"
+		IFS='|' read -r node check found wanted remedy < <(echo "$row")
 		printf '%-16s %-18s %s | %s | %s\n' "$node" "$check" "$found" "$wanted" "$remedy" >&2 || true
 	done
 	FINDINGS=()
@@ -2905,10 +2953,10 @@ report() {
 		((TRAINER_CODE <= 128)) || signal=$(kill -l "$TRAINER_CODE" 2>/dev/null) || true
 		finish "$TRAINER_CODE" trainer "its own${signal:+, which stands for signal $signal}"
 	elif ((STOPPING)); then
-		finish 143 slurm "the job was ended by scancel or by its time limit"
+		finish 143 slurm "the job was ended by scancel, preemption or its time limit"
 	elif ((TIME_UP)); then
 		give_up time_limit "the time limit, or preemption, was near, the trainer ${ended:-had not started, or has no exit code}"
-	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) ]]; then
+	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) || $FAILED_KIND == probe && ! ${MISSING[*]} ]]; then
 		show_log "$FAILED_NODE"
 		FAILED_TEXT+=${TRAINER_CODE:+; the trainer ended with $TRAINER_CODE}
 		[[ $FAILED_KIND != ray ]] || FAILED_KIND=$lost
@@ -2933,8 +2981,8 @@ main() {
 	trap 'STOPPING=1' TERM
 	trap 'TIME_UP=1' USR1 USR2
 	trap : PIPE
-	trap 'give_up config "setup ended this script with exit code $? on $SLURMD_NODENAME"' EXIT
-	run_setup
+	[[ ${1:-} == set-up ]] || set_up_here
+	STARTED=$2 TIME_UP=$3
 	trap 'give_up internal "see the line above"' EXIT # an unset variable, for one
 	trap '[[ $BASHPID != "$$" ]] || give_up internal "line $LINENO: $BASH_COMMAND"' ERR
 	check_allocation
@@ -2946,4 +2994,4 @@ main() {
 	report
 }
 
-main
+main "$@"

@@ -31,7 +31,7 @@ start_nodes() {
 	eval "exec ${STEP[1]}>&-"
 }
 clock() { NOW=$((($(date +%s%1N) - STARTED) / 2)); } # five times as fast
-main
+main "$@"
 """
 WELL = 'say "node1 well"; say "node2 well"; say "node3 well"'
 DIED = 'say "node2 fail ray ray start ended with 1"; say "node2 gone"'
@@ -51,9 +51,9 @@ def ending(folder: Path, said: str, command: str = "", **spec: Any) -> tuple[int
 def run(folder: Path, said: str, log: IO[str], command: str = "", **spec: Any) -> int:
     """The exit code, as `ending`."""
     script = render(JobSpec.model_validate(spec), command)
-    assert script.endswith("\nmain\n")
+    assert script.endswith('\nmain "$@"\n')
     file = folder / "script.sh"
-    file.write_text(script.removesuffix("main\n") + STAND_INS.replace("SAID", said))
+    file.write_text(script.removesuffix('main "$@"\n') + STAND_INS.replace("SAID", said))
     env = {"PATH": "/usr/bin:/bin"}
     done = subprocess.run(["/bin/bash", file], env=env, cwd=folder, stderr=log, check=False, timeout=60)
     return done.returncode
@@ -131,6 +131,20 @@ def test_a_node_that_falls_silent_at_the_end_of_a_job_that_goes_on(tmp_path: Pat
 def test_a_disk_that_is_full_is_not_in_the_way_of_the_exit_code(tmp_path: Path, code: int) -> None:
     with Path("/dev/full").open("w") as log:
         assert run(tmp_path, f'say "node1 exit {code}"; {WELL}', log) == code
+
+
+def test_slurm_tells_the_steps_alone(tmp_path: Path) -> None:
+    """As at a preemption with GraceTime: a worker that ends of it is not to blame."""
+    told = 'say "node1 told"; say "node2 told"; say "node2 gone"; say "node1 exit 143"'
+    found = ending(tmp_path, told)
+    assert found[:2] == (143, "exit code 143 from trainer: its own, which stands for signal TERM"), found[2]
+    assert "stop: asked to end by scancel, preemption or the time limit" in found[2]
+
+
+def test_a_probe_that_fails_shows_its_log(tmp_path: Path) -> None:
+    found = ending(tmp_path, 'say "node2 fail probe the probe ended with 1"')
+    assert found[:2] == (68, "exit code 68 from slurmray: node2: the probe ended with 1"), found[2]
+    assert "of node2\n" in found[2]
 
 
 def test_setup_that_exits(tmp_path: Path) -> None:

@@ -38,6 +38,17 @@ def test_a_port_that_is_taken(listener: socket.socket) -> None:
     assert not network.is_open("127.0.0.1", port)
 
 
+def test_the_port_of_a_server_that_has_ended() -> None:
+    """Its connections are in TIME_WAIT for a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", port))
+        accepted, _ = server.accept()
+        accepted.close()  # the side of the server first
+        client.close()
+    assert ports.is_free(port)
+
+
 def test_a_port_that_is_taken_on_ipv6_only() -> None:
     try:
         server = socket.create_server(("::1", 0), family=socket.AF_INET6)

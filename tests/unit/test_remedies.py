@@ -23,7 +23,7 @@ MEND = "mend Dockerfile: /runs/1-0/logs/node1.log has"
 
 def bash(call: str, folder: Path, *words: str, **spec: object) -> str:
     """What the function says."""
-    script = render(JobSpec.model_validate(spec)).removesuffix("main\n")
+    script = render(JobSpec.model_validate(spec)).removesuffix('main "$@"\n')
     (folder / "script.sh").write_text(f"{script}{FACTS}{call}")
     done = subprocess.run(
         ["/bin/bash", "script.sh", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=60

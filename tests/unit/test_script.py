@@ -47,8 +47,8 @@ def bash(request: pytest.FixtureRequest) -> str:
 
 def definitions(script: str) -> str:
     """The script without its last line, which runs it."""
-    assert script.endswith("\nmain\n")
-    return script[: -len("main\n")]
+    assert script.endswith('\nmain "$@"\n')
+    return script[: -len('main "$@"\n')]
 
 
 def output(bash: str, program: str, folder: Path) -> list[str]:
@@ -64,11 +64,11 @@ def output(bash: str, program: str, folder: Path) -> list[str]:
 
 # Once as the batch script sees them, and once more as a node does: see node_step and start_nodes.
 # `declare -f` of bash 4.4 does not write every function as it read it: `>&"$1"` becomes `&> "$1"`, a file.
-SHOW = r"""send "$RENDER_AGAIN" "${SETUP-}" "$WORKDIR" "${CONTAINER_ARGS[@]}" "${RECORDS[@]}" 9>&1 """
+SHOW = r"""send "$RENDER_AGAIN" "$WORKDIR" "${CONTAINER_ARGS[@]}" "${RECORDS[@]}" 9>&1 """
 BOTH = f"""
+printf '%s\\0' "${{SETUP-}}"
 {SHOW}
-: "${{SETUP=}}"
-send "$(declare -p RENDER_AGAIN SETUP WORKDIR CONTAINER_ARGS RECORDS && declare -f)" 9>&1 |
+send "$(declare -p RENDER_AGAIN WORKDIR CONTAINER_ARGS RECORDS && declare -f)" 9>&1 |
 	"$BASH" -c 'IFS= read -r -d "" program && eval "$program" && {SHOW}'
 """
 
@@ -102,12 +102,13 @@ def test_any_text(
         "network": {"interface": interface},
     }
     script = render(JobSpec.model_validate(spec), command)
-    found = output(bash, definitions(script) + BOTH, tmp_path)
+    told, *found = output(bash, definitions(script) + BOTH, tmp_path)
+    assert told == setup
     half = len(found) // 2
     assert found[:half] == found[half:]
     words = ["bash", "-c", run] if isinstance(run, str) else run
-    assert found[: 3 + len(args)] == [command, setup, f"/{folder}", *args]
-    records = found[3 + len(args) : half]
+    assert found[: 2 + len(args)] == [command, f"/{folder}", *args]
+    records = found[2 + len(args) : half]
     assert f"interface={interface}" in records
     assert [record for record in records if record.startswith("env=")] == [
         f"env={k}={v}" for k, v in env.items()

@@ -73,6 +73,7 @@ def test_gpus() -> None:
     [
         ("~/data", Mount("~/data", None, ())),
         ("a b:/c d", Mount("a b", "/c d", ())),
+        ("/a/:/b//c/../d/", Mount("/a/", "/b/d", ())),
         ("/a:/b:ro,z,rslave", Mount("/a", "/b", ("ro", "z", "rslave"))),
     ],
 )

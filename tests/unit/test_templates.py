@@ -86,7 +86,7 @@ def test_nothing_in_the_background_holds_the_tether() -> None:
         line for line in re.findall(r"^.*[^&]&(?: #.*)?$", text, re.MULTILINE) if "TMPDIR=" not in line
     ]
     assert background
-    assert [line for line in background if "9>&-" not in line] == []
+    assert [line for line in background if "9>&-" not in line and "close_tethers" not in line] == []
 
 
 def test_every_step_waits_for_nobody() -> None:
