@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.loading import load_spec
-from slurmray.rehearsal import images, stores
+from slurmray.rehearsal import images, stores, suites
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
@@ -195,7 +195,7 @@ def main() -> None:
     results: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-bench-") as folder:
         write_scripts(Path(folder), options.hosts)
-        layout = Layout(Path(folder), store=store)
+        layout = Layout(Path(folder), store=store, root=suites.hosts_root(cache, None, say))
         with Lab(Cluster(nodes, gres=(Gres("gpu", "", 8),)), layout) as lab:
             about = machine(lab)
             turns = itertools.product(range(options.repeat), options.hosts, options.ways)

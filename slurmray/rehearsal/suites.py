@@ -10,12 +10,13 @@ from slurmray import run
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import cache as store
 
-# What a compute node and the controller need, and nothing a site might lack: no python3, no jq.
+# What a compute node and the controller need, and nothing a site might lack: no python3, no jq; git is for
+# checks.same_commit.
 # From trixie on Docker's client is a package of its own; a pattern may match nothing, a name may not.
 _HOST = [
     *("slurmctld", "slurmd", "slurm-client", "munge"),
     *("podman", "crun", "netavark", "uidmap", "docker.io", "?exact-name(docker-cli)"),
-    *("iproute2", "util-linux", "mount", "procps"),
+    *("iproute2", "util-linux", "mount", "procps", "git"),
 ]
 
 # A suite's Release file can outlive its date on a mirror that is a snapshot.
