@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 188ef00360974c3ef5e0fdbdb8df8622f691683887268778aa81f2c70efa8c4d
+# slurmray-sha256: 69cf0529c7e5be4318c682cd2663e220b26d8cf991656045af23011cc1a811f2
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -181,7 +181,7 @@ accelerator_args() {
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
-	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	mapfile -t GPU_UUIDS < <(timeout 20 nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"

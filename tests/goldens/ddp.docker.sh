@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: bc26978b445efac01710e114a4271d7e46827c57724c08dc5521ebc91f76256b
+# slurmray-sha256: 05add1440549cc194ae7e40f101ee650d74accd1450cef580ebc81ea4a30c1d3
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -267,7 +267,7 @@ allocation_args() {
 # docker_limit_args GROUP: the daemon can start a container in the job's cgroup only of v2, and only if systemd does not manage it.
 docker_limit_args() {
 	local step=${1#0::}
-	if [[ $1 == 0::* && $(docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
+	if [[ $1 == 0::* && $(timeout 20 docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
 		RUN_ARGS+=(--cgroup-parent "${step%/task_*}") # a cgroup with processes, as the task's, has none below it
 	else
 		allocation_args

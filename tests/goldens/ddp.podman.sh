@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 735156ba3a068bb48391948308847ea7ce590fa4972b9410690be5f8bf185bda
+# slurmray-sha256: 06fc1952a08ccb99a1b4d35549e6956271cc7973d2184fb0121f37a72587902c
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -262,7 +262,7 @@ allocation_args() {
 # podman_limit_args GROUP: without a cgroup of its own the container is in the job's.
 podman_limit_args() {
 	[[ -n $1 ]] || return 0
-	if [[ $(podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
+	if [[ $(timeout 20 podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
 		RUN_ARGS+=(--cgroups=disabled)
 	else # runc cannot do without
 		allocation_args

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 305429e43f1563ff1fb176960c0fb88848bef44347b9b28c0b16e520264780c5
+# slurmray-sha256: 7cfa82c446160cde9a980d972aac9ae4beb030825a94e66a04fe1fe0fd256d31
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -199,7 +199,7 @@ accelerator_args() {
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
-	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	mapfile -t GPU_UUIDS < <(timeout 20 nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
@@ -327,7 +327,7 @@ allocation_args() {
 # podman_limit_args GROUP: without a cgroup of its own the container is in the job's.
 podman_limit_args() {
 	[[ -n $1 ]] || return 0
-	if [[ $(podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
+	if [[ $(timeout 20 podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
 		RUN_ARGS+=(--cgroups=disabled)
 	else # runc cannot do without
 		allocation_args
@@ -337,7 +337,7 @@ podman_limit_args() {
 # docker_limit_args GROUP: the daemon can start a container in the job's cgroup only of v2, and only if systemd does not manage it.
 docker_limit_args() {
 	local step=${1#0::}
-	if [[ $1 == 0::* && $(docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
+	if [[ $1 == 0::* && $(timeout 20 docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
 		RUN_ARGS+=(--cgroup-parent "${step%/task_*}") # a cgroup with processes, as the task's, has none below it
 	else
 		allocation_args

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 6bc66967c25e79eab722b5a27900a68efaa0e84f5c62b04d76ee6b029d9b1218
+# slurmray-sha256: 52306682d3a475787c6a2a69ee509a416cb8521d3d7b8703940b4babb0596d82
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -162,7 +162,7 @@ accelerator_args() {
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
-	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	mapfile -t GPU_UUIDS < <(timeout 20 nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
@@ -290,7 +290,7 @@ allocation_args() {
 # docker_limit_args GROUP: the daemon can start a container in the job's cgroup only of v2, and only if systemd does not manage it.
 docker_limit_args() {
 	local step=${1#0::}
-	if [[ $1 == 0::* && $(docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
+	if [[ $1 == 0::* && $(timeout 20 docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
 		RUN_ARGS+=(--cgroup-parent "${step%/task_*}") # a cgroup with processes, as the task's, has none below it
 	else
 		allocation_args

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 53e629a889cd3becf76d2a7a0558bd228625eaeea1ea9acf8867dbf843bc25e8
+# slurmray-sha256: d12f29f65ad76acc364a3b1c0129aac55e1ec9d6c8e2cdf4636b4415254860bf
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -164,7 +164,7 @@ accelerator_args() {
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
-	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	mapfile -t GPU_UUIDS < <(timeout 20 nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"

@@ -13,7 +13,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d755f6ceec07adbcf7586cb42f7667b72b2b08018e6f5e838cc90f04e11c810d
+# slurmray-sha256: 0d11307423c810291979e57706e5cab2372adefc334db9021807aea6a84591d7
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -180,7 +180,7 @@ accelerator_args() {
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
-	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	mapfile -t GPU_UUIDS < <(timeout 20 nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
@@ -307,7 +307,7 @@ allocation_args() {
 # podman_limit_args GROUP: without a cgroup of its own the container is in the job's.
 podman_limit_args() {
 	[[ -n $1 ]] || return 0
-	if [[ $(podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
+	if [[ $(timeout 20 podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
 		RUN_ARGS+=(--cgroups=disabled)
 	else # runc cannot do without
 		allocation_args

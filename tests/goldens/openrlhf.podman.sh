@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 9747e533486e94e823e76b8a6e961ee9fb3f668d3fd1bda2ed411bed9cadf12d
+# slurmray-sha256: 1bac7b20e13346e634ea8640850706b50cba486be4ce565db7998b87bd09d93f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -167,7 +167,7 @@ accelerator_args() {
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
-	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	mapfile -t GPU_UUIDS < <(timeout 20 nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
@@ -180,7 +180,7 @@ check_bf16() {
 	while IFS=, read -r name capability; do
 		[[ ! $capability =~ ^\ *[1-7]\.[0-9]+$ ]] ||
 			finding warn bf16 "$name of compute capability${capability}" "8.0 or higher" "have the trainer compute in fp16, or ask for other GPUs"
-	done < <(nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"} | sort -u)
+	done < <(timeout 20 nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"} | sort -u)
 }
 
 # amd_args: /dev/kfd and a render node for each GPU; groups by number, since the image may name them otherwise.
@@ -305,7 +305,7 @@ allocation_args() {
 # podman_limit_args GROUP: without a cgroup of its own the container is in the job's.
 podman_limit_args() {
 	[[ -n $1 ]] || return 0
-	if [[ $(podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
+	if [[ $(timeout 20 podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
 		RUN_ARGS+=(--cgroups=disabled)
 	else # runc cannot do without
 		allocation_args

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 025c1f06ed2007448961387fc48dcc4b8ac94126bf620a9b307ecbae2a1c4e1c
+# slurmray-sha256: 8a40c0f8a2226e413b04e721afb9f3f2f2d325d2dc00dfebaf89e1c4724b8ec4
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -240,7 +240,7 @@ allocation_args() {
 # docker_limit_args GROUP: the daemon can start a container in the job's cgroup only of v2, and only if systemd does not manage it.
 docker_limit_args() {
 	local step=${1#0::}
-	if [[ $1 == 0::* && $(docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
+	if [[ $1 == 0::* && $(timeout 20 docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
 		RUN_ARGS+=(--cgroup-parent "${step%/task_*}") # a cgroup with processes, as the task's, has none below it
 	else
 		allocation_args

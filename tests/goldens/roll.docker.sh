@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: da1c0631bf3d8ce98f9c5f1e64948ba6b46ae1c5a6158b1465b0279133d8cc3c
+# slurmray-sha256: d9a633cdbff4ad6dbd663389eff816fc10bdf1db1befb761a5c4417e7d9a31d4
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -165,7 +165,7 @@ accelerator_args() {
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
-	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	mapfile -t GPU_UUIDS < <(timeout 20 nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
@@ -293,7 +293,7 @@ allocation_args() {
 # docker_limit_args GROUP: the daemon can start a container in the job's cgroup only of v2, and only if systemd does not manage it.
 docker_limit_args() {
 	local step=${1#0::}
-	if [[ $1 == 0::* && $(docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
+	if [[ $1 == 0::* && $(timeout 20 docker info --format '{{.CgroupDriver}}') == cgroupfs ]]; then
 		RUN_ARGS+=(--cgroup-parent "${step%/task_*}") # a cgroup with processes, as the task's, has none below it
 	else
 		allocation_args

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 9fca1111cbf9835efb884adad0d50e3ae8db06cefef80be347526986866d0397
+# slurmray-sha256: 48080130613b909ba2b4598347f5a2ccc5be74bccc5bda3907662892de78e14f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -162,7 +162,7 @@ accelerator_args() {
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
-	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	mapfile -t GPU_UUIDS < <(timeout 20 nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
@@ -290,7 +290,7 @@ allocation_args() {
 # podman_limit_args GROUP: without a cgroup of its own the container is in the job's.
 podman_limit_args() {
 	[[ -n $1 ]] || return 0
-	if [[ $(podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
+	if [[ $(timeout 20 podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
 		RUN_ARGS+=(--cgroups=disabled)
 	else # runc cannot do without
 		allocation_args

@@ -11,7 +11,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d8a33d7a16485a8737b1d6f3d2d85e582961e6b878eedef1744a036f91d81cca
+# slurmray-sha256: 2a467dc73ce101c02864684ce0486975e7324cbca1285a6862f6a06286c65809
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -164,7 +164,7 @@ accelerator_args() {
 
 # nvidia_args: the GPUs by UUID, since an index means different things inside and outside of a job's cgroup.
 nvidia_args() {
-	mapfile -t GPU_UUIDS < <(nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
+	mapfile -t GPU_UUIDS < <(timeout 20 nvidia-smi --query-gpu=uuid --format=csv,noheader ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"})
 	((${#GPU_UUIDS[@]} == GPUS_PER_NODE)) ||
 		finding preflight GPUs "${#GPU_UUIDS[@]} seen by nvidia-smi" "$GPUS_PER_NODE" "look at nvidia-smi on $NODE; drain it if one is missing"
 	"${RUNTIME}_nvidia_args"
@@ -292,7 +292,7 @@ allocation_args() {
 # podman_limit_args GROUP: without a cgroup of its own the container is in the job's.
 podman_limit_args() {
 	[[ -n $1 ]] || return 0
-	if [[ $(podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
+	if [[ $(timeout 20 podman info --format '{{.Host.OCIRuntime.Name}}') == crun ]]; then
 		RUN_ARGS+=(--cgroups=disabled)
 	else # runc cannot do without
 		allocation_args
