@@ -23,7 +23,7 @@ def advise(case: Case) -> None:
     case.env |= {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", "VLLM_ATTENTION_BACKEND": "XFORMERS"}
     said = case.words.override("retriever.url")
     address = said.text if said else _ADDRESS
-    everywhere = any(service.where == "all" for service in case.spec.services)
+    everywhere = any(service.where == "all" or case.nodes == 1 for service in case.spec.services)
     if case.words.words and not everywhere and address and _LOOPBACK.search(address):
         # Ray decides which node the loop with the searches runs on.
         case.notes.append(

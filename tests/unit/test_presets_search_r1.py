@@ -75,6 +75,8 @@ def test_a_retriever_on_the_loopback_must_be_on_every_node(override: str, expect
     for where, notes in (("all", []), ("head", expected)):
         service = {"name": "retriever", "run": "bash retrieval_launch.sh", "where": where}
         assert advise(job(override, services=[service])).notes == notes
+        one = {"nodes": 1, "gpus_per_node": 8}
+        assert advise(job(override, services=[service], slurm=one)).notes == []
 
 
 @pytest.mark.parametrize(
