@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w./@-]+)(?:=(.*))?", re.DOTALL)
 _ENDS_COMMAND = re.compile(r"[;&|()<>]+")
+_HASH_IN_WORD = re.compile(r"(?<=[^\s;&|()<>])#")  # begins no comment for bash, but one for shlex
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,13 @@ def _of_text(text: str) -> tuple[str, ...]:
         return ()
     found = []
     for line in text.replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer = shlex.shlex(_HASH_IN_WORD.sub("\0", line), posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         command: list[str] = []
         try:
             for word in [*lexer, ";"]:
                 if not _ENDS_COMMAND.fullmatch(word):
-                    command.append(word)
+                    command.append(word.replace("\0", "#"))
                     continue
                 if _is_python(command):
                     found.append(tuple(command))

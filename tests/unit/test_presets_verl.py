@@ -226,6 +226,10 @@ def test_a_text_is_checked_if_it_can_be_read() -> None:
         f"cd verl && {main} \\\n  trainer.nnodes=4 2>&1 | tee log": 1,
         f"{main} trainer.nnodes=4; {main} trainer.nnodes=2": 0,  # which of the two is meant?
         f'{main} "trainer.nnodes=4\n"': 0,
+        f"{main} trainer.project_name=a#b trainer.nnodes=4": 1,
+        f"{main} '#a' trainer.nnodes=4": 1,
+        f"{main} trainer.nnodes=2 # don't write trainer.nnodes=4": 0,
+        f"{main} trainer.nnodes=2;# trainer.nnodes=4": 0,
         f"{main} trainer.nnodes=4 a=$(nproc)": 0,
         f"{main} trainer.nnodes=4 $MORE": 0,
         "python3 $HOME/main_ppo.py trainer.nnodes=4 a=$B": 1,
