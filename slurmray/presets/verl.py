@@ -7,6 +7,7 @@ Facts from verl 0.9.1: verl/trainer/ppo/v1/trainer_base.py (resource pools), ver
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from slurmray.presets.case import Case, counted
 from slurmray.presets.words import Said
@@ -15,13 +16,14 @@ NODES, GPUS = "trainer.nnodes", "trainer.n_gpus_per_node"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _ENGINE = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
 
-# Pools besides the trainer's own, and what switches them on; a pool without a switch is on with its nodes.
-_POOLS = {
-    _ROLLOUT: None,
-    "rollout": None,
-    "reward.reward_model": "reward.reward_model.enable_resource_pool",
-    "reward_model": "reward_model.enable_resource_pool",
-    "distillation": "distillation.enabled",
+# Pools besides the trainer's own: what switches them on (a pool without a switch is on with its nodes), and
+# verl's default for the GPUs of a node (None: as many as the trainer has).
+_POOLS: dict[str, tuple[str | None, int | None]] = {
+    _ROLLOUT: (None, None),
+    "rollout": (None, 8),
+    "reward.reward_model": ("reward.reward_model.enable_resource_pool", 8),
+    "reward_model": ("reward_model.enable_resource_pool", 8),
+    "distillation": ("distillation.enabled", 8),
 }
 
 # Keys that are gone, from which release on, and what to write instead.
@@ -35,14 +37,22 @@ _KNOWN = "verl's configuration has this key, and Hydra adds none twice: leave th
 _NEW = {"trainer.val_before_train": (0, 4), "trainer.val_only": (0, 4, 1)}
 
 
+class _Pool(NamedTuple):
+    """Nodes, and GPUs on each. None: only known when the job runs, or refused."""
+
+    name: str
+    nodes: int | None
+    gpus: int | None
+
+
 def advise(case: Case) -> None:
     """Fill in the number of nodes and GPUs, and check them."""
-    pools = list(_pools(case))
+    pools = _pools(case)
     if pools:
         _several_pools(case, pools)
     else:
         whole_cluster(case)
-    engine(case, next((size for name, size in pools if name.endswith("rollout")), None))
+    engine(case, next((pool for pool in pools if pool.name.endswith("rollout")), None))
     _changed_keys(case)
     if case.words.override("trainer.resume_mode") is None:
         case.resume.append("trainer.resume_mode=auto")
@@ -70,8 +80,8 @@ def whole_cluster(case: Case) -> None:
             case.refuse(word, f"{key}={word.number}: {asked}: {remedy}")
 
 
-def engine(case: Case, pool: tuple[int, int] | None = None) -> None:
-    """An inference engine must divide its pool, and lie within nodes. pool: nodes, and GPUs on each."""
+def engine(case: Case, pool: _Pool | None = None) -> None:
+    """An inference engine must divide its pool, and lie within nodes. pool: not set, the whole job."""
     parts = {name: said for name in _ENGINE if (said := case.words.override(f"{_ROLLOUT}.{name}"))}
     zero = [name for name, factor in parts.items() if factor.number == 0]
     for name in zero:
@@ -82,7 +92,9 @@ def engine(case: Case, pool: tuple[int, int] | None = None) -> None:
     said = parts[_ENGINE[0]]
     size = math.prod(number or 1 for number in numbers.values())
     name = "rollout." + " x ".join(f"{part}={number}" for part, number in numbers.items())
-    nodes, gpus = pool or (case.nodes, case.gpus)
+    nodes, gpus = (pool.nodes, pool.gpus) if pool else (case.nodes, case.gpus)
+    if not nodes or not gpus:
+        return
     taken = "" if pool else case.taken
     if nodes * gpus % size:
         asked = f"{counted(nodes, 'node')} x {gpus} = {nodes * gpus} GPUs{taken}"
@@ -92,39 +104,64 @@ def engine(case: Case, pool: tuple[int, int] | None = None) -> None:
         case.refuse(said, f"{name}: {text}")
 
 
-def _pools(case: Case) -> list[tuple[str, tuple[int, int]]]:
-    """Return the pools besides the trainer's own that can be read: name, (nodes, GPUs on each)."""
+def _pools(case: Case) -> list[_Pool]:
+    """Return the pools besides the trainer's own."""
+    said = case.words.override(GPUS)
+    trainers = said.number if said else case.gpus
     found = []
-    for name, switch in _POOLS.items():
-        on = case.words.override(switch) if switch else None
-        nodes = case.words.override(f"{name}.nnodes")
-        gpus = case.words.override(f"{name}.n_gpus_per_node")
-        if nodes and nodes.number and (not switch or (on and (on.text or "").lower() == "true")):
-            found.append((name, (nodes.number, (gpus and gpus.number) or case.gpus)))
+    for name, (switch, default) in _POOLS.items():
+        on = case.words.override(switch or f"{name}.nnodes")
+        if on is None or (switch and (on.text or "").lower() != "true"):
+            continue
+        nodes = _number(case, f"{name}.nnodes", 0)
+        gpus = _number(case, f"{name}.n_gpus_per_node", default or trainers)
+        if switch or nodes != 0:
+            found.append(_Pool(name, nodes, gpus))
     return found
 
 
-def _several_pools(case: Case, pools: list[tuple[str, tuple[int, int]]]) -> None:
+def _number(case: Case, key: str, default: int | None = None) -> int | None:
+    """Return the number that is said; None if it is only known when the job runs, or was refused."""
+    said = case.words.override(key)
+    return case.number(said, key, said.text) if said else default
+
+
+def _several_pools(case: Case, pools: list[_Pool]) -> None:
     """Only the user knows how the nodes are divided, so nothing is filled in; together they must fit."""
-    own: list[Said | None] = [case.words.override(NODES), case.words.override(GPUS)]
-    missing = [key for key, word in zip((NODES, GPUS), own, strict=True) if word is None]
+    missing = [key for key in (NODES, GPUS) if case.words.override(key) is None]
     if missing:
-        text = f"{pools[0][0]} has GPUs of its own: say with {' and '.join(missing)} what the trainer has"
+        text = f"{pools[0].name} has GPUs of its own: say with {' and '.join(missing)} what the trainer has"
         case.refuse(None, text)
         return
-    numbers = [word.number for word in own if word]
-    if None in numbers:
-        return
-    parts = [("trainer", (numbers[0] or 0, numbers[1] or 0)), *pools]
-    shown = " + ".join(f"{name} {nodes} x {gpus}" for name, (nodes, gpus) in parts)
-    asked = sum(nodes * gpus for _, (nodes, gpus) in parts)
-    wide = [name for name, (_, gpus) in parts if gpus > case.gpus]
-    if wide:
-        text = f"{shown}: a node of the job has {case.gpus} GPUs{case.taken}: lower {wide[0]}.n_gpus_per_node"
-        case.refuse(case.words.override(f"{wide[0]}.n_gpus_per_node"), text)
+    trainer = _Pool("trainer", _number(case, NODES), _number(case, GPUS))
+    parts = [
+        (name, nodes, gpus)
+        for name, nodes, gpus in (trainer, *pools)
+        if nodes is not None and gpus is not None
+    ]
+    if len(parts) == 1 + len(pools):
+        _side_by_side(case, parts)
+
+
+def _side_by_side(case: Case, parts: list[tuple[str, int, int]]) -> None:
+    """Each pool has GPUs, no more of a node than there are, and all of them fit into the job."""
+    shown = " + ".join(f"{name} {nodes} x {gpus}" for name, nodes, gpus in parts)
+    asked = sum(nodes * gpus for _, nodes, gpus in parts)
+    empty = [
+        f"{name}.{'n_gpus_per_node' if nodes else 'nnodes'}"
+        for name, nodes, gpus in parts
+        if not nodes * gpus
+    ]
+    wide = [f"{name}.n_gpus_per_node" for name, _, gpus in parts if gpus > case.gpus]
+    if empty:
+        case.refuse(case.words.override(empty[0]), f"{shown}: a pool without GPUs: set {empty[0]}, 1 or more")
+    elif wide:
+        text = f"{shown}: a node of the job has {case.gpus} GPUs{case.taken}"
+        remedy = f"set {wide[0]}, {case.gpus} or less"
+        case.refuse(case.words.override(wide[0]), f"{text}: {remedy}")
     elif asked > case.total:
         remedy = f"make a pool smaller, or set slurm.nodes: {case.nodes_for(asked)}"
-        case.refuse(own[0], f"{shown} = {asked} GPUs, {case.allocation}: {remedy}")
+        case.refuse(case.words.override(NODES), f"{shown} = {asked} GPUs, {case.allocation}: {remedy}")
     elif asked < case.total:
         case.notes.append(f"{shown} = {asked} GPUs, {case.allocation}: {case.total - asked} stay idle")
 

@@ -3,8 +3,9 @@
 A case is a list of Hydra overrides for verl.trainer.main_ppo. Its verdict has `config`, what Hydra composes
 of them and verl's own files, or null; `refused`, from each override that Hydra refuses by itself to what it
 says; `error`, what verl's validation finds wrong with the composed configuration (the number of GPUs against
-batch sizes among it), null where that is nothing; and `pools`, from each of its resource pools to the GPUs
-that it asks Ray for, node by node (but for the standalone rollouts of `separate_async`).
+batch sizes among it), or else with its pools, null where that is nothing; and `pools`, from each of its
+resource pools to the GPUs that it asks Ray for, node by node (but for the standalone rollouts of
+`separate_async`), empty where it refuses them.
 """
 
 from __future__ import annotations
@@ -67,6 +68,13 @@ def pools(config: Any) -> dict[str, list[int]]:
     return asked
 
 
+def placed(config: Any) -> tuple[dict[str, list[int]], str | None]:
+    try:
+        return pools(config), None
+    except (TypeError, ValueError) as problem:
+        return {}, said(problem)
+
+
 def judge(overrides: list[str]) -> dict[str, Any]:
     try:
         config = hydra.compose("ppo_trainer", overrides)
@@ -74,11 +82,13 @@ def judge(overrides: list[str]) -> dict[str, Any]:
         found = {override: refusal(override) for override in overrides}
         refused = {override: words for override, words in found.items() if words}
         return {"config": None, "refused": refused, "error": None, "pools": {}}
+    error = invalid(config)
+    asked, wrong = placed(config)
     return {
         "config": OmegaConf.to_container(config),
         "refused": {},
-        "error": invalid(config),
-        "pools": pools(config),
+        "error": error or wrong,
+        "pools": asked,
     }
 
 

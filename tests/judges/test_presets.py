@@ -369,8 +369,9 @@ def compare_verl(cases: list[tuple[int, int, list[str]]]) -> list[dict[str, Any]
     for (nodes, gpus, overrides), advice, verdict in zip(cases, ours, verdicts, strict=True):
         assert verdict["refused"] == {}, overrides
         asked = sum(sum(pool) for pool in verdict["pools"].values())
-        theirs = asked > nodes * gpus or any(max(pool) > gpus for pool in verdict["pools"].values())
-        exact = len(verdict["pools"]) > 1 or verdict["pools"]["global_pool"] == [gpus] * nodes
+        too_wide = any(max(pool) > gpus for pool in verdict["pools"].values())
+        theirs = not verdict["pools"] or asked > nodes * gpus or too_wide
+        exact = len(verdict["pools"]) > 1 or verdict["pools"].get("global_pool") == [gpus] * nodes
         assert refused(advice) == (theirs or not exact), (
             f"{overrides}: ours {advice}, theirs {verdict['pools']}"
         )
@@ -396,6 +397,26 @@ def test_verl_and_the_preset_agree() -> None:
 
 
 @pytest.mark.full
+def test_verl_and_the_preset_agree_on_what_a_pool_has_if_nothing_is_said() -> None:
+    reward, distillation = "reward.reward_model", "distillation"
+    own = [
+        *guide_without(*CLUSTER),
+        *(f"{name}=4" for name in CLUSTER),
+        f"{reward}.enable_resource_pool=True",
+    ]
+    fits, wide, empty, _ = compare_verl(
+        [
+            (5, 8, [*own, f"{reward}.nnodes=1"]),
+            (5, 4, [*own, f"{reward}.nnodes=1"]),
+            (5, 8, own),
+            (6, 8, [*own, f"{reward}.nnodes=1", f"{distillation}.enabled=true", f"{distillation}.nnodes=1"]),
+        ]
+    )
+    assert fits["pools"] == wide["pools"] == {"global_pool": [4] * 4, "reward_pool": [8]}
+    assert "nnodes must be greater than 0" in empty["error"]
+
+
+@pytest.mark.full
 def test_verl_and_the_preset_agree_on_many() -> None:
     draw = random.Random(5)  # noqa: S311
     plain, cases = guide_without(*CLUSTER), []
@@ -407,7 +428,8 @@ def test_verl_and_the_preset_agree_on_many() -> None:
         elif draw.random() < 0.5:
             pool = draw.choice(("reward.reward_model", "distillation"))
             switch = {"distillation": "enabled"}.get(pool, "enable_resource_pool")
-            sizes = [f"{name}={draw.choice((1, 2, 4))}" for name in (*CLUSTER, f"{pool}.nnodes")]
-            more = [*sizes, f"{pool}.n_gpus_per_node={draw.choice((1, 2, 4))}", f"{pool}.{switch}=True"]
+            said = [name for name in (f"{pool}.nnodes", f"{pool}.n_gpus_per_node") if draw.random() < 0.7]
+            sizes = [f"{name}={draw.choice((1, 2, 4))}" for name in (*CLUSTER, *said)]
+            more = [*sizes, f"{pool}.{switch}=True"]
         cases.append((nodes, gpus, [*plain, *more]))
     compare_verl(cases)

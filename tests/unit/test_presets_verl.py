@@ -138,7 +138,7 @@ def test_the_script_has_it() -> None:
         ([f"{TP}=0"], "rollout.tensor_model_parallel_size=0: an engine has at least one: write 1, or more"),
         ([f"{ROLLOUT}.nnodes=1"], "actor_rollout_ref.rollout has GPUs of its own: say with trainer.nnodes and trainer.n_gpus_per_node what the trainer has"),
         ([f"{ROLLOUT}.nnodes=1", *FILLED_IN], "trainer 2 x 8 + actor_rollout_ref.rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"),
-        ([f"{ROLLOUT}.nnodes=1", f"{ROLLOUT}.n_gpus_per_node=16", "trainer.nnodes=1", FILLED_IN[1]], "trainer 1 x 8 + actor_rollout_ref.rollout 1 x 16: a node of the job has 8 GPUs: lower actor_rollout_ref.rollout.n_gpus_per_node"),
+        ([f"{ROLLOUT}.nnodes=1", f"{ROLLOUT}.n_gpus_per_node=16", "trainer.nnodes=1", FILLED_IN[1]], "trainer 1 x 8 + actor_rollout_ref.rollout 1 x 16: a node of the job has 8 GPUs: set actor_rollout_ref.rollout.n_gpus_per_node, 8 or less"),
         (["reward_model.enable_resource_pool=True", "reward_model.nnodes=1", "reward_model.n_gpus_per_node=4", *FILLED_IN], "trainer 2 x 8 + reward_model 1 x 4 = 20 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"),
     ],
 )  # fmt: skip
@@ -159,6 +159,36 @@ def test_gpus_of_services(override: str, gpus: int, expected: str) -> None:
     service = {"name": "retriever", "run": "x", "gpus": gpus, "where": "all"}
     advice = advise(job(override, services=[service, {"name": "other", "run": "x"}]))
     assert texts(advice) == [expected]
+
+
+REWARD, DISTILLATION = "reward.reward_model", "distillation"
+REWARD_ON, DISTILLATION_ON = f"{REWARD}.enable_resource_pool=True", f"{DISTILLATION}.enabled=true"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([REWARD_ON, f"{REWARD}.nnodes=1"], f"trainer 1 x 4 + {REWARD} 1 x 8: a node of the job has 4 GPUs: set {REWARD}.n_gpus_per_node, 4 or less"),
+        ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1"], f"trainer 1 x 4 + {DISTILLATION} 1 x 8: a node of the job has 4 GPUs: set {DISTILLATION}.n_gpus_per_node, 4 or less"),
+        (["rollout.nnodes=1"], "trainer 1 x 4 + rollout 1 x 8: a node of the job has 4 GPUs: set rollout.n_gpus_per_node, 4 or less"),
+        ([REWARD_ON], f"trainer 1 x 4 + {REWARD} 0 x 8: a pool without GPUs: set {REWARD}.nnodes, 1 or more"),
+        ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1", f"{DISTILLATION}.n_gpus_per_node=0"], f"trainer 1 x 4 + {DISTILLATION} 1 x 0: a pool without GPUs: set {DISTILLATION}.n_gpus_per_node, 1 or more"),
+        ([f"{ROLLOUT}.nnodes=1"], None),
+        ([f"{ROLLOUT}.nnodes=1", f"{TP}=8"], "rollout.tensor_model_parallel_size=8: engines of 8 do not divide 1 node x 4 = 4 GPUs: choose a divisor of 4"),
+        ([f"{ROLLOUT}.nnodes=$N", f"{TP}=8"], None),
+        ([REWARD_ON, f"{REWARD}.nnodes=1", f"{REWARD}.n_gpus_per_node=$N"], None),
+    ],
+)  # fmt: skip
+def test_what_a_pool_has_if_nothing_is_said(overrides: list[str], expected: str | None) -> None:
+    own = ["trainer.nnodes=1", "trainer.n_gpus_per_node=4"]
+    advice = advise(job(*own, *overrides, slurm={"nodes": 2, "gpus_per_node": 4}))
+    assert (texts(advice), advice.notes) == ([expected] if expected else [], [])
+
+
+def test_the_rollouts_pool_has_as_many_gpus_of_a_node_as_the_trainer() -> None:
+    own = ["trainer.nnodes=1", "trainer.n_gpus_per_node=4", f"{ROLLOUT}.nnodes=1"]
+    advice = advise(job(*own, slurm={"nodes": 1, "gpus_per_node": 8}))
+    assert (texts(advice), advice.notes) == ([], [])
 
 
 def test_an_engine_across_nodes() -> None:
@@ -192,7 +222,7 @@ def test_right_placements(overrides: list[str]) -> None:
 def test_an_idle_pool_is_worth_a_note() -> None:
     advice = advise(job(f"{ROLLOUT}.nnodes=1", "trainer.nnodes=1", "trainer.n_gpus_per_node=4"))
     assert advice.notes == [
-        "trainer 1 x 4 + actor_rollout_ref.rollout 1 x 8 = 12 GPUs, the job has 2 nodes x 8 = 16: 4 stay idle"
+        "trainer 1 x 4 + actor_rollout_ref.rollout 1 x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: 8 stay idle"
     ]
 
 
