@@ -94,10 +94,13 @@ class Case:
         return here
 
     def number(self, at: Said | Path, name: str, text: object) -> int | None:
-        """Return the whole number that a value is; None for all else, and one that no job has: refused."""
-        if isinstance(text, str) and re.fullmatch("[0-9]{10,}", text):
-            self.refuse_at(at, f"{name} {shown(text)}: no job has so many, write a number of GPUs or nodes")
-        return whole(text)
+        """Return the whole number that a value is; None for one that is refused, or not there yet."""
+        number = whole(text)
+        if number is None and isinstance(text, str) and text != "null" and "$" not in text:
+            many = re.fullmatch("[0-9]{10,}", text)
+            why = "no job has so many, write" if many else "expected"
+            self.refuse_at(at, f"{name} {shown(text)}: {why} a number of GPUs or nodes")
+        return number
 
     def add(self, name: str, value: int, variable: str, separator: str = "=") -> None:
         """Tell the trainer a number of the cluster. variable: what has it in the job's environment."""

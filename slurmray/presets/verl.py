@@ -65,7 +65,7 @@ def whole_cluster(case: Case) -> None:
         NODES: (case.nodes, "NNODES"),
         GPUS: (case.gpus, "GPUS_PER_NODE"),
     }
-    numbers = {key: word.number if word else None for key, word in said.items()}
+    numbers = {key: _number(case, key) for key in said}
     nodes, gpus = (facts[key][0] if number is None else number for key, number in numbers.items())
     asked = f"{counted(nodes, 'node')} x {gpus} = {nodes * gpus} GPUs, {case.allocation}"
     for key, word in said.items():
@@ -74,19 +74,19 @@ def whole_cluster(case: Case) -> None:
             case.add(key, here, variable)
         elif word.prefix == "+":
             case.refuse(word, f"+{key}: {_KNOWN}")
-        elif word.number is not None and word.number != here:
-            wanted = f"set slurm.nodes: {word.number}" if key == NODES else case.gpus_remedy(word.number)
+        elif (number := numbers[key]) is not None and number != here:
+            wanted = f"set slurm.nodes: {number}" if key == NODES else case.gpus_remedy(number)
             remedy = f"leave {key} out, then it is {here}, or {wanted}"
-            case.refuse(word, f"{key}={word.number}: {asked}: {remedy}")
+            case.refuse(word, f"{key}={number}: {asked}: {remedy}")
 
 
 def engine(case: Case, pool: _Pool | None = None) -> None:
     """An inference engine must divide its pool, and lie within nodes. pool: not set, the whole job."""
     parts = {name: said for name in _ENGINE if (said := case.words.override(f"{_ROLLOUT}.{name}"))}
-    zero = [name for name, factor in parts.items() if factor.number == 0]
+    numbers = {name: _number(case, f"{_ROLLOUT}.{name}") for name in parts}
+    zero = [name for name, number in numbers.items() if number == 0]
     for name in zero:
         case.refuse(parts[name], f"rollout.{name}=0: an engine has at least one: write 1, or more")
-    numbers = {name: factor.number for name, factor in parts.items()}
     if zero or _ENGINE[0] not in parts or None in numbers.values():
         return
     said = parts[_ENGINE[0]]

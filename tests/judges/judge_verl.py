@@ -71,7 +71,7 @@ def pools(config: Any) -> dict[str, list[int]]:
 def placed(config: Any) -> tuple[dict[str, list[int]], str | None]:
     try:
         return pools(config), None
-    except (TypeError, ValueError) as problem:
+    except ValueError as problem:
         return {}, said(problem)
 
 

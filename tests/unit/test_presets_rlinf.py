@@ -262,9 +262,12 @@ def test_the_file_itself() -> None:
         assert load_spec(Path("job.yaml")).preset
 
 
-@pytest.mark.parametrize("size", ["0", "²"])
-def test_what_is_no_size_is_not_judged(size: str) -> None:
-    assert mistakes(job("actor,rollout: all", f"rollout.tensor_parallel_size={size}")) == []
+def test_what_is_no_number() -> None:
+    assert mistakes(job("actor,rollout: all", "rollout.tensor_parallel_size=²")) == [
+        "rollout.tensor_parallel_size '²': expected a number of GPUs or nodes"
+    ]
+    for size in ("0", "null"):
+        assert mistakes(job("actor,rollout: all", f"rollout.tensor_parallel_size={size}")) == []
 
 
 def test_numbers_that_no_job_has() -> None:

@@ -57,7 +57,7 @@ def test_what_the_user_says_is_not_said_again(prefix: str) -> None:
     assert advise(job(own[1])).run == [*MAIN, own[1], FILLED_IN[0]]
 
 
-@pytest.mark.parametrize("value", ["$N", "${oc.env:N}", "'2'", "two", ""])
+@pytest.mark.parametrize("value", ["$N", "${oc.env:N}", "null"])
 def test_a_value_that_is_only_known_later_is_not_judged(value: str) -> None:
     own = f"trainer.nnodes={value}"
     assert advise(job(own)) == Advice([*MAIN, own, FILLED_IN[1]])
@@ -159,6 +159,26 @@ def test_gpus_of_services(override: str, gpus: int, expected: str) -> None:
     service = {"name": "retriever", "run": "x", "gpus": gpus, "where": "all"}
     advice = advise(job(override, services=[service, {"name": "other", "run": "x"}]))
     assert texts(advice) == [expected]
+
+
+NO_NUMBER = "expected a number of GPUs or nodes"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["trainer.nnodes=two"], f"trainer.nnodes 'two': {NO_NUMBER}"),
+        (["trainer.nnodes='2'"], f"trainer.nnodes \"'2'\": {NO_NUMBER}"),
+        (["trainer.nnodes="], f"trainer.nnodes '': {NO_NUMBER}"),
+        (["trainer.n_gpus_per_node=-1"], f"trainer.n_gpus_per_node '-1': {NO_NUMBER}"),
+        (["trainer.nnodes=99999999999"], "trainer.nnodes '99999999999': no job has so many, write a number of GPUs or nodes"),
+        ([f"{ROLLOUT}.nnodes=one", *FILLED_IN], f"{ROLLOUT}.nnodes 'one': {NO_NUMBER}"),
+        ([f"{ROLLOUT}.nnodes=1", "trainer.nnodes=one", FILLED_IN[1]], f"trainer.nnodes 'one': {NO_NUMBER}"),
+        ([f"{TP}=all"], f"{TP} 'all': {NO_NUMBER}"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number(overrides: list[str], expected: str) -> None:
+    assert texts(advise(job(*overrides))) == [expected]
 
 
 REWARD, DISTILLATION = "reward.reward_model", "distillation"
