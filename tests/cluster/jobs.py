@@ -83,7 +83,7 @@ class Jobs:
     def end(self, job: int) -> Job:
         """Wait for a job's end, and until its hosts are clean."""
         state, code = self.lab.wait(job, HANG)
-        wait_until(lambda: not self.lab.left_over(), lambda: "\n".join(self.lab.left_over()), 15)
+        wait_clean(self.lab)
         return Job(job, state, code, self.log(job), self.folder / f"slurmray-runs/{job}-0")
 
     def run(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> Job:
@@ -104,6 +104,11 @@ def wait_until(holds: Callable[[], bool], why: Callable[[], str], seconds: float
     while not holds():
         assert time.monotonic() < deadline, why()
         time.sleep(0.1)
+
+
+def wait_clean(lab: Lab) -> None:
+    """Wait until jobs have left nothing on any host."""
+    wait_until(lambda: not lab.left_over(), lambda: "\n".join(lab.left_over()), 15)
 
 
 def commands(lab: Lab, folder: Path, user: str | None = None) -> str:
