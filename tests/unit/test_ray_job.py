@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 
 from slurmray.rendering import template_root
 from tests.first_process import START, end_in_the_first_process, programs_in
+from tests.processes import bounded
 
 # Names and meanings are those of ray.job_submission; "how" is what it is to do wrong.
 CLIENT = """
@@ -89,7 +92,7 @@ class Told:
 
     def start(
         self, words: list[str], how: str = "", runtime_env: object = None, stop: str = "SIGTERM"
-    ) -> subprocess.Popen[bytes]:
+    ) -> AbstractContextManager[subprocess.Popen[bytes]]:
         process = subprocess.Popen(
             [sys.executable, "ray_job.py"],
             cwd=self.folder,
@@ -104,7 +107,7 @@ class Told:
             json.dumps({**told, "runtime_env": runtime_env or {}, "signals": [stop]}).encode()
         )
         process.stdin.close()
-        return process
+        return bounded(process)
 
     def run(self, words: list[str], how: str = "", runtime_env: object = None) -> tuple[int, str]:
         """Exit code and output."""
@@ -172,6 +175,7 @@ def test_a_signal_before_the_trainer_has_started_stops_the_job(told: Told) -> No
     with told.start(["true"], "waits") as process:
         while not (told.folder / "session_latest").exists():
             assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
     assert process.returncode == 143
 
