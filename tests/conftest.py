@@ -3,10 +3,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.cluster.faults.recorder import Recorder
 
 ROOT = Path(__file__).parent.parent
+
+settings.register_profile(
+    "slurmray",
+    deadline=None,
+    phases=set(Phase) - {Phase.explain},  # minutes, when a test fails
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("slurmray")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
