@@ -40,11 +40,6 @@ class Job:
         """What the job has said for programs."""
         return [json.loads(line) for line in (self.run / "events.jsonl").read_text().splitlines()]
 
-    def seconds(self, since: str) -> float:
-        """From the first event of that name to the end."""
-        times = [event["time"] for event in self.events if event["event"] in (since, "end")]
-        return float(times[-1] - times[0])
-
 
 class Jobs:
     """Jobs of a user in one folder of a cluster. Whatever a job was, it must leave nothing on any host."""
