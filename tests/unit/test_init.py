@@ -80,8 +80,10 @@ def test_an_answer_stands_in_its_place(name: str, flag: str) -> None:
     text = EXAMPLES[name].read_text()
     path = tuple(FLAGS[flag].split("."))
     found = amended(text, path, ANSWERS[flag])
-    gone, new = changed(text, found)
     section, key = path
+    read: Any = source.read("x", found).data
+    assert read[section][key] == ANSWERS[flag]
+    gone, new = changed(text, found)
     assert len(gone) <= 1
     assert {line.split(":")[0].strip() for line in new} <= {section, key}
     assert [*comments(found)] == [*comments(text)]
