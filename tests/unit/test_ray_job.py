@@ -259,14 +259,25 @@ def test_the_first_process_has_the_job_submitted(
         assert (inside / "submitted").read_text() == repr(("slurmray-1-0", {"pip": ["x"]}))
 
 
-def test_an_image_without_the_job_api(tmp_path: Path) -> None:
+@pytest.fixture
+def lib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where Python looks first."""
+    (tmp_path / "lib").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
+    return tmp_path / "lib"
+
+
+def test_an_image_without_the_job_api(tmp_path: Path, lib: Path) -> None:
+    (lib / "sitecustomize.py").write_text("import sys\nsys.modules['aiohttp_cors'] = None\n")
     job = [*START, "launch=ray-job", "run=true", "go="]
     said = end_in_the_first_process(job, programs_in(tmp_path))
     assert said.startswith("slurmray gpu-1 fail image launch: ray-job needs ray[default]: install it")
 
 
-def test_an_image_without_a_debugger(tmp_path: Path) -> None:
+def test_an_image_with_an_old_debugger(tmp_path: Path, lib: Path) -> None:
+    (lib / "debugpy-1.7.9.dist-info").mkdir()
+    (lib / "debugpy-1.7.9.dist-info/METADATA").write_text("Name: debugpy\nVersion: 1.7.9\n")
     job = [*START, "debug=post-mortem", "run=true", "go="]
     remedy = "install it beside Ray, or set ray.debug: none"
-    found = f"slurmray gpu-1 finding preflight|debugpy|none|1.8.0 or later|{remedy}\n"
+    found = f"slurmray gpu-1 finding preflight|debugpy|1.7.9|1.8.0 or later|{remedy}\n"
     assert end_in_the_first_process(job, programs_in(tmp_path)) == found
