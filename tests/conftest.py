@@ -35,6 +35,13 @@ def in_checkout(monkeypatch: pytest.MonkeyPatch) -> Path:
     return ROOT
 
 
+@pytest.fixture
+def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def bash_44() -> str:
     """The oldest bash that scripts are for; it comes over the network once."""
