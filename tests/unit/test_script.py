@@ -307,6 +307,23 @@ def test_any_text_reaches_the_trainer(
     )
 
 
+@pytest.mark.parametrize(("attempt", "argv"), [(0, ["a"]), (1, ["a", "resume", "here"])])
+def test_words_for_a_trainer_that_starts_again(
+    attempt: int, argv: list[str], programs: Path, output_of_trainer: int
+) -> None:
+    run = [f"run={word}" for word in (sys.executable, "-c", TRAINER, "a")]
+    records = [*START, f"job=1-{attempt}", *run, "resume=resume", "resume=here", "go="]
+    assert through_the_first_process(records, programs, output_of_trainer)[0] == argv
+
+
+@pytest.mark.usefixtures("output_of_trainer")
+@pytest.mark.parametrize(("name", "code"), [("a-file", 126), ("no-file", 127)])
+def test_a_trainer_that_cannot_be_run(name: str, code: int, programs: Path, tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("#!/bin/sh\n")
+    said = end_in_the_first_process([*START, f"run={tmp_path / name}", "go="], programs)
+    assert said == f"slurmray gpu-1 exit {code}\n"
+
+
 def test_no_node_is_reached_through_a_proxy(programs: Path, output_of_trainer: int) -> None:
     run = [f"run={word}" for word in (sys.executable, "-c", TRAINER)]
     records = [*START, "env=http_proxy=http://proxy", "peer=10.0.0.1 fd00::1", "peer=10.0.0.2", *run, "go="]
