@@ -3,10 +3,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.cluster.faults.recorder import Recorder
 
 ROOT = Path(__file__).parent.parent
+
+settings.register_profile(
+    "slurmray",
+    deadline=None,
+    phases=set(Phase) - {Phase.explain},  # minutes, when a test fails
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("slurmray")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +33,13 @@ def in_checkout(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkout, which is the current folder too."""
     monkeypatch.chdir(ROOT)
     return ROOT
+
+
+@pytest.fixture
+def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

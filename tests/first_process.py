@@ -6,10 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 from slurmray.rendering import template_root
+from tests.processes import bounded
 
 # The first process of a container as it is, but for Ray: a port that is open stands for the GCS.
 RAYLESS = """
@@ -76,16 +76,15 @@ def programs_in(folder: Path) -> Path:
 
 def end_in_the_first_process(records: list[str], programs: Path) -> str:
     """How the trainer ended that the container's first process started, or what it found, in its words."""
-    with subprocess.Popen(
+    started = subprocess.Popen(
         [sys.executable, "-c", RAYLESS, programs],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-    ) as process:
+    )
+    with bounded(started) as process:
         assert process.stdin
         assert process.stdout
-        hang = threading.Timer(30, process.kill)
-        hang.start()
         try:
             process.stdin.write("".join(f"{record}\0" for record in records).encode())
             process.stdin.flush()
@@ -99,5 +98,3 @@ def end_in_the_first_process(records: list[str], programs: Path) -> str:
             return said.decode()
         finally:
             process.stdin.close()  # the tether
-            process.wait()
-            hang.cancel()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -101,17 +100,3 @@ def folder(share: Path) -> Iterator[Path]:
     made.chmod(0o1777)
     yield made
     shutil.rmtree(made)
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], object]], object]:
-    """Wait for what a function returns to be true, and return it."""
-
-    def wait(holds: Callable[[], object]) -> object:
-        deadline = time.monotonic() + 60  # bounds a hang
-        while not (found := holds()):
-            assert time.monotonic() < deadline, "not within 60 s"
-            time.sleep(0.1)
-        return found
-
-    return wait

@@ -40,11 +40,6 @@ class Job:
         """What the job has said for programs."""
         return [json.loads(line) for line in (self.run / "events.jsonl").read_text().splitlines()]
 
-    def seconds(self, since: str) -> float:
-        """From the first event of that name to the end."""
-        times = [event["time"] for event in self.events if event["event"] in (since, "end")]
-        return float(times[-1] - times[0])
-
 
 class Jobs:
     """Jobs of a user in one folder of a cluster. Whatever a job was, it must leave nothing on any host."""
@@ -83,7 +78,7 @@ class Jobs:
     def end(self, job: int) -> Job:
         """Wait for a job's end, and until its hosts are clean."""
         state, code = self.lab.wait(job, HANG)
-        wait_until(lambda: not self.lab.left_over(), lambda: "\n".join(self.lab.left_over()), 15)
+        wait_clean(self.lab)
         return Job(job, state, code, self.log(job), self.folder / f"slurmray-runs/{job}-0")
 
     def run(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> Job:
@@ -104,6 +99,11 @@ def wait_until(holds: Callable[[], bool], why: Callable[[], str], seconds: float
     while not holds():
         assert time.monotonic() < deadline, why()
         time.sleep(0.1)
+
+
+def wait_clean(lab: Lab) -> None:
+    """Wait until jobs have left nothing on any host."""
+    wait_until(lambda: not lab.left_over(), lambda: "\n".join(lab.left_over()), 15)
 
 
 def commands(lab: Lab, folder: Path, user: str | None = None) -> str:

@@ -84,14 +84,14 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
         lambda: " node_" in jobs.lab.run(ask).stdout, job.logs, 60
     )  # Ray knows of it some seconds late
     job.cancel()
-    assert job.wait().state == "CANCELLED"
+    assert job.wait(timeout=HANG).state == "CANCELLED"
     job.cancel()
     with pytest.raises(SlurmError, match="its cluster is not up, the job is CANCELLED"):
         job.attach_command()
     jobs.end(job.id)
     with Lab(Cluster(nodes=("node1",)), podman_layout) as lab:  # it has never heard of the job
         monkeypatch.setenv("PATH", commands(lab, tmp_path / "of-another-slurm"))
-        assert slurmray.Job(job.id).wait().state == "CANCELLED"
+        assert slurmray.Job(job.id).wait(timeout=HANG).state == "CANCELLED"
         assert slurmray.Job(job.id, folder=jobs.folder).logs() == job.logs()
         with pytest.raises(SlurmError, match="give Job the folder in which it was submitted"):
             slurmray.Job(job.id, folder="/").state()
@@ -106,7 +106,7 @@ def test_a_job_that_has_not_started() -> None:
     with pytest.raises(SlurmError, match="the job is PENDING"):
         job.attach_command()
     job.cancel()
-    assert job.wait().state == "CANCELLED"
+    assert job.wait(timeout=HANG).state == "CANCELLED"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_slurm_is_down_for_a_while(
             return done
 
         monkeypatch.setattr(slurm_commands, "call", between_answers)
-        assert job.wait().state == "CANCELLED"
+        assert job.wait(timeout=HANG).state == "CANCELLED"
     assert "JobState=PENDING" in answers[0]
     assert "Unable to contact slurm controller" in answers[1]
 
@@ -171,7 +171,7 @@ def test_a_job_of_another_user(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(SlurmError, match=r"^scancel: .*Access/permission denied: it is another user's$"):
             job.cancel()
     job.cancel()
-    assert job.wait().state == "CANCELLED"
+    assert job.wait(timeout=HANG).state == "CANCELLED"
 
 
 @pytest.mark.full

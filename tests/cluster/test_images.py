@@ -13,7 +13,7 @@ from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal import images, machine
 from slurmray.rehearsal.lab import Lab
 
-from .jobs import HANG, Jobs
+from .jobs import HANG, Jobs, wait_clean
 
 
 def spec_of(jobs: Jobs, container: dict[str, Any]) -> str:
@@ -43,7 +43,7 @@ def test_two_jobs_build_once_on_each_node(jobs: Jobs) -> None:
         logs += [file.read_text() for file in jobs.folder.glob(f"slurmray-runs/{number}-0/logs/*.log")]
     assert len(logs) == 4
     assert sum("COPY made /made" in log for log in logs) == 2
-    assert not jobs.lab.left_over()
+    wait_clean(jobs.lab)
 
 
 @pytest.mark.full

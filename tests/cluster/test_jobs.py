@@ -160,7 +160,6 @@ run: [echo, trainer was started]
     assert "stuck on purpose" in job.log
     assert "trainer: " not in job.log
     assert job.last_line.startswith("end: exit code 68 from slurmray: node1: the cluster is not whole")
-    assert 8 + 15 < job.seconds("start") < 60  # node3 has 15 s more to end
 
 
 def test_a_worker_whose_ray_hangs(podman_lab: Lab, jobs: Jobs) -> None:
@@ -174,7 +173,6 @@ def test_a_worker_whose_ray_hangs(podman_lab: Lab, jobs: Jobs) -> None:
     _, _, shown = job.log.partition(f"last lines of {job.run}/logs/node2.log:\n")
     assert "ray start --block --node-name=node2 " in shown, job.log
     assert "trained" not in job.log
-    assert 20 < job.seconds("ray") < 35  # after which the batch script itself loses patience
 
 
 def test_a_short_image_name_is_looked_up_here_first(podman_lab: Lab, jobs: Jobs) -> None:

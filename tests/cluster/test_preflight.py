@@ -61,10 +61,12 @@ def test_findings_that_are_only_logged(jobs: Jobs, preflight: str, shown: bool) 
 
 def test_a_temp_folder_without_room(podman_lab: Lab, jobs: Jobs) -> None:
     mount = "mkdir -p /run/small && mount -t tmpfs -o size=1M,mode=1777 tmpfs /run/small"
-    podman_lab.run(["bash", "-c", mount], host="node2")
     podman_lab.run(["mkdir", "-p", "-m", "1777", "/run/small"], host="node1")
-    job = jobs.run(TWO + "ray: {temp_dir: /run/small}", ["true"])
-    podman_lab.run(["umount", "/run/small"], host="node2")
+    podman_lab.run(["bash", "-c", mount], host="node2")
+    try:
+        job = jobs.run(TWO + "ray: {temp_dir: /run/small}", ["true"])
+    finally:
+        podman_lab.run(["umount", "/run/small"], host="node2")
     assert job.code == "65:0", job.log
     assert rows(job)["node2", "temp folder"].startswith("1 MB free in /run/small | 100 MB | ")
     assert ("node1", "temp folder") not in rows(job)

@@ -21,7 +21,9 @@ from slurmray.rehearsal.directives import wanted
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 
-Until = Callable[[Callable[[], object]], object]
+from .jobs import HANG, wait_clean, wait_until
+
+Rehearse = Callable[..., subprocess.Popen[str]]
 
 HOSTS = {
     "v4": ["10.77.0.3"],
@@ -54,11 +56,22 @@ exit 7
 """
 
 
-def rehearse(*words: str, folder: Path) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "slurmray", "rehearse", *words]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(argv, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True)
+@pytest.fixture
+def rehearse(folder: Path) -> Iterator[Rehearse]:
+    """Start `slurmray rehearse` in the test's folder; what a failed test leaves running is ended."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "slurmray", "rehearse", *words]
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(argv, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with process:
+            process.kill()  # the hosts end with it
 
 
 def descendants(pid: int) -> set[int]:
@@ -94,7 +107,7 @@ def test_hosts_are_known_by(addressed_lab: Lab) -> None:
 def test_a_job_of_a_user(podman_lab: Lab, folder: Path) -> None:
     script = "#!/bin/bash\nid -un; pwd; echo $SLURMRAY_ACCELERATOR; exit 7\n"
     job = podman_lab.sbatch("", user="alice", folder=folder, text=script)
-    assert podman_lab.wait(job, 60) == ("FAILED", "7:0")
+    assert podman_lab.wait(job, HANG) == ("FAILED", "7:0")
     log = folder / f"slurm-{job}.out"
     assert log.read_text().split() == ["alice", str(folder), "none"]
     assert log.stat().st_uid == conf.USERS[0].uid
@@ -107,7 +120,7 @@ def test_every_option_is_met(folder: Path) -> None:
                  "StartTime=now", "Duration=infinite"])  # fmt: skip
         job = lab.sbatch("", args=want.overrule, text=EVERYTHING)
         lab.run(["scontrol", "release", str(job)])
-        assert lab.wait(job, 60) == ("FAILED", "7:0")
+        assert lab.wait(job, HANG) == ("FAILED", "7:0")
         assert (
             'JobName=a "quoted" back\\slash # $(name)'
             in lab.run(["scontrol", "show", "job", str(job)]).stdout
@@ -116,38 +129,59 @@ def test_every_option_is_met(folder: Path) -> None:
     assert lines == [f"{node} 12 28 none" for node in ("gpu-08", "gpu-09", "node2")]
 
 
-def test_what_is_left_over_is_seen(podman_lab: Lab, until: Until) -> None:
-    podman_lab.run(["srun", "-wnode2", "bash", "-c", "podman create --name forgotten " + DEFAULT_IMAGE])
-    podman_lab.run(["srun", "-wnode2", "bash", "-c", "setsid sleep 77 >/dev/null 2>&1 & touch /tmp/ray-x"])
-    found = sorted(podman_lab.left_over())
+def test_what_is_left_over_is_seen(podman_lab: Lab) -> None:
+    leave = "setsid sleep 77 >/dev/null 2>&1 & touch /tmp/ray-x"
+    try:
+        podman_lab.run(["srun", "-wnode2", "bash", "-c", "podman create --name forgotten " + DEFAULT_IMAGE])
+        podman_lab.run(["srun", "-wnode2", "bash", "-c", leave])
+        found = sorted(podman_lab.left_over())
+    finally:
+        remove = "podman rm forgotten; rm /tmp/ray-x; kill $(pidof sleep)"
+        podman_lab.run(["bash", "-c", remove], host="node2")
     assert found[:2] == ["node2: Podman container forgotten (Created)", "node2: file /tmp/ray-x"]
     assert found[2].endswith(": sleep 77")
     assert len(found) == 3
-    podman_lab.run(["bash", "-c", "podman rm forgotten; rm /tmp/ray-x; kill $(pidof sleep)"], host="node2")
-    until(lambda: not podman_lab.left_over())
+    wait_clean(podman_lab)
 
 
-def test_a_power_failure_and_a_cut_cable(docker_lab: Lab, until: Until) -> None:
-    reach = ["timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/node2/6818"]
-    assert docker_lab.run(reach).returncode == 0
+def reaches(lab: Lab) -> bool:
+    """Whether there is a way from the login host to slurmd of node2."""
+    return lab.run(["timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/node2/6818"]).returncode == 0
+
+
+def wait_idle(lab: Lab) -> None:
+    """Wait until Slurm knows that node2 works."""
+    ask = ["sinfo", "-hNo", "%N %T"]
+    wait_until(lambda: "node2 idle" in lab.run(ask).stdout, lambda: lab.run(ask).stdout)
+
+
+def test_a_cut_cable(docker_lab: Lab) -> None:
+    assert reaches(docker_lab)
     docker_lab.cut("node2")
-    assert docker_lab.run(reach).returncode != 0
-    docker_lab.mend("node2")
-    until(lambda: docker_lab.run(reach).returncode == 0)
-    docker_lab.run(
-        ["bash", "-c", "touch /tmp/kept; docker run --detach --name lost " + DEFAULT_IMAGE + " sleep 77"],
-        host="node2",
-    )
+    try:
+        assert not reaches(docker_lab)
+    finally:
+        docker_lab.mend("node2")
+        wait_until(lambda: reaches(docker_lab), lambda: "node2 is not reached")
+        wait_idle(docker_lab)
+
+
+def test_a_power_failure(docker_lab: Lab) -> None:
+    leave = f"touch /tmp/kept; docker run --detach --name lost {DEFAULT_IMAGE} sleep 77"
+    docker_lab.run(["bash", "-c", leave], host="node2")
     docker_lab.power_off("node2")
-    assert docker_lab.run(reach).returncode != 0
-    docker_lab.power_on("node2")
-    until(lambda: "node2 idle" in docker_lab.run(["sinfo", "-hNo", "%N %T"]).stdout)
-    assert [line.split(" (")[0] for line in docker_lab.left_over()] == [
+    try:
+        assert not reaches(docker_lab)
+    finally:
+        docker_lab.power_on("node2")
+        wait_idle(docker_lab)
+        found = docker_lab.left_over()
+        docker_lab.run(["bash", "-c", "docker rm --force lost; rm /tmp/kept"], host="node2")
+    assert [line.split(" (")[0] for line in found] == [
         "node2: Docker container lost",
         "node2: file /tmp/kept",
     ]
-    docker_lab.run(["bash", "-c", "docker rm lost; rm /tmp/kept"], host="node2")
-    assert docker_lab.left_over() == []
+    wait_clean(docker_lab)
 
 
 def test_the_machine_stays_as_it_is(folder: Path, podman_layout: Layout, tmp_path: Path) -> None:
@@ -167,20 +201,11 @@ def test_the_machine_stays_as_it_is(folder: Path, podman_layout: Layout, tmp_pat
 
 @pytest.mark.usefixtures("mounts_unchanged")
 @pytest.mark.full
-def test_a_rehearsal_returns_the_exit_code(folder: Path) -> None:
-    process = rehearse(
-        "--nodes",
-        "2",
-        "--set",
-        "slurm.gpus_per_node=8",
-        "--build-image",
-        "--",
-        "sh",
-        "-c",
-        "echo $NNODES nodes; exit 7",
-        folder=folder,
-    )
-    out, err = process.communicate(timeout=180)
+def test_a_rehearsal_returns_the_exit_code(rehearse: Rehearse) -> None:
+    gpus = ["--set", "slurm.gpus_per_node=8"]
+    trainer = ["sh", "-c", "echo $NNODES nodes; exit 7"]
+    process = rehearse("--nodes", "2", *gpus, "--build-image", "--", *trainer)
+    out, err = process.communicate(timeout=HANG)
     assert process.returncode == 7, err
     assert "\n2 nodes\n" in out
     assert "nothing left over on any host" in err.splitlines()[-1]
@@ -208,47 +233,51 @@ def test_without_root(folder: Path, archive: Path) -> None:
     [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.full) for n in (signal.SIGTERM, signal.SIGKILL))],
 )
 @pytest.mark.usefixtures("mounts_unchanged")
-def test_an_interrupted_rehearsal_leaves_nothing(folder: Path, until: Until, number: int) -> None:
-    process = rehearse("--nodes", "2", "--build-image", "--", "sleep", "600", folder=folder)
-    assert process.stdout and process.stderr
-    while "trainer: sleep" not in (line := process.stdout.readline()):
-        assert line, process.stderr.read()
+def test_an_interrupted_rehearsal_leaves_nothing(folder: Path, rehearse: Rehearse, number: int) -> None:
+    def log() -> str:
+        return "".join(path.read_text() for path in folder.glob("slurm-*.out"))
+
+    process = rehearse("--nodes", "2", "--build-image", "--", "sleep", "600")
+    wait_until(lambda: "trainer: sleep" in log() or process.poll() is not None, log)
+    assert process.poll() is None, process.communicate(timeout=HANG)
     started = descendants(process.pid)
     assert len(started) > 10
     process.send_signal(number)
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=HANG)
     assert process.returncode == (-9 if number == signal.SIGKILL else 130)
     if number != signal.SIGKILL:
         assert "CANCELLED, exit code 130, nothing left over on any host" in err.splitlines()[-1]
-    until(lambda: not alive(started))
+    wait_until(lambda: not alive(started), lambda: f"{alive(started)} are left")
 
 
-def test_a_kept_cluster(folder: Path) -> None:
-    kept = rehearse("--nodes", "2", "--build-image", "--keep", "--", "true", folder=folder)
+def test_a_kept_cluster(rehearse: Rehearse) -> None:
+    none = rehearse("--shell", "--", "true")
+    assert "no rehearsal's cluster is up" in none.communicate(timeout=HANG)[1], "end yours before this test"
+    kept = rehearse("--nodes", "2", "--build-image", "--keep", "--", "true")
     try:
-        _, err = kept.communicate(timeout=180)
+        _, err = kept.communicate(timeout=HANG)
         assert kept.returncode == 0, err
-        inside = rehearse("--shell", "--", "bash", "-c", "srun -N2 hostname; exit 5", folder=folder)
-        out, err = inside.communicate(timeout=60)
+        inside = rehearse("--shell", "--", "bash", "-c", "srun -N2 hostname; exit 5")
+        out, err = inside.communicate(timeout=HANG)
         assert sorted(out.split()) == ["node1", "node2"], err
         assert inside.returncode == 5
-        second = rehearse("--nodes", "1", folder=folder)
-        assert "slurmray rehearse --down" in second.communicate(timeout=60)[1]
+        second = rehearse("--nodes", "1")
+        assert "slurmray rehearse --down" in second.communicate(timeout=HANG)[1]
         assert second.returncode == 73
     finally:
-        end = rehearse("--down", folder=folder)
-        end.communicate(timeout=60)
+        end = rehearse("--down")
+        end.communicate(timeout=HANG)
     assert end.returncode == 0
-    gone = rehearse("--shell", folder=folder)
-    assert "--keep" in gone.communicate(timeout=60)[1]
+    gone = rehearse("--shell")
+    assert "--keep" in gone.communicate(timeout=HANG)[1]
     assert gone.returncode == 73
 
 
-def test_a_script_and_what_slurm_refuses(folder: Path) -> None:
+def test_a_script_and_what_slurm_refuses(folder: Path, rehearse: Rehearse) -> None:
     (folder / "other.sh").write_text("#!/bin/bash\necho hello\n")
-    other = rehearse("other.sh", folder=folder)
-    assert "slurmray did not render this script" in other.communicate(timeout=60)[1]
+    other = rehearse("other.sh")
+    assert "slurmray did not render this script" in other.communicate(timeout=HANG)[1]
     assert other.returncode == 73
-    never = rehearse("--nodes", "1", "--set", "slurm.time=nonsense", "--build-image", folder=folder)
-    assert "Invalid --time specification" in never.communicate(timeout=60)[1]
+    never = rehearse("--nodes", "1", "--set", "slurm.time=nonsense", "--build-image")
+    assert "Invalid --time specification" in never.communicate(timeout=HANG)[1]
     assert never.returncode == 73

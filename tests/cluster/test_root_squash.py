@@ -75,7 +75,9 @@ def run(lab: Lab, work: Path, spec: str, trainer: Sequence[str]) -> tuple[str, s
     jobs = Jobs(lab, work, USER)
     number = jobs.submit(spec, trainer)
     _, code = lab.wait(number, HANG)
-    log = jobs.log(number)
-    left = [line for line in lab.left_over() if "squash.py" not in line]
-    assert not left, f"{left}\n{log}"
-    return code, log
+    wait_until(lambda: not left(lab), lambda: "\n".join(left(lab)), 15)
+    return code, jobs.log(number)
+
+
+def left(lab: Lab) -> list[str]:
+    return [line for line in lab.left_over() if "squash.py" not in line]

@@ -51,8 +51,10 @@ def bare_spec(**more: Any) -> str:
     return yaml.safe_dump(spec)
 
 
-def run_example(jobs: Jobs, name: str, replaced: dict[str, str], args: Sequence[str] = ()) -> dict[str, Any]:
-    """Run an example with a stand-in for its trainer, and return what that has seen."""
+def run_example(
+    jobs: Jobs, name: str, replaced: dict[str, str], args: Sequence[str] = ()
+) -> tuple[Job, dict[str, Any]]:
+    """Run an example with a stand-in for its trainer; return the job, and what the trainer has seen."""
     text = (ROOT / f"examples/{name}.yaml").read_text()
     for old, new in {"cpus_per_task: 28": "cpus_per_task: 2", "mem: 200G": "mem: 1G", **replaced}.items():
         assert old in text, f"{old} is not in the example any more"
@@ -68,12 +70,12 @@ def run_example(jobs: Jobs, name: str, replaced: dict[str, str], args: Sequence[
     assert (seen["gpus"], seen["status"]) == (16, 0)
     for place in (seen, *seen["nodes"].values()):
         assert place["environment"]["WANDB_API_KEY"] == KEY
-    return seen
+    return job, seen
 
 
 def test_the_example_without_containers(jobs: Jobs) -> None:
     replaced = {"  module load cuda\n  . ~/venv/bin/activate": f"  {bare.setup()}", "~/venv": "/usr/bin"}
-    seen = run_example(jobs, "bare", replaced, [f"--export=ALL,WANDB_API_KEY={KEY}"])
+    _, seen = run_example(jobs, "bare", replaced, [f"--export=ALL,WANDB_API_KEY={KEY}"])
     assert seen["folder"] == str(jobs.folder)
     for place in (seen, *seen["nodes"].values()):
         assert place["environment"]["PYTHONPATH"].startswith(str(bare.packages()))
@@ -156,16 +158,15 @@ def test_the_example_for_apptainer(apptainer_lab: Lab, folder: Path, archive: Pa
         "~/data:": "data:",
         "KEY: null": f"KEY: {KEY}",  # with --export and a name, Slurm 26.05 wants su(1) on the node
     }
-    seen = run_example(jobs, "apptainer", replaced)
+    first, seen = run_example(jobs, "apptainer", replaced)
     assert seen["folder"] == str(folder)
     for place in (seen, *seen["nodes"].values()):
         assert "PYTHONPATH" not in place["environment"]
     files = [path.name for path in (folder / "cache/slurmray").iterdir()]
     assert len([name for name in files if name.endswith(".sif")]) == 1
-    log = (folder / "slurm-1.out").read_text()
-    assert log.count("image: apptainer build") == 1, log
-    run_example(jobs, "apptainer", replaced)
-    assert "apptainer build" not in (folder / "slurm-2.out").read_text()
+    assert first.log.count("image: apptainer build") == 1, first.log
+    second, _ = run_example(jobs, "apptainer", replaced)
+    assert "apptainer build" not in second.log
 
 
 @pytest.mark.full

@@ -34,6 +34,11 @@ def jobs(lab: Lab, folder: Path) -> Jobs:
     return Jobs(lab, folder, "alice")
 
 
+def once(condition: str) -> str:
+    """Shell words that wait, a minute at most, until a condition of [[ ]] holds."""
+    return f"for _ in {{1..600}}; do [[ {condition} ]] && break; sleep 0.1; done; "
+
+
 @pytest.mark.full
 def test_a_retriever_on_every_node(jobs: Jobs) -> None:
     shutil.copytree(ROOT / "examples", jobs.folder / "examples")
@@ -86,9 +91,10 @@ def test_a_command_on_all_nodes_with_ray(jobs: Jobs) -> None:
 
 
 def test_services_end_after_the_trainer_and_in_order(jobs: Jobs) -> None:
-    run = "trap 'echo $NAME >>ends; exit' TERM; echo up; while :; do sleep 0.1; done"
+    run = "trap 'echo $NAME >>ends; exit' TERM; touch up-$NAME; while :; do sleep 0.1; done"
     listed = [{"name": n, "run": run, "env": {"NAME": n}, "where": "head"} for n in ("first", "last")]
-    job = jobs.run(ONE + yaml.safe_dump({"services": listed}), ["bash", "-c", "sleep 1; echo trainer >>ends"])
+    trainer = once("-e up-first && -e up-last") + "echo trainer >>ends"
+    job = jobs.run(ONE + yaml.safe_dump({"services": listed}), ["bash", "-c", trainer])
     assert job.code == "0:0", job.log
     assert (jobs.folder / "ends").read_text() == "trainer\nlast\nfirst\n"
 
@@ -100,12 +106,16 @@ def test_a_service_outside_of_ray_s_container(jobs: Jobs, where: str) -> None:
 echo $NODE_RANK $MINE
 test -e /tmp/ray-*/inside && echo on the node
 [[ -e begun-$NODE_RANK ]] || { touch begun-$NODE_RANK; exit 6; }
+touch again-$NODE_RANK
 exec sleep 1000
 """
     service = {"name": "reward", "run": serve, "env": {"MINE": "it's"}, "restarts": 1, **place}
     quick = {"name": "quick", "run": "exit 3", "on_end": "ignore", "where": "head", **place}
     spec = TWO + yaml.safe_dump({"env": {"SECRET": "x y"}, "services": [service, quick]})
-    job = jobs.run(spec, ["bash", "-c", "sleep 3; echo trained"])
+    seen = "-e again-0 && -e again-1 && $(cat slurm-*.out) == *'quick ended with 3 on'*"
+    # In a file: the log shows the trainer's words.
+    (jobs.folder / "train.sh").write_text(once(seen) + "echo trained")
+    job = jobs.run(spec, ["bash", "train.sh"])
     assert job.code == "0:0", job.log
     assert "services: quick ended with 3 on node1; the job goes on" in job.log
     for node in ("node1", "node2"):

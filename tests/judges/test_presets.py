@@ -20,10 +20,7 @@ from slurmray.spec import JobSpec
 from tests.judges import documents, stale
 from tests.judges.environments import ask
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def refused(advice: Advice) -> bool:

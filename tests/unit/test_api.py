@@ -15,7 +15,7 @@ from slurmray.cli import main
 from slurmray.errors import SlurmError, SpecError, UsageError
 from slurmray.job_states import parse_end, parse_events, parse_job
 from slurmray.loading import load_spec
-from slurmray.slurm_commands import refusal
+from slurmray.slurm_commands import call, refusal
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/python.md").read_text()
@@ -199,13 +199,45 @@ def test_the_end_by_the_run_directory(text: str, expected: slurmray.End | None) 
     assert parse_events(stopped) == (expected and expected._replace(state="CANCELLED"))
 
 
+def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: str) -> None:
+    """The only command of Slurm's that there is."""
+    program = folder / "bin/scontrol"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{commands}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"])
+def test_states_that_are_ends(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState={state} ExitCode=0:9; echo WorkDir=/\n")
+    assert slurmray.Job(7).wait(timeout=0) == slurmray.End(state, 0, 9)
+
+
+@pytest.mark.parametrize(("errors", "expected"), [("log", "words\n"), ("errors", "words\nbad\n")])
+def test_a_log_is_read_once(
+    errors: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log").write_text("words\n")
+    (tmp_path / "errors").write_text("bad\n")
+    record = (
+        "JobState=RUNNING",
+        f"WorkDir={tmp_path}",
+        f"StdErr={tmp_path / errors}",
+        f"StdOut={tmp_path}/log",
+    )
+    scontrol(tmp_path, monkeypatch, "".join(f"echo '{field}'\n" for field in record))
+    assert slurmray.Job(7).logs() == expected
+
+
+def test_slurm_is_not_waited_for_without_end() -> None:
+    with pytest.raises(SlurmError, match=r"^sleep: no answer within 0\.1 s: try again later$"):
+        call(["sleep", "60"], timeout=0.1)
+
+
 def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm 22.05's words; there is no sacct. The log is where Slurm puts it, or nobody knows where."""
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    scontrol = tmp_path / "bin/scontrol"
-    scontrol.parent.mkdir()
-    scontrol.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
-    scontrol.chmod(0o755)
+    scontrol(tmp_path, monkeypatch, "echo 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
     job = slurmray.Job(7, folder=tmp_path)
     with pytest.raises(SlurmError, match="give Job the folder"):
         job.state()

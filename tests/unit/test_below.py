@@ -32,6 +32,17 @@ print(set(below.processes()) == {pids[0]})
 below.kill()
 print(below.processes())
 '''
+# All that there is belongs to somebody else.
+FOREIGN = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import below
+def refuse(*_):
+    raise PermissionError
+os.kill = refuse
+below.processes = lambda: {7: 7}
+below.kill()
+"""
 TETHER = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -49,6 +60,11 @@ def python(program: str, *words: str) -> list[str]:
 def test_orphans_are_seen_and_ended() -> None:
     done = subprocess.run(python(PROGRAM), capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.splitlines() == ["True", "True", "{}"], done.stderr
+
+
+def test_what_may_not_be_ended_is_left_alone() -> None:
+    done = subprocess.run(python(FOREIGN), capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr
 
 
 def test_who_holds_a_folder_can_be_waited_for(tmp_path: os.PathLike[str]) -> None:

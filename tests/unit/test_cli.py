@@ -23,9 +23,7 @@ CODES = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def run(*words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:

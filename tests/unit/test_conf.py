@@ -63,6 +63,10 @@ def test_hosts(text: str, expected: list[str]) -> None:
         (["gres=gres/gpu:2"], Cluster(nodes=("node1",), gres=(Gres("gpu", "", 2),))),
         (["gres=nvme:2,gpu"], Cluster(nodes=("node1",), gres=(Gres("gpu", "", 1), Gres("nvme", "", 2)))),
         (["cpus-per-task=28", "mem-per-cpu=64G"], Cluster(nodes=("node1",), cpus=28, memory=28 * 65536)),
+        (
+            ["gpus-per-node=2", "cpus-per-gpu=14", "mem-per-gpu=1T"],
+            Cluster(nodes=("node1",), cpus=28, memory=2 * 1024 * 1024, gres=(Gres("gpu", "", 2),)),
+        ),
         (["mem=2T"], Cluster(nodes=("node1",), memory=2 * 1024 * 1024)),
         (["partition=a,b"], Cluster(nodes=("node1",), partitions=("a", "b"))),
         (["constraint=[rack1*2]&h100"], Cluster(nodes=("node1",), features=("rack1", "h100"))),

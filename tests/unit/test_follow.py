@@ -24,6 +24,7 @@ nodes() {
 	while IFS= read -r -d '' _; do :; done <&3 # until they are to end
 }
 say() { echo "slurmray $1"; }
+alive() { for _ in {1..17}; do sleep 0.3; for n; do say "node$n alive"; done; done; }
 start_nodes() {
 	coproc STEP { exec 3<&0; nodes; }
 	SRUN=$! STEP_ID=7.0
@@ -83,22 +84,22 @@ CASES = {
         "exit code 0 from trainer: its own",
     ),
     "the head is cut off": (
-        'for _ in {1..5}; do sleep 1; say "node1 alive"; done',
+        "alive 1",
         71,
         OURS + "node1: it hears none of the other nodes any more: has it lost its network?",
     ),
     "a worker is cut off": (
-        'for _ in {1..5}; do sleep 1; say "node1 alive"; say "node2 alive"; done',
+        "alive 1 2",
         71,
         OURS + "node3: no sign of life for 12 s: has it lost its power or its network?",
     ),
     "a node falls silent when all is over": (
-        'trap \'\' PIPE; say "node1 exit 0"; for _ in {1..5}; do sleep 1; say "node1 alive"; done',
+        "trap '' PIPE; say \"node1 exit 0\"; alive 1",
         0,
         "exit code 0 from trainer: its own",
     ),
     "nodes that do not say whether they are well": (
-        'say "node1 exit 5"; for _ in {1..4}; do sleep 1; for n in 1 2 3; do say "node$n alive"; done; done',
+        'say "node1 exit 5"; alive 1 2 3',
         5,
         "exit code 5 from trainer: its own",
     ),
@@ -121,7 +122,7 @@ def test_a_worker_that_was_told_to_end_is_no_excuse_where_the_job_goes_on(tmp_pa
 
 
 def test_a_node_that_falls_silent_at_the_end_of_a_job_that_goes_on(tmp_path: Path) -> None:
-    said = 'trap \'\' PIPE; say "node1 exit 0"; for _ in {1..5}; do sleep 1; say "node1 alive"; done'
+    said = "trap '' PIPE; say \"node1 exit 0\"; alive 1"
     found = ending(tmp_path, said, on_node_loss="continue")
     assert found[:2] == (0, "exit code 0 from trainer: its own"), found[2]
     assert "node_loss" not in found[2]

@@ -34,12 +34,6 @@ ANSWERS = {
 PRESETS = ("verl", "rlinf", "roll", "search-r1", "openrlhf")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def comments(text: str) -> Iterator[str]:
     for line in text.splitlines():
         if " #" in f" {line}":
@@ -52,22 +46,22 @@ def changed(before: str, after: str) -> tuple[set[str], set[str]]:
     return set(old) - set(new), set(new) - set(old)
 
 
-def test_the_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(EXAMPLES)
     assert set(EXAMPLES) >= set(PRESETS)
     assert all(len(line.split()) > 5 and line.endswith(".") for line in lines)
-    assert list(folder.iterdir()) == []
+    assert list(current_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_ready_to_be_rendered(
-    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    name: str, current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", name]) == 0
     assert "still to do" not in capsys.readouterr().err
-    text = (folder / "job.yaml").read_text()
+    text = (current_folder / "job.yaml").read_text()
     own = [path.name for path in (ROOT / "examples").iterdir() if f"examples/{path.name}" in text]
     assert own == [], "everything that it names is here"
     assert "slurmray render job.yaml" in text
@@ -80,21 +74,23 @@ def test_an_answer_stands_in_its_place(name: str, flag: str) -> None:
     text = EXAMPLES[name].read_text()
     path = tuple(FLAGS[flag].split("."))
     found = amended(text, path, ANSWERS[flag])
-    gone, new = changed(text, found)
     section, key = path
+    read: Any = source.read("x", found).data
+    assert read[section][key] == ANSWERS[flag]
+    gone, new = changed(text, found)
     assert len(gone) <= 1
     assert {line.split(":")[0].strip() for line in new} <= {section, key}
     assert [*comments(found)] == [*comments(text)]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_all_answers_at_once(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_answers_at_once(name: str, current_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job is that of the example with the same flags for `slurmray render`."""
     gpus = "2" if name == "roll" else "8"  # as many as its configuration says
     answers = {**ANSWERS, "--nodes": "4", "--gpus-per-node": gpus}
     words = [word for answer in answers.items() for word in answer]
     assert main(["init", name, *words]) == 0
-    made = load_spec(folder / "job.yaml").model_dump()
+    made = load_spec(current_folder / "job.yaml").model_dump()
     monkeypatch.chdir(ROOT)
     expected = load_spec(EXAMPLES[name], list(answers.items())).model_dump()
     assert without_places(made) == without_places(expected)
@@ -115,27 +111,27 @@ def test_any_text_is_the_same_when_it_is_read(value: str) -> None:
     assert source.read("x", text).data == {"slurm": {"nodes": "1", "comment": value}}
 
 
-def test_files_that_are_there_are_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "roll.config.yaml").write_text("mine")
+def test_files_that_are_there_are_kept(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (current_folder / "roll.config.yaml").write_text("mine")
     assert main(["init", "roll"]) == ExitCode.USAGE
     told = "roll.config.yaml: is there already; choose another name with -o, or use --force\n"
     assert capsys.readouterr().err == told
-    assert [path.name for path in folder.iterdir()] == ["roll.config.yaml"]
-    assert (folder / "roll.config.yaml").read_text() == "mine"
+    assert [path.name for path in current_folder.iterdir()] == ["roll.config.yaml"]
+    assert (current_folder / "roll.config.yaml").read_text() == "mine"
     assert main(["init", "roll", "--force"]) == 0
-    assert (folder / "roll.config.yaml").read_text() != "mine"
+    assert (current_folder / "roll.config.yaml").read_text() != "mine"
 
 
-def test_a_dash_is_standard_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dash_is_standard_output(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, beside in (("verl", []), ("roll", ["roll.config.yaml"])):
         assert main(["init", name, "--force"]) == 0
-        expected = (folder / "job.yaml").read_text()
-        (folder / "job.yaml").unlink()
+        expected = (current_folder / "job.yaml").read_text()
+        (current_folder / "job.yaml").unlink()
         capsys.readouterr()
         assert main(["init", name, "--force", "-o", "-"]) == 0
         told = "".join(f"wrote {file}, which it names\n" for file in beside)
         assert capsys.readouterr() == (expected, told)
-        assert [path.name for path in folder.iterdir()] == beside
+        assert [path.name for path in current_folder.iterdir()] == beside
 
 
 @pytest.mark.parametrize(
@@ -151,14 +147,14 @@ def test_a_dash_is_standard_output(folder: Path, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_what_is_refused(
-    words: list[str], expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], expected: str, current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", *words]) == ExitCode.USAGE
     assert capsys.readouterr().err.startswith(expected)
-    assert list(folder.iterdir()) == []
+    assert list(current_folder.iterdir()) == []
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("current_folder")
 def test_what_no_longer_fits_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """Who is on which GPU is not changed: only the user knows what is to be smaller."""
     assert main(["init", "openrlhf", "--nodes", "1"]) == 0

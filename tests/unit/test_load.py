@@ -11,10 +11,7 @@ from slurmray.errors import ExitCode, SpecError
 from slurmray.loading import STDIN, load_spec
 from slurmray.spec import JobSpec
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def load(text: str | bytes, *settings: tuple[str, str], entrypoint: tuple[str, ...] = ()) -> JobSpec:

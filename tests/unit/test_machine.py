@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,10 @@ def test_ordinary_users_who_may_not_make_namespaces(tmp_path: Path, monkeypatch:
     assert re.search(r" && sudo sysctl \S+\.restricted=0$", said)
     (tmp_path / "restricted").write_text("0\n")
     assert "sysctl" not in refusal("none")
+
+
+def test_a_process_that_nobody_has_waited_for_has_ended() -> None:
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert machine.birth(child.pid) == 0
+    assert machine.birth(os.getpid()) > 0

@@ -7,7 +7,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 import zipfile
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +21,26 @@ from slurmray.errors import SpecError
 from slurmray.native import RayExecutor, luggage
 from slurmray.native.driver import REQUEUE_EXIT_CODE
 from slurmray.native.parameters import PYTHON
+from tests.processes import bounded
 
 FACTS = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURMRAY_ATTEMPT": "0"}
 
 
-def driver(folder: Path, python: str, path: list[Path], **env: str) -> subprocess.Popen[str]:
+def driver(
+    folder: Path, python: str, path: list[Path], **env: str
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """A driver as in a job: what it has of slurmray is the luggage."""
     run = folder / "slurmray-runs/7-0"
     run.mkdir(parents=True, exist_ok=True)
     (run / "mark").touch()
     words = [sys.executable, "-m", "slurmray.native.driver", str(folder), python, cloudpickle.__version__]
-    return subprocess.Popen(
-        words,
-        cwd=folder,
-        env={**os.environ, **FACTS, "PYTHONPATH": os.pathsep.join(map(str, path)), **env},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    env = {**os.environ, **FACTS, "PYTHONPATH": os.pathsep.join(map(str, path)), **env}
+    return bounded(subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.PIPE, text=True))
 
 
 def test_another_python_is_one_line_whatever_else_it_has(tmp_path: Path) -> None:
     with driver(tmp_path, "3.7", [luggage.pack(tmp_path)]) as process:
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate()[1]
     assert process.returncode == 2
     assert said.startswith("slurmray: the function comes from Python 3.7, ")
     outcome, text = pickle.loads((tmp_path / "7_0_result.pkl").read_bytes())  # noqa: S301
@@ -49,17 +49,18 @@ def test_another_python_is_one_line_whatever_else_it_has(tmp_path: Path) -> None
     (tmp_path / "submitit").mkdir()
     (tmp_path / "submitit/__init__.py").write_text("raise ImportError('not for this Python')")
     with driver(tmp_path, "3.7", [tmp_path, luggage.pack(tmp_path)]) as process:
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate()[1]
     assert said.startswith("slurmray: the function comes from Python 3.7, ")
 
 
 def test_a_warning_before_the_function_has_begun(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "begun")
     (tmp_path / "cloudpickle.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(60)\n")
     with driver(tmp_path, PYTHON, [tmp_path, luggage.pack(tmp_path)]) as process:
-        (tmp_path / "begun").read_text()
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGUSR2)
-        process.communicate(timeout=60)
+        process.communicate()
     assert process.returncode == REQUEUE_EXIT_CODE
 
 
@@ -67,7 +68,7 @@ def test_an_attempt_after_one_that_was_killed_while_it_wrote(tmp_path: Path) -> 
     DelayedSubmission(os.getenv, "SUBMITIT_PREEMPT_SIGNAL").dump(tmp_path / "7_submitted.pkl")
     (tmp_path / "7_0_result.pkl.save_tmp").write_bytes(b"half")
     with driver(tmp_path, PYTHON, [luggage.pack(tmp_path)], SUBMITIT_PREEMPT_SIGNAL="USR1") as process:
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate()[1]
     assert process.returncode == 0, said
     # A signal of the user's choice is none that the job sends.
     assert pickle.loads((tmp_path / "7_0_result.pkl").read_bytes()) == ("success", "USR2")  # noqa: S301

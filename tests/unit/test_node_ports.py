@@ -15,6 +15,7 @@ import pytest
 from slurmray.rendering import template_root
 
 LISTDIR = os.listdir
+JOB = f"{os.getpid()}-0"  # the job's number decides where the ports are looked for
 
 # They have no package: in the container they lie side by side in one folder.
 sys.path.insert(0, str(template_root() / "node"))
@@ -76,25 +77,25 @@ def test_port_range(kernel: str | None, expected: tuple[int, int], tmp_path: Pat
 
 
 def test_two_leases_never_share_a_port() -> None:
-    one, block = ports.lease_ports("1-0")
-    two, others = ports.lease_ports("1-0")
+    one, block = ports.lease_ports(JOB)
+    two, others = ports.lease_ports(JOB)
     with one, two:
         assert len(block) == len(set(block)) == ports.BLOCK - 1
         assert not set(block) & set(others)
         assert one.getsockname()[1] not in {*block, *others}
-    again, same = ports.lease_ports("1-0")
+    again, same = ports.lease_ports(JOB)
     again.close()
     assert same == block
 
 
 def test_a_block_with_a_taken_port_is_passed_over() -> None:
-    lease, block = ports.lease_ports("1-0")
+    lease, block = ports.lease_ports(JOB)
     lease.close()
     with socket.create_server(("127.0.0.1", block[7])):
-        other, others = ports.lease_ports("1-0")
+        other, others = ports.lease_ports(JOB)
         other.close()
     assert block[7] not in others
-    later, second = ports.lease_ports("1-0", 1)
+    later, second = ports.lease_ports(JOB, 1)
     later.close()
     assert second not in (block, [])
 
@@ -132,6 +133,6 @@ def test_ports_that_somebody_else_holds(
 
 
 def test_a_child_does_not_inherit_the_lease() -> None:
-    lease, _ = ports.lease_ports("1-0")
+    lease, _ = ports.lease_ports(JOB)
     with lease:
         assert not os.get_inheritable(lease.fileno())

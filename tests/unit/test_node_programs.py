@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,9 @@ probe: Any = importlib.import_module("probe")
 preflight: Any = importlib.import_module("preflight")
 ray_command: Any = importlib.import_module("ray_command")
 ray_environment: Any = importlib.import_module("ray_environment")
+ray_process: Any = importlib.import_module("ray_process")
+Records: Any = importlib.import_module("records").Records
+GiveUp: Any = importlib.import_module("give_up").GiveUp
 sys.path.pop(0)
 
 # -- ray_start -------------------------------------------------------------------------------------
@@ -367,3 +371,43 @@ def test_the_probe_ends_at_its_deadline() -> None:
     wrong, said = waited([[row("gpu-1")]], 3)
     assert wrong == {"gpu-2": "has not joined"}
     assert len(said) == 1
+
+
+# -- ray_process -----------------------------------------------------------------------------------
+
+
+def test_ports_that_are_taken_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_process.ports, "taken", lambda _: [20001])
+    member = SimpleNamespace(
+        head=SimpleNamespace(waiting="gcs"), children=SimpleNamespace(kill=lambda _: None)
+    )
+    ray = ray_process.RayProcess(member)
+    ray.minded = True
+    for name in ("make_environment", "prepare", "start"):
+        monkeypatch.setattr(ray, name, lambda *_: None)
+    assert [ray.started_again() for _ in range(2)] == [True, True]
+    with pytest.raises(GiveUp) as caught:
+        ray.started_again()
+    assert caught.value.args == (
+        "bring_up",
+        "its ports were taken after they had been chosen, 3 times",
+    )
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ({}, "slurmray gpu-1 finding config|GPUs|4/8 of it|8 or more|mend it\n"),
+        ({"preflight": ["fail"]}, "slurmray gpu-1 finding config|GPUs|4/8 of it|8 or more|mend it\n"),
+        ({"preflight": ["warn"]}, "slurmray gpu-1 finding warn|GPUs|4/8 of it|8 or more|mend it\n"),
+        ({"preflight": ["none"]}, ""),
+    ],
+)
+def test_a_finding(conf: dict[str, list[str]], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    records = Records()
+    records.conf = {"node": ["gpu-1"], **conf}
+    records.find("config", "GPUs", "4|8\nof it", "8 or more", "mend it")
+    assert capsys.readouterr().out == said

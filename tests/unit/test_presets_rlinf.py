@@ -18,9 +18,7 @@ GUIDE = "rollout: 0-19\n    inference: 20-23\n    actor: 24-31"
 SCRIPT_NOTE = "run is a script, so nothing is added to it: pass cluster.num_nodes=$NNODES"
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def job(placement: str, *overrides: str, nodes: int = 4, head: str = "", **fields: Any) -> JobSpec:

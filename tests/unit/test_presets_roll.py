@@ -20,9 +20,7 @@ NODE_ENV = {
 WHOLE = "actor_train:\n  device_mapping: list(range(0,16))\n"
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("current_folder")
 
 
 def job(text: str, nodes: int = 2, gpus: int = 8, **fields: Any) -> JobSpec:

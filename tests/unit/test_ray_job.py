@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 
 from slurmray.rendering import template_root
 from tests.first_process import START, end_in_the_first_process, programs_in
+from tests.processes import bounded
 
 # Names and meanings are those of ray.job_submission; "how" is what it is to do wrong.
 CLIENT = """
@@ -89,7 +92,7 @@ class Told:
 
     def start(
         self, words: list[str], how: str = "", runtime_env: object = None, stop: str = "SIGTERM"
-    ) -> subprocess.Popen[bytes]:
+    ) -> AbstractContextManager[subprocess.Popen[bytes]]:
         process = subprocess.Popen(
             [sys.executable, "ray_job.py"],
             cwd=self.folder,
@@ -104,7 +107,7 @@ class Told:
             json.dumps({**told, "runtime_env": runtime_env or {}, "signals": [stop]}).encode()
         )
         process.stdin.close()
-        return process
+        return bounded(process)
 
     def run(self, words: list[str], how: str = "", runtime_env: object = None) -> tuple[int, str]:
         """Exit code and output."""
@@ -172,6 +175,7 @@ def test_a_signal_before_the_trainer_has_started_stops_the_job(told: Told) -> No
     with told.start(["true"], "waits") as process:
         while not (told.folder / "session_latest").exists():
             assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
     assert process.returncode == 143
 
@@ -255,14 +259,25 @@ def test_the_first_process_has_the_job_submitted(
         assert (inside / "submitted").read_text() == repr(("slurmray-1-0", {"pip": ["x"]}))
 
 
-def test_an_image_without_the_job_api(tmp_path: Path) -> None:
+@pytest.fixture
+def lib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where Python looks first."""
+    (tmp_path / "lib").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
+    return tmp_path / "lib"
+
+
+def test_an_image_without_the_job_api(tmp_path: Path, lib: Path) -> None:
+    (lib / "sitecustomize.py").write_text("import sys\nsys.modules['aiohttp_cors'] = None\n")
     job = [*START, "launch=ray-job", "run=true", "go="]
     said = end_in_the_first_process(job, programs_in(tmp_path))
     assert said.startswith("slurmray gpu-1 fail image launch: ray-job needs ray[default]: install it")
 
 
-def test_an_image_without_a_debugger(tmp_path: Path) -> None:
+def test_an_image_with_an_old_debugger(tmp_path: Path, lib: Path) -> None:
+    (lib / "debugpy-1.7.9.dist-info").mkdir()
+    (lib / "debugpy-1.7.9.dist-info/METADATA").write_text("Name: debugpy\nVersion: 1.7.9\n")
     job = [*START, "debug=post-mortem", "run=true", "go="]
     remedy = "install it beside Ray, or set ray.debug: none"
-    found = f"slurmray gpu-1 finding preflight|debugpy|none|1.8.0 or later|{remedy}\n"
+    found = f"slurmray gpu-1 finding preflight|debugpy|1.7.9|1.8.0 or later|{remedy}\n"
     assert end_in_the_first_process(job, programs_in(tmp_path)) == found

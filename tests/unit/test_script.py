@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmray.rendering import render, template_root
@@ -29,15 +29,6 @@ TEXTS = st.lists(
     st.sampled_from(TOKENS) | st.characters(codec="utf-8", exclude_characters="\0"), max_size=10
 ).map("".join)
 LINES = TEXTS.map(lambda text: text.replace("\n", " ")).filter(bool)
-
-
-def relaxed(max_examples: int) -> settings:
-    return settings(
-        max_examples=max_examples,
-        deadline=None,
-        phases=set(Phase) - {Phase.explain},  # minutes, when a test fails
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-    )
 
 
 @pytest.fixture(scope="module", params=["bash", "bash 4.4"])
@@ -73,7 +64,7 @@ send "$(declare -p RENDER_AGAIN WORKDIR CONTAINER_ARGS RECORDS && declare -f)" 9
 """
 
 
-@relaxed(40)
+@settings(max_examples=40)
 @given(
     run=st.lists(TEXTS, min_size=1, max_size=4) | TEXTS.filter(str.strip),
     env=st.dictionaries(st.sampled_from(["A", "PATH", "_b1"]), TEXTS),
@@ -296,7 +287,7 @@ def through_the_first_process(
     return argv, environment
 
 
-@relaxed(10)
+@settings(max_examples=10)
 @given(words=st.lists(TEXTS, max_size=20), values=st.lists(TEXTS, max_size=20))
 def test_any_text_reaches_the_trainer(
     words: list[str], values: list[str], tmp_path: Path, programs: Path, output_of_trainer: int
@@ -314,6 +305,23 @@ def test_any_text_reaches_the_trainer(
     assert {"RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"} <= set(
         environment
     )
+
+
+@pytest.mark.parametrize(("attempt", "argv"), [(0, ["a"]), (1, ["a", "resume", "here"])])
+def test_words_for_a_trainer_that_starts_again(
+    attempt: int, argv: list[str], programs: Path, output_of_trainer: int
+) -> None:
+    run = [f"run={word}" for word in (sys.executable, "-c", TRAINER, "a")]
+    records = [*START, f"job=1-{attempt}", *run, "resume=resume", "resume=here", "go="]
+    assert through_the_first_process(records, programs, output_of_trainer)[0] == argv
+
+
+@pytest.mark.usefixtures("output_of_trainer")
+@pytest.mark.parametrize(("name", "code"), [("a-file", 126), ("no-file", 127)])
+def test_a_trainer_that_cannot_be_run(name: str, code: int, programs: Path, tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("#!/bin/sh\n")
+    said = end_in_the_first_process([*START, f"run={tmp_path / name}", "go="], programs)
+    assert said == f"slurmray gpu-1 exit {code}\n"
 
 
 def test_no_node_is_reached_through_a_proxy(programs: Path, output_of_trainer: int) -> None:

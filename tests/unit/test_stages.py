@@ -4,12 +4,14 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -269,14 +271,23 @@ def test_services_end_in_order(node: Callable[..., Node], tmp_path: Path) -> Non
     assert log.read_text() == "up\n" * 3 + "last\nfirst\n"
 
 
-def handed_out(node: Callable[..., Node], tmp_path: Path, run: list[str]) -> subprocess.Popen[bytes]:
+@contextmanager
+def handed_out(
+    node: Callable[..., Node], tmp_path: Path, run: list[str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """A service outside of the container, as the task of the node runs it."""
     env = {"PATH": "/nowhere", "MINE": 'it\'s "$HOME"\n`id`'}
     one = node(services=[{"name": "reward", "run": run, "image": "some/image", "env": env}])
     one.stages.begin()
     assert one.said[-1] == ("done", "gpu-1", "services")
     script = tmp_path / "begin-reward"
-    return subprocess.Popen(["/bin/sh", script, tmp_path], stdin=subprocess.PIPE, start_new_session=True)
+    words = ["/bin/sh", str(script), str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) as service:
+        try:
+            yield service
+        finally:
+            if service.poll() is None:
+                os.killpg(service.pid, signal.SIGKILL)
 
 
 def test_a_service_outside_of_the_container(node: Callable[..., Node], tmp_path: Path) -> None:

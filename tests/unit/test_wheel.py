@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEMPLATES = {str(file.relative_to(ROOT)) for file in (ROOT / "templates").rglob("*.[jp][2y]")}
-EXAMPLES = {str(file.relative_to(ROOT)) for file in (ROOT / "examples").iterdir() if file.is_file()}
+
+
+def files_in(name: str) -> set[str]:
+    """The files in a folder of the checkout, and below, but for what Python puts there."""
+    found = [file for file in (ROOT / name).rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    return {str(file.relative_to(ROOT)) for file in found}
+
+
+PACKAGE = files_in("slurmray")
+BESIDE = files_in("templates") | files_in("examples")  # in the package, once it is installed
 BUILD = ("--quiet", "--no-deps", "--no-build-isolation")
 
 
@@ -99,7 +107,7 @@ def test_an_editable_install_renders_from_anywhere(wheel: Path, clean_python: Pa
 
 def test_a_wheel_has_what_the_checkout_has(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"slurmray/{name}" for name in TEMPLATES | EXAMPLES} <= names
+    assert PACKAGE | {f"slurmray/{name}" for name in BESIDE} <= names
     assert "slurmray/py.typed" in names
     outside = ("tests/", "templates/", "examples/", "docs/", "bench/")
     assert not [name for name in names if name.startswith(outside)]
@@ -111,8 +119,7 @@ def test_a_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path)
     python(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        assert {f"{archive.name.removesuffix('.tar.gz')}/{name}" for name in TEMPLATES | EXAMPLES} <= set(
-            tar.getnames()
-        )
+        top = archive.name.removesuffix(".tar.gz")
+        assert {f"{top}/{name}" for name in PACKAGE | BESIDE} <= set(tar.getnames())
     again = wheel_of(archive, tmp_path)
     assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())

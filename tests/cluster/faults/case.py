@@ -13,7 +13,7 @@ import yaml
 from slurmray.job_states import FINAL
 from slurmray.rehearsal.lab import Lab
 from tests.cluster import bare, sandbox
-from tests.cluster.jobs import HANG, Job, Jobs, wait_until
+from tests.cluster.jobs import HANG, Job, Jobs, wait_clean, wait_until
 
 # What may outlive a fault until the next job sweeps it: nothing that runs or that others can read.
 _DEAD = re.compile(
@@ -143,7 +143,7 @@ class Fault:
         self.submit(["true"])
         state, code = self.lab.wait(self.job, HANG)
         assert (state, code) == ("COMPLETED", "0:0"), self.log()
-        assert not self.lab.left_over()
+        wait_clean(self.lab)
 
     def _is(self, states: Sequence[str]) -> bool:
         return self.lab.job(self.job).get("JobState") in states

@@ -30,7 +30,7 @@ full = pytest.mark.full
 def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str, launch: str) -> None:
     fault.submit(launch=launch)
     fault.until(MOMENTS[moment])
-    fault.strike(["true"])
+    fault.mark()
     getattr(lab, way)("node2")
     job = fault.end("node2: no sign of life", 45, dead=True, lost=True)
     assert job.last_line.startswith("end: exit code 71 from slurmray: node2: no sign of life for 25 s"), (
@@ -49,7 +49,7 @@ def test_a_worker(fault: Fault, lab: Lab, way: str, moment: str, launch: str) ->
 def test_a_worker_in_its_setup(fault: Fault, lab: Lab) -> None:
     fault.submit(setup="[[ $SLURMD_NODENAME != node2 ]] || { touch here; exec sleep 1000; }")
     wait_until((fault.jobs.folder / "here").exists, fault.log)
-    fault.strike(["true"])
+    fault.mark()
     lab.power_off("node2")
     job = fault.end("node2: no sign of life", 45, dead=True, lost=True)
     assert job.last_line.startswith("end: exit code 71 from slurmray: node2: no sign of life"), job.log
@@ -62,7 +62,7 @@ def test_a_worker_in_its_setup(fault: Fault, lab: Lab) -> None:
 def test_the_job_goes_on(fault: Fault, lab: Lab) -> None:
     run = "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"
     fault.train(["bash", "-c", run], on_node_loss="continue")
-    fault.strike(["true"])
+    fault.mark()
     lab.power_off("node2")
     fault.until("] node_loss: node2: no sign of life")
     time.sleep(10)  # srun goes on sending to what is not there any more
@@ -77,7 +77,7 @@ def test_the_job_goes_on(fault: Fault, lab: Lab) -> None:
 @full
 def test_the_head_of_a_job_that_goes_on(fault: Fault, lab: Lab) -> None:
     fault.train(on_node_loss="continue")
-    fault.strike(["true"])
+    fault.mark()
     lab.power_off("node1")
     fault.end("node2: no sign of life from the head node1", 60, dead=True, lost=True)
     come_back(lab, "node1")
@@ -90,7 +90,7 @@ def test_the_head_of_a_job_that_goes_on(fault: Fault, lab: Lab) -> None:
 @pytest.mark.parametrize("way", ["power_off", "cut"])
 def test_the_head(fault: Fault, lab: Lab, way: str) -> None:
     fault.train()
-    fault.strike(["true"])
+    fault.mark()
     getattr(lab, way)("node1")
     job = fault.end("node2: no sign of life from the head node1", 45, dead=True, lost=True)
     if way == "cut":

@@ -8,17 +8,18 @@ import sys
 import pytest
 
 from slurmray.rehearsal.lab import Lab
+from tests.cluster.jobs import HANG
 
 from .case import Fault
 
 # Reads in the node's log which ports Ray was told, and is faster than Ray.
 THIEF = """
 import glob, re, socket, sys, time
-while True:
-    found = re.search(sys.argv[2] + "=([0-9]+)", "".join(open(log).read() for log in glob.glob(sys.argv[1])))
-    if found:
-        break
+found, deadline = None, time.monotonic() + 120  # bounds a hang
+while not found:
+    assert time.monotonic() < deadline, "Ray was told no port"
     time.sleep(0.01)
+    found = re.search(sys.argv[2] + "=([0-9]+)", "".join(open(log).read() for log in glob.glob(sys.argv[1])))
 thief = socket.create_server(("0.0.0.0", int(found[1])))
 print("taken", flush=True)
 time.sleep(600)
@@ -30,14 +31,15 @@ time.sleep(600)
 def test_another_is_used(fault: Fault, lab: Lab, host: str) -> None:
     logs = f"{fault.jobs.folder}/slurmray-runs/*/logs/{host}.log"
     # With this machine's Python, in the host's network.
-    words = ["nsenter", "-t", str(lab.pids[host]), "-n", sys.executable, "-c", THIEF]
-    with subprocess.Popen([*words, logs, "--node-manager-port"], stdout=subprocess.PIPE, text=True) as thief:
+    enter = ["nsenter", "-t", str(lab.pids[host]), "-n", "setpriv", "--pdeathsig", "KILL"]
+    words = [*enter, sys.executable, "-c", THIEF, logs, "--node-manager-port"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as thief:
         try:
             # What runs beside Ray goes on meanwhile.
             fault.submit(["true"], prepare=[{"name": "long", "run": "sleep 5", "where": "all"}])
             assert thief.stdout
             assert thief.stdout.readline() == "taken\n"
-            state, code = lab.wait(fault.job, 120)
+            state, code = lab.wait(fault.job, HANG)
         finally:
             thief.kill()
     job = fault.end()
