@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from slurmray.rendering import render
 from slurmray.spec import JobSpec
+from tests.script import CALL, run_instead
 
 # Three nodes that say what is wanted, and nothing else; the trainer runs.
 STAND_INS = """
@@ -32,7 +32,6 @@ start_nodes() {
 	eval "exec ${STEP[1]}>&-"
 }
 clock() { NOW=$((($(date +%s%1N) - STARTED) / 2)); } # five times as fast
-main "$@"
 """
 WELL = 'say "node1 well"; say "node2 well"; say "node3 well"'
 DIED = 'say "node2 fail ray ray start ended with 1"; say "node2 gone"'
@@ -52,12 +51,8 @@ def ending(folder: Path, said: str, command: str = "", **spec: Any) -> tuple[int
 def run(folder: Path, said: str, log: IO[str], command: str = "", **spec: Any) -> int:
     """The exit code, as `ending`."""
     script = render(JobSpec.model_validate(spec), command)
-    assert script.endswith('\nmain "$@"\n')
-    file = folder / "script.sh"
-    file.write_text(script.removesuffix('main "$@"\n') + STAND_INS.replace("SAID", said))
-    env = {"PATH": "/usr/bin:/bin"}
-    done = subprocess.run(["/bin/bash", file], env=env, cwd=folder, stderr=log, check=False, timeout=60)
-    return done.returncode
+    call = STAND_INS.replace("SAID", said) + CALL
+    return run_instead(script, call, folder, env={"PATH": "/usr/bin:/bin"}, stderr=log).returncode
 
 
 CASES = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from slurmray.rendering import render
 from slurmray.spec import JobSpec
+from tests.script import run_instead
 
 TASK = """
 NODE=node1 SLURMD_NODENAME=node1 SLURM_JOB_ID=9 ATTEMPT=0 MARK=1 RUNTIME=it RUN_ARGS=() TEMP=$PWD/temp UNFIT=0
@@ -22,12 +22,9 @@ def run(folder: Path, call: str, **spec: Any) -> str:
     """What those calls of the script's functions write."""
     (folder / "temp/inside").mkdir(parents=True)
     (folder / "submit/data").mkdir(parents=True)
-    script = render(JobSpec.model_validate(spec)).removesuffix('main "$@"\n')
-    (folder / "script.sh").write_text(f"{script}{TASK}{call}")
-    words = ["/bin/bash", "script.sh"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = run_instead(render(JobSpec.model_validate(spec)), TASK + call, folder)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
 
 
 def test_one_place_is_mounted_once_whatever_it_is_called(tmp_path: Path) -> None:

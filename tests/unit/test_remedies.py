@@ -1,12 +1,12 @@
 """What the script says to do about what a runtime has said: texts of real runtimes."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from slurmray.rendering import render
 from slurmray.spec import JobSpec
+from tests.script import run_instead
 
 FACTS = """
 RUNTIME=podman NODE=node1 RUN=/runs/1-0 IMAGE=image TEMP=$PWD
@@ -23,13 +23,9 @@ MEND = "mend Dockerfile: /runs/1-0/logs/node1.log has"
 
 def bash(call: str, folder: Path, *words: str, **spec: object) -> str:
     """What the function says."""
-    script = render(JobSpec.model_validate(spec)).removesuffix('main "$@"\n')
-    (folder / "script.sh").write_text(f"{script}{FACTS}{call}")
-    done = subprocess.run(
-        ["/bin/bash", "script.sh", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stderr == ""
-    return done.stdout
+    done = run_instead(render(JobSpec.model_validate(spec)), FACTS + call, folder, *words)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from slurmray.rendering import render, template_root
 from slurmray.spec import JobSpec
 from tests.first_process import START, end_in_the_first_process, programs_in
+from tests.script import run_instead
 
 # fmt: off
 TOKENS = [
@@ -36,18 +37,10 @@ def bash(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("bash_44")) if request.param == "bash 4.4" else "/bin/bash"
 
 
-def definitions(script: str) -> str:
-    """The script without its last line, which runs it."""
-    assert script.endswith('\nmain "$@"\n')
-    return script[: -len('main "$@"\n')]
-
-
-def output(bash: str, program: str, folder: Path) -> list[str]:
-    """The NUL-terminated texts that the program writes."""
-    file = folder / "script.sh"
-    file.write_bytes(program.encode())
-    done = subprocess.run([bash, file], env=ENV, cwd=folder, capture_output=True, check=True, timeout=60)
-    assert done.stderr == b""
+def output(bash: str, script: str, call: str, folder: Path) -> list[str]:
+    """The NUL-terminated texts that the call writes."""
+    done = run_instead(script, call, folder, bash=bash, env=ENV)
+    assert (done.returncode, done.stderr) == (0, b"")
     *texts, rest = done.stdout.split(b"\0")
     assert rest == b""
     return [text.decode() for text in texts]
@@ -93,7 +86,7 @@ def test_any_text(
         "network": {"interface": interface},
     }
     script = render(JobSpec.model_validate(spec), command)
-    told, *found = output(bash, definitions(script) + BOTH, tmp_path)
+    told, *found = output(bash, script, BOTH, tmp_path)
     assert told == setup
     half = len(found) // 2
     assert found[:half] == found[half:]
@@ -113,7 +106,7 @@ def test_the_programs_arrive(bash: str, tmp_path: Path) -> None:
     program = f"""send "$(declare -p PROGRAMS)" 9>&1 | "$BASH" -c '{receive}'"""
     # For all of them but the one for nodes without a container.
     spec = JobSpec.model_validate({"prepare": [{"name": "data", "run": "true"}], "launch": "ray-job"})
-    found = output(bash, definitions(render(spec)) + program, tmp_path)
+    found = output(bash, render(spec), program, tmp_path)
     arrived = dict(zip(found[::2], found[1::2], strict=True))
     files = [file for file in (template_root() / "node").glob("*.py") if file.name != "guard.py"]
     assert arrived == {file.name: file.read_text() for file in files}
@@ -154,9 +147,9 @@ squeue() { printf '%s\\n' '13 12_0' '12 12_3' '14 14'; }
         f"SLURM_JOB_ID={number} SLURM_ARRAY_TASK_ID={index} SLURM_JOB_NUM_NODES=1 SLURM_JOB_CPUS_PER_NODE=4"
     )
     facts += " SLURM_JOB_NODELIST=node1 SLURMD_NODENAME=node1"
-    script = definitions(render(JobSpec(), "again"))
+    script = render(JobSpec(), "again")
     call = "check_allocation && printf '%s\\0' \"$JOB\""
-    assert output(bash, f"{script}{stand_ins}{facts}\n{call}", tmp_path) == [expected]
+    assert output(bash, script, f"{stand_ins}{facts}\n{call}", tmp_path) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +170,7 @@ run_long() {{ TRIES=$((TRIES + 1)) && printf %s '{answer}' >output && ((TRIES ==
 not_there() {{ LOST=$1; }}
 """
     call = 'pull_image image && printf \'%s\\0\' "$TRIES" "$LOST"'
-    assert output(bash, f"{definitions(render(JobSpec()))}{stand_ins}{call}", tmp_path) == expected
+    assert output(bash, render(JobSpec()), stand_ins + call, tmp_path) == expected
 
 
 def test_every_node_hears_of_the_addresses_of_all(bash: str, tmp_path: Path) -> None:
@@ -194,8 +187,7 @@ next_message() {
 	SAID=("${SAID[@]:1}")
 }
 """
-    script = definitions(render(JobSpec()))
-    assert output(bash, f"{script}{stand_ins}follow", tmp_path) == [
+    assert output(bash, render(JobSpec()), f"{stand_ins}follow", tmp_path) == [
         "peer=10.0.0.1 fd00::a",
         "peer=10.0.0.1 fd00::b",
         "go=",
@@ -213,12 +205,12 @@ next_message() {
 )
 def test_the_memory_of_a_job(bash: str, tmp_path: Path, facts: str, expected: str) -> None:
     """And Docker's container, which leaves the job's cgroup, gets as much."""
-    script = definitions(render(JobSpec(container={"runtime": "docker"})))
+    script = render(JobSpec(container={"runtime": "docker"}))
     facts = (
         f"SLURM_CPUS_ON_NODE=4 SLURM_GPUS_ON_NODE=3 {facts}\nRUN_ARGS=()\nsay() {{ :; }}\nRUNTIME=docker\n"
     )
     call = 'printf "%s\\0" "$(memory_of_job)" && allocation_args && printf "%s\\0" "${RUN_ARGS[*]}"'
-    memory, args = output(bash, f"{script}{facts}{call}", tmp_path)
+    memory, args = output(bash, script, facts + call, tmp_path)
     assert memory == expected
     assert ("--memory" in args) == (expected != "0")
     assert expected == "0" or f"--memory {expected}m" in args
@@ -248,8 +240,7 @@ def test_a_folder_of_a_job_that_had_the_same_number(
         "fail() { printf 'refused\\0' && exit 0; }\nexec 2>/dev/null\nmkdir logs && touch logs/node1.log\n"
     )
     call = "make_temp\n[[ ! -e ray-1-0/old && $(<ray-1-0/task) == $$ ]] && printf 'made\\0'"
-    script = definitions(render(JobSpec()))
-    assert output(bash, f"{script}{facts}{before}\n{call}", tmp_path) == [expected]
+    assert output(bash, render(JobSpec()), f"{facts}{before}\n{call}", tmp_path) == [expected]
     assert (tmp_path / "ray-1-0/old").exists() == (expected == "refused")
 
 
@@ -260,8 +251,9 @@ def test_the_last_words_of_a_runtime(bash: str, tmp_path: Path) -> None:
 RUNTIME=apptainer IMAGE=image TEMP=$PWD NODE=node1
 finding() { printf '%s\\0' "$3"; }
 """
-    script = definitions(render(JobSpec()))
-    assert output(bash, f"{script}{stand_ins}not_there exec", tmp_path) == ["ERROR  : no such thing"]
+    assert output(bash, render(JobSpec()), f"{stand_ins}not_there exec", tmp_path) == [
+        "ERROR  : no such thing"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -297,8 +289,8 @@ def test_any_text_reaches_the_trainer(
         "HOME": "/ho\nme",
     }
     spec = {"run": [sys.executable, "-c", TRAINER, *words], "env": env}
-    script = definitions(render(JobSpec.model_validate(spec)))
-    records = output("/bin/bash", script + r"""printf "%s\0" "${RECORDS[@]}" """, tmp_path)
+    script = render(JobSpec.model_validate(spec))
+    records = output("/bin/bash", script, r"""printf "%s\0" "${RECORDS[@]}" """, tmp_path)
     argv, environment = through_the_first_process([*START, *records, "go="], programs, output_of_trainer)
     assert argv == words
     assert {name: environment[name] for name in env} == env

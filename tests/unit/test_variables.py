@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from slurmray.rendering import render
 from slurmray.spec import JobSpec
+from tests.script import CALL, run_instead
 
 # Names that the script has, too, as sites and users have them.
 THEIRS = {
@@ -21,20 +21,15 @@ THEIRS = {
     "NODE": "it",
 }
 SHOW = "".join(f'printf "%s\\0" "${{{name}-}}"; ' for name in THEIRS)
-CALL = 'main "$@"\n'
 
 
 def run(folder: Path, call: str, theirs: dict[str, str], **spec: Any) -> list[str]:
     """What a script says on standard output that ends with that call; texts with a NUL behind each."""
     script = render(JobSpec.model_validate({"container": {"runtime": "none"}, **spec}))
-    file = folder / "script.sh"
-    file.write_text(script.removesuffix(CALL) + call)
     (folder / "srun").write_text(f"#!/bin/bash\n{SHOW}")
     (folder / "srun").chmod(0o755)
     env = {"PATH": f"{folder}:{os.environ['PATH']}", "SLURMD_NODENAME": "node1", **theirs}
-    done = subprocess.run(
-        ["/bin/bash", file], env=env, cwd=folder, capture_output=True, check=False, timeout=60
-    )
+    done = run_instead(script, call, folder, env=env)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().split("\0")[:-1]
 
