@@ -104,17 +104,24 @@ def _holds_env(data: Any) -> bool:
 
 
 def _read(path: Path) -> Source:
-    if path == STDIN:
-        return source.read("stdin", source.decode("stdin", sys.stdin.buffer.read()))
+    name = "stdin" if path == STDIN else str(path)
     try:
-        return source.read(str(path), source.decode(str(path), path.read_bytes()))
+        return source.read(name, source.decode(name, _raw(path)))
     except FileNotFoundError:
         text = "no such file; `slurmray init` writes one to begin with"
     except IsADirectoryError:
         text = "a folder; name the job spec's file in it"
     except OSError as error:
         text = f"can't be read: {error.strerror}"
-    raise SpecError([Problem(str(path), text)])
+    raise SpecError([Problem(name, text)])
+
+
+def _raw(path: Path) -> bytes:
+    if path != STDIN:
+        return path.read_bytes()
+    if sys.stdin is None:
+        raise SpecError([Problem("stdin", "is closed; pipe the job spec into it, or name a file")])
+    return sys.stdin.buffer.read()
 
 
 def _typed(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmray.cli.flags import job_flags
+from slurmray.cli.flags import FILE, job_flags
 from slurmray.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _STDOUT = Path("-")
 
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
-@click.argument("job", required=False, metavar="", type=click.Path(path_type=Path))
+@click.argument("job", required=False, metavar="", type=FILE)
 @job_flags
 @click.option("--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="One more mount.  [repeatable]")
 @click.option(
@@ -43,7 +43,7 @@ _STDOUT = Path("-")
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="The file to write; - is standard output.  [default: generated.sh, or generated.dstack.yml]",
 )
 @click.option(
