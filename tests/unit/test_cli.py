@@ -281,7 +281,7 @@ def test_a_task_of_dstack() -> None:
     assert (to_stdout.returncode, to_stdout.stderr) == (0, "")
     refused = run("render", "--target", "dstack", "--runtime", "podman", "-o", "x.yml")
     assert (refused.returncode, refused.stdout) == (ExitCode.USAGE, "")
-    assert refused.stderr == "container.runtime: dstack runs containers with Docker; set it to auto\n"
+    assert refused.stderr == "--runtime: dstack runs containers with Docker; set it to auto\n"
     assert not Path("x.yml").exists()
 
 
@@ -568,8 +568,11 @@ def test_the_schema_and_the_reference_are_checked_in(capsys: pytest.CaptureFixtu
         check=True,
         timeout=60,
     )
-    for name, text in json.loads(generated.stdout).items():
+    files = json.loads(generated.stdout)
+    for name, text in files.items():
         assert (ROOT / "docs" / name).read_text() == text, "run: python docs/reference.py"
+    for row in ("`services[].run` | list or text | needed", "`services[].ready.timeout` | 1 or more | `600`"):
+        assert f"| {row} |" in files["job-spec.md"]
 
 
 def test_what_a_preset_says(capsys: pytest.CaptureFixture[str]) -> None:
