@@ -117,13 +117,14 @@ def render_job(
     from slurmray.loading import load_spec
     from slurmray.output import seal
 
-    spec = load_spec(job, settings, entrypoint)
     if target == "dstack":
-        from slurmray.dstack import render_task
+        from slurmray.dstack import refusals, render_task
 
+        spec = load_spec(job, settings, entrypoint, refusals)
         return spec, seal(render_task(spec))
     from slurmray.rendering import render as render_script
 
+    spec = load_spec(job, settings, entrypoint)
     return spec, seal(render_script(spec, _render_command(job, settings, entrypoint, output)))
 
 
