@@ -11,9 +11,9 @@ from slurmray.cli.schema import schema_text
 
 _HEAD = """# The job spec
 
-Written by docs/reference.py. Every field may be left out, and null means not set. Text fields keep what was
-typed: `12:00:00`, `1e-6`, `007` and `true` need no quotes. An editor that reads job-spec.schema.json
-completes these names.
+Written by docs/reference.py. Every field may be left out, but for those marked needed where their section is
+given, and null means not set. `[]` is each item of a list. Text fields keep what was typed: `12:00:00`,
+`1e-6`, `007` and `true` need no quotes. An editor that reads job-spec.schema.json completes these names.
 """
 
 
@@ -35,8 +35,11 @@ def _sections(document: dict[str, Any]) -> Iterator[str]:
             path = f"{name}.{field}" if name else field
             if below := _reference(info):
                 waiting.append((path, document["$defs"][below]))
+            if below := _reference(info.get("items", {})):
+                waiting.append((f"{path}[]", document["$defs"][below]))
             text = " ".join((info.get("description") or "see below").split())
-            yield f"| `{path}` | {_value(info)} | {_default(info)} | {text} |"
+            default = "needed" if field in part.get("required", ()) else _default(info)
+            yield f"| `{path}` | {_value(info)} | {default} | {text} |"
 
 
 def _reference(info: dict[str, Any]) -> str | None:

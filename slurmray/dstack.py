@@ -20,6 +20,7 @@ from slurmray.mounts import Mount
 from slurmray.presets import advise
 from slurmray.spec import JobSpec
 from slurmray.values import shown
+from slurmray.wording import dotted
 
 DASHBOARD_PORT = 8265
 
@@ -69,7 +70,10 @@ def remarks(spec: JobSpec) -> list[str]:
     """Return what is different from the same job on Slurm, a line each."""
     advice = advise(spec)
     found = list(advice.notes)
-    if unused := [path for path in _set_fields(spec) if _room(path) in LEFT_OUT]:
+    unused = [path for path in _set_fields(spec) if _room(path) in LEFT_OUT]
+    others = (name for name in slurm.gres_elements(spec.slurm.gres or "none") if not slurm.is_gpu(name))
+    unused += [f"{name} of slurm.gres" for name in others if name not in ("", "none")]
+    if unused:
         found.append(f"without a meaning under dstack, and left out: {', '.join(unused)}")
     for name in (name for name, fact in advice.node_env.items() if fact not in FACTS):
         found.append(
@@ -91,21 +95,21 @@ def remarks(spec: JobSpec) -> list[str]:
 def make_task(spec: JobSpec) -> dict[str, Any]:
     """Return the task, its fields as in dstack.ai/docs/reference/dstack.yml/task; errors as render_task's."""
     problems = [
-        Problem(path, REMEDIES.get(path, f"dstack has no such thing; leave it out: --set {path}=null"))
+        _refusal(path, REMEDIES.get(path, f"dstack has no such thing; leave it out: --set {path}=null"))
         for path in _set_fields(spec)
         if _room(path) not in USED | LEFT_OUT
     ]
     problems += [
-        Problem("prepare", f"{item.name}: under dstack only the head prepares; put it into setup")
-        for item in spec.prepare
+        _refusal("prepare", f"{item.name}: under dstack only the head prepares; put it into setup", number)
+        for number, item in enumerate(spec.prepare)
         if item.where == "all"
     ]
 
-    def checked(path: str, make: Callable[..., Any], *given: object) -> Any:
+    def checked(path: str, make: Callable[..., Any], *given: object, items: tuple[int, ...] = ()) -> Any:
         try:
             return make(*given)
         except ValueError as error:
-            problems.append(Problem(path, str(error)))
+            problems.append(_refusal(path, str(error), *items))
 
     advice = advise(spec)
     spec = spec.model_copy(update={"run": advice.run, "env": {**advice.env, **spec.env}})
@@ -134,13 +138,27 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
         "ports": [dashboard],
         "resources": _given(resources),
         "volumes": [
-            checked(f"container.mounts, item {number}", _volume, mount)
-            for number, mount in enumerate(container.mounts, start=1)
+            checked("container.mounts", _volume, mount, items=(number,))
+            for number, mount in enumerate(container.mounts)
         ],
     }
     if problems:
         raise SpecError(problems)
     return _given(task)
+
+
+def refusals(spec: JobSpec) -> list[Problem]:
+    """Return what dstack can't do of a job spec."""
+    try:
+        make_task(spec)
+    except SpecError as error:
+        return error.problems
+    return []
+
+
+def _refusal(dotted_path: str, text: str, *items: int) -> Problem:
+    path: tuple[str | int, ...] = (*dotted_path.split("."), *items)
+    return Problem("", f"{dotted(path)}: {text}", path)
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,14 +43,17 @@ class _Setting(NamedTuple):
 
 
 def load_spec(
-    path: Path | None, settings: Sequence[tuple[str, str]] = (), entrypoint: Sequence[str] = ()
+    path: Path | None,
+    settings: Sequence[tuple[str, str]] = (),
+    entrypoint: Sequence[str] = (),
+    refusals: Callable[[JobSpec], list[Problem]] = lambda _: [],
 ) -> JobSpec:
     """Return the job spec of a file with the command line's settings over it; SpecError holds all mistakes.
 
     path: None for defaults, `-` for standard input. settings: (name, value) in the order given; a name is
     one of FLAGS, `--mount` (one more), `--env` (`NAME=VALUE`, or `NAME` for the submitter's own value), or
     the dotted path of a field, as --set has it; then `[a, b]`, `{a: b}`, quotes and null mean what they mean
-    in YAML. entrypoint: the words after `--`.
+    in YAML. entrypoint: the words after `--`. refusals: what else is wrong with a job spec that is sound.
     """
     text = Source("") if path is None else _read(path)
     data = text.data if text.data is not None else {}
@@ -78,7 +81,7 @@ def load_spec(
     except SpecError as error:
         found = error.problems + missing_besides(data, error.problems)
     else:
-        found = review(spec)
+        found = review(spec) or refusals(spec)
     problems += [_placed(text, given, problem) for problem in found]
     if problems:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
@@ -104,17 +107,24 @@ def _holds_env(data: Any) -> bool:
 
 
 def _read(path: Path) -> Source:
-    if path == STDIN:
-        return source.read("stdin", source.decode("stdin", sys.stdin.buffer.read()))
+    name = "stdin" if path == STDIN else str(path)
     try:
-        return source.read(str(path), source.decode(str(path), path.read_bytes()))
+        return source.read(name, source.decode(name, _raw(path)))
     except FileNotFoundError:
         text = "no such file; `slurmray init` writes one to begin with"
     except IsADirectoryError:
         text = "a folder; name the job spec's file in it"
     except OSError as error:
         text = f"can't be read: {error.strerror}"
-    raise SpecError([Problem(str(path), text)])
+    raise SpecError([Problem(name, text)])
+
+
+def _raw(path: Path) -> bytes:
+    if path != STDIN:
+        return path.read_bytes()
+    if sys.stdin is None:
+        raise SpecError([Problem("stdin", "is closed; pipe the job spec into it, or name a file")])
+    return sys.stdin.buffer.read()
 
 
 def _typed(name: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from slurmray.errors import UsageError
@@ -24,20 +25,30 @@ def seal(text: str) -> str:
 
 
 def write_script(path: Path, text: str, force: bool) -> None:
-    """Write a script or a task in one step: the file is the old one or the new one, never a part.
+    """Write a script or a task; UsageError without `force` where the file there is not ours or was edited."""
+    write_files({path: text}, None if force else _refuse_to_lose)
 
-    What begins with #! becomes executable. A link is followed. UsageError where the place is no good, and
-    without `force` where the file there is not slurmray's or was edited.
+
+def write_files(files: Mapping[Path, str], refuse: Callable[[Path], None] | None) -> None:
+    """Write all of them or, with a UsageError, none: each is the old one or the new one, never a part.
+
+    What begins with #! becomes executable. A link is followed. refuse: asked about each that is there.
     """
+    made: list[tuple[Path, Path]] = []
     try:
-        _refuse_place(path)
-        if path.exists() and not force:
-            _refuse_to_lose(path)
-        _replace(path.resolve(), text.encode())
+        for path, text in files.items():
+            _refuse_place(path)
+            if refuse and path.exists():
+                refuse(path)
+            target = path.resolve()
+            made.append((_beside(target, text.encode()), target))
+        for new, target in made:
+            new.replace(target)
     except OSError as error:
-        raise UsageError(
-            f"{path}: can't be written: {error.strerror}; choose another place with -o"
-        ) from None
+        raise UsageError(f"{path}: can't be written: {error.strerror}; choose another place") from None
+    finally:
+        for new, _ in made:
+            new.unlink(missing_ok=True)
 
 
 def _refuse_place(path: Path) -> None:
@@ -72,13 +83,14 @@ def _mode(target: Path, content: bytes) -> int:
     return (0o777 if content.startswith(b"#!") else 0o666) & ~mask
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _beside(target: Path, content: bytes) -> Path:
+    """Write what is to take a file's place into a new file of the same folder, and return that."""
     descriptor, name = tempfile.mkstemp(prefix=".slurmray-", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, _mode(target, content))
             file.write(content)
-        Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+    return Path(name)

@@ -190,7 +190,7 @@ _DIGITS = 9  # of a number of GPUs
 
 def gpus_in_gres(gres: str) -> tuple[str | None, int]:
     """Return type and count of the GPUs in a gres list such as `gpu:h100:8,nvme:1`; (None, 0) without any."""
-    elements = [element for element in gres_elements(gres) if re.match(r"gpu(?![\w.-])", element)]
+    elements = [element for element in gres_elements(gres) if is_gpu(element)]
     if len(elements) > 1:
         raise ValueError("more than one kind of GPU; slurmray needs the same on each node")
     if not elements:
@@ -208,6 +208,11 @@ def gpus_in_gres(gres: str) -> tuple[str | None, int]:
 def gres_elements(gres: str) -> list[str]:
     """Split a gres list; sbatch takes its elements with `gres/` in front, too."""
     return [element.strip().removeprefix("gres/") for element in gres.split(",")]
+
+
+def is_gpu(element: str) -> bool:
+    """Whether an element of a gres list asks for GPUs."""
+    return bool(re.match(r"gpu(?![\w.-])", element))
 
 
 def gpus_in_count(text: str) -> tuple[str | None, int]:

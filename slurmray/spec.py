@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from slurmray import slurm
 from slurmray.container_options import UNKNOWN_TO, Container
@@ -170,11 +170,14 @@ class JobSpec(Model):
             )
         return value
 
-    @model_validator(mode="after")
-    def _gpus_of_services(self) -> JobSpec:
-        if (taken := self.gpus - self.ray_gpus) > self.gpus:
-            raise ValueError(f"services take {self.gpus_of_services} = {taken} GPUs, a node has {self.gpus}")
-        return self
+    @field_validator("services")
+    @classmethod
+    def _gpus_of_services(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
+        there, taken = _gpus(info.data["slurm"]) if "slurm" in info.data else None, _taken(value)
+        if there is not None and taken > there:
+            text = f"they take {_shares(value)} = {taken} GPUs, a node has {there}"
+            raise ValueError(f"{text}: give them fewer, or ask for more in slurm.gpus_per_node")
+        return value
 
     @property
     def env_from_submitter(self) -> list[str]:
@@ -184,16 +187,28 @@ class JobSpec(Model):
     @property
     def ray_gpus(self) -> int:
         """GPUs of each node that services leave to Ray."""
-        return self.gpus - sum(service.gpus for service in self.services)
+        return self.gpus - _taken(self.services)
 
     @property
     def gpus_of_services(self) -> str:
         """`retriever 2 + judge 1`: GPUs of each node; empty if services take none."""
-        return " + ".join(f"{service.name} {service.gpus}" for service in self.services if service.gpus)
+        return _shares(self.services)
 
     @property
     def gpus(self) -> int:
         """GPUs on each node; 0 where none are asked for."""
-        if self.slurm.gpus_per_node is not None:
-            return slurm.gpus_in_count(self.slurm.gpus_per_node)[1]
-        return slurm.gpus_in_gres(self.slurm.gres)[1] if self.slurm.gres is not None else 0
+        return _gpus(self.slurm)
+
+
+def _gpus(options: SlurmOptions) -> int:
+    if options.gpus_per_node is not None:
+        return slurm.gpus_in_count(options.gpus_per_node)[1]
+    return slurm.gpus_in_gres(options.gres)[1] if options.gres is not None else 0
+
+
+def _taken(services: list[Service]) -> int:
+    return sum(service.gpus for service in services)
+
+
+def _shares(services: list[Service]) -> str:
+    return " + ".join(f"{service.name} {service.gpus}" for service in services if service.gpus)

@@ -165,13 +165,16 @@ def _content(name: str, value: object) -> object:
             return checked_text(str(pair[0])), inside(str(pair[0]), pair[1])
 
         return dict(each(entry, (("", pair) for pair in value.items())))
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return each(lambda item: _content("", item), (("", item) for item in value))
     if name in _NOT_TEXT:
         try:
             return _NOT_TEXT[name](value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+    if value is not None and not isinstance(value, str | int | float):
+        kinds = "text, a number, true, false, null, a list or a mapping"
+        raise ValueError(f"{name and f'{name}: '}expected {kinds}, got a {type(value).__name__}")
     return checked_text(value) if isinstance(value, str) else value
 
 

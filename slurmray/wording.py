@@ -86,7 +86,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def _unknown(path: Path, model: type[BaseModel]) -> str:
     section, name = tuple(part for part in path[:-1] if isinstance(part, str)), str(path[-1])
-    if section == ("slurm",) and (instead := slurm.TAKEN.get(name.replace("_", "-"))):
+    if section in ((), ("slurm",)) and (instead := slurm.TAKEN.get(name.replace("_", "-"))):
         return instead
     sections = dict(_sections(model))
     guess, fields = name.replace("-", "_"), sections.get(section, [])

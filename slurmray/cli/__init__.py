@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import click
@@ -25,6 +26,7 @@ _VERBS = {
     "schema": "Print the JSON Schema of the job spec.",
 }
 _WITH_COMMAND = ("render", "rehearse")
+_IN_FOLDER = ("init", *_WITH_COMMAND)
 
 
 class _LazyGroup(click.Group):
@@ -101,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         if entrypoint and words[0] in _VERBS and words[0] not in _WITH_COMMAND:
             raise UsageError(f"slurmray {words[0]}: takes no command: leave out -- and what follows it")
+        _refuse_place(words)
         code = slurmray.main(words or ["--help"], prog_name="slurmray", standalone_mode=False, obj=entrypoint)
         sys.stdout.flush()
     except SlurmrayError as error:
@@ -117,6 +120,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _failed(error)
     return code if isinstance(code, int) else 0
+
+
+def _refuse_place(words: Sequence[str]) -> None:
+    if sys.stdout is None:
+        raise UsageError("standard output: is closed; send it to /dev/null where it is not wanted")
+    if words and words[0] in _IN_FOLDER:
+        try:
+            Path.cwd()
+        except OSError as error:
+            raise UsageError(f"the current folder: {error.strerror}; cd to one that is there") from None
 
 
 def _failed(error: Exception) -> int:

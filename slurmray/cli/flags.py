@@ -1,11 +1,15 @@
-"""The flags for what differs from job to job and from site to site, for every verb that takes them."""
+"""The flags and the kinds of value that several verbs take."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+
+from slurmray.errors import UsageError
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -21,6 +25,25 @@ _FLAGS = (
     ("--image", "I", "Container image with Python and Ray."),
     ("--runtime", "R", "docker, podman, apptainer, pyxis, none or auto."),
 )
+
+
+class _File(click.Path):
+    """A file as the user names it; whoever opens it says what is wrong with it."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        try:
+            os.fspath(value).encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{os.fspath(value)!r}: not UTF-8; give the file another name") from None
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(readable=False, path_type=Path)
 
 
 def job_flags(command: _F) -> _F:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from slurmray.cli.flags import job_flags
+from slurmray.cli.flags import FILE, job_flags
 from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.places import own
 
@@ -21,13 +21,12 @@ _CONFIG = ".config.yaml"  # a trainer's own file, which goes with an example
 @click.option(
     "-o",
     "--output",
-    default=_JOB,
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="The job spec to write; - is standard output.  [default: job.yaml]",
 )
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
-def init(example: str | None, output: Path, force: bool, **flags: str | None) -> None:
+def init(example: str | None, output: Path | None, force: bool, **flags: str | None) -> None:
     """Write an example as a job spec of your own, with your answers in it; without EXAMPLE, list them.
 
     The flags are the answers. No questions are asked: what you do not say stays as it is in the example.
@@ -39,8 +38,12 @@ def init(example: str | None, output: Path, force: bool, **flags: str | None) ->
       slurmray init verl --nodes 4 --partition gpu --account rl
       slurmray init rlinf --nodes 2 -o math.yaml
     """
+    from slurmray.output import write_files
+
     known = _examples()
     if example is None:
+        if output or force or any(value is not None for value in flags.values()):
+            raise UsageError("slurmray init: no example; name one, as slurmray init verl")
         for name, path in known.items():
             title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
             click.echo(f"{name:<{max(map(len, known))}}  {title}")
@@ -48,10 +51,11 @@ def init(example: str | None, output: Path, force: bool, **flags: str | None) ->
     if example not in known:
         raise UsageError(f"slurmray init: no example {example!r}, there are {', '.join(known)}")
     answers = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
+    output = output or _JOB
     job = _JOB if output == _STDOUT else output  # what its comments call it
     files = _files(known[example], answers, job)
     spec = files.pop(job) if output == _STDOUT else None
-    _write(files, force)
+    write_files(files, None if force else _refuse_to_lose)
     if spec is not None:
         click.echo(spec.encode(), nl=False)
         for path in files:
@@ -85,6 +89,8 @@ def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[
         name = f"examples/{path.name}"
         if path != example and name in text:
             places[name] = Path(path.name)
+            if places[name].absolute() == output.absolute():
+                raise UsageError(f"{output}: goes with the example; choose another name with -o")
             files[places[name]] = path.read_text(encoding="utf-8")
     return {path: _moved(content, places) for path, content in files.items()}
 
@@ -105,12 +111,6 @@ def _moved(text: str, places: dict[str, Path]) -> str:
     return text
 
 
-def _write(files: dict[Path, str], force: bool) -> None:
-    for path in files:
-        if not force and path.exists():
-            raise UsageError(f"{path}: is there already; choose another name with -o, or use --force")
-    for path, text in files.items():
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{path}: can't be written: {error.strerror}") from None
+def _refuse_to_lose(path: Path) -> None:
+    other = "move it away" if path.name.endswith(_CONFIG) else "choose another name with -o"
+    raise UsageError(f"{path}: is there already; {other}, or use --force")

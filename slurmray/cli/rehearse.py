@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from slurmray.cli.flags import FILE
 from slurmray.errors import UsageError
 
 
 @click.command(options_metavar="[JOB.yaml | SCRIPT.sh] [OPTIONS] [-- COMMAND ...]")
-@click.argument("job", required=False, metavar="", type=click.Path(path_type=Path))
+@click.argument("job", required=False, metavar="", type=FILE)
 @click.option("--nodes", metavar="N", help="Number of nodes.")
 @click.option(
     "--runtime", type=click.Choice(["podman", "docker", "none"]), help="Container runtime of the nodes."
@@ -56,12 +57,22 @@ def rehearse(
     from slurmray.rehearsal import session
 
     if shell:
+        _refuse_more("shell")
         return session.enter(words)
     if down:
+        _refuse_more("down", *words)
         session.down()
         return 0
     choices = session.Choices(Path.cwd(), build_image, suite, keep)
     return session.rehearse(_script(job, nodes, runtime, settings, words), choices)
+
+
+def _refuse_more(flag: str, *words: str) -> None:
+    """What is about the kept cluster has no job."""
+    given = click.get_current_context().params.items()
+    if words or any(value for name, value in given if name != flag):
+        takes = "a command after -- and nothing else" if flag == "shell" else "nothing else"
+        raise UsageError(f"slurmray rehearse --{flag}: takes {takes}; leave out the rest")
 
 
 def _script(
@@ -70,8 +81,10 @@ def _script(
     if job and _is_script(job):
         if nodes or runtime or settings or entrypoint:
             raise UsageError(f"{job} is rendered: --nodes, --runtime, --set and a command go to the job spec")
+        from slurmray.source import decode
+
         try:
-            return job.read_text(encoding="utf-8")
+            return decode(str(job), job.read_bytes())  # sbatch refuses other ends of lines, so they stay
         except OSError as error:
             raise UsageError(f"{job}: {error.strerror}") from error
     from slurmray.cli.render import given, render_job, warn_of_unset

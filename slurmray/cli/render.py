@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmray.cli.flags import job_flags
+from slurmray.cli.flags import FILE, job_flags
 from slurmray.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _STDOUT = Path("-")
 
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
-@click.argument("job", required=False, metavar="", type=click.Path(path_type=Path))
+@click.argument("job", required=False, metavar="", type=FILE)
 @job_flags
 @click.option("--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="One more mount.  [repeatable]")
 @click.option(
@@ -43,7 +43,7 @@ _STDOUT = Path("-")
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="The file to write; - is standard output.  [default: generated.sh, or generated.dstack.yml]",
 )
 @click.option(
@@ -117,13 +117,14 @@ def render_job(
     from slurmray.loading import load_spec
     from slurmray.output import seal
 
-    spec = load_spec(job, settings, entrypoint)
     if target == "dstack":
-        from slurmray.dstack import render_task
+        from slurmray.dstack import refusals, render_task
 
+        spec = load_spec(job, settings, entrypoint, refusals)
         return spec, seal(render_task(spec))
     from slurmray.rendering import render as render_script
 
+    spec = load_spec(job, settings, entrypoint)
     return spec, seal(render_script(spec, _render_command(job, settings, entrypoint, output)))
 
 

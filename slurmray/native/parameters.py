@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,23 @@ SECTIONS = (
     *("stop", "on_node_loss", "requeue"),
 )
 # submitit's own, besides `slurm_` and the name of an option of sbatch.
-OWN = ("stderr_to_stdout", "slurm_setup", "slurm_array_parallelism", "slurm_additional_parameters")
+OWN = (
+    *("stderr_to_stdout", "slurm_setup", "slurm_signal_delay_s", "slurm_array_parallelism"),
+    "slurm_additional_parameters",
+)
 # What is set here, or would be overlooked.
 _INSTEAD = {
     "slurm_clusters": "its jobs are asked after on the cluster that sbatch has by default: leave it out",
+    "slurm_cpus_per_task": "use cpus_per_task",
     "slurm_error": "logs lie in the executor's folder: leave it out",
     "slurm_extra": "use slurm_additional_parameters",
+    "slurm_gpus_per_node": "use gpus_per_node",
     "slurm_mem": "use mem_gb",
+    "slurm_nodes": "use nodes",
     "slurm_output": "logs lie in the executor's folder: leave it out",
+    "slurm_srun_args": "there is one task, the driver: leave it out",
     "slurm_time": "use timeout_min",
+    "slurm_use_srun": "there is one task, the driver: leave it out",
     "slurm_wait": "result() waits: leave it out",
 }
 PYTHON = "{}.{}".format(*sys.version_info)
@@ -61,13 +69,13 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
             place[field] = value
         elif name in SECTIONS:
             data[name] = value
-        elif name.startswith("slurm_") and name not in OWN:
+        elif name.startswith("slurm_") and name not in (*OWN, *_INSTEAD):
             data["slurm"][name.removeprefix("slurm_")] = value
-        elif name not in OWN:
+        elif name not in (*OWN, *_INSTEAD):
             known = ", ".join((*SHARED, *SECTIONS, *OWN, "slurm_OPTION of sbatch"))
             problems.append(Problem(name, f"no such parameter; there are {known}"))
     problems += _give_units(data["slurm"])
-    problems += _give_signals(data)
+    problems += _give_signals(data, parameters.get("slurm_signal_delay_s"))
     if problems:
         raise SpecError(problems)
     _give_setup(data, parameters)
@@ -77,16 +85,28 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
 
 def _mistakes(parameters: Mapping[str, Any]) -> list[Problem]:
     """Wrong kinds of what is no field of the job spec."""
-    kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
-        "slurm_setup": ((list, tuple), "a list of commands"),
-        "slurm_array_parallelism": (int, "a whole number"),
-        "slurm_additional_parameters": (Mapping, "`name: value` pairs"),
+    kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "slurm_setup": (_is_texts, "a list of commands"),
+        "slurm_array_parallelism": (_is_count, "a whole number, 1 or more"),
+        "slurm_additional_parameters": (lambda value: isinstance(value, Mapping), "`name: value` pairs"),
     }
     return [
         Problem(name, f"expected {words}, got {parameters[name]!r}")
-        for name, (kind, words) in kinds.items()
-        if name in parameters and (not isinstance(parameters[name], kind) or parameters[name] == 0)
+        for name, (fits, words) in kinds.items()
+        if name in parameters and not fits(parameters[name])
     ]
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
 def _give_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:
@@ -111,16 +131,16 @@ def _give_units(slurm: dict[str, Any]) -> list[Problem]:
     """Minutes are sbatch's own, memory gets its unit; problems where they are no numbers."""
     problems = []
     minutes, memory = slurm["time"], slurm.get("mem", 1)
-    if not isinstance(minutes, int) or minutes < 1:
+    if not _is_count(minutes):
         problems.append(Problem("timeout_min", f"expected minutes as a whole number, got {minutes!r}"))
-    if not isinstance(memory, int | float) or memory <= 0:
+    if not _is_size(memory):
         problems.append(Problem("mem_gb", f"expected GiB as a number, got {memory!r}"))
     elif "mem" in slurm:
         slurm["mem"] = f"{round(memory * 1024)}M"
     return problems
 
 
-def _give_signals(data: dict[str, Any]) -> list[Problem]:
+def _give_signals(data: dict[str, Any], delay: object) -> list[Problem]:
     """The driver is asked for a checkpoint by USR2, and asks for another attempt by its exit code."""
     own: dict[str, dict[str, Any]] = {
         "stop": {"signal": STOP_SIGNAL},
@@ -128,7 +148,6 @@ def _give_signals(data: dict[str, Any]) -> list[Problem]:
     }
     minutes = data["slurm"]["time"]
     half = max(1, minutes * 30) if isinstance(minutes, int) else LEAD  # 90 may be all of a short limit
-    delay = data["slurm"].pop("signal_delay_s", None)
     lead = min(LEAD, half) if delay is None else delay
     problems = []
     for section, fields in own.items():

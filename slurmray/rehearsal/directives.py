@@ -114,9 +114,10 @@ def wanted(script: str) -> Wanted:
         other for element in slurm.gres_elements(given.get("gres", "")) if (other := _other_gres(element))
     ]
     cpus = max(
-        int(given.get("cpus-per-task") or 0) * int(given.get("ntasks-per-node") or 1),
-        int(given.get("cpus-per-gpu") or 0) * gpu[1],
-        int(given.get("mincpus") or 0),
+        _count("cpus-per-task", given.get("cpus-per-task"))
+        * (_count("ntasks-per-node", given.get("ntasks-per-node")) or 1),
+        _count("cpus-per-gpu", given.get("cpus-per-gpu")) * gpu[1],
+        _count("mincpus", given.get("mincpus")),
     )
     memory = max(
         _mebibytes(given.get("mem", "")),
@@ -145,21 +146,36 @@ def wanted(script: str) -> Wanted:
 
 
 def hosts(text: str) -> list[str]:
-    """Expand a list of hosts such as `gpu-[0,2-3],head`; leading zeros stay."""
+    """Expand a list of hosts such as `gpu-[0,2-3],r[1-2]n[1-2]`; leading zeros stay."""
     found = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        prefix, _, rest = part.partition("[")
-        ranges, _, suffix = rest.partition("]")
-        for piece in ranges.split(",") if ranges else [""]:
-            first, _, last = piece.partition("-")
-            numbers = range(int(first or 0), int(last or first or 0) + 1)
-            found += [f"{prefix}{number:0{len(first)}d}{suffix}" if ranges else prefix for number in numbers]
+        names = [""]
+        for index, piece in enumerate(re.split(r"\[([^\]]*)\]", part)):
+            ends = _numbers(part, piece) if index % 2 else [piece]
+            names = [name + end for name in names for end in ends]
+        found += names
     return found
+
+
+def _numbers(part: str, ranges: str) -> list[str]:
+    found = []
+    for piece in ranges.split(","):
+        if not re.fullmatch("[0-9]{1,9}(-[0-9]{1,9})?", piece):
+            raise ValueError(f"{part}: expected numbers in the brackets, as node[1-3,7]")
+        first, _, last = piece.partition("-")
+        found += [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+    return found
+
+
+def _count(name: str, text: str | None) -> int:
+    if text and not re.fullmatch("[0-9]{1,9}", text):
+        raise ValueError(f"--{name}: expected a whole number, got {text!r}")
+    return int(text or 0)
 
 
 def _nodes(given: dict[str, str]) -> tuple[str, ...]:
     named = hosts(given.get("nodelist", ""))
-    count = int(given.get("nodes", "1").partition("-")[0])
+    count = _count("nodes", given.get("nodes", "1").partition("-")[0])
     more = (f"node{number}" for number in range(1, 10_000))
     taken = {*named, *hosts(given.get("exclude", ""))}
     while len(named) < count:

@@ -74,6 +74,10 @@ def test_a_spec_means_what_its_file_means(tmp_path: Path) -> None:
         ({"slurm": 3}, "slurm: expected `name: value` pairs, got '3'"),
         ({"env": {"A-B": "1"}}, "env.A-B: not the name of a variable: "),
         ({"run": ["a", ["b"]]}, "run: word 2: expected text, got a list"),
+        (
+            {"launch": "ray-job", "ray": {"runtime_env": {"working_dir": Path("x")}}},
+            "ray.runtime_env: working_dir: expected text, a number, true, false, null, a list or a mapping",
+        ),
         ({"run": []}, "run: is empty; leave it out for the built-in check"),
         ({"services": [{"name": "a"}]}, "services, item 1, run: is needed"),
     ],

@@ -21,6 +21,7 @@ CODES = (
     "expected 0 to 255, CODE:SIGNAL as 0:15, or one of usage, config, preflight, image, bring_up, probe, "
     "prepare, service, node_lost, time_limit, rehearsal, internal"
 )
+DOWN_ALONE = "slurmray rehearse --down: takes nothing else; leave out the rest"
 
 
 pytestmark = pytest.mark.usefixtures("current_folder")
@@ -107,6 +108,21 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
         (["--", "render"], "slurmray: say before -- what to do with the command: render or rehearse"),
         (["explain", "--", "71"], "slurmray explain: takes no command: leave out -- and what follows it"),
         (["rehearse", "x.sh"], "x.sh: No such file or directory"),
+        (["render", "j\udcff.yaml"], r"'j\udcff.yaml': not UTF-8; give the file another name"),
+        (["render", "-o", "\udcff.sh"], r"'\udcff.sh': not UTF-8; give the file another name"),
+        (["init", "verl", "-o", "\udcff"], r"'\udcff': not UTF-8; give the file another name"),
+        (
+            ["rehearse", "no.yaml", "--down"],
+            DOWN_ALONE,
+        ),
+        (
+            ["rehearse", "--down", "--", "y"],
+            DOWN_ALONE,
+        ),
+        (
+            ["rehearse", "--shell", "--build-image", "--", "y"],
+            "slurmray rehearse --shell: takes a command after -- and nothing else; leave out the rest",
+        ),
         (["render", "--set", "name"], "--set name: expected PATH=VALUE, as --set container.shm_size=64g"),
         (["render", "nope.yaml"], "nope.yaml: no such file; `slurmray init` writes one to begin with"),
         (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
@@ -153,6 +169,60 @@ def test_a_script_is_known_by_its_first_line(capsys: pytest.CaptureFixture[str])
     assert main(["render", "--nodes", "1", "-o", "job.sbatch"], capsys)[0] == 0
     code, _, err = main(["rehearse", "job.sbatch", "--nodes", "2"], capsys)
     assert (code, err.startswith("job.sbatch is rendered: --nodes, ")) == (ExitCode.USAGE, True), err
+
+
+def test_a_script_is_rehearsed_byte_for_byte(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda script, _: seen.append(script))
+    Path("x.sh").write_bytes(b"#!/bin/bash\r\necho \xc3\xa9\n")
+    assert main(["rehearse", "x.sh"], capsys)[0] == 0
+    assert seen == ["#!/bin/bash\r\necho é\n"]
+    Path("x.sh").write_bytes(b"#!/bin/bash\n\xff")
+    said = "x.sh:2:1: not UTF-8; save the file as UTF-8\n"
+    assert main(["rehearse", "x.sh"], capsys) == (ExitCode.USAGE, "", said)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("render >&-", "standard output: is closed; send it to /dev/null where it is not wanted\n"),
+        ("render - <&-", "stdin: is closed; pipe the job spec into it, or name a file\n"),
+    ],
+)
+def test_a_closed_stream_is_one_line(words: str, expected: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.quote(sys.executable)} -m slurmray {words}"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (ExitCode.USAGE, expected)
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["init", "render", "rehearse"])
+def test_a_folder_that_is_no_more(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, _, err = main([verb, "-o", str(tmp_path / "x.sh")], capsys)
+    assert (code, err) == (2, "the current folder: No such file or directory; cd to one that is there\n")
+    assert list(tmp_path.iterdir()) == []
+    assert main(["explain", "71"], capsys)[0] == 0
+
+
+def test_who_opens_a_file_says_what_is_wrong_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click would say it in words of its own, and of a file that is only to be written, too."""
+    Path("job.yaml").touch()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for _ in range(2):
+        assert cli.main(["render", "job.yaml", "-o", "x.sh"]) == 0
 
 
 def test_clicks_own_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,7 +279,7 @@ def test_a_task_of_dstack() -> None:
     assert (to_stdout.returncode, to_stdout.stderr) == (0, "")
     refused = run("render", "--target", "dstack", "--runtime", "podman", "-o", "x.yml")
     assert (refused.returncode, refused.stdout) == (ExitCode.USAGE, "")
-    assert refused.stderr == "container.runtime: dstack runs containers with Docker; set it to auto\n"
+    assert refused.stderr == "--runtime: dstack runs containers with Docker; set it to auto\n"
     assert not Path("x.yml").exists()
 
 
@@ -496,8 +566,11 @@ def test_the_schema_and_the_reference_are_checked_in(capsys: pytest.CaptureFixtu
         check=True,
         timeout=60,
     )
-    for name, text in json.loads(generated.stdout).items():
+    files = json.loads(generated.stdout)
+    for name, text in files.items():
         assert (ROOT / "docs" / name).read_text() == text, "run: python docs/reference.py"
+    for row in ("`services[].run` | list or text | needed", "`services[].ready.timeout` | 1 or more | `600`"):
+        assert f"| {row} |" in files["job-spec.md"]
 
 
 def test_what_a_preset_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,6 +45,7 @@ def test_words_as_sbatch_reads_them(line: str, expected: list[str]) -> None:
     [
         ("gpu-[0,1]", ["gpu-0", "gpu-1"]),
         ("a[08-10]-ib,b", ["a08-ib", "a09-ib", "a10-ib", "b"]),
+        ("r[1-2]n[09,10]x", ["r1n09x", "r1n10x", "r2n09x", "r2n10x"]),
         ("", []),
     ],
 )
@@ -87,9 +88,19 @@ def test_what_is_not_imitated_is_said() -> None:
     assert want.reservations == ("a", "b")
 
 
-@pytest.mark.parametrize("line", ["-N 2", "--clusters=other", "--gpus-per-node=x:y"])
-def test_what_cannot_be_rehearsed(line: str) -> None:
-    with pytest.raises(ValueError, match=r"--option=value|accounting database|expected a count"):
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("-N 2", "--option=value"),
+        ("--clusters=other", "accounting database"),
+        ("--gpus-per-node=x:y", "expected a count"),
+        ("--cpus-per-gpu=x", "--cpus-per-gpu: expected a whole number, got 'x'"),
+        ("--nodes=1k", "--nodes: expected a whole number, got '1k'"),
+        ("--nodelist=node[a-b]", r"node\[a-b\]: expected numbers in the brackets, as node\[1-3,7\]"),
+    ],
+)
+def test_what_cannot_be_rehearsed(line: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         wanted(f"#SBATCH {line}\n")
 
 

@@ -191,6 +191,10 @@ def test_variables() -> None:
             {"container": {"mounts": ["/d:/d:ro"]}},
             "container.mounts, item 1: dstack mounts have no option ro;",
         ),
+        (
+            {"prepare": [{"name": "a", "run": "b", "where": "all"}]},
+            "prepare, item 1: a: under dstack only the head prepares; put it into setup",
+        ),
         ({"ray": {"port": 6381}}, "ray: --port and --object-manager-port are both 6381 under dstack; set it"),
         (
             {"ray": {"dashboard_port": 29500}},
@@ -208,6 +212,18 @@ def test_refused(fields: dict[str, Any], refusal: str) -> None:
     (line,) = str(caught.value).splitlines()
     assert line.startswith(refusal)
     assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_refusals_have_their_lines(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("name: My Job\ncontainer:\n  mounts: [/a, b]\n")
+    with pytest.raises(SpecError) as caught:
+        render_job(job, [("--runtime", "podman")], [], target="dstack")
+    assert [line.split(" dstack ")[0] for line in str(caught.value).splitlines()] == [
+        f"{job}:1:7: name:",
+        f"{job}:3:16: container.mounts, item 2:",
+        "--runtime:",
+    ]
 
 
 def test_all_refusals_at_once() -> None:
@@ -242,7 +258,7 @@ def test_remarks() -> None:
     said = remarks(
         JobSpec.model_validate(
             {
-                "slurm": {"partition": "p", "nodes": 2, "mem": "1G"},
+                "slurm": {"partition": "p", "nodes": 2, "mem": "1G", "gres": "gpu:8,nvme:1"},
                 "checks": {"paths": ["/x"]},
                 "stop": {"lead": 5, "signal": "USR1"},
                 "setup": "x",
@@ -250,7 +266,9 @@ def test_remarks() -> None:
             }
         )
     )
-    assert said[0] == "without a meaning under dstack, and left out: slurm.partition, checks.paths, stop.lead"
+    told, _, left_out = said[0].partition(": ")
+    assert told == "without a meaning under dstack, and left out"
+    assert left_out == "slurm.partition, checks.paths, stop.lead, nvme:1 of slurm.gres"
     assert [line.partition(" ")[0] for line in said[1:]] == [
         "setup",
         "requeue.max:",

@@ -114,12 +114,23 @@ def test_any_text_is_the_same_when_it_is_read(value: str) -> None:
 def test_files_that_are_there_are_kept(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (current_folder / "roll.config.yaml").write_text("mine")
     assert main(["init", "roll"]) == ExitCode.USAGE
-    told = "roll.config.yaml: is there already; choose another name with -o, or use --force\n"
+    told = "roll.config.yaml: is there already; move it away, or use --force\n"
     assert capsys.readouterr().err == told
     assert [path.name for path in current_folder.iterdir()] == ["roll.config.yaml"]
     assert (current_folder / "roll.config.yaml").read_text() == "mine"
     assert main(["init", "roll", "--force"]) == 0
     assert (current_folder / "roll.config.yaml").read_text() != "mine"
+    capsys.readouterr()
+    assert main(["init", "hello"]) == ExitCode.USAGE
+    told = "job.yaml: is there already; choose another name with -o, or use --force\n"
+    assert capsys.readouterr().err == told
+
+
+def test_all_files_or_none(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (current_folder / "rlinf.config.yaml").mkdir()
+    assert main(["init", "rlinf", "--force"]) == ExitCode.USAGE
+    assert capsys.readouterr().err == "rlinf.config.yaml: is a folder; name a file in it\n"
+    assert [path.name for path in current_folder.iterdir()] == ["rlinf.config.yaml"]
 
 
 def test_a_dash_is_standard_output(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,10 +151,15 @@ def test_a_dash_is_standard_output(current_folder: Path, capsys: pytest.CaptureF
         (["nope"], "slurmray init: no example 'nope', there are amd, "),
         (["verl", "--nodes", "two"], "--nodes: expected a whole number, got 'two'\n"),
         (["verl", "--time", ""], "--time: is empty; give it a value or leave it out\n"),
+        (["hello", "-o", "no/such/job.yaml"], "no/such/job.yaml: there is no folder no/such; make it with "),
+        (["hello", "-o", f"{'x' * 300}/job.yaml"], f"{'x' * 300}/job.yaml: can't be written: File name too "),
         (
-            ["hello", "-o", "no/such/job.yaml"],
-            "no/such/job.yaml: can't be written: No such file or directory\n",
+            ["rlinf", "--force", "-o", "./rlinf.config.yaml"],
+            "rlinf.config.yaml: goes with the example; choose another name with -o\n",
         ),
+        (["-o", "my.yaml"], "slurmray init: no example; name one, as slurmray init verl\n"),
+        (["--nodes", "4"], "slurmray init: no example; name one, as slurmray init verl\n"),
+        (["--force"], "slurmray init: no example; name one, as slurmray init verl\n"),
     ],
 )
 def test_what_is_refused(

@@ -140,6 +140,11 @@ def test_a_block_of_bash() -> None:
             "container: {runtime: none}\nservices: [{name: a, run: b, image: c}]",
             "2:11: services: a: an image of its own needs the runtime podman or docker",
         ),
+        (
+            "services: [{name: a, run: b, gpus: 9}]\nslurm: {gpus_per_node: 8}",
+            "1:11: services: they take a 9 = 9 GPUs, a node has 8: give them fewer, or ask for more in slurm.gpus_per_node",
+        ),
+        ("gpus: 8", "1:1: gpus: slurmray counts GPUs by node: use slurm.gpus_per_node"),
         ("container: {runtime: dokcer}", "1:22: container.runtime: expected auto, docker, podman, apptainer, pyxis or none, got 'dokcer'"),
         ("container: {build: {}}", "1:20: container.build.file: is needed"),
         ("env: [A=1]", "1:6: env: expected `name: value` pairs, got a list"),
@@ -288,6 +293,11 @@ def test_settings_where_the_file_is_wrong() -> None:
         "--nodes: slurm: expected `name: value` pairs, got a list",
         "--set name.x: name: expected `name: value` pairs, got 'x'",
     ]
+
+
+def test_another_setting_is_not_blamed() -> None:
+    (line,) = mistakes("services: [{name: a, run: b, gpus: 9}]", ("--time", "1:00:00"))
+    assert line.startswith("job.yaml:1:11: services: they take a 9 = 9 GPUs, a node has 0: ")
 
 
 def test_the_entrypoint() -> None:

@@ -105,7 +105,23 @@ def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"nodez": 2}, r"nodez: no such parameter; there are name, nodes, gpus_per_node, .*"),
+        (
+            {"nodez": 2},
+            r"nodez: no such parameter; there are name, nodes, gpus_per_node, .*, slurm_signal_delay_s, .*",
+        ),
+        ({"slurm_nodes": 3}, r"slurm_nodes: use nodes"),
+        ({"slurm_cpus_per_task": 3}, r"slurm_cpus_per_task: use cpus_per_task"),
+        ({"slurm_gpus_per_node": 3}, r"slurm_gpus_per_node: use gpus_per_node"),
+        ({"slurm_use_srun": True}, r"slurm_use_srun: there is one task, the driver: leave it out"),
+        ({"slurm_srun_args": ["-v"]}, r"slurm_srun_args: there is one task, the driver: leave it out"),
+        ({"slurm_setup": [5]}, r"slurm_setup: expected a list of commands, got \[5\]"),
+        *(
+            ({"slurm_array_parallelism": few}, rf"slurm_array_parallelism: expected .* 1 or more, got {few}")
+            for few in (0, -1, True)
+        ),
+        ({"mem_gb": float("nan")}, r"mem_gb: expected GiB as a number, got nan"),
+        ({"mem_gb": float("inf")}, r"mem_gb: expected GiB as a number, got inf"),
+        ({"timeout_min": True}, r"timeout_min: expected minutes as a whole number, got True"),
         ({"nodes": 0}, r"slurm\.nodes: .*1.*"),
         ({"timeout_min": "1:00:00"}, r"timeout_min: expected minutes as a whole number, got '1:00:00'"),
         ({"timeout_min": 0}, r"timeout_min: expected minutes as a whole number, got 0"),
