@@ -33,6 +33,11 @@ _FLAGS = {
     "agent": ("--agent_func_path", "--train.agent_func_path"),
     "async": ("--async_train", "--train.async_enable"),
     "resume": ("--load_checkpoint", "--ckpt.load_enable"),
+    "model": ("--pretrain", "--actor.model_name_or_path"),
+    "reward's model": ("--reward_pretrain", "--reward.model_name_or_path"),
+    "critic's model": ("--critic_pretrain", "--critic.model_name_or_path"),
+    "samples": ("--n_samples_per_prompt", "--rollout.n_samples_per_prompt"),
+    "checkpoints": ("--ckpt_path", "--ckpt.path"),
 }
 
 
@@ -76,9 +81,9 @@ class _Flags:
     def number(self, use: str, default: int) -> int:
         if (said := self.said(use)) is None:
             return default
-        if said.number is None:
+        if (number := self.case.number(said, self.name(use), said.text)) is None:
             raise _Stop
-        return said.number
+        return number
 
     def text(self, use: str, default: str) -> str:
         if (said := self.said(use)) is None:

@@ -122,6 +122,7 @@ def _placement(case: Case) -> None:
     by_name = {name: one for one in known for name in one.names}
     free = "env" in by_name or any(name.startswith("rollout_") for name in by_name)
     if {"actor", "rollout"} <= set(by_name) and not free:
+        _reward(case, entries)
         _language_model(case, by_name)
     else:
         for one in known:
@@ -182,6 +183,13 @@ def _across(span: Span, each: int, gpus: int) -> str | None:
         if each > 1 and first // gpus != last // gpus:
             return f"{first}-{last}"
     return None
+
+
+def _reward(case: Case, entries: list[_Placed]) -> None:
+    """Pipelines for language models need one. A note, for the guide's own placements have none."""
+    if not any("reward" in one.names for one in entries):
+        text = f"{_PLACEMENT} names no reward, so RLinf ends with 'Reward GPUs must be specified'"
+        case.notes.append(f"{text}: place it, as in `actor,rollout,reward: all`; it may share GPUs")
 
 
 def _language_model(case: Case, by_name: dict[str, _Placed]) -> None:

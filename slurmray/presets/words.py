@@ -83,7 +83,7 @@ def read_words(run: Sequence[str] | str | None) -> Words:
 
 def whole(value: object) -> int | None:
     """Return the whole number that a text is; None for all else, and for numbers that no cluster has."""
-    return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else None
+    return int(value) if isinstance(value, str) and re.fullmatch("[+]?[0-9]{1,9}", value) else None
 
 
 def _static(value: str | None) -> str | None:

@@ -199,6 +199,7 @@ def test_where_rlinf_and_the_preset_differ(
     assert (theirs or "") in (verdict["error"] or "")
     assert bool(verdict["error"]) == bool(theirs)
     assert (refused(advice), idle(advice)) == (ours, unused)
+    assert ("names no reward" in " ".join(advice.notes)) == ("Reward GPUs" in (theirs or ""))
 
 
 # -- OpenRLHF --------------------------------------------------------------------------------------

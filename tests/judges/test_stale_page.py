@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from slurmray.presets import advise
+from slurmray.spec import JobSpec
 from tests.judges import stale
 
 PAGE = Path(__file__).parents[2] / "docs/stale-flags.md"
@@ -17,3 +19,14 @@ def test_the_page_has_these_rows_and_no_others() -> None:
     ]
     rows = [*stale.VERL, *stale.OPENRLHF, *stale.RLINF]
     assert cells == [[row.refused, row.since, row.instead or "nothing"] for row in rows]
+
+
+def test_openrlhf_s_preset_refuses_each_of_its_rows() -> None:
+    flags = [row.refused for row in stale.OPENRLHF]
+    spec = {
+        "preset": {"name": "openrlhf", "version": "0.11.2"},
+        "slurm": {"gpus_per_node": 8},
+        "run": ["python3", "-m", "openrlhf.cli.train_ppo_ray", *flags],
+    }
+    found = {finding.text.partition(":")[0] for finding in advise(JobSpec.model_validate(spec)).problems}
+    assert found >= set(flags)

@@ -87,6 +87,12 @@ def test_what_the_user_says_of_the_actor_is_meant() -> None:
     assert advice.notes == ["actor 1 x 8 (8) = 8 GPUs, the job has 2 nodes x 8 = 16: 8 idle"]
 
 
+def test_what_the_user_does_not_say_of_the_actor_is_filled_in() -> None:
+    own = f"{GRPO} --colocate_all_models --actor_num_nodes 1"
+    filled = "--actor_num_gpus_per_node 8 --ref_num_gpus_per_node 8"
+    assert advise(job(own)).run == [*MAIN, *own.split(), *filled.split()]
+
+
 def test_hostile_words_stay_as_they_are() -> None:
     own = ["--prompt_data", "a b", "--input_template", "{} $HOME\n'", "--colocate_actor_ref", "", "--x=${y}"]
     advice = advise(job("", run=[*MAIN, *own, *GRPO.split(), *GUIDE.split()]))
@@ -161,6 +167,10 @@ JOB = "the job has 2 nodes x 8 = 16"
         # more than there is
         (f"{GRPO} --actor_num_nodes 4", f"--actor_num_nodes 4, {JOB}: write 2 or less, or set slurm.nodes: 4"),
         (f"{GRPO} --ref_num_gpus_per_node=16", f"--ref_num_gpus_per_node 16, {JOB}: write 8 or less, or set slurm.gpus_per_node: 16"),
+        # no numbers
+        (f"{GRPO} --ref_num_nodes two", "--ref_num_nodes 'two': expected a number of GPUs or nodes"),
+        (f"{GRPO} --ref_num_nodes=-1", "--ref_num_nodes '-1': expected a number of GPUs or nodes"),
+        (f"{GRPO} --vllm_num_engines 99999999999", "--vllm_num_engines '99999999999': no job has so many, write a number of GPUs or nodes"),
         # engines
         (f"{GRPO} --vllm_num_engines 1 --vllm_tensor_parallel_size 16", "--vllm_tensor_parallel_size 16: engines of 16 do not divide the 8 GPUs of a node: choose a divisor of 8"),
         (f"{GRPO} --vllm_num_engines 2 --vllm_tensor_parallel_size 3", "--vllm_tensor_parallel_size 3: engines of 3 do not divide the 8 GPUs of a node: choose a divisor of 8"),
@@ -195,6 +205,11 @@ def test_gpus_of_services(flags: str, expected: str) -> None:
     [
         ("--ref_num_nodes 1", "0.11.2", "--ref_num_nodes: OpenRLHF 0.11.2 calls it --ref.num_nodes"),
         ("--colocate_all_models", "0.10.2", "--colocate_all_models: OpenRLHF 0.10.2 calls it --train.colocate_all"),
+        ("--pretrain x", "0.11.2", "--pretrain: OpenRLHF 0.11.2 calls it --actor.model_name_or_path"),
+        ("--reward_pretrain x", "0.11.2", "--reward_pretrain: OpenRLHF 0.11.2 calls it --reward.model_name_or_path"),
+        ("--critic_pretrain x", "0.11.2", "--critic_pretrain: OpenRLHF 0.11.2 calls it --critic.model_name_or_path"),
+        ("--n_samples_per_prompt x", "0.11.2", "--n_samples_per_prompt: OpenRLHF 0.11.2 calls it --rollout.n_samples_per_prompt"),
+        ("--ckpt_path x", "0.11.2", "--ckpt_path: OpenRLHF 0.11.2 calls it --ckpt.path"),
         ("--ref.num_nodes 1", "0.6.4", "--ref.num_nodes: OpenRLHF 0.6.4 calls it --ref_num_nodes"),
         ("--ref.num_nodes=1", "0.10.1.post2", "--ref.num_nodes: OpenRLHF 0.10.1.post2 calls it --ref_num_nodes"),
         ("--ds.zero_stage 3 --ref_num_nodes 1", None, "--ref_num_nodes: the OpenRLHF of your other flags calls it --ref.num_nodes"),

@@ -14,7 +14,12 @@ from slurmray.spec import JobSpec
 PYTHON = ["python", "examples/reasoning/main_grpo.py", "--config-name", "math"]
 SCRIPT = ["bash", "examples/math/run_main_math_grpo_megatron.sh", "math"]
 NODE_ENV = {"RLINF_NODE_RANK": "rank", "RANK": "rank", "RLINF_COMM_NET_DEVICES": "interface"}
+NO_REWARD = (
+    "cluster.component_placement names no reward, so RLinf ends with 'Reward GPUs must be specified': "
+    "place it, as in `actor,rollout,reward: all`; it may share GPUs"
+)
 GUIDE = "rollout: 0-19\n    inference: 20-23\n    actor: 24-31"
+MENDED = GUIDE.replace("actor", "actor,reward")
 SCRIPT_NOTE = "run is a script, so nothing is added to it: pass cluster.num_nodes=$NNODES"
 
 
@@ -43,7 +48,7 @@ def mistakes(spec: JobSpec) -> list[str]:
 
 
 def test_what_is_filled_in() -> None:
-    advice = advise(job(GUIDE, "actor.model.path=${oc.env:M}", "+x=['a','b']", head="  num_nodes: 1\n"))
+    advice = advise(job(MENDED, "actor.model.path=${oc.env:M}", "+x=['a','b']", head="  num_nodes: 1\n"))
     assert advice.run == [*PYTHON, "actor.model.path=${oc.env:M}", "+x=['a','b']", "cluster.num_nodes=4"]
     assert (advice.env, advice.node_env) == ({}, NODE_ENV)
     assert (advice.problems, advice.config_problems, advice.notes, advice.resume) == ([], [], [], [])
@@ -70,9 +75,9 @@ def test_a_file_that_takes_its_placement_from_another() -> None:
 
 
 def test_a_script_is_told_what_to_pass() -> None:
-    advice = advise(job(GUIDE, run=SCRIPT))
-    assert (advice.run, advice.notes, mistakes(job(GUIDE, run=SCRIPT))) == (SCRIPT, [SCRIPT_NOTE], [])
-    assert advise(job(GUIDE, run=SCRIPT, head="  num_nodes: 4\n")).notes == []
+    advice = advise(job(MENDED, run=SCRIPT))
+    assert (advice.run, advice.notes, mistakes(job(MENDED, run=SCRIPT))) == (SCRIPT, [SCRIPT_NOTE], [])
+    assert advise(job(MENDED, run=SCRIPT, head="  num_nodes: 4\n")).notes == []
 
 
 def test_without_its_file_the_placement_is_not_known() -> None:
@@ -98,7 +103,7 @@ def test_the_built_in_check_gets_the_variables() -> None:
 )
 def test_resuming(run: list[str], version: str | None, expected: list[str]) -> None:
     preset = {"name": "rlinf", "config": "math.yaml", "version": version}
-    advice = advise(job(GUIDE, run=run, preset=preset, requeue={"max": 1}))
+    advice = advise(job(MENDED, run=run, preset=preset, requeue={"max": 1}))
     assert advice.resume == expected
     told = "after a requeue RLinf starts anew: this trainer needs the folder in runner.resume_dir"
     assert advice.notes == ([] if expected or len(run) > 4 else [told])
@@ -199,11 +204,30 @@ def test_engines_of_the_rollout(placement: str, sizes: list[Any], expected: str 
     assert mistakes(job(placement, *overrides)) == ([f"math.yaml:{expected}"] if expected else [])
 
 
+@pytest.mark.parametrize(
+    ("placement", "overrides", "noted"),
+    [
+        ("actor,rollout: all", [], True),
+        (GUIDE, [], True),
+        (MENDED, [], False),
+        ("actor,rollout, reward: all", [], False),
+        ("actor,rollout: all\n    reward: ${oc.env:R}", [], False),
+        ("actor,rollout: all", ["cluster.component_placement.reward=0-3"], False),
+        ("actor,rollout: all\n    reward: 0-3", ["~cluster.component_placement.reward"], True),
+        ("actor,env,rollout: all", [], False),
+    ],
+)
+def test_a_language_model_without_a_reward_is_worth_a_note(
+    placement: str, overrides: list[str], noted: bool
+) -> None:
+    assert advise(job(placement, *overrides)).notes == ([NO_REWARD] if noted else [])
+
+
 def test_idle_gpus_are_worth_a_note() -> None:
-    advice = advise(job("rollout: 0-15\n    inference: 16-19\n    actor: 24-30"))
+    advice = advise(job("rollout: 0-15\n    inference: 16-19\n    actor,reward: 24-30"))
     assert advice.config_problems == []
     assert advice.notes == [
-        "rollout 0-15 (16), inference 16-19 (4), actor 24-30 (7), the job has 4 nodes x 8 = 32: 5 GPUs idle, 20-23, 31"
+        "rollout 0-15 (16), inference 16-19 (4), actor,reward 24-30 (7), the job has 4 nodes x 8 = 32: 5 GPUs idle, 20-23, 31"
     ]
 
 

@@ -222,6 +222,7 @@ def test_an_engine_across_nodes() -> None:
     "overrides",
     [
         [f"{TP}=1"],
+        [f"{TP}=+1", "trainer.nnodes=+2"],
         [f"{TP}=8"],
         [f"{TP}=16"],
         [f"{TP}=4", f"{PP}=2"],
