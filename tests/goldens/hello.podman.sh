@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 4e63c555123a799212aa485e8fccd0b24c0fed31050fd9fb4dd0acc22de8b71a
+# slurmray-sha256: 175f2b9e2f6ba193de7894c75c866b803214b282aca276f8042edaf03d6ede6c
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2196,7 +2196,7 @@ next_message() {
 		VERB=over
 	elif ((code == 0)) && [[ $RECEIVED == "slurmray "* ]]; then
 		# No `<<<`: bash 4.4 has a file for it, and the disk may be full.
-		TEXT=${RECEIVED#slurmray } FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
+		TEXT="${RECEIVED#slurmray } " FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
 	elif ((code == 0)); then
 		log "$RECEIVED"
 	fi

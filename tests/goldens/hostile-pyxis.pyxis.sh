@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 7526870ca5a02f9dd81a6903bc0bf69117df238543ed382586b370a1c86098ab
+# slurmray-sha256: 8d3f6c0325570e14c21676608519f322978be7a4b9b78f0c88e57926fbc175cc
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2164,7 +2164,7 @@ next_message() {
 		VERB=over
 	elif ((code == 0)) && [[ $RECEIVED == "slurmray "* ]]; then
 		# No `<<<`: bash 4.4 has a file for it, and the disk may be full.
-		TEXT=${RECEIVED#slurmray } FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
+		TEXT="${RECEIVED#slurmray } " FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
 	elif ((code == 0)); then
 		log "$RECEIVED"
 	fi

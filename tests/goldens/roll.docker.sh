@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: d9a633cdbff4ad6dbd663389eff816fc10bdf1db1befb761a5c4417e7d9a31d4
+# slurmray-sha256: 53a8082f15850a378f7caac98bf0d3511df6866edc53fb810283470f4513cdd3
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2669,7 +2669,7 @@ next_message() {
 		VERB=over
 	elif ((code == 0)) && [[ $RECEIVED == "slurmray "* ]]; then
 		# No `<<<`: bash 4.4 has a file for it, and the disk may be full.
-		TEXT=${RECEIVED#slurmray } FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
+		TEXT="${RECEIVED#slurmray } " FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
 	elif ((code == 0)); then
 		log "$RECEIVED"
 	fi

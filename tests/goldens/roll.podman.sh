@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 48080130613b909ba2b4598347f5a2ccc5be74bccc5bda3907662892de78e14f
+# slurmray-sha256: 66ba0661789685d7141d6f14f9dfbe6f4b7eccc5be16946044358cd4d3a563e7
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2666,7 +2666,7 @@ next_message() {
 		VERB=over
 	elif ((code == 0)) && [[ $RECEIVED == "slurmray "* ]]; then
 		# No `<<<`: bash 4.4 has a file for it, and the disk may be full.
-		TEXT=${RECEIVED#slurmray } FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
+		TEXT="${RECEIVED#slurmray } " FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
 	elif ((code == 0)); then
 		log "$RECEIVED"
 	fi

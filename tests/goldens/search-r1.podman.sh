@@ -11,7 +11,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 2a467dc73ce101c02864684ce0486975e7324cbca1285a6862f6a06286c65809
+# slurmray-sha256: b3fbdb6879237da308f441984550587d5de3864fbcc88fe4d5274877d368e643
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -2690,7 +2690,7 @@ next_message() {
 		VERB=over
 	elif ((code == 0)) && [[ $RECEIVED == "slurmray "* ]]; then
 		# No `<<<`: bash 4.4 has a file for it, and the disk may be full.
-		TEXT=${RECEIVED#slurmray } FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
+		TEXT="${RECEIVED#slurmray } " FROM=${TEXT%% *} TEXT=${TEXT#* } VERB=${TEXT%% *} TEXT=${TEXT#* } TEXT=${TEXT%"${TEXT##*[! ]}"}
 	elif ((code == 0)); then
 		log "$RECEIVED"
 	fi

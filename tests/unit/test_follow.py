@@ -160,3 +160,20 @@ def test_the_command_that_renders_anew_is_whole(tmp_path: Path) -> None:
         == f"exit code 64 from slurmray: node2: GPUs: 4 given to the job; {command} --gpus-per-node 4"
     )
     assert f" 4 given to the job | 8 | {command} --gpus-per-node 4\n" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("slurmray node1 exit 0", "node1|exit|0"),
+        ("slurmray node1 whole", "node1|whole|"),
+        ("slurmray node1 alive ", "node1|alive|"),
+        ("slurmray node1 phase end a  b", "node1|phase|end a  b"),
+        ("srun: something", "||"),
+    ],
+)
+def test_a_message(line: str, expected: str, tmp_path: Path) -> None:
+    stand_ins = f"receive() {{ RECEIVED='{line}'; }}; log() {{ :; }}; declare -A HEARD=() OUT=()\n"
+    values = 'LOOKED=0 AWAY=0 BEAT=99 FROM_NODES=0; next_message; echo "$FROM|$VERB|$TEXT"\n'
+    done = run_instead(render(JobSpec()), stand_ins + values, tmp_path)
+    assert done.stdout.decode() == f"{expected}\n", done.stderr
