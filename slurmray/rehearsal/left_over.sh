@@ -30,6 +30,8 @@ for path in /tmp/* /tmp/.[!.]* /var/tmp/* /dev/shm/*; do
 		[[ $folder/ == "$path"/* ]] && continue 2
 	done
 	case $path in
+	# Docker's, where its containerd was slow to answer.
+	/tmp/containerd.*.stacks.log) ;;
 	/var/tmp/containers-* | /tmp/podman-run-* | /tmp/storage-run-* | /tmp/containers-user-* | /dev/shm/libpod_*lock*) ;; # Podman's own
 	*) echo "file $path" ;;
 	esac

@@ -69,6 +69,7 @@ def test_the_page(jobs: Jobs) -> None:
     assert python(Path("/"), program).stdout.startswith("COMPLETED 0 0 COMPLETED [slurmray ")
 
 
+@pytest.mark.full
 def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
     jobs: Jobs, podman_layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def test_two_nodes_are_counted(jobs: Jobs) -> None:
     assert "container: docker run " in job.log
 
 
+@pytest.mark.full
 def test_auto_takes_the_runtime_that_has_the_image(jobs: Jobs) -> None:
     job = jobs.run(TWO, ["bash", "-c", "exit 7"])
     assert job.code == "7:0", job.log

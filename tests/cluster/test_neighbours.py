@@ -264,6 +264,7 @@ def test_another_user_of_the_node_reads_nothing(
     assert over.code == "0:0", over.log
 
 
+@pytest.mark.full
 def test_ray_s_hole_anybody_can_end_a_cluster(alice: Running) -> None:
     """Ray 2.60 looks for the sender's node_id before it looks at the token, and dies where there is none.
 

@@ -107,6 +107,7 @@ echo $NODE_RANK $MINE
 test -e /tmp/ray-*/inside && echo on the node
 [[ -e begun-$NODE_RANK ]] || { touch begun-$NODE_RANK; exit 6; }
 touch again-$NODE_RANK
+setsid sleep 1001 & # which ends with the service all the same
 exec sleep 1000
 """
     service = {"name": "reward", "run": serve, "env": {"MINE": "it's"}, "restarts": 1, **place}

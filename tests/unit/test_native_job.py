@@ -115,7 +115,7 @@ def test_the_callers_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ({"slurm_output": "x"}, "slurm_output: logs lie in the executor's folder: leave it out"),
         ({"slurm_clusters": "a"}, "slurm_clusters: its jobs are asked after on "),
         ({"slurm_setup": "module load x"}, "slurm_setup: expected a list of commands, got 'module load x'"),
-        ({"slurm_array_parallelism": 0}, "slurm_array_parallelism: expected a whole number, 1 or more, got 0"),
+        ({"slurm_array_parallelism": 0}, "slurm_array_parallelism: expected a whole number, 1 or more"),
         ({"slurm_additional_parameters": ["a"]}, "slurm_additional_parameters: expected `name: value` pairs"),
         ({"nodes": "two"}, "slurm.nodes: expected a whole number, got 'two'"),
     ],
