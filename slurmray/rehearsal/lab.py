@@ -178,11 +178,15 @@ class Lab:
         return parse_job(self.run(["scontrol", "show", "job", str(job)]).stdout)
 
     def wait(self, job: int, timeout: float) -> tuple[str, str]:
-        """Wait, at most `timeout` seconds, for a job's end; return state and code, as ("FAILED", "7:0")."""
+        """Wait, at most `timeout` seconds, for a job's end; return state and code, as ("FAILED", "7:0").
+
+        TimeoutError has the end of the job's log.
+        """
         deadline = time.monotonic() + timeout
         while (about := self.job(job)).get("JobState") not in FINAL:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"job {job} is {about.get('JobState')} after {timeout:g} s")
+                log = self.run(["tail", "-n30", about.get("StdOut", "/dev/null")]).stdout
+                raise TimeoutError(f"job {job} is {about.get('JobState')} after {timeout:g} s:\n{log}")
             time.sleep(0.1)
         return about["JobState"], about["ExitCode"]
 
