@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 90b29d7b3977c73160c89713a7740d81e23d39a637839b6447f44d2c04691b98
+# slurmray-sha256: 4d0b67af63117ae7ad2abbf8a47749c0b981eeea72bd5b69c13cd9688869138a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -402,6 +402,7 @@ run_setup() {
 set_up() {
 	local commands
 	IFS= read -r -d '' commands
+	say alive # from here on its silence is noticed
 	beat 9>&- &
 	local -r pulse=$!
 	disown "$pulse"

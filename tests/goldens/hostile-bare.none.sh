@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 41c3182fac7bf96181d207c2c52477ea7812294c43a05d68eff86a90585b0333
+# slurmray-sha256: e1e8250a593af63f7ad7862653e91e0e3190d9a980f059ffd1f43afe4e09cb3d
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -317,6 +317,7 @@ run_setup() {
 set_up() {
 	local commands
 	IFS= read -r -d '' commands
+	say alive # from here on its silence is noticed
 	beat 9>&- &
 	local -r pulse=$!
 	disown "$pulse"

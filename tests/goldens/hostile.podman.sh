@@ -13,7 +13,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: ec2c12854dd2e0fc46baa74a2fb089b7490942a0888ce013f88ef71211556bcd
+# slurmray-sha256: 41cceaaae9e301932d6d6cab2a989937cea1efc0ddbc144f1fb3a01d9e6a6508
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -487,6 +487,7 @@ run_setup() {
 set_up() {
 	local commands
 	IFS= read -r -d '' commands
+	say alive # from here on its silence is noticed
 	beat 9>&- &
 	local -r pulse=$!
 	disown "$pulse"

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 0166273d235062579a1ea1aa6e4ac35f80b2515168093ad37e3e75193ef5a2dc
+# slurmray-sha256: 397a959cd43bf4ce10939df199e74e3e509d72fdc3c0c22e1e81dbbdb377ed58
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -472,6 +472,7 @@ run_setup() {
 set_up() {
 	local commands
 	IFS= read -r -d '' commands
+	say alive # from here on its silence is noticed
 	beat 9>&- &
 	local -r pulse=$!
 	disown "$pulse"

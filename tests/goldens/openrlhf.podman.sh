@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: cfd000cecb12e55a35d2c50e5ee60dd9a26fa067d91f391edd6eb9eade3079ea
+# slurmray-sha256: ba93564bab8d228280112f5f7bd50ece16164e740203f33c651801e699a93547
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -469,6 +469,7 @@ run_setup() {
 set_up() {
 	local commands
 	IFS= read -r -d '' commands
+	say alive # from here on its silence is noticed
 	beat 9>&- &
 	local -r pulse=$!
 	disown "$pulse"

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: b9498cb976c7af66aa0e3beab6221c91d591d313edb95e5038814ce64302290d
+# slurmray-sha256: ac0b713f4e1dd33e81f950d74f940e5436878d48c0ac0d513284bf7dab999576
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -461,6 +461,7 @@ run_setup() {
 set_up() {
 	local commands
 	IFS= read -r -d '' commands
+	say alive # from here on its silence is noticed
 	beat 9>&- &
 	local -r pulse=$!
 	disown "$pulse"

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 138859b52375d8dcf7d92a3d8ad89d7d0aa8b648edaf75e032c494909f9845e1
+# slurmray-sha256: a99342a0b866fc8f5a7e38c852de46dd08ffa0416963814cbc4a51395598ee2c
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -458,6 +458,7 @@ run_setup() {
 set_up() {
 	local commands
 	IFS= read -r -d '' commands
+	say alive # from here on its silence is noticed
 	beat 9>&- &
 	local -r pulse=$!
 	disown "$pulse"

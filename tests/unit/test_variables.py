@@ -74,12 +74,14 @@ def test_setup_on_a_node(tmp_path: Path) -> None:
     setup = "export SCRATCH=/new; TEMP=/scratch/tmp; NODES=9; say() { :; }; export NODE=x; set -- x; false"
     call = f'mine() {{ {SHOW} say hello; become bash -c \'printf "%s\\0" "$NODES" "$SCRATCH"\'; }}{ON_A_NODE}'
     found = run(tmp_path, call, {"NODES": "a b"}, setup=setup, slurm={"nodes": 3})
-    assert found == ["/new", "", "3", "", "x", "slurmray node1 hello \n9", "/new"]
+    said = ["slurmray node1 alive \n/new", "", "3", "", "x", "slurmray node1 hello \n9", "/new"]
+    assert found == said
 
 
 def test_setup_on_a_node_that_exits(tmp_path: Path) -> None:
     found = run(tmp_path, f"mine() {{ echo never; }}{ON_A_NODE}printf '\\0'", {}, setup="exit 3")
-    assert found == ["slurmray node1 fail config setup ended the script with exit code 3\n"]
+    said = "slurmray node1 alive \nslurmray node1 fail config setup ended the script with exit code 3\n"
+    assert found == [said]
 
 
 def test_setup_in_the_batch_script(tmp_path: Path) -> None:
