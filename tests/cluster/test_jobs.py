@@ -52,8 +52,7 @@ def test_other_ways_to_end(jobs: Jobs, command: str, code: int) -> None:
     assert job.code == f"{code}:0", job.log
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("codes", [(64, 125), (1, 255)])
+@pytest.mark.parametrize("codes", [(64, 125), pytest.param((1, 255), marks=pytest.mark.full)])
 def test_exit_codes_that_are_also_somebody_else_s(jobs: Jobs, codes: tuple[int, ...]) -> None:
     """slurmray ends with 64, Podman's client with 125: from a trainer they are the trainer's."""
     ended = jobs.run_at_once(*[(ONE, ["bash", "-c", f"exit {code}"]) for code in codes])
