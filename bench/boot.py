@@ -4,7 +4,7 @@ usage: python -m bench.boot [--hosts 2 3 4] [--repeat 3] [--ways bare slurmray]
 From the checkout; it needs what `slurmray rehearse` needs. Every script goes through a real sbatch on the
 same hosts with the same image; the ways take turns. Seconds are counted from the batch script's start, that
 is from the moment its output file appears. What was measured is printed at the end, also where the run is cut
-short.
+short. CPU seconds are the whole machine's.
 """
 
 from __future__ import annotations
@@ -46,11 +46,15 @@ CLEAN_LIMIT = 15  # seconds after the job's end; what is left then stays
 
 
 class Measured(NamedTuple):
-    """Seconds after the batch script's start; clean is None where something was left for good."""
+    """Seconds after the batch script's start; clean is None where something was left for good.
+
+    busy is in CPU seconds of the whole machine, from there to the first line.
+    """
 
     first_line: float
     clean: float | None
     containers_left: int
+    busy: float
 
 
 def say(text: str) -> None:
@@ -88,17 +92,18 @@ def measure(lab: Lab, way: str, size: int) -> Measured:
     )
     output = lab.folder / f"{job}.out"
     until(output.exists, 30, f"{script} did not start")
-    start = time.time()
+    start, busy = time.time(), busy_seconds(Path("/proc/stat").read_text())
     state, code = lab.wait(job, JOB_LIMIT)
     text = output.read_text(errors="replace")
-    began = re.search(r"trainer began (\S+)", text)
+    began = re.search(r"trainer began (\S+)\n(cpu .*)", text)
     if code != "0:0" or not began or f"trainer sees {size} nodes, {8 * size} GPUs" not in text:
         raise SystemExit(f"{script} failed: {state} {code}\n{text}")
     deadline = time.monotonic() + CLEAN_LIMIT
     while (left := lab.left_over()) and time.monotonic() < deadline:
         time.sleep(0.05)
     containers = sum(": Podman container " in text for text in left)
-    return Measured(float(began[1]) - start, None if left else time.time() - start, containers)
+    clean = None if left else time.time() - start
+    return Measured(float(began[1]) - start, clean, containers, busy_seconds(began[2]) - busy)
 
 
 def until(true: Callable[[], bool], limit: float, failure: str) -> None:
@@ -135,9 +140,20 @@ def sweep(lab: Lab) -> None:
         time.sleep(0.2)
 
 
+def busy_seconds(stat: str) -> float:
+    """What the machine's CPUs have worked since it was booted: user, nice and system of proc_stat(5)."""
+    return sum(map(int, stat.split()[1:4])) / os.sysconf("SC_CLK_TCK")
+
+
 def table(results: dict[tuple[str, int], list[Measured]]) -> str:
-    """Medians, with their ratio to the first way in brackets, as a Markdown table of what was measured."""
-    lines = ["| hosts | way | trainer's first line, s | job over, hosts clean, s |", "|---|---|---|---|"]
+    """Medians, with their ratio to the first way in brackets, as a Markdown table of what was measured.
+
+    Behind the CPU seconds: how much that is of what all CPUs could have done in that time.
+    """
+    lines = [
+        "| hosts | way | trainer's first line, s | CPU seconds until then | job over, hosts clean, s |",
+        "|---|---|---|---|---|",
+    ]
     ways = list(dict.fromkeys(way for way, _ in results))
     for size in dict.fromkeys(size for _, size in results):
         bare = results[ways[0], size]
@@ -148,6 +164,8 @@ def table(results: dict[tuple[str, int], list[Measured]]) -> str:
                 continue
             first = median(one.first_line for one in runs)
             row = f"| {size} | {WAYS[way]} | {first:.1f} ({first / first_base:.2f}) | "
+            busy = median(one.busy for one in runs)
+            row += f"{busy:.1f} ({busy / first / (os.cpu_count() or 1):.0%}) | "
             clean = [one.clean for one in runs if one.clean is not None]
             if len(clean) == len(runs):
                 ratio = f" ({median(clean) / clean_base:.2f})" if clean_base else ""

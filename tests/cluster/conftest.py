@@ -18,6 +18,7 @@ from slurmray.rehearsal.layout import Layout
 from . import bare, sandbox
 
 GPUS = (Gres("gpu", "", 8),)
+CANCEL_ALL = "scancel $(squeue -ho %A); until [[ -z $(squeue -h) ]]; do sleep 0.2; done"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,17 +71,25 @@ def apptainer_layout(share: Path, archive: Path) -> Layout:
 
 
 @pytest.fixture(scope="session")
-def podman_lab(podman_layout: Layout, archive: Path) -> Iterator[Lab]:
+def shared_labs() -> list[Lab]:
+    """Those of the next two clusters that are up: all tests use the same ones."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def podman_lab(podman_layout: Layout, archive: Path, shared_labs: list[Lab]) -> Iterator[Lab]:
     """Three hosts with Podman; alice has the image too."""
     with Lab(Cluster(nodes=("node1", "node2", "node3"), gres=GPUS), podman_layout) as lab:
         rootless.give(lab, archive, conf.USERS[0])
+        shared_labs.append(lab)
         yield lab
 
 
 @pytest.fixture(scope="session")
-def docker_lab(docker_layout: Layout) -> Iterator[Lab]:
+def docker_lab(docker_layout: Layout, shared_labs: list[Lab]) -> Iterator[Lab]:
     """Two hosts with Docker."""
     with Lab(Cluster(gres=GPUS), docker_layout) as lab:
+        shared_labs.append(lab)
         yield lab
 
 
@@ -94,9 +103,13 @@ def addressed_lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iter
 
 
 @pytest.fixture
-def folder(share: Path) -> Iterator[Path]:
+def folder(share: Path, shared_labs: list[Lab], request: pytest.FixtureRequest) -> Iterator[Path]:
     """A fresh folder on the hosts and here, which anybody may write to."""
     made = Path(tempfile.mkdtemp(dir=share))
     made.chmod(0o1777)
+    failed = request.session.testsfailed
     yield made
+    if request.session.testsfailed > failed:  # its jobs would keep the nodes from the tests that follow
+        for lab in shared_labs:
+            lab.run(["bash", "-c", CANCEL_ALL])
     shutil.rmtree(made)
