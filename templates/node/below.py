@@ -22,24 +22,23 @@ def hold(folder):
     fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
 
 
-def processes():
-    """{pid: its session} of all that have not ended; one that nobody has waited for yet is still in /proc."""
+def processes(ended=False):
+    """{pid: its session} of all that run; ended: of those that do not, and that nobody has waited for yet."""
     table = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
             state, parent, _, session = file.read().rpartition(")")[2].split()[:4]
-            if state not in "ZX":
-                table[int(pid)] = int(parent), int(session)
+            table[int(pid)] = int(parent), int(session), state in "ZX"
     found, wanted = {}, {os.getpid()}
     while wanted:
-        wanted = {pid for pid, (parent, _) in table.items() if parent in wanted} - found.keys()
-        found.update((pid, table[pid][1]) for pid in wanted)
-    return found
+        wanted = {pid for pid, (parent, _, _) in table.items() if parent in wanted} - found.keys()
+        found.update((pid, table[pid]) for pid in wanted)
+    return {pid: session for pid, (_, session, has_ended) in found.items() if has_ended == ended}
 
 
-def names():
+def names(ended=False):
     """Yields the name of each, as the kernel has it."""
-    for pid in processes():
+    for pid in processes(ended):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
             yield file.read().rstrip("\n")
 

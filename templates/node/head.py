@@ -22,9 +22,9 @@ class Head:
         """One turn of waiting; see `waiting`."""
         member = self.member
         if self.waiting == "gcs":
-            ports = member.ray.ports
-            if network.is_open(member.ray.address, ports[ray_start.GCS]) and not member.ray.is_disturbed():
-                text = f"{member.ray.place()}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
+            ray, ports = member.ray, member.ray.ports
+            if network.is_open(ray.address, ports[ray_start.GCS]) and not ray.watch.is_disturbed():
+                text = f"{ray.place()}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
                 member.say("phase ray head at", text)
                 member.say("prepare", preflight.versions(member.version_text))
                 self.waiting = None

@@ -7,6 +7,7 @@ import head
 import network
 import preflight
 import ray_process
+import ray_watch
 import reach
 import trainer_process
 from give_up import GiveUp
@@ -88,7 +89,7 @@ class Member(Records):
     def be_whole(self, _):
         """The cluster is whole."""
         self.is_whole = True
-        self.ray.minded = False
+        self.ray.watch.end()
         if self.stages:
             self.stages.begin()
         self.head.train()
@@ -113,6 +114,7 @@ class Member(Records):
         elif role == "trainer":
             self.trainer.ended(code)
         elif role == "ray" and not self.ray.started_again():
+            ray_watch.show_last_words(self.temp_dir)
             raise GiveUp("ray", f"ray start ended with {code}")
         elif self.stages and " " in role:
             self.stages.ended(role, code)
@@ -132,14 +134,14 @@ class Member(Records):
 
     def answer(self, _):
         """The trainer has failed: says whether that can be no fault of this node."""
-        if not self.deadline and self.ray.is_well():
+        if not self.deadline and self.ray.watch.is_well():
             self.say("well")
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
         if self.head.waiting or self.deadline:
             return 0.05
-        return 1.0 if self.ray.minded or (self.stages and self.stages.progress.doing()) else None
+        return 1.0 if self.ray.watch.is_on or (self.stages and self.stages.progress.doing()) else None
 
     def tick(self):
         """Once a turn of the loop."""
@@ -147,7 +149,7 @@ class Member(Records):
             self.is_signalled = False
             self.say("signal")
             self.stop()
-        self.ray.mind()
+        self.ray.watch.mind()
         if self.stages:
             self.stages.progress.mind()
         if self.head.waiting:

@@ -70,6 +70,15 @@ def environment(temp_dir, user_env, token, version, metrics):
     return env
 
 
+def deadlines(ready_timeout):
+    """What `ray start` inherits besides: Ray gives up a minute later than the probe, which names the node."""
+    seconds = ready_timeout + 60
+    return {
+        "RAY_raylet_start_wait_time_s": str(seconds),
+        "RAY_agent_register_timeout_ms": str(seconds * 1000),
+    }
+
+
 def metrics_environment(env, ports):
     """Where Ray exports metrics besides --metrics-export-port; its defaults are the same for every job."""
     places = {

@@ -2,15 +2,15 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
-import time
 
-import below
 import network
 import ports
 import ray_environment
 import ray_start
+import ray_watch
 import reach
 import surroundings
 from give_up import GiveUp
@@ -28,9 +28,8 @@ class RayProcess:
         self.address = self.cluster = None  # cluster: host:port of the GCS, on a worker
         self.ports = self.env = None
         self.told = {}  # what a preset wants to be told of this node, by the names of variables
-        self.input = None  # where the waiting `ray start` is told its words
-        self.minded = self.disturbed = False  # whether its ports are watched; whether one was taken
-        self.look_at = 0.0
+        self.input = self.wants_agent_port = None  # where the waiting `ray start` is told its words, and this
+        self.watch = ray_watch.RayWatch(self)
 
     def make_environment(self):
         """Once stages are known, which may hold GPUs back."""
@@ -38,9 +37,10 @@ class RayProcess:
 
     def prepare(self):
         """Starts the process that becomes `ray start`."""
-        words = [sys.executable, "-c", ray_start.WAITING_RAY]
-        ray = self.member.children.spawn("ray", words, self.env, sys.stderr, stdin=subprocess.PIPE)
-        self.input = ray.stdin
+        words = [sys.executable, os.path.join(self.member.temp_dir, "waiting_ray.py")]
+        env = {**ray_environment.deadlines(int(self.member.one("ready_timeout"))), **self.env}
+        ray = self.member.children.spawn("ray", words, env, sys.stderr, stdin=subprocess.PIPE)
+        self.input, self.wants_agent_port = ray.stdin, ray_start.wants_agent_port()
 
     def start(self, address, cluster=None):
         """Leases ports, and tells the waiting process how to start Ray. cluster: None on the head."""
@@ -78,14 +78,8 @@ class RayProcess:
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
         with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(json.dumps([words, more]).encode())
-        self.minded, self.disturbed = True, False
-        self.look_at = time.monotonic() + 1
-
-    def is_well(self):
-        """Whether its raylet runs, and on the head the GCS; `ray start` sees the end of one seconds later."""
-        wanted = {"raylet"} if self.cluster else {"raylet", "gcs_server"}
-        return wanted <= set(below.names())
+            self.input.write(json.dumps([words, more, self.wants_agent_port]).encode())
+        self.watch.begin()
 
     def place(self):
         """`host:port` of the GCS."""
@@ -99,27 +93,9 @@ class RayProcess:
                 if not ports.is_free(port):
                     raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
 
-    def mind(self):
-        """Once a second until the cluster is whole: Ray may need a minute to see a taken port, or never."""
-        if self.minded and time.monotonic() >= self.look_at:
-            self.look_at = time.monotonic() + 1
-            self.is_disturbed()
-
-    def is_disturbed(self):
-        """Whether somebody took a port between the lease and its use; if so, Ray ends, to be started anew."""
-        taken = ports.taken(self.ports)
-        if taken and not self.disturbed:
-            text = f"somebody else took port {taken[0]} of this node after it was chosen"
-            if self.cluster is None and self.member.head.waiting != "gcs":  # other nodes know of this Ray
-                raise GiveUp("bring_up", f"{text}; submit the job again")
-            print(f"{text}: Ray starts anew", file=sys.stderr, flush=True)
-            self.disturbed = True
-            self.member.children.kill("ray")
-        return self.disturbed
-
     def started_again(self):
         """Ray has ended. Whether it was started anew, on other ports, since one of them was taken."""
-        if not self.minded or not self.is_disturbed():
+        if not self.watch.is_on or not self.watch.is_disturbed():
             return False
         self.tries += 1
         if self.tries == TRIES:

@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import importlib.util
+import os
 import re
+import subprocess
 
 import network
 
@@ -25,20 +27,19 @@ def ray_version():
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready,
-# and is told the words of `ray start` and the rest of its environment on its standard input. Without a port
-# for Ray Client, a head would take 10001 unless it believes that Ray Client is not installed.
-WAITING_RAY = """
-import sys
-sys.path.pop(0)  # the working directory may have a json.py
-import json, os
-import ray.scripts.scripts as ray
-sys.argv, more = json.load(sys.stdin)
-os.environ.update(more)
-if not any(word.startswith("--ray-client-server-port") for word in sys.argv):
-    ray.get_ray_client_dependency_error = lambda: "not asked for"
-ray.main()
-"""
+def wants_agent_port():
+    """Whether the raylet of this Ray takes the port of its dashboard agent; `ray start` does not tell it.
+
+    Such a raylet (2.54 on), where it is not told, waits for a file of the agent before it joins, and dies
+    when the agent is not there in 15 seconds (ray-project/ray#65983).
+    """
+    ray = importlib.util.find_spec("ray").submodule_search_locations[0]
+    words = [os.path.join(ray, "core", "src", "ray", "raylet", "raylet"), "--help"]
+    try:
+        said = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
+    except OSError:
+        return False
+    return b"-dashboard_agent_listen_port" in said
 
 
 def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, object_store, extra):

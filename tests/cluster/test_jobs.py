@@ -164,7 +164,7 @@ run: [echo, trainer was started]
 
 def test_a_worker_whose_ray_hangs(podman_lab: Lab, jobs: Jobs) -> None:
     number = jobs.submit(TWO + "ray: {ready_timeout: 20}", ["echo", "trained"])
-    stop = 'until pkill -STOP -f "^[^ ]*python3 .*ray.scripts.scripts as ray"; do sleep 0.1; done'
+    stop = 'until pkill -STOP -f "^[^ ]*python3 [^ ]*/waiting_ray.py"; do sleep 0.1; done'
     assert podman_lab.run(["bash", "-c", stop], host="node2").returncode == 0  # it waits for the head then
     job = jobs.end(number)
     assert (job.state, job.code) == ("FAILED", "68:0"), job.log

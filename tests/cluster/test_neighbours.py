@@ -20,10 +20,9 @@ from .jobs import HANG, Jobs, wait_until
 
 NODES = ("node1", "node2")
 SECRET = "s3cr3t-of-the-submitter"
-# Four Rays that start at once on two CPUs may need more than the 30 s that Ray has for one.
 HALF = """
 slurm: {nodes: 2, cpus_per_task: 2, mem: 1G, gpus_per_node: 4}
-env: {SECRET: null, RAY_raylet_start_wait_time_s: "150"}
+env: {SECRET: null}
 """
 STRANGER = Path(__file__).with_name("stranger.py")
 

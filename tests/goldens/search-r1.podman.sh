@@ -11,7 +11,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: b3fbdb6879237da308f441984550587d5de3864fbcc88fe4d5274877d368e643
+# slurmray-sha256: 6e956fbbeeef9e0c00f885a2f03ff60d07a780c1f234438feca6b0c8f5c6557d
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -683,24 +683,23 @@ def hold(folder):
     fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
 
 
-def processes():
-    """{pid: its session} of all that have not ended; one that nobody has waited for yet is still in /proc."""
+def processes(ended=False):
+    """{pid: its session} of all that run; ended: of those that do not, and that nobody has waited for yet."""
     table = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
             state, parent, _, session = file.read().rpartition(")")[2].split()[:4]
-            if state not in "ZX":
-                table[int(pid)] = int(parent), int(session)
+            table[int(pid)] = int(parent), int(session), state in "ZX"
     found, wanted = {}, {os.getpid()}
     while wanted:
-        wanted = {pid for pid, (parent, _) in table.items() if parent in wanted} - found.keys()
-        found.update((pid, table[pid][1]) for pid in wanted)
-    return found
+        wanted = {pid for pid, (parent, _, _) in table.items() if parent in wanted} - found.keys()
+        found.update((pid, table[pid]) for pid in wanted)
+    return {pid: session for pid, (_, session, has_ended) in found.items() if has_ended == ended}
 
 
-def names():
+def names(ended=False):
     """Yields the name of each, as the kernel has it."""
-    for pid in processes():
+    for pid in processes(ended):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
             yield file.read().rstrip("\n")
 
@@ -845,9 +844,9 @@ class Head:
         """One turn of waiting; see `waiting`."""
         member = self.member
         if self.waiting == "gcs":
-            ports = member.ray.ports
-            if network.is_open(member.ray.address, ports[ray_start.GCS]) and not member.ray.is_disturbed():
-                text = f"{member.ray.place()}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
+            ray, ports = member.ray, member.ray.ports
+            if network.is_open(ray.address, ports[ray_start.GCS]) and not ray.watch.is_disturbed():
+                text = f"{ray.place()}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
                 member.say("phase ray head at", text)
                 member.say("prepare", preflight.versions(member.version_text))
                 self.waiting = None
@@ -896,6 +895,7 @@ import head
 import network
 import preflight
 import ray_process
+import ray_watch
 import reach
 import trainer_process
 from give_up import GiveUp
@@ -977,7 +977,7 @@ class Member(Records):
     def be_whole(self, _):
         """The cluster is whole."""
         self.is_whole = True
-        self.ray.minded = False
+        self.ray.watch.end()
         if self.stages:
             self.stages.begin()
         self.head.train()
@@ -1002,6 +1002,7 @@ class Member(Records):
         elif role == "trainer":
             self.trainer.ended(code)
         elif role == "ray" and not self.ray.started_again():
+            ray_watch.show_last_words(self.temp_dir)
             raise GiveUp("ray", f"ray start ended with {code}")
         elif self.stages and " " in role:
             self.stages.ended(role, code)
@@ -1021,14 +1022,14 @@ class Member(Records):
 
     def answer(self, _):
         """The trainer has failed: says whether that can be no fault of this node."""
-        if not self.deadline and self.ray.is_well():
+        if not self.deadline and self.ray.watch.is_well():
             self.say("well")
 
     def pause(self):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
         if self.head.waiting or self.deadline:
             return 0.05
-        return 1.0 if self.ray.minded or (self.stages and self.stages.progress.doing()) else None
+        return 1.0 if self.ray.watch.is_on or (self.stages and self.stages.progress.doing()) else None
 
     def tick(self):
         """Once a turn of the loop."""
@@ -1036,7 +1037,7 @@ class Member(Records):
             self.is_signalled = False
             self.say("signal")
             self.stop()
-        self.ray.mind()
+        self.ray.watch.mind()
         if self.stages:
             self.stages.progress.mind()
         if self.head.waiting:
@@ -1804,6 +1805,15 @@ def environment(temp_dir, user_env, token, version, metrics):
     return env
 
 
+def deadlines(ready_timeout):
+    """What `ray start` inherits besides: Ray gives up a minute later than the probe, which names the node."""
+    seconds = ready_timeout + 60
+    return {
+        "RAY_raylet_start_wait_time_s": str(seconds),
+        "RAY_agent_register_timeout_ms": str(seconds * 1000),
+    }
+
+
 def metrics_environment(env, ports):
     """Where Ray exports metrics besides --metrics-export-port; its defaults are the same for every job."""
     places = {
@@ -1830,15 +1840,15 @@ PROGRAMS["ray_process.py"]='"""The `ray start` of one node: told late what to do
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
-import time
 
-import below
 import network
 import ports
 import ray_environment
 import ray_start
+import ray_watch
 import reach
 import surroundings
 from give_up import GiveUp
@@ -1856,9 +1866,8 @@ class RayProcess:
         self.address = self.cluster = None  # cluster: host:port of the GCS, on a worker
         self.ports = self.env = None
         self.told = {}  # what a preset wants to be told of this node, by the names of variables
-        self.input = None  # where the waiting `ray start` is told its words
-        self.minded = self.disturbed = False  # whether its ports are watched; whether one was taken
-        self.look_at = 0.0
+        self.input = self.wants_agent_port = None  # where the waiting `ray start` is told its words, and this
+        self.watch = ray_watch.RayWatch(self)
 
     def make_environment(self):
         """Once stages are known, which may hold GPUs back."""
@@ -1866,9 +1875,10 @@ class RayProcess:
 
     def prepare(self):
         """Starts the process that becomes `ray start`."""
-        words = [sys.executable, "-c", ray_start.WAITING_RAY]
-        ray = self.member.children.spawn("ray", words, self.env, sys.stderr, stdin=subprocess.PIPE)
-        self.input = ray.stdin
+        words = [sys.executable, os.path.join(self.member.temp_dir, "waiting_ray.py")]
+        env = {**ray_environment.deadlines(int(self.member.one("ready_timeout"))), **self.env}
+        ray = self.member.children.spawn("ray", words, env, sys.stderr, stdin=subprocess.PIPE)
+        self.input, self.wants_agent_port = ray.stdin, ray_start.wants_agent_port()
 
     def start(self, address, cluster=None):
         """Leases ports, and tells the waiting process how to start Ray. cluster: None on the head."""
@@ -1906,14 +1916,8 @@ class RayProcess:
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
         with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(json.dumps([words, more]).encode())
-        self.minded, self.disturbed = True, False
-        self.look_at = time.monotonic() + 1
-
-    def is_well(self):
-        """Whether its raylet runs, and on the head the GCS; `ray start` sees the end of one seconds later."""
-        wanted = {"raylet"} if self.cluster else {"raylet", "gcs_server"}
-        return wanted <= set(below.names())
+            self.input.write(json.dumps([words, more, self.wants_agent_port]).encode())
+        self.watch.begin()
 
     def place(self):
         """`host:port` of the GCS."""
@@ -1927,27 +1931,9 @@ class RayProcess:
                 if not ports.is_free(port):
                     raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
 
-    def mind(self):
-        """Once a second until the cluster is whole: Ray may need a minute to see a taken port, or never."""
-        if self.minded and time.monotonic() >= self.look_at:
-            self.look_at = time.monotonic() + 1
-            self.is_disturbed()
-
-    def is_disturbed(self):
-        """Whether somebody took a port between the lease and its use; if so, Ray ends, to be started anew."""
-        taken = ports.taken(self.ports)
-        if taken and not self.disturbed:
-            text = f"somebody else took port {taken[0]} of this node after it was chosen"
-            if self.cluster is None and self.member.head.waiting != "gcs":  # other nodes know of this Ray
-                raise GiveUp("bring_up", f"{text}; submit the job again")
-            print(f"{text}: Ray starts anew", file=sys.stderr, flush=True)
-            self.disturbed = True
-            self.member.children.kill("ray")
-        return self.disturbed
-
     def started_again(self):
         """Ray has ended. Whether it was started anew, on other ports, since one of them was taken."""
-        if not self.minded or not self.is_disturbed():
+        if not self.watch.is_on or not self.watch.is_disturbed():
             return False
         self.tries += 1
         if self.tries == TRIES:
@@ -1961,7 +1947,9 @@ PROGRAMS["ray_start.py"]='"""The `ray start` command line of one node, by the Ra
 
 import importlib.metadata
 import importlib.util
+import os
 import re
+import subprocess
 
 import network
 
@@ -1984,20 +1972,19 @@ def ray_version():
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-# To import Ray takes a second, on a network file system many. A worker does so while the head gets ready,
-# and is told the words of `ray start` and the rest of its environment on its standard input. Without a port
-# for Ray Client, a head would take 10001 unless it believes that Ray Client is not installed.
-WAITING_RAY = """
-import sys
-sys.path.pop(0)  # the working directory may have a json.py
-import json, os
-import ray.scripts.scripts as ray
-sys.argv, more = json.load(sys.stdin)
-os.environ.update(more)
-if not any(word.startswith("--ray-client-server-port") for word in sys.argv):
-    ray.get_ray_client_dependency_error = lambda: "not asked for"
-ray.main()
-"""
+def wants_agent_port():
+    """Whether the raylet of this Ray takes the port of its dashboard agent; `ray start` does not tell it.
+
+    Such a raylet (2.54 on), where it is not told, waits for a file of the agent before it joins, and dies
+    when the agent is not there in 15 seconds (ray-project/ray#65983).
+    """
+    ray = importlib.util.find_spec("ray").submodule_search_locations[0]
+    words = [os.path.join(ray, "core", "src", "ray", "raylet", "raylet"), "--help"]
+    try:
+        said = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
+    except OSError:
+        return False
+    return b"-dashboard_agent_listen_port" in said
 
 
 def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, object_store, extra):
@@ -2034,6 +2021,80 @@ def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, object
     if cluster is None or version >= WORKER_TEMP_DIR_SINCE:
         words.append(f"--temp-dir={temp_dir}")
     return words + extra
+'
+PROGRAMS["ray_watch.py"]='"""Whether the Ray of one node is well while it starts; Ray itself may need minutes to see what is wrong."""
+
+import glob
+import os
+import sys
+import time
+
+import below
+import ports
+from give_up import GiveUp
+
+LINES = 5  # of what a process of Ray said last
+
+
+class RayWatch:
+    """Looks once a second, from `ray start` until the cluster is whole. ray: the RayProcess of the node."""
+
+    def __init__(self, ray):
+        self.ray = ray
+        self.is_on = self.disturbed = False  # disturbed: whether somebody took a port
+        self.look_at = 0.0
+
+    def begin(self):
+        """Ray is being started."""
+        self.is_on, self.disturbed = True, False
+        self.look_at = time.monotonic() + 1
+
+    def end(self):
+        """The cluster is whole: now `ray start` sees the end of a process in seconds."""
+        self.is_on = False
+
+    def mind(self):
+        """Once a turn of the loop."""
+        if self.is_on and time.monotonic() >= self.look_at:
+            self.look_at = time.monotonic() + 1
+            if not self.is_disturbed():
+                self.find_ended()
+
+    def wanted(self):
+        """The names of the processes without which there is no Ray on this node."""
+        return {"raylet"} if self.ray.cluster else {"raylet", "gcs_server"}
+
+    def is_well(self):
+        """Whether all of them run."""
+        return self.wanted() <= set(below.names())
+
+    def find_ended(self):
+        """`ray start` looks at what it has started only when the node has joined, and waits for that."""
+        for name in self.wanted() & set(below.names(ended=True)):
+            show_last_words(self.ray.member.temp_dir)
+            raise GiveUp("ray", f"{name} ended while Ray was starting")
+
+    def is_disturbed(self):
+        """Whether somebody took a port between the lease and its use; if so, Ray ends, to be started anew."""
+        taken = ports.taken(self.ray.ports)
+        if taken and not self.disturbed:
+            text = f"somebody else took port {taken[0]} of this node after it was chosen"
+            if self.ray.cluster is None and self.ray.member.head.waiting != "gcs":  # others know of this Ray
+                raise GiveUp("bring_up", f"{text}; submit the job again")
+            print(f"{text}: Ray starts anew", file=sys.stderr, flush=True)
+            self.disturbed = True
+            self.ray.member.children.kill("ray")
+        return self.disturbed
+
+
+def show_last_words(temp_dir):
+    """Shows in the log of the node what the processes of Ray said last; `ray start` does not."""
+    for name in ("gcs_server", "raylet"):
+        for path in sorted(glob.glob(os.path.join(temp_dir, "session_2*", "logs", f"{name}.err")))[-1:]:
+            with open(path, errors="replace") as file:
+                said, _, _ = file.read().partition("*** StackTrace")
+            for line in said.splitlines()[-LINES:]:
+                print(f"{name}: {line}", file=sys.stderr, flush=True)
 '
 PROGRAMS["reach.py"]='"""Whether the nodes reach each other: the head each worker, and each worker the head."""
 
@@ -2617,6 +2678,47 @@ class TrainerProcess:
         if trainer:
             os.killpg(trainer, getattr(signal, "SIG" + name))
         return bool(trainer)
+'
+PROGRAMS["waiting_ray.py"]='"""`ray start`, told late what to do: on its standard input, in JSON, its words and more of its environment.
+
+To import Ray takes a second, on a network file system many. A worker does so while the head gets ready.
+"""
+
+import json
+import os
+import re
+import sys
+
+
+def tell_the_raylet(services):
+    """Has a raylet told where its dashboard agent will listen: see `wants_agent_port` in ray_start.py.
+
+    services: the module of Ray that starts its processes. The port is that in the words of the agent.
+    """
+    start = services.start_ray_process
+
+    def start_ray_process(command, *args, **options):
+        port = re.search(r" --listen-port=(\d+)", " ".join(command))
+        more = [f"--dashboard_agent_listen_port={port[1]}"] if port else []
+        return start([*command, *more], *args, **options)
+
+    services.start_ray_process = start_ray_process
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # the programs beside this one have names that others may import
+    import ray.scripts.scripts as ray
+
+    sys.argv, env, wants_agent_port = json.load(sys.stdin)
+    os.environ.update(env)
+    if not any(word.startswith("--ray-client-server-port") for word in sys.argv):
+        # Without a port for Ray Client, a head would take 10001 unless it believes that there is none.
+        ray.get_ray_client_dependency_error = lambda: "not asked for"
+    if wants_agent_port:
+        from ray._private import services
+
+        tell_the_raylet(services)
+    ray.main()
 '
 
 # ---- 6. cluster ---------------------------------------------------------------------------------------------------

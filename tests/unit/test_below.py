@@ -43,6 +43,17 @@ os.kill = refuse
 below.processes = lambda: {7: 7}
 below.kill()
 """
+# A child that nobody has waited for yet.
+ENDED = """
+import os, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import below
+child = subprocess.Popen(["true"])
+os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+print([*below.names()], [*below.names(ended=True)])
+child.wait()
+print([*below.names()], [*below.names(ended=True)])
+"""
 TETHER = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -60,6 +71,11 @@ def python(program: str, *words: str) -> list[str]:
 def test_orphans_are_seen_and_ended() -> None:
     done = subprocess.run(python(PROGRAM), capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.splitlines() == ["True", "True", "{}"], done.stderr
+
+
+def test_one_that_has_ended_is_told_apart() -> None:
+    done = subprocess.run(python(ENDED), capture_output=True, text=True, check=False, timeout=30)
+    assert done.stdout.splitlines() == ["[] ['true']", "[] []"], done.stderr
 
 
 def test_what_may_not_be_ended_is_left_alone() -> None:

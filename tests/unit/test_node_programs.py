@@ -24,6 +24,8 @@ preflight: Any = importlib.import_module("preflight")
 ray_command: Any = importlib.import_module("ray_command")
 ray_environment: Any = importlib.import_module("ray_environment")
 ray_process: Any = importlib.import_module("ray_process")
+ray_watch: Any = importlib.import_module("ray_watch")
+waiting_ray: Any = importlib.import_module("waiting_ray")
 Records: Any = importlib.import_module("records").Records
 GiveUp: Any = importlib.import_module("give_up").GiveUp
 sys.path.pop(0)
@@ -116,6 +118,11 @@ def test_the_users_environment_wins_but_not_over_the_token(monkeypatch: pytest.M
     assert (env["RAY_AUTH_MODE"], env["RAY_AUTH_TOKEN_PATH"]) == ("token", "/tmp/r/token")
     assert ray_environment.environment("/tmp/r", {}, None, OLD, False)["RAY_AUTH_MODE"] == "disabled"
     assert "RAY_AUTH_MODE" not in os.environ
+
+
+def test_ray_gives_up_later_than_the_probe() -> None:
+    found = ray_environment.deadlines(600)
+    assert found == {"RAY_raylet_start_wait_time_s": "660", "RAY_agent_register_timeout_ms": "660000"}
 
 
 def test_metrics_are_exported_only_where_asked_for() -> None:
@@ -377,12 +384,12 @@ def test_the_probe_ends_at_its_deadline() -> None:
 
 
 def test_ports_that_are_taken_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_process.ports, "taken", lambda _: [20001])
+    monkeypatch.setattr(ray_watch.ports, "taken", lambda _: [20001])
     member = SimpleNamespace(
         head=SimpleNamespace(waiting="gcs"), children=SimpleNamespace(kill=lambda _: None)
     )
     ray = ray_process.RayProcess(member)
-    ray.minded = True
+    ray.watch.begin()
     for name in ("make_environment", "prepare", "start"):
         monkeypatch.setattr(ray, name, lambda *_: None)
     assert [ray.started_again() for _ in range(2)] == [True, True]
@@ -392,6 +399,73 @@ def test_ports_that_are_taken_again_and_again(monkeypatch: pytest.MonkeyPatch) -
         "bring_up",
         "its ports were taken after they had been chosen, 3 times",
     )
+
+
+# -- ray_watch -------------------------------------------------------------------------------------
+
+
+def test_a_process_that_ends_while_ray_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for session, said in (("session_2026-1", "of an earlier start"), ("session_2026-2", "1\n2\n3\n4\n5\n6")):
+        logs = tmp_path / session / "logs"
+        logs.mkdir(parents=True)
+        (logs / "raylet.err").write_text(f"{said}\n*** StackTrace Information ***\nsome frames\n")
+    (tmp_path / "session_latest").symlink_to("session_2026-2")
+    ended: list[str] = []
+    monkeypatch.setattr(ray_watch.ports, "taken", lambda _: [])
+    monkeypatch.setattr(ray_watch.below, "names", lambda **_: ended)
+    member = SimpleNamespace(temp_dir=tmp_path)
+    watch = ray_watch.RayWatch(SimpleNamespace(cluster=None, ports=[], member=member))
+
+    def look() -> None:
+        watch.look_at = 0
+        watch.mind()
+
+    watch.begin()
+    ended += ["python3"]
+    look()
+    ended += ["raylet"]
+    with pytest.raises(GiveUp) as caught:
+        look()
+    assert caught.value.args == ("ray", "raylet ended while Ray was starting")
+    assert capfd.readouterr().err == "".join(f"raylet: {line}\n" for line in "23456")
+    watch.end()
+    look()
+
+
+def test_only_the_head_has_a_gcs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_watch.below, "names", lambda: ["raylet"])
+    assert ray_watch.RayWatch(SimpleNamespace(cluster="10.0.0.4:20001")).is_well()
+    assert not ray_watch.RayWatch(SimpleNamespace(cluster=None)).is_well()
+
+
+# -- waiting_ray -----------------------------------------------------------------------------------
+
+
+def test_a_raylet_is_told_the_port_of_its_agent() -> None:
+    started: list[tuple[list[str], dict[str, str]]] = []
+    services = SimpleNamespace(start_ray_process=lambda words, **more: started.append((words, more)))
+    waiting_ray.tell_the_raylet(services)
+    agent = "--dashboard_agent_command=python agent.py --listen-port=20007 --node-manager-port=1"
+    services.start_ray_process(["raylet", agent], kind="raylet")
+    services.start_ray_process(["gcs_server"], kind="gcs_server")
+    assert started == [
+        (["raylet", agent, "--dashboard_agent_listen_port=20007"], {"kind": "raylet"}),
+        (["gcs_server"], {"kind": "gcs_server"}),
+    ]
+
+
+def test_the_raylet_of_this_ray_wants_to_be_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert ray_start.wants_agent_port()
+    there = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: there)
+    assert not ray_start.wants_agent_port()
+    raylet = tmp_path / "core/src/ray/raylet/raylet"
+    raylet.parent.mkdir(parents=True)
+    raylet.write_text("#!/bin/sh\necho '-node_manager_port (The port of node manager.)'\nexit 1\n")
+    raylet.chmod(0o755)
+    assert not ray_start.wants_agent_port()
 
 
 # -- records ---------------------------------------------------------------------------------------

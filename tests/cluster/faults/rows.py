@@ -25,6 +25,9 @@ ROWS = {
         "own code, or goes on with on_node_loss: continue"
     ),
     "the head's Ray or container dies": "the same, within 10 s",
+    "Ray starts slowly, or not at all": (
+        "there is one deadline, ray.ready_timeout; a process of Ray that has ended is noticed within 10 s"
+    ),
     "a host is lost": (
         "within 45 s the job ends by itself and says which host; no restart unless asked for; the next "
         "job there sweeps and starts"

@@ -121,7 +121,7 @@ def test_a_worker_that_fails_of_the_lost_head(fault: Fault, lab: Lab) -> None:
     """It leaves before it knows that the head is silent, and asks Slurm all the same."""
     fault.train(TRAINER, requeue={"max": 1})
     lab.power_off("node1")
-    fault.kill("node2", "-f", "^[^ ]*python3 .*ray.scripts.scripts as ray")
+    fault.kill("node2", "-f", "^[^ ]*python3 [^ ]*/waiting_ray.py")
     fault.until("node2: no sign of life from the head node1")
     lab.power_on("node1")
     second_attempt(fault, lab)
