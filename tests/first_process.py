@@ -22,6 +22,7 @@ import node
 import ray_start
 
 ray_start.ray_version = lambda: ("2.60.0", (2, 60))
+ray_start.wants_agent_port = lambda: False
 LISTEN = '''
 import json, socket, sys, time
 port = next(word for word in json.load(sys.stdin)[0] if word.startswith("--port="))
@@ -62,6 +63,7 @@ START = [
     "node=gpu-1",
     "rank=0",
     "user=me",
+    "ready_timeout=600",
 ]
 
 
