@@ -44,7 +44,7 @@ train() {
 ((DSTACK_NODE_RANK == 0)) || join_head
 # To dstack a job has ended when nothing has its terminal open any more, as Ray would.
 ray start --head "${RAY_ARGS[@]}" "${HEAD_ARGS[@]}" </dev/null || exit "$BRING_UP"
-python3 -c "$PROBE" "$IP" "$HEAD:$PORT" "$GPUS_PER_NODE" "$READY_TIMEOUT" "${IPS[@]}" || exit "$NOT_WHOLE"
+python3 -c "$PROBE" "$IP" "$GPUS_PER_NODE" "$READY_TIMEOUT" "${IPS[@]}" <<<"$HEAD:$PORT" || exit "$NOT_WHOLE"
 export RAY_ADDRESS=$HEAD:$PORT NNODES=$NODES NODE_RANK=0 GPUS_PER_NODE MASTER_ADDR=$HEAD MASTER_PORT
 # Not in this shell, which is an interactive one and would take the signal for itself.
 exec bash -c "$(declare -f train)"$'\ntrain "$@"' slurmray "$STOP_SIGNAL" "${RUN[@]}"

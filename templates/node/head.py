@@ -1,6 +1,8 @@
 """What the head alone does: from the GCS that answers to the trainer that starts."""
 
+import contextlib
 import os
+import subprocess
 import sys
 
 import network
@@ -8,6 +10,7 @@ import preflight
 import probe
 import ray_command
 import ray_start
+import waiting_ray
 from give_up import GiveUp
 
 
@@ -16,7 +19,8 @@ class Head:
 
     def __init__(self, member):
         self.member = member
-        self.waiting = None  # what to look for at each turn: gcs | reader
+        self.waiting = None  # what to look for at each turn: gcs | dashboard | reader
+        self.input = None  # where the waiting probe is told the address of the GCS
 
     def look(self):
         """One turn of waiting; see `waiting`."""
@@ -29,23 +33,33 @@ class Head:
                 member.say("prepare", preflight.versions(member.version_text))
                 self.waiting = None
                 self.probe()
+        elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
+            self.waiting = None
+            self.let_in()
+            member.say("whole")
         elif self.waiting == "reader" and member.trainer.start():
             self.waiting = None
 
-    def probe(self):
-        """Starts the readiness check; its messages go straight to the batch script."""
+    def prepare(self):
+        """Starts the readiness check, which imports Ray; its messages go straight to the batch script."""
         member = self.member
         words = [sys.executable, os.path.join(member.temp_dir, "probe.py"), member.one("node")]
-        words += [member.ray.place(), member.one("gpus"), member.one("ready_timeout"), *member.conf["nodes"]]
-        member.children.spawn("probe", words, member.ray.env, sys.stdout)
+        words += [member.one("gpus"), member.one("ready_timeout"), *member.conf["nodes"]]
+        env = member.ray.env
+        self.input = member.children.spawn("probe", words, env, sys.stdout, stdin=subprocess.PIPE).stdin
+
+    def probe(self):
+        """Has the readiness check begin."""
+        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
+            self.input.write(self.member.ray.place().encode())
 
     def probed(self, code):
         """The readiness check has ended with that code."""
         if code:
             in_time = code != probe.NOT_IN_TIME
-            raise GiveUp("probe", f"the probe ended with {code}" if in_time else "the cluster is not whole")
-        self.let_in()
-        self.member.say("whole")
+            kind = "ray" if self.waiting == "gcs" else "probe"  # before it begins, it can only fail to import Ray
+            raise GiveUp(kind, f"the probe ended with {code}" if in_time else "the cluster is not whole")
+        self.waiting = "dashboard"
 
     def let_in(self):
         """Says how to ask Ray from outside; to the log only, as nothing happens."""

@@ -7,10 +7,8 @@ import head
 import network
 import preflight
 import ray_process
-import ray_watch
 import reach
 import trainer_process
-from give_up import GiveUp
 from records import Records
 
 
@@ -67,6 +65,7 @@ class Member(Records):
             self.stages.begin()
         if self.is_head():
             self.ray.prepare()
+            self.head.prepare()
             self.ray.start(self.choose_address(self.one("family", "auto")))
             self.head.waiting = "gcs"
 
@@ -113,9 +112,8 @@ class Member(Records):
             self.head.probed(code)
         elif role == "trainer":
             self.trainer.ended(code)
-        elif role == "ray" and not self.ray.started_again():
-            ray_watch.show_last_words(self.temp_dir)
-            raise GiveUp("ray", f"ray start ended with {code}")
+        elif role == "ray":
+            self.ray.ended(code)
         elif self.stages and " " in role:
             self.stages.ended(role, code)
 

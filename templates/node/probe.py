@@ -1,8 +1,9 @@
 """The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
-`probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds.
-Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time;
-1 is that of a program which fails.
+`probe.py NODE GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. It imports
+Ray, which takes a second, and begins when it is told `host:port` of the GCS, on standard input. Messages go to
+standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time; 1 is that of a program
+which fails.
 """
 
 import sys
@@ -72,13 +73,16 @@ def node_table(address):
 
 def main():
     """See the text of the module."""
-    node, address, gpus, timeout, *expected = sys.argv[1:]
+    node, gpus, timeout, *expected = sys.argv[1:]
 
     def say(verb, *text):
         # In one piece, as others write to the same pipe; `print` would write word by word here.
         sys.stdout.write(" ".join(("slurmray", node, verb, *text)) + "\n")
         sys.stdout.flush()
 
+    import ray._private.state
+
+    address = sys.stdin.read().strip()
     read_table = node_table(address)
     told = []
 

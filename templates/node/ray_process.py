@@ -28,7 +28,7 @@ class RayProcess:
         self.address = self.cluster = None  # cluster: host:port of the GCS, on a worker
         self.ports = self.env = None
         self.told = {}  # what a preset wants to be told of this node, by the names of variables
-        self.input = self.wants_agent_port = None  # where the waiting `ray start` is told its words, and this
+        self.input = None  # where the waiting `ray start` is told its words
         self.watch = ray_watch.RayWatch(self)
 
     def make_environment(self):
@@ -39,8 +39,7 @@ class RayProcess:
         """Starts the process that becomes `ray start`."""
         words = [sys.executable, os.path.join(self.member.temp_dir, "waiting_ray.py")]
         env = {**ray_environment.deadlines(int(self.member.one("ready_timeout"))), **self.env}
-        ray = self.member.children.spawn("ray", words, env, sys.stderr, stdin=subprocess.PIPE)
-        self.input, self.wants_agent_port = ray.stdin, ray_start.wants_agent_port()
+        self.input = self.member.children.spawn("ray", words, env, sys.stderr, stdin=subprocess.PIPE).stdin
 
     def start(self, address, cluster=None):
         """Leases ports, and tells the waiting process how to start Ray. cluster: None on the head."""
@@ -78,7 +77,7 @@ class RayProcess:
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
         with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(json.dumps([words, more, self.wants_agent_port]).encode())
+            self.input.write(json.dumps([words, more]).encode())
         self.watch.begin()
 
     def place(self):
@@ -93,14 +92,14 @@ class RayProcess:
                 if not ports.is_free(port):
                     raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
 
-    def started_again(self):
-        """Ray has ended. Whether it was started anew, on other ports, since one of them was taken."""
+    def ended(self, code):
+        """`ray start` has ended with that code, which is its end unless somebody took a port of it."""
         if not self.watch.is_on or not self.watch.is_disturbed():
-            return False
+            ray_watch.show_last_words(self.member.temp_dir)
+            raise GiveUp("ray", f"ray start ended with {code}")
         self.tries += 1
         if self.tries == TRIES:
             raise GiveUp("bring_up", f"its ports were taken after they had been chosen, {TRIES} times")
         self.make_environment()
         self.prepare()
         self.start(self.address, self.cluster)
-        return True

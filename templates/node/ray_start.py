@@ -2,9 +2,7 @@
 
 import importlib.metadata
 import importlib.util
-import os
 import re
-import subprocess
 
 import network
 
@@ -25,21 +23,6 @@ def ray_version():
     except importlib.metadata.PackageNotFoundError:
         return None
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
-
-
-def wants_agent_port():
-    """Whether the raylet of this Ray takes the port of its dashboard agent; `ray start` does not tell it.
-
-    Such a raylet (2.54 on), where it is not told, waits for a file of the agent before it joins, and dies
-    when the agent is not there in 15 seconds (ray-project/ray#65983).
-    """
-    ray = importlib.util.find_spec("ray").submodule_search_locations[0]
-    words = [os.path.join(ray, "core", "src", "ray", "raylet", "raylet"), "--help"]
-    try:
-        said = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
-    except OSError:
-        return False
-    return b"-dashboard_agent_listen_port" in said
 
 
 def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, object_store, extra):

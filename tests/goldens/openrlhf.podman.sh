@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 78bb5bb354cd932450d85d059138d7546369a3b0f888058f1f7274c4f69d0b54
+# slurmray-sha256: aa60a3fd6291db1627a1718d6d62e4088045d38b6d8ad2cad6ce4054b0bd574d
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -881,7 +881,9 @@ class GiveUp(Exception):
 '
 PROGRAMS["head.py"]='"""What the head alone does: from the GCS that answers to the trainer that starts."""
 
+import contextlib
 import os
+import subprocess
 import sys
 
 import network
@@ -889,6 +891,7 @@ import preflight
 import probe
 import ray_command
 import ray_start
+import waiting_ray
 from give_up import GiveUp
 
 
@@ -897,7 +900,8 @@ class Head:
 
     def __init__(self, member):
         self.member = member
-        self.waiting = None  # what to look for at each turn: gcs | reader
+        self.waiting = None  # what to look for at each turn: gcs | dashboard | reader
+        self.input = None  # where the waiting probe is told the address of the GCS
 
     def look(self):
         """One turn of waiting; see `waiting`."""
@@ -910,23 +914,33 @@ class Head:
                 member.say("prepare", preflight.versions(member.version_text))
                 self.waiting = None
                 self.probe()
+        elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
+            self.waiting = None
+            self.let_in()
+            member.say("whole")
         elif self.waiting == "reader" and member.trainer.start():
             self.waiting = None
 
-    def probe(self):
-        """Starts the readiness check; its messages go straight to the batch script."""
+    def prepare(self):
+        """Starts the readiness check, which imports Ray; its messages go straight to the batch script."""
         member = self.member
         words = [sys.executable, os.path.join(member.temp_dir, "probe.py"), member.one("node")]
-        words += [member.ray.place(), member.one("gpus"), member.one("ready_timeout"), *member.conf["nodes"]]
-        member.children.spawn("probe", words, member.ray.env, sys.stdout)
+        words += [member.one("gpus"), member.one("ready_timeout"), *member.conf["nodes"]]
+        env = member.ray.env
+        self.input = member.children.spawn("probe", words, env, sys.stdout, stdin=subprocess.PIPE).stdin
+
+    def probe(self):
+        """Has the readiness check begin."""
+        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
+            self.input.write(self.member.ray.place().encode())
 
     def probed(self, code):
         """The readiness check has ended with that code."""
         if code:
             in_time = code != probe.NOT_IN_TIME
-            raise GiveUp("probe", f"the probe ended with {code}" if in_time else "the cluster is not whole")
-        self.let_in()
-        self.member.say("whole")
+            kind = "ray" if self.waiting == "gcs" else "probe"  # before it begins, it can only fail to import Ray
+            raise GiveUp(kind, f"the probe ended with {code}" if in_time else "the cluster is not whole")
+        self.waiting = "dashboard"
 
     def let_in(self):
         """Says how to ask Ray from outside; to the log only, as nothing happens."""
@@ -954,10 +968,8 @@ import head
 import network
 import preflight
 import ray_process
-import ray_watch
 import reach
 import trainer_process
-from give_up import GiveUp
 from records import Records
 
 
@@ -1014,6 +1026,7 @@ class Member(Records):
             self.stages.begin()
         if self.is_head():
             self.ray.prepare()
+            self.head.prepare()
             self.ray.start(self.choose_address(self.one("family", "auto")))
             self.head.waiting = "gcs"
 
@@ -1060,9 +1073,8 @@ class Member(Records):
             self.head.probed(code)
         elif role == "trainer":
             self.trainer.ended(code)
-        elif role == "ray" and not self.ray.started_again():
-            ray_watch.show_last_words(self.temp_dir)
-            raise GiveUp("ray", f"ray start ended with {code}")
+        elif role == "ray":
+            self.ray.ended(code)
         elif self.stages and " " in role:
             self.stages.ended(role, code)
 
@@ -1501,9 +1513,10 @@ def versions(ray):
 '
 PROGRAMS["probe.py"]='"""The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
-`probe.py NODE ADDRESS GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds.
-Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time;
-1 is that of a program which fails.
+`probe.py NODE GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. It imports
+Ray, which takes a second, and begins when it is told `host:port` of the GCS, on standard input. Messages go to
+standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time; 1 is that of a program
+which fails.
 """
 
 import sys
@@ -1573,13 +1586,16 @@ def node_table(address):
 
 def main():
     """See the text of the module."""
-    node, address, gpus, timeout, *expected = sys.argv[1:]
+    node, gpus, timeout, *expected = sys.argv[1:]
 
     def say(verb, *text):
         # In one piece, as others write to the same pipe; `print` would write word by word here.
         sys.stdout.write(" ".join(("slurmray", node, verb, *text)) + "\n")
         sys.stdout.flush()
 
+    import ray._private.state
+
+    address = sys.stdin.read().strip()
     read_table = node_table(address)
     told = []
 
@@ -1774,7 +1790,7 @@ class RayProcess:
         self.address = self.cluster = None  # cluster: host:port of the GCS, on a worker
         self.ports = self.env = None
         self.told = {}  # what a preset wants to be told of this node, by the names of variables
-        self.input = self.wants_agent_port = None  # where the waiting `ray start` is told its words, and this
+        self.input = None  # where the waiting `ray start` is told its words
         self.watch = ray_watch.RayWatch(self)
 
     def make_environment(self):
@@ -1785,8 +1801,7 @@ class RayProcess:
         """Starts the process that becomes `ray start`."""
         words = [sys.executable, os.path.join(self.member.temp_dir, "waiting_ray.py")]
         env = {**ray_environment.deadlines(int(self.member.one("ready_timeout"))), **self.env}
-        ray = self.member.children.spawn("ray", words, env, sys.stderr, stdin=subprocess.PIPE)
-        self.input, self.wants_agent_port = ray.stdin, ray_start.wants_agent_port()
+        self.input = self.member.children.spawn("ray", words, env, sys.stderr, stdin=subprocess.PIPE).stdin
 
     def start(self, address, cluster=None):
         """Leases ports, and tells the waiting process how to start Ray. cluster: None on the head."""
@@ -1824,7 +1839,7 @@ class RayProcess:
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
         with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(json.dumps([words, more, self.wants_agent_port]).encode())
+            self.input.write(json.dumps([words, more]).encode())
         self.watch.begin()
 
     def place(self):
@@ -1839,25 +1854,23 @@ class RayProcess:
                 if not ports.is_free(port):
                     raise GiveUp("bring_up", f"ray.{key}: {port} is taken on this node; set it to auto")
 
-    def started_again(self):
-        """Ray has ended. Whether it was started anew, on other ports, since one of them was taken."""
+    def ended(self, code):
+        """`ray start` has ended with that code, which is its end unless somebody took a port of it."""
         if not self.watch.is_on or not self.watch.is_disturbed():
-            return False
+            ray_watch.show_last_words(self.member.temp_dir)
+            raise GiveUp("ray", f"ray start ended with {code}")
         self.tries += 1
         if self.tries == TRIES:
             raise GiveUp("bring_up", f"its ports were taken after they had been chosen, {TRIES} times")
         self.make_environment()
         self.prepare()
         self.start(self.address, self.cluster)
-        return True
 '
 PROGRAMS["ray_start.py"]='"""The `ray start` command line of one node, by the Ray version in the image."""
 
 import importlib.metadata
 import importlib.util
-import os
 import re
-import subprocess
 
 import network
 
@@ -1878,21 +1891,6 @@ def ray_version():
     except importlib.metadata.PackageNotFoundError:
         return None
     return text, tuple(int(number) for number in re.findall(r"\d+", text)[:2])
-
-
-def wants_agent_port():
-    """Whether the raylet of this Ray takes the port of its dashboard agent; `ray start` does not tell it.
-
-    Such a raylet (2.54 on), where it is not told, waits for a file of the agent before it joins, and dies
-    when the agent is not there in 15 seconds (ray-project/ray#65983).
-    """
-    ray = importlib.util.find_spec("ray").submodule_search_locations[0]
-    words = [os.path.join(ray, "core", "src", "ray", "raylet", "raylet"), "--help"]
-    try:
-        said = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
-    except OSError:
-        return False
-    return b"-dashboard_agent_listen_port" in said
 
 
 def command(name, address, ports, cluster, version, temp_dir, cpus, gpus, object_store, extra):
@@ -2278,17 +2276,36 @@ class TrainerProcess:
 '
 PROGRAMS["waiting_ray.py"]='"""`ray start`, told late what to do: on its standard input, in JSON, its words and more of its environment.
 
-To import Ray takes a second, on a network file system many. A worker does so while the head gets ready.
+To import Ray takes a second, on a network file system many. A worker does so while the head gets ready. And
+two things that Ray itself would wait for, and need not.
 """
 
 import json
 import os
 import re
+import subprocess
 import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SETTLED = os.path.join(HERE, "dashboard")  # a file of the head, once its dashboard answers, or has failed
+
+
+def wants_agent_port(package):
+    """Whether the raylet of this Ray takes the port of its dashboard agent; `ray start` does not tell it.
+
+    Such a raylet (2.54 on), where it is not told, waits for a file of the agent before it joins, and dies
+    when the agent is not there in 15 seconds (ray-project/ray#65983). package: the folder of Ray.
+    """
+    words = [os.path.join(package, "core", "src", "ray", "raylet", "raylet"), "--help"]
+    try:
+        said = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
+    except OSError:
+        return False
+    return b"-dashboard_agent_listen_port" in said
 
 
 def tell_the_raylet(services):
-    """Has a raylet told where its dashboard agent will listen: see `wants_agent_port` in ray_start.py.
+    """Has a raylet told where its dashboard agent will listen.
 
     services: the module of Ray that starts its processes. The port is that in the words of the agent.
     """
@@ -2302,20 +2319,62 @@ def tell_the_raylet(services):
     services.start_ray_process = start_ray_process
 
 
-if __name__ == "__main__":
-    sys.path.pop(0)  # the programs beside this one have names that others may import
-    import ray.scripts.scripts as ray
+def start_the_raylet_early(node, kv):
+    """Has a head start its raylet when its dashboard is being started, not when that answers.
 
-    sys.argv, env, wants_agent_port = json.load(sys.stdin)
+    node: the class of Ray that starts one after the other. In between it asks kv, Ray'"'"'s module for what the
+    GCS keeps, for the address of the dashboard, until that is there. Both may fail as they would otherwise.
+    """
+    start_dashboard, start_raylet, get = node.start_api_server, node.start_ray_processes, kv._internal_kv_get
+    failures = []  # once the raylet is started: None, or why it was not
+
+    def start_ray_processes(self):
+        if not failures:
+            try:
+                start_raylet(self)
+                failures.append(None)
+            except Exception as error:
+                failures.append(error)
+        if failures[0]:
+            raise failures[0]
+
+    def start_api_server(self, **options):
+        def get_after_start(*key, **namespace):
+            kv._internal_kv_get = get
+            start_ray_processes(self)
+            return get(*key, **namespace)
+
+        kv._internal_kv_get = get_after_start
+        start_dashboard(self, **options)
+        kv._internal_kv_get = get
+        open(SETTLED, "w").close()
+
+    node.start_api_server, node.start_ray_processes = start_api_server, start_ray_processes
+
+
+def main():
+    """See the text of the module."""
+    import ray.scripts.scripts as ray
+    from ray._private import node, services
+    from ray.experimental import internal_kv
+
+    if wants_agent_port(os.path.dirname(os.path.dirname(ray.__file__))):
+        tell_the_raylet(services)
+    sys.argv, env = json.load(sys.stdin)
     os.environ.update(env)
     if not any(word.startswith("--ray-client-server-port") for word in sys.argv):
         # Without a port for Ray Client, a head would take 10001 unless it believes that there is none.
         ray.get_ray_client_dependency_error = lambda: "not asked for"
-    if wants_agent_port:
-        from ray._private import services
-
-        tell_the_raylet(services)
+    if "--enable-resource-isolation" in sys.argv:  # the raylet takes the dashboard to its cgroup
+        open(SETTLED, "w").close()
+    else:
+        start_the_raylet_early(node.Node, internal_kv)
     ray.main()
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # the programs beside this one have names that others may import
+    main()
 '
 
 # ---- 6. cluster ---------------------------------------------------------------------------------------------------
