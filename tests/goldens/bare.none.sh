@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 02080892a4a5fd9f13766849c0533c9191fd45ad521b5619fe9b2c51946fa142
+# slurmray-sha256: 4446a3006d79e40d622340b36f2aa5a9c99c05c83bdef1f67f9e2eaa194a0cca
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -783,9 +783,7 @@ class Head:
                 self.waiting = None
                 self.probe()
         elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
-            self.waiting = None
-            self.let_in()
-            member.say("whole")
+            self.be_whole()
         elif self.waiting == "reader" and member.trainer.start():
             self.waiting = None
 
@@ -808,7 +806,18 @@ class Head:
             in_time = code != probe.NOT_IN_TIME
             kind = "ray" if self.waiting == "gcs" else "probe"  # before it begins, it can only fail to import Ray
             raise GiveUp(kind, f"the probe ended with {code}" if in_time else "the cluster is not whole")
-        self.waiting = "dashboard"
+        # Who finds the dashboard through Ray is made to wait by Ray; who has its number may not wait.
+        if self.member.one("dashboard_port", "auto") == "auto" or os.path.exists(waiting_ray.SETTLED):
+            self.be_whole()
+        else:
+            self.member.say("phase ray", "waiting for its dashboard, as ray.dashboard_port is set")
+            self.waiting = "dashboard"
+
+    def be_whole(self):
+        """The cluster is whole: every node is told."""
+        self.waiting = None
+        self.let_in()
+        self.member.say("whole")
 
     def let_in(self):
         """Says how to ask Ray from outside; to the log only, as nothing happens."""

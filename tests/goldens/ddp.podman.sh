@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: a30c1ea986ff1d1de5f26da9480478dd308556e81da0aa8873f45e01e35ce5e1
+# slurmray-sha256: 55978352c2ceede8d76196eaf393a86b60f8441c775a2bfa2046e48ec4b92e9b
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -808,9 +808,7 @@ class Head:
                 self.waiting = None
                 self.probe()
         elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
-            self.waiting = None
-            self.let_in()
-            member.say("whole")
+            self.be_whole()
         elif self.waiting == "reader" and member.trainer.start():
             self.waiting = None
 
@@ -833,7 +831,18 @@ class Head:
             in_time = code != probe.NOT_IN_TIME
             kind = "ray" if self.waiting == "gcs" else "probe"  # before it begins, it can only fail to import Ray
             raise GiveUp(kind, f"the probe ended with {code}" if in_time else "the cluster is not whole")
-        self.waiting = "dashboard"
+        # Who finds the dashboard through Ray is made to wait by Ray; who has its number may not wait.
+        if self.member.one("dashboard_port", "auto") == "auto" or os.path.exists(waiting_ray.SETTLED):
+            self.be_whole()
+        else:
+            self.member.say("phase ray", "waiting for its dashboard, as ray.dashboard_port is set")
+            self.waiting = "dashboard"
+
+    def be_whole(self):
+        """The cluster is whole: every node is told."""
+        self.waiting = None
+        self.let_in()
+        self.member.say("whole")
 
     def let_in(self):
         """Says how to ask Ray from outside; to the log only, as nothing happens."""

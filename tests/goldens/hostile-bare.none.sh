@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e08559f6e29a8a6b9dfbe4d49a769e68b0017b513c6409de8ff46d133a788be3
+# slurmray-sha256: afd0c6ffae1a280a5f03bacfbbf2677b8470e7fc312937c5c40aa07712b6ae43
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -836,9 +836,7 @@ class Head:
                 self.waiting = None
                 self.probe()
         elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
-            self.waiting = None
-            self.let_in()
-            member.say("whole")
+            self.be_whole()
         elif self.waiting == "reader" and member.trainer.start():
             self.waiting = None
 
@@ -861,7 +859,18 @@ class Head:
             in_time = code != probe.NOT_IN_TIME
             kind = "ray" if self.waiting == "gcs" else "probe"  # before it begins, it can only fail to import Ray
             raise GiveUp(kind, f"the probe ended with {code}" if in_time else "the cluster is not whole")
-        self.waiting = "dashboard"
+        # Who finds the dashboard through Ray is made to wait by Ray; who has its number may not wait.
+        if self.member.one("dashboard_port", "auto") == "auto" or os.path.exists(waiting_ray.SETTLED):
+            self.be_whole()
+        else:
+            self.member.say("phase ray", "waiting for its dashboard, as ray.dashboard_port is set")
+            self.waiting = "dashboard"
+
+    def be_whole(self):
+        """The cluster is whole: every node is told."""
+        self.waiting = None
+        self.let_in()
+        self.member.say("whole")
 
     def let_in(self):
         """Says how to ask Ray from outside; to the log only, as nothing happens."""

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: aa60a3fd6291db1627a1718d6d62e4088045d38b6d8ad2cad6ce4054b0bd574d
+# slurmray-sha256: a1f45ce902b8a0cf81200b83803cfbc4de42ffbebea75e877aa6616c52ef6ac7
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -915,9 +915,7 @@ class Head:
                 self.waiting = None
                 self.probe()
         elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
-            self.waiting = None
-            self.let_in()
-            member.say("whole")
+            self.be_whole()
         elif self.waiting == "reader" and member.trainer.start():
             self.waiting = None
 
@@ -940,7 +938,18 @@ class Head:
             in_time = code != probe.NOT_IN_TIME
             kind = "ray" if self.waiting == "gcs" else "probe"  # before it begins, it can only fail to import Ray
             raise GiveUp(kind, f"the probe ended with {code}" if in_time else "the cluster is not whole")
-        self.waiting = "dashboard"
+        # Who finds the dashboard through Ray is made to wait by Ray; who has its number may not wait.
+        if self.member.one("dashboard_port", "auto") == "auto" or os.path.exists(waiting_ray.SETTLED):
+            self.be_whole()
+        else:
+            self.member.say("phase ray", "waiting for its dashboard, as ray.dashboard_port is set")
+            self.waiting = "dashboard"
+
+    def be_whole(self):
+        """The cluster is whole: every node is told."""
+        self.waiting = None
+        self.let_in()
+        self.member.say("whole")
 
     def let_in(self):
         """Says how to ask Ray from outside; to the log only, as nothing happens."""

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: dba6b6af5ead436ff9663eb15e7468a881ebf3ff5586bf1b3623d5774fab471a
+# slurmray-sha256: 8c98cf55c1ec890525ed220a5657e3dd6cc9c1abac39d602262dd947e3b5d941
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -858,9 +858,7 @@ class Head:
                 self.waiting = None
                 self.probe()
         elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
-            self.waiting = None
-            self.let_in()
-            member.say("whole")
+            self.be_whole()
         elif self.waiting == "reader" and member.trainer.start():
             self.waiting = None
 
@@ -883,7 +881,18 @@ class Head:
             in_time = code != probe.NOT_IN_TIME
             kind = "ray" if self.waiting == "gcs" else "probe"  # before it begins, it can only fail to import Ray
             raise GiveUp(kind, f"the probe ended with {code}" if in_time else "the cluster is not whole")
-        self.waiting = "dashboard"
+        # Who finds the dashboard through Ray is made to wait by Ray; who has its number may not wait.
+        if self.member.one("dashboard_port", "auto") == "auto" or os.path.exists(waiting_ray.SETTLED):
+            self.be_whole()
+        else:
+            self.member.say("phase ray", "waiting for its dashboard, as ray.dashboard_port is set")
+            self.waiting = "dashboard"
+
+    def be_whole(self):
+        """The cluster is whole: every node is told."""
+        self.waiting = None
+        self.let_in()
+        self.member.say("whole")
 
     def let_in(self):
         """Says how to ask Ray from outside; to the log only, as nothing happens."""
