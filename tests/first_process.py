@@ -22,7 +22,6 @@ import node
 import ray_start
 
 ray_start.ray_version = lambda: ("2.60.0", (2, 60))
-ray_start.wants_agent_port = lambda: False
 LISTEN = '''
 import json, socket, sys, time
 port = next(word for word in json.load(sys.stdin)[0] if word.startswith("--port="))
@@ -36,7 +35,7 @@ class Rayless(children.Children):
         if role == "ray":
             words = [sys.executable, "-c", LISTEN]
         elif role == "probe":
-            words = ["true"]
+            words = ["cat"]
         return super().spawn(role, words, *args, **more)
 
 

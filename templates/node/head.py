@@ -30,7 +30,7 @@ class Head:
             if network.is_open(ray.address, ports[ray_start.GCS]) and not ray.watch.is_disturbed():
                 text = f"{ray.place()}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
                 member.say("phase ray head at", text)
-                member.say("prepare", preflight.versions(member.version_text))
+                member.say("versions", preflight.versions(member.version_text))
                 self.waiting = None
                 self.probe()
         elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):

@@ -29,7 +29,7 @@ class Member(Records):
         self.orders = {  # records that make something happen, each with its value
             "go": self.start,
             "reach": self.knock,
-            "prepare": self.join,
+            "versions": self.compare,
             "cluster": self.enter,
             "whole": self.be_whole,
             "done": lambda value: self.told("done", value),
@@ -50,7 +50,7 @@ class Member(Records):
     # -- the way up ------------------------------------------------------------------------------------
 
     def start(self, _):
-        """All is told: the head starts Ray, a worker waits to hear of the head."""
+        """All is told: the head starts Ray, a worker has it ready and waits to hear of the head."""
         self.version_text, self.version = preflight.version_of_ray(self.one("auth"))
         preflight.enter_workdir(self.one("workdir"))
         self.trainer.check()
@@ -63,16 +63,16 @@ class Member(Records):
         self.ray.make_environment()
         if self.stages:
             self.stages.begin()
+        self.ray.prepare()
         if self.is_head():
-            self.ray.prepare()
             self.head.prepare()
             self.ray.start(self.choose_address(self.one("family", "auto")))
             self.head.waiting = "gcs"
 
-    def join(self, versions):
-        """Gets Ray ready on a worker. versions: those on the head."""
-        if not self.is_head() and preflight.has_versions(self, versions):
-            self.ray.prepare()
+    def compare(self, versions):
+        """A worker compares its versions with those on the head."""
+        if not self.is_head():
+            preflight.compare_versions(self, versions)
 
     def enter(self, cluster):
         """Starts Ray on a worker. cluster: `host:port` of the GCS."""

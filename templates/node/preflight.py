@@ -50,13 +50,12 @@ def is_fit(member):
     return not (lacks and member.is_strict())
 
 
-def has_versions(member, wanted):
-    """Finds other versions than those of the head; False where this node is to go no further."""
+def compare_versions(member, wanted):
+    """Finds other versions than those of the head."""
     mine = versions(member.version_text)
     if mine != wanted:
         remedy = "use one image on all nodes, by digest, or one environment"
         member.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
-    return mine == wanted or not member.is_strict()
 
 
 def raise_limits():

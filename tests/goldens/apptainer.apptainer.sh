@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 64c38fe3040b1919c89e4403c425cc1263a70804c5fd0f248ce402c50a986896
+# slurmray-sha256: 6963404e7e825fd52246c69fc99b77cbfdd605853981d51c3b22b573446db269
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -817,7 +817,7 @@ class Head:
             if network.is_open(ray.address, ports[ray_start.GCS]) and not ray.watch.is_disturbed():
                 text = f"{ray.place()}, dashboard at port {ports[ray_start.DASHBOARD]} of it"
                 member.say("phase ray head at", text)
-                member.say("prepare", preflight.versions(member.version_text))
+                member.say("versions", preflight.versions(member.version_text))
                 self.waiting = None
                 self.probe()
         elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
@@ -905,7 +905,7 @@ class Member(Records):
         self.orders = {  # records that make something happen, each with its value
             "go": self.start,
             "reach": self.knock,
-            "prepare": self.join,
+            "versions": self.compare,
             "cluster": self.enter,
             "whole": self.be_whole,
             "done": lambda value: self.told("done", value),
@@ -926,7 +926,7 @@ class Member(Records):
     # -- the way up ------------------------------------------------------------------------------------
 
     def start(self, _):
-        """All is told: the head starts Ray, a worker waits to hear of the head."""
+        """All is told: the head starts Ray, a worker has it ready and waits to hear of the head."""
         self.version_text, self.version = preflight.version_of_ray(self.one("auth"))
         preflight.enter_workdir(self.one("workdir"))
         self.trainer.check()
@@ -939,16 +939,16 @@ class Member(Records):
         self.ray.make_environment()
         if self.stages:
             self.stages.begin()
+        self.ray.prepare()
         if self.is_head():
-            self.ray.prepare()
             self.head.prepare()
             self.ray.start(self.choose_address(self.one("family", "auto")))
             self.head.waiting = "gcs"
 
-    def join(self, versions):
-        """Gets Ray ready on a worker. versions: those on the head."""
-        if not self.is_head() and preflight.has_versions(self, versions):
-            self.ray.prepare()
+    def compare(self, versions):
+        """A worker compares its versions with those on the head."""
+        if not self.is_head():
+            preflight.compare_versions(self, versions)
 
     def enter(self, cluster):
         """Starts Ray on a worker. cluster: `host:port` of the GCS."""
@@ -1380,13 +1380,12 @@ def is_fit(member):
     return not (lacks and member.is_strict())
 
 
-def has_versions(member, wanted):
-    """Finds other versions than those of the head; False where this node is to go no further."""
+def compare_versions(member, wanted):
+    """Finds other versions than those of the head."""
     mine = versions(member.version_text)
     if mine != wanted:
         remedy = "use one image on all nodes, by digest, or one environment"
         member.find_fault("versions", mine, f"{wanted}, as on the head", remedy)
-    return mine == wanted or not member.is_strict()
 
 
 def raise_limits():
@@ -2417,7 +2416,7 @@ follow() {
 			[[ $said == *"|$TEXT|"* ]] || phase "${TEXT%% *}" "${TEXT#* }"
 			said+="|$TEXT|"
 			;;
-		prepare | cluster | reach | whole | done) send "$VERB=$TEXT" ;;
+		versions | cluster | reach | whole | done) send "$VERB=$TEXT" ;;
 		finding) take_finding ;;
 		alive) [[ -z $TEXT ]] || due=$((NOW + patience)) ;; # an image may take its time
 		checked)

@@ -392,9 +392,10 @@ def test_ports_that_are_taken_again_and_again(monkeypatch: pytest.MonkeyPatch) -
     ray.watch.begin()
     for name in ("make_environment", "prepare", "start"):
         monkeypatch.setattr(ray, name, lambda *_: None)
-    assert [ray.started_again() for _ in range(2)] == [True, True]
+    ray.ended(1)
+    ray.ended(1)
     with pytest.raises(GiveUp) as caught:
-        ray.started_again()
+        ray.ended(1)
     assert caught.value.args == (
         "bring_up",
         "its ports were taken after they had been chosen, 3 times",
@@ -456,16 +457,75 @@ def test_a_raylet_is_told_the_port_of_its_agent() -> None:
     ]
 
 
-def test_the_raylet_of_this_ray_wants_to_be_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert ray_start.wants_agent_port()
-    there = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: there)
-    assert not ray_start.wants_agent_port()
+def test_the_raylet_of_this_ray_wants_to_be_told(tmp_path: Path) -> None:
+    ray = importlib.util.find_spec("ray")
+    assert ray and ray.submodule_search_locations
+    assert waiting_ray.wants_agent_port(ray.submodule_search_locations[0])
+    assert not waiting_ray.wants_agent_port(str(tmp_path))
     raylet = tmp_path / "core/src/ray/raylet/raylet"
     raylet.parent.mkdir(parents=True)
     raylet.write_text("#!/bin/sh\necho '-node_manager_port (The port of node manager.)'\nexit 1\n")
     raylet.chmod(0o755)
-    assert not ray_start.wants_agent_port()
+    assert not waiting_ray.wants_agent_port(str(tmp_path))
+
+
+class Node:
+    """Ray's class of that name, as far as its raylet and its dashboard go."""
+
+    def __init__(self, kv: SimpleNamespace, raylet: Exception | None = None) -> None:
+        self.kv, self.raylet, self.did = kv, raylet, list[str]()
+
+    def start_api_server(self, *, include_dashboard: bool) -> None:
+        self.did.append(f"dashboard {include_dashboard}")
+        try:
+            while not self.kv._internal_kv_get("dashboard", namespace="ns"):
+                self.did.append("waits")
+        except ValueError:
+            self.did.append("no dashboard")
+
+    def start_ray_processes(self) -> None:
+        self.did.append("raylet")
+        if self.raylet:
+            raise self.raylet
+
+    def start(self) -> None:
+        self.start_api_server(include_dashboard=True)
+        self.start_ray_processes()
+
+
+def early(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raylet: Exception | None = None) -> Node:
+    """A node whose raylet is to start early, and whose dashboard answers when it is asked for the third time."""
+    answers = iter([None, None, b"10.0.0.4:8265"])
+    kv = SimpleNamespace(_internal_kv_get=lambda _, namespace: next(answers))
+    monkeypatch.setattr(waiting_ray, "SETTLED", str(tmp_path / "dashboard"))
+    kind = type("Node", (Node,), {})
+    waiting_ray.start_the_raylet_early(kind, kv)
+    node = kind(kv, raylet)
+    assert isinstance(node, Node)
+    return node
+
+
+def test_the_raylet_of_a_head_does_not_wait_for_the_dashboard(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    node = early(monkeypatch, tmp_path)
+    node.start()
+    assert node.did == ["dashboard True", "raylet", "waits", "waits"]
+    assert (tmp_path / "dashboard").exists()
+
+
+def test_a_raylet_that_cannot_be_started_early(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    node = early(monkeypatch, tmp_path, ValueError("no memory"))
+    with pytest.raises(ValueError, match="no memory"):
+        node.start()
+    assert node.did == ["dashboard True", "raylet", "no dashboard"]
+
+
+def test_a_raylet_without_a_dashboard_to_wait_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    node = early(monkeypatch, tmp_path)
+    node.start_ray_processes()
+    node.start_ray_processes()
+    assert node.did == ["raylet"]
 
 
 # -- records ---------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from tests.cluster import bare
@@ -11,12 +14,22 @@ from .case import Fault
 ROW = "Ray starts slowly, or not at all"
 SLOW = 40  # seconds: longer than Ray waits for a raylet, and a raylet for its agents
 
-# A Python that takes long to import what the agents of a raylet need, as on a busy network file system.
-LATE = f"""
+# Where what these programs of Ray import takes long, as on a busy network file system, or fails.
+IMPORTS = """
 import sys, time
-if any(word.endswith(("/dashboard/agent.py", "/runtime_env/agent/main.py")) for word in sys.orig_argv):
-    time.sleep({SLOW})
+if any(word.endswith({programs!r}) for word in sys.orig_argv):
+    {what}
 """
+AGENTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
+DASHBOARD = ("/dashboard/dashboard.py",)
+PORT = 8465
+
+
+def submit(fault: Fault, programs: tuple[str, ...], what: str, run: Sequence[str], **ray: Any) -> None:
+    """Submit a job in which these programs of Ray do that before anything else."""
+    (fault.jobs.folder / "sitecustomize.py").write_text(IMPORTS.format(programs=programs, what=what))
+    path = [str(fault.jobs.folder), *([str(bare.packages())] if fault.runtime == "none" else [])]
+    fault.submit(run, env={"PYTHONPATH": ":".join(path)}, ray=ray)
 
 
 def stop_raylet(fault: Fault, host: str) -> None:
@@ -28,9 +41,33 @@ def stop_raylet(fault: Fault, host: str) -> None:
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
 def test_late_agents(fault: Fault) -> None:
-    (fault.jobs.folder / "sitecustomize.py").write_text(LATE)
-    path = [str(fault.jobs.folder), *([str(bare.packages())] if fault.runtime == "none" else [])]
-    fault.submit(["echo", "trained"], env={"PYTHONPATH": ":".join(path)})
+    submit(fault, AGENTS, f"time.sleep({SLOW})", ["echo", "trained"])
+    job = fault.end("\ntrained\n")
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+
+
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+def test_a_late_dashboard(fault: Fault) -> None:
+    submit(fault, DASHBOARD, "time.sleep(20)", ["ray", "job", "submit", "--", "echo", "trained"])
+    job = fault.end("\ntrained\n")
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+
+
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.full
+def test_a_late_dashboard_whose_port_is_fixed(fault: Fault) -> None:
+    trainer = ["bash", "-c", f"exec 3<>/dev/tcp/$MASTER_ADDR/{PORT} && echo trained"]
+    submit(fault, DASHBOARD, "time.sleep(10)", trainer, dashboard_port=PORT)
+    job = fault.end("\ntrained\n")
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+    assert "ray: waiting for its dashboard, as ray.dashboard_port is set" in job.log
+
+
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.parametrize("port", ["auto", PORT])
+@pytest.mark.full
+def test_a_dashboard_that_fails(fault: Fault, port: int | str) -> None:
+    submit(fault, DASHBOARD, "sys.exit('no such module')", ["echo", "trained"], dashboard_port=port)
     job = fault.end("\ntrained\n")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
@@ -56,4 +93,15 @@ def test_a_raylet_that_ends(fault: Fault, host: str) -> None:
     job = fault.end(f"{host}: raylet ended while Ray was starting", within=10)
     assert (job.state, job.code) == ("FAILED", "67:0"), job.log
     assert f"last lines of {job.run}/logs/{host}.log:" in job.log, job.log
+    assert "trained" not in job.log
+
+
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.full
+def test_a_gcs_that_ends(fault: Fault) -> None:
+    fault.submit(["echo", "trained"])
+    stop_raylet(fault, "node1")
+    fault.kill("node1", "-x", "gcs_server")
+    job = fault.end("node1: gcs_server ended while Ray was starting", within=10)
+    assert (job.state, job.code) == ("FAILED", "67:0"), job.log
     assert "trained" not in job.log
