@@ -54,9 +54,10 @@ class Head:
     def probed(self, code):
         """The readiness check has ended with that code."""
         if code:
-            in_time = code != probe.NOT_IN_TIME
-            kind = "ray" if self.waiting == "gcs" else "probe"  # before it begins, it can only fail to import Ray
-            raise GiveUp(kind, f"the probe ended with {code}" if in_time else "the cluster is not whole")
+            if code == probe.NOT_IN_TIME:
+                raise GiveUp("probe", "the cluster is not whole")
+            # Before it has begun, it can only have failed to import Ray.
+            raise GiveUp("ray" if self.waiting == "gcs" else "probe", f"the probe ended with {code}")
         # Who finds the dashboard through Ray is made to wait by Ray; who has its number may not wait.
         if self.member.one("dashboard_port", "auto") == "auto" or os.path.exists(waiting_ray.SETTLED):
             self.be_whole()

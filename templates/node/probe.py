@@ -1,11 +1,12 @@
 """The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
-`probe.py NODE GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. It imports
-Ray, which takes a second, and begins when it is told `host:port` of the GCS, on standard input. Messages go to
-standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time; 1 is that of a program
-which fails.
+`probe.py NODE GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. It
+imports Ray, which takes a second, and begins when it is told `host:port` of the GCS on standard input.
+Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time; 1 is
+that of a program which fails.
 """
 
+import importlib
 import sys
 import time
 
@@ -80,8 +81,7 @@ def main():
         sys.stdout.write(" ".join(("slurmray", node, verb, *text)) + "\n")
         sys.stdout.flush()
 
-    import ray._private.state
-
+    importlib.import_module("ray._private.state")  # while the GCS is not there yet
     address = sys.stdin.read().strip()
     read_table = node_table(address)
     told = []

@@ -46,13 +46,13 @@ def tell_the_raylet(services):
 def start_the_raylet_early(node, kv):
     """Has a head start its raylet when its dashboard is being started, not when that answers.
 
-    node: the class of Ray that starts one after the other. In between it asks kv, Ray's module for what the
-    GCS keeps, for the address of the dashboard, until that is there. Both may fail as they would otherwise.
+    node: the class of Ray that starts one after the other. In between it asks kv, the module of Ray for what
+    the GCS keeps, for the address of the dashboard, until that is there. Both may fail as they would anyway.
     """
     start_dashboard, start_raylet, get = node.start_api_server, node.start_ray_processes, kv._internal_kv_get
     failures = []  # once the raylet is started: None, or why it was not
 
-    def start_ray_processes(self):
+    def start_once(self):
         if not failures:
             try:
                 start_raylet(self)
@@ -65,12 +65,15 @@ def start_the_raylet_early(node, kv):
     def start_api_server(self, **options):
         def get_after_start(*key, **namespace):
             kv._internal_kv_get = get
-            start_ray_processes(self)
+            start_once(self)
             return get(*key, **namespace)
 
         kv._internal_kv_get = get_after_start
         start_dashboard(self, **options)
         kv._internal_kv_get = get
+
+    def start_ray_processes(self):
+        start_once(self)
         open(SETTLED, "w").close()
 
     node.start_api_server, node.start_ray_processes = start_api_server, start_ray_processes
@@ -89,10 +92,11 @@ def main():
     if not any(word.startswith("--ray-client-server-port") for word in sys.argv):
         # Without a port for Ray Client, a head would take 10001 unless it believes that there is none.
         ray.get_ray_client_dependency_error = lambda: "not asked for"
-    if "--enable-resource-isolation" in sys.argv:  # the raylet takes the dashboard to its cgroup
-        open(SETTLED, "w").close()
-    else:
+    known = hasattr(node.Node, "start_api_server") and hasattr(node.Node, "start_ray_processes")
+    if known and "--enable-resource-isolation" not in sys.argv:  # with it a raylet needs the dashboard first
         start_the_raylet_early(node.Node, internal_kv)
+    else:
+        open(SETTLED, "w").close()
     ray.main()
 
 

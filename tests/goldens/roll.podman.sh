@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: ea486b9ce6da32946b865b35e4fa377894a0fda1ab7838a007e2f1e84c09b12e
+# slurmray-sha256: a23e8de7f71f07e908de92a22c73569ecc5adabce9b3b257f98f6845c026ae90
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -860,9 +860,10 @@ class Head:
     def probed(self, code):
         """The readiness check has ended with that code."""
         if code:
-            in_time = code != probe.NOT_IN_TIME
-            kind = "ray" if self.waiting == "gcs" else "probe"  # before it begins, it can only fail to import Ray
-            raise GiveUp(kind, f"the probe ended with {code}" if in_time else "the cluster is not whole")
+            if code == probe.NOT_IN_TIME:
+                raise GiveUp("probe", "the cluster is not whole")
+            # Before it has begun, it can only have failed to import Ray.
+            raise GiveUp("ray" if self.waiting == "gcs" else "probe", f"the probe ended with {code}")
         # Who finds the dashboard through Ray is made to wait by Ray; who has its number may not wait.
         if self.member.one("dashboard_port", "auto") == "auto" or os.path.exists(waiting_ray.SETTLED):
             self.be_whole()
@@ -1539,12 +1540,13 @@ class Preparation:
 '
 PROGRAMS["probe.py"]='"""The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
 
-`probe.py NODE GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. It imports
-Ray, which takes a second, and begins when it is told `host:port` of the GCS, on standard input. Messages go to
-standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time; 1 is that of a program
-which fails.
+`probe.py NODE GPUS_PER_NODE TIMEOUT NODE...`: NODE is the node this runs on, TIMEOUT is in seconds. It
+imports Ray, which takes a second, and begins when it is told `host:port` of the GCS on standard input.
+Messages go to standard output, one a line, as those of node.py do. Exit code 0: whole; 3: not in time; 1 is
+that of a program which fails.
 """
 
+import importlib
 import sys
 import time
 
@@ -1619,8 +1621,7 @@ def main():
         sys.stdout.write(" ".join(("slurmray", node, verb, *text)) + "\n")
         sys.stdout.flush()
 
-    import ray._private.state
-
+    importlib.import_module("ray._private.state")  # while the GCS is not there yet
     address = sys.stdin.read().strip()
     read_table = node_table(address)
     told = []
@@ -2717,13 +2718,13 @@ def tell_the_raylet(services):
 def start_the_raylet_early(node, kv):
     """Has a head start its raylet when its dashboard is being started, not when that answers.
 
-    node: the class of Ray that starts one after the other. In between it asks kv, Ray'"'"'s module for what the
-    GCS keeps, for the address of the dashboard, until that is there. Both may fail as they would otherwise.
+    node: the class of Ray that starts one after the other. In between it asks kv, the module of Ray for what
+    the GCS keeps, for the address of the dashboard, until that is there. Both may fail as they would anyway.
     """
     start_dashboard, start_raylet, get = node.start_api_server, node.start_ray_processes, kv._internal_kv_get
     failures = []  # once the raylet is started: None, or why it was not
 
-    def start_ray_processes(self):
+    def start_once(self):
         if not failures:
             try:
                 start_raylet(self)
@@ -2736,12 +2737,15 @@ def start_the_raylet_early(node, kv):
     def start_api_server(self, **options):
         def get_after_start(*key, **namespace):
             kv._internal_kv_get = get
-            start_ray_processes(self)
+            start_once(self)
             return get(*key, **namespace)
 
         kv._internal_kv_get = get_after_start
         start_dashboard(self, **options)
         kv._internal_kv_get = get
+
+    def start_ray_processes(self):
+        start_once(self)
         open(SETTLED, "w").close()
 
     node.start_api_server, node.start_ray_processes = start_api_server, start_ray_processes
@@ -2760,10 +2764,11 @@ def main():
     if not any(word.startswith("--ray-client-server-port") for word in sys.argv):
         # Without a port for Ray Client, a head would take 10001 unless it believes that there is none.
         ray.get_ray_client_dependency_error = lambda: "not asked for"
-    if "--enable-resource-isolation" in sys.argv:  # the raylet takes the dashboard to its cgroup
-        open(SETTLED, "w").close()
-    else:
+    known = hasattr(node.Node, "start_api_server") and hasattr(node.Node, "start_ray_processes")
+    if known and "--enable-resource-isolation" not in sys.argv:  # with it a raylet needs the dashboard first
         start_the_raylet_early(node.Node, internal_kv)
+    else:
+        open(SETTLED, "w").close()
     ray.main()
 
 

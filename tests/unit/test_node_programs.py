@@ -494,9 +494,9 @@ class Node:
 
 
 def early(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raylet: Exception | None = None) -> Node:
-    """A node whose raylet is to start early, and whose dashboard answers when it is asked for the third time."""
+    """A node whose raylet is to start early; its dashboard answers when it is asked for the third time."""
     answers = iter([None, None, b"10.0.0.4:8265"])
-    kv = SimpleNamespace(_internal_kv_get=lambda _, namespace: next(answers))
+    kv = SimpleNamespace(_internal_kv_get=lambda *_, **__: next(answers))
     monkeypatch.setattr(waiting_ray, "SETTLED", str(tmp_path / "dashboard"))
     kind = type("Node", (Node,), {})
     waiting_ray.start_the_raylet_early(kind, kv)
@@ -509,7 +509,10 @@ def test_the_raylet_of_a_head_does_not_wait_for_the_dashboard(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     node = early(monkeypatch, tmp_path)
-    node.start()
+    node.start_api_server(include_dashboard=True)
+    assert node.did == ["dashboard True", "raylet", "waits", "waits"]
+    assert not (tmp_path / "dashboard").exists()
+    node.start_ray_processes()
     assert node.did == ["dashboard True", "raylet", "waits", "waits"]
     assert (tmp_path / "dashboard").exists()
 
@@ -519,13 +522,7 @@ def test_a_raylet_that_cannot_be_started_early(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(ValueError, match="no memory"):
         node.start()
     assert node.did == ["dashboard True", "raylet", "no dashboard"]
-
-
-def test_a_raylet_without_a_dashboard_to_wait_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    node = early(monkeypatch, tmp_path)
-    node.start_ray_processes()
-    node.start_ray_processes()
-    assert node.did == ["raylet"]
+    assert not (tmp_path / "dashboard").exists()
 
 
 # -- records ---------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_a_late_dashboard(fault: Fault) -> None:
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
 @pytest.mark.full
 def test_a_late_dashboard_whose_port_is_fixed(fault: Fault) -> None:
-    trainer = ["bash", "-c", f"exec 3<>/dev/tcp/$MASTER_ADDR/{PORT} && echo trained"]
+    trainer = ["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{PORT} && echo trained"]
     submit(fault, DASHBOARD, "time.sleep(10)", trainer, dashboard_port=PORT)
     job = fault.end("\ntrained\n")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
