@@ -10,7 +10,6 @@ import preflight
 import probe
 import ray_command
 import ray_start
-import waiting_ray
 from give_up import GiveUp
 
 
@@ -33,7 +32,7 @@ class Head:
                 member.say("versions", preflight.versions(member.version_text))
                 self.waiting = None
                 self.probe()
-        elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
+        elif self.waiting == "dashboard" and member.ray.watch.is_started():
             self.be_whole()
         elif self.waiting == "reader" and member.trainer.start():
             self.waiting = None
@@ -59,7 +58,7 @@ class Head:
             # Before it has begun, it can only have failed to import Ray.
             raise GiveUp("ray" if self.waiting == "gcs" else "probe", f"the probe ended with {code}")
         # Who finds the dashboard through Ray is made to wait by Ray; who has its number may not wait.
-        if self.member.one("dashboard_port", "auto") == "auto" or os.path.exists(waiting_ray.SETTLED):
+        if self.member.one("dashboard_port", "auto") == "auto" or self.member.ray.watch.is_started():
             self.be_whole()
         else:
             self.member.say("phase ray", "waiting for its dashboard, as ray.dashboard_port is set")

@@ -88,7 +88,7 @@ class Member(Records):
     def be_whole(self, _):
         """The cluster is whole."""
         self.is_whole = True
-        self.ray.watch.end()
+        self.ray.watch.release_ports()
         if self.stages:
             self.stages.begin()
         self.head.train()
@@ -139,7 +139,7 @@ class Member(Records):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
         if self.head.waiting or self.deadline:
             return 0.05
-        return 1.0 if self.ray.watch.is_on or (self.stages and self.stages.progress.doing()) else None
+        return 1.0 if self.ray.watch.looks or (self.stages and self.stages.progress.doing()) else None
 
     def tick(self):
         """Once a turn of the loop."""

@@ -94,7 +94,7 @@ class RayProcess:
 
     def ended(self, code):
         """`ray start` has ended with that code, which is its end unless somebody took a port of it."""
-        if not self.watch.is_on or not self.watch.is_disturbed():
+        if not self.watch.is_disturbed():
             ray_watch.show_last_words(self.member.temp_dir)
             raise GiveUp("ray", f"ray start ended with {code}")
         self.tries += 1

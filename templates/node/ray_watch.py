@@ -7,34 +7,41 @@ import time
 
 import below
 import ports
+import waiting_ray
 from give_up import GiveUp
 
 LINES = 5  # of what a process of Ray said last
 
 
 class RayWatch:
-    """Looks once a second, from `ray start` until the cluster is whole. ray: the RayProcess of the node."""
+    """Looks once a second, until `ray start` does so itself. ray: the RayProcess of the node."""
 
     def __init__(self, ray):
         self.ray = ray
-        self.is_on = self.disturbed = False  # disturbed: whether somebody took a port
+        self.looks = self.guards = False  # guards: whether it looks at the ports, too
+        self.disturbed = False  # whether somebody took one
         self.look_at = 0.0
 
     def begin(self):
         """Ray is being started."""
-        self.is_on, self.disturbed = True, False
+        self.looks, self.guards, self.disturbed = True, True, False
         self.look_at = time.monotonic() + 1
 
-    def end(self):
-        """The cluster is whole: now `ray start` sees the end of a process in seconds."""
-        self.is_on = False
+    def release_ports(self):
+        """The cluster is whole: one of the ports is for the trainer."""
+        self.guards = False
+
+    def is_started(self):
+        """Whether all of Ray is, so that `ray start` sees the end of a process in seconds."""
+        return os.path.exists(waiting_ray.STARTED)
 
     def mind(self):
         """Once a turn of the loop."""
-        if self.is_on and time.monotonic() >= self.look_at:
+        if self.looks and time.monotonic() >= self.look_at:
             self.look_at = time.monotonic() + 1
             if not self.is_disturbed():
                 self.find_ended()
+            self.looks = self.guards or not self.is_started()
 
     def wanted(self):
         """The names of the processes without which there is no Ray on this node."""
@@ -45,14 +52,14 @@ class RayWatch:
         return self.wanted() <= set(below.names())
 
     def find_ended(self):
-        """`ray start` looks at what it has started only when the node has joined, and waits for that."""
+        """`ray start` looks at what it has started only when all is, and waits for that."""
         for name in self.wanted() & set(below.names(ended=True)):
             show_last_words(self.ray.member.temp_dir)
             raise GiveUp("ray", f"{name} ended while Ray was starting")
 
     def is_disturbed(self):
         """Whether somebody took a port between the lease and its use; if so, Ray ends, to be started anew."""
-        taken = ports.taken(self.ray.ports)
+        taken = self.guards and ports.taken(self.ray.ports)
         if taken and not self.disturbed:
             text = f"somebody else took port {taken[0]} of this node after it was chosen"
             if self.ray.cluster is None and self.ray.member.head.waiting != "gcs":  # others know of this Ray

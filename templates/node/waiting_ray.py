@@ -10,8 +10,9 @@ import re
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SETTLED = os.path.join(HERE, "dashboard")  # a file of the head, once its dashboard answers, or has failed
+# A file that is there when `ray start` has started everything and looks after it: on the head, when the
+# dashboard answers or has failed.
+STARTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "started")
 
 
 def wants_agent_port(package):
@@ -52,7 +53,7 @@ def start_the_raylet_early(node, kv):
     start_dashboard, start_raylet, get = node.start_api_server, node.start_ray_processes, kv._internal_kv_get
     failures = []  # once the raylet is started: None, or why it was not
 
-    def start_once(self):
+    def start_ray_processes(self):
         if not failures:
             try:
                 start_raylet(self)
@@ -65,18 +66,25 @@ def start_the_raylet_early(node, kv):
     def start_api_server(self, **options):
         def get_after_start(*key, **namespace):
             kv._internal_kv_get = get
-            start_once(self)
+            start_ray_processes(self)
             return get(*key, **namespace)
 
         kv._internal_kv_get = get_after_start
         start_dashboard(self, **options)
         kv._internal_kv_get = get
 
-    def start_ray_processes(self):
-        start_once(self)
-        open(SETTLED, "w").close()
-
     node.start_api_server, node.start_ray_processes = start_api_server, start_ray_processes
+
+
+def tell_when_started(node):
+    """Has STARTED written when everything is. node: the class of Ray that is made for that."""
+    start = node.__init__
+
+    def init(self, *args, **options):
+        start(self, *args, **options)
+        open(STARTED, "w").close()
+
+    node.__init__ = init
 
 
 def main():
@@ -95,8 +103,7 @@ def main():
     known = hasattr(node.Node, "start_api_server") and hasattr(node.Node, "start_ray_processes")
     if known and "--enable-resource-isolation" not in sys.argv:  # with it a raylet needs the dashboard first
         start_the_raylet_early(node.Node, internal_kv)
-    else:
-        open(SETTLED, "w").close()
+    tell_when_started(node.Node)
     ray.main()
 
 

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 3a874a5747932805ce6f56e450d7033548cd12b2bbcdbdb6d2eac56e71a9a76b
+# slurmray-sha256: 1fb4e79decb64579a22666416a33695f67fae3849c4654ade277891009c2b9a3
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -894,7 +894,6 @@ import preflight
 import probe
 import ray_command
 import ray_start
-import waiting_ray
 from give_up import GiveUp
 
 
@@ -917,7 +916,7 @@ class Head:
                 member.say("versions", preflight.versions(member.version_text))
                 self.waiting = None
                 self.probe()
-        elif self.waiting == "dashboard" and os.path.exists(waiting_ray.SETTLED):
+        elif self.waiting == "dashboard" and member.ray.watch.is_started():
             self.be_whole()
         elif self.waiting == "reader" and member.trainer.start():
             self.waiting = None
@@ -943,7 +942,7 @@ class Head:
             # Before it has begun, it can only have failed to import Ray.
             raise GiveUp("ray" if self.waiting == "gcs" else "probe", f"the probe ended with {code}")
         # Who finds the dashboard through Ray is made to wait by Ray; who has its number may not wait.
-        if self.member.one("dashboard_port", "auto") == "auto" or os.path.exists(waiting_ray.SETTLED):
+        if self.member.one("dashboard_port", "auto") == "auto" or self.member.ray.watch.is_started():
             self.be_whole()
         else:
             self.member.say("phase ray", "waiting for its dashboard, as ray.dashboard_port is set")
@@ -1062,7 +1061,7 @@ class Member(Records):
     def be_whole(self, _):
         """The cluster is whole."""
         self.is_whole = True
-        self.ray.watch.end()
+        self.ray.watch.release_ports()
         if self.stages:
             self.stages.begin()
         self.head.train()
@@ -1113,7 +1112,7 @@ class Member(Records):
         """Seconds until the next turn of the loop is due, whatever happens; None: no turn is."""
         if self.head.waiting or self.deadline:
             return 0.05
-        return 1.0 if self.ray.watch.is_on or (self.stages and self.stages.progress.doing()) else None
+        return 1.0 if self.ray.watch.looks or (self.stages and self.stages.progress.doing()) else None
 
     def tick(self):
         """Once a turn of the loop."""
@@ -1868,7 +1867,7 @@ class RayProcess:
 
     def ended(self, code):
         """`ray start` has ended with that code, which is its end unless somebody took a port of it."""
-        if not self.watch.is_on or not self.watch.is_disturbed():
+        if not self.watch.is_disturbed():
             ray_watch.show_last_words(self.member.temp_dir)
             raise GiveUp("ray", f"ray start ended with {code}")
         self.tries += 1
@@ -1949,34 +1948,41 @@ import time
 
 import below
 import ports
+import waiting_ray
 from give_up import GiveUp
 
 LINES = 5  # of what a process of Ray said last
 
 
 class RayWatch:
-    """Looks once a second, from `ray start` until the cluster is whole. ray: the RayProcess of the node."""
+    """Looks once a second, until `ray start` does so itself. ray: the RayProcess of the node."""
 
     def __init__(self, ray):
         self.ray = ray
-        self.is_on = self.disturbed = False  # disturbed: whether somebody took a port
+        self.looks = self.guards = False  # guards: whether it looks at the ports, too
+        self.disturbed = False  # whether somebody took one
         self.look_at = 0.0
 
     def begin(self):
         """Ray is being started."""
-        self.is_on, self.disturbed = True, False
+        self.looks, self.guards, self.disturbed = True, True, False
         self.look_at = time.monotonic() + 1
 
-    def end(self):
-        """The cluster is whole: now `ray start` sees the end of a process in seconds."""
-        self.is_on = False
+    def release_ports(self):
+        """The cluster is whole: one of the ports is for the trainer."""
+        self.guards = False
+
+    def is_started(self):
+        """Whether all of Ray is, so that `ray start` sees the end of a process in seconds."""
+        return os.path.exists(waiting_ray.STARTED)
 
     def mind(self):
         """Once a turn of the loop."""
-        if self.is_on and time.monotonic() >= self.look_at:
+        if self.looks and time.monotonic() >= self.look_at:
             self.look_at = time.monotonic() + 1
             if not self.is_disturbed():
                 self.find_ended()
+            self.looks = self.guards or not self.is_started()
 
     def wanted(self):
         """The names of the processes without which there is no Ray on this node."""
@@ -1987,14 +1993,14 @@ class RayWatch:
         return self.wanted() <= set(below.names())
 
     def find_ended(self):
-        """`ray start` looks at what it has started only when the node has joined, and waits for that."""
+        """`ray start` looks at what it has started only when all is, and waits for that."""
         for name in self.wanted() & set(below.names(ended=True)):
             show_last_words(self.ray.member.temp_dir)
             raise GiveUp("ray", f"{name} ended while Ray was starting")
 
     def is_disturbed(self):
         """Whether somebody took a port between the lease and its use; if so, Ray ends, to be started anew."""
-        taken = ports.taken(self.ray.ports)
+        taken = self.guards and ports.taken(self.ray.ports)
         if taken and not self.disturbed:
             text = f"somebody else took port {taken[0]} of this node after it was chosen"
             if self.ray.cluster is None and self.ray.member.head.waiting != "gcs":  # others know of this Ray
@@ -2298,8 +2304,9 @@ import re
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SETTLED = os.path.join(HERE, "dashboard")  # a file of the head, once its dashboard answers, or has failed
+# A file that is there when `ray start` has started everything and looks after it: on the head, when the
+# dashboard answers or has failed.
+STARTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "started")
 
 
 def wants_agent_port(package):
@@ -2340,7 +2347,7 @@ def start_the_raylet_early(node, kv):
     start_dashboard, start_raylet, get = node.start_api_server, node.start_ray_processes, kv._internal_kv_get
     failures = []  # once the raylet is started: None, or why it was not
 
-    def start_once(self):
+    def start_ray_processes(self):
         if not failures:
             try:
                 start_raylet(self)
@@ -2353,18 +2360,25 @@ def start_the_raylet_early(node, kv):
     def start_api_server(self, **options):
         def get_after_start(*key, **namespace):
             kv._internal_kv_get = get
-            start_once(self)
+            start_ray_processes(self)
             return get(*key, **namespace)
 
         kv._internal_kv_get = get_after_start
         start_dashboard(self, **options)
         kv._internal_kv_get = get
 
-    def start_ray_processes(self):
-        start_once(self)
-        open(SETTLED, "w").close()
-
     node.start_api_server, node.start_ray_processes = start_api_server, start_ray_processes
+
+
+def tell_when_started(node):
+    """Has STARTED written when everything is. node: the class of Ray that is made for that."""
+    start = node.__init__
+
+    def init(self, *args, **options):
+        start(self, *args, **options)
+        open(STARTED, "w").close()
+
+    node.__init__ = init
 
 
 def main():
@@ -2383,8 +2397,7 @@ def main():
     known = hasattr(node.Node, "start_api_server") and hasattr(node.Node, "start_ray_processes")
     if known and "--enable-resource-isolation" not in sys.argv:  # with it a raylet needs the dashboard first
         start_the_raylet_early(node.Node, internal_kv)
-    else:
-        open(SETTLED, "w").close()
+    tell_when_started(node.Node)
     ray.main()
 
 

@@ -431,7 +431,16 @@ def test_a_process_that_ends_while_ray_starts(
         look()
     assert caught.value.args == ("ray", "raylet ended while Ray was starting")
     assert capfd.readouterr().err == "".join(f"raylet: {line}\n" for line in "23456")
-    watch.end()
+    watch.release_ports()
+    with pytest.raises(GiveUp):
+        look()
+    (tmp_path / "started").touch()
+    monkeypatch.setattr(ray_watch.waiting_ray, "STARTED", str(tmp_path / "started"))
+    with pytest.raises(GiveUp):
+        look()
+    ended.clear()
+    look()
+    ended += ["raylet"]
     look()
 
 
@@ -493,11 +502,10 @@ class Node:
         self.start_ray_processes()
 
 
-def early(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raylet: Exception | None = None) -> Node:
+def early(raylet: Exception | None = None) -> Node:
     """A node whose raylet is to start early; its dashboard answers when it is asked for the third time."""
     answers = iter([None, None, b"10.0.0.4:8265"])
     kv = SimpleNamespace(_internal_kv_get=lambda *_, **__: next(answers))
-    monkeypatch.setattr(waiting_ray, "SETTLED", str(tmp_path / "dashboard"))
     kind = type("Node", (Node,), {})
     waiting_ray.start_the_raylet_early(kind, kv)
     node = kind(kv, raylet)
@@ -505,24 +513,30 @@ def early(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raylet: Exception | N
     return node
 
 
-def test_the_raylet_of_a_head_does_not_wait_for_the_dashboard(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    node = early(monkeypatch, tmp_path)
-    node.start_api_server(include_dashboard=True)
+def test_the_raylet_of_a_head_does_not_wait_for_the_dashboard() -> None:
+    node = early()
+    node.start()
     assert node.did == ["dashboard True", "raylet", "waits", "waits"]
-    assert not (tmp_path / "dashboard").exists()
-    node.start_ray_processes()
-    assert node.did == ["dashboard True", "raylet", "waits", "waits"]
-    assert (tmp_path / "dashboard").exists()
 
 
-def test_a_raylet_that_cannot_be_started_early(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    node = early(monkeypatch, tmp_path, ValueError("no memory"))
+def test_a_raylet_that_cannot_be_started_early() -> None:
+    node = early(ValueError("no memory"))
     with pytest.raises(ValueError, match="no memory"):
         node.start()
     assert node.did == ["dashboard True", "raylet", "no dashboard"]
-    assert not (tmp_path / "dashboard").exists()
+
+
+def test_ray_says_when_it_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    monkeypatch.setattr(waiting_ray, "STARTED", str(started))
+
+    class Made:
+        def __init__(self, head: bool) -> None:
+            assert head and not started.exists()
+
+    waiting_ray.tell_when_started(Made)
+    Made(head=True)
+    assert started.exists()
 
 
 # -- records ---------------------------------------------------------------------------------------

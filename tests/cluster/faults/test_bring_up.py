@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster import bare
 
-from .case import Fault
+from .case import TRAINER, Fault
 
 ROW = "Ray starts slowly, or not at all"
 SLOW = 40  # seconds: longer than Ray waits for a raylet, and a raylet for its agents
@@ -105,3 +105,15 @@ def test_a_gcs_that_ends(fault: Fault) -> None:
     job = fault.end("node1: gcs_server ended while Ray was starting", within=10)
     assert (job.state, job.code) == ("FAILED", "67:0"), job.log
     assert "trained" not in job.log
+
+
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.parametrize("process", ["gcs_server", "raylet"])
+@pytest.mark.full
+def test_an_end_beside_a_late_dashboard(fault: Fault, process: str) -> None:
+    submit(fault, DASHBOARD, "time.sleep(40)", TRAINER)
+    fault.until("\nstarted\n")
+    fault.kill("node1", "-x", process)
+    job = fault.end("node1: ", within=10)
+    assert (job.state, job.code) == ("FAILED", "71:0"), job.log
+    assert job.last_line == f"end: exit code 71 from slurmray: node1: {process} ended while Ray was starting"
