@@ -39,9 +39,9 @@ class RayWatch:
         """Once a turn of the loop."""
         if self.looks and time.monotonic() >= self.look_at:
             self.look_at = time.monotonic() + 1
-            if not self.is_disturbed():
-                self.find_ended()
             self.looks = self.guards or not self.is_started()
+            if self.looks and not self.is_disturbed():
+                self.find_ended()
 
     def wanted(self):
         """The names of the processes without which there is no Ray on this node."""

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 1fb4e79decb64579a22666416a33695f67fae3849c4654ade277891009c2b9a3
+# slurmray-sha256: f10730d06bced62ae1145f6b3886f6a886413686893047425c616b4d210845cb
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -54,17 +54,24 @@ STOP_LEAD=60
 PATIENCE=25
 
 # ---- 2. log -------------------------------------------------------------------------------------------------------
+# the_time: TIME, in microseconds; it stays what it was where `date` is ended by a signal to the whole job.
+the_time() {
+	local now
+	! now=$(date +%s%6N) || TIME=$now
+}
+
 # log TEXT: one line for people, with the seconds since the script began.
 log() {
-	local passed=$(($(date +%s%1N) - STARTED))
-	printf '[slurmray %3d.%d s] %s\n' $((passed / 10)) $((passed % 10)) "$*" >&2 || true # where the disk is full, the exit code is still to arrive
+	the_time
+	printf '[slurmray %3d.%d s] %s\n' $(((TIME - STARTED) / 1000000)) $(((TIME - STARTED) / 100000 % 10)) "$*" >&2 || true # where the disk is full, the exit code is still to arrive
 }
 
 # event NAME TEXT: one JSON line for programs.
 event() {
 	[[ -d $RUN ]] || return 0
-	{ printf '{"time": %s, "event": "%s", "text": "%s"}\n' "$(date +%s.%3N)" "$1" "${2//[\\\"[:cntrl:]]/ }" \
-		>>"$RUN/events.jsonl"; } 2>/dev/null || true
+	the_time
+	{ printf '{"time": %d.%03d, "event": "%s", "text": "%s"}\n' $((TIME / 1000000)) $((TIME / 1000 % 1000)) "$1" \
+		"${2//[\\\"[:cntrl:]]/ }" >>"$RUN/events.jsonl"; } 2>/dev/null || true
 }
 
 # phase NAME TEXT: the job gets on; a line for people, and an event.
@@ -1980,9 +1987,9 @@ class RayWatch:
         """Once a turn of the loop."""
         if self.looks and time.monotonic() >= self.look_at:
             self.look_at = time.monotonic() + 1
-            if not self.is_disturbed():
-                self.find_ended()
             self.looks = self.guards or not self.is_started()
+            if self.looks and not self.is_disturbed():
+                self.find_ended()
 
     def wanted(self):
         """The names of the processes without which there is no Ray on this node."""
@@ -2709,7 +2716,7 @@ start_again() {
 
 # main: from the allocation to the exit code.
 main() {
-	STARTED=$(date +%s%1N) RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
+	the_time && STARTED=$TIME RUN='' PARTIAL='' VERB='' STEP_ID='' SRUN_CODE=0 STOPPING=0 TIME_UP=0 TRAINING=0
 	TRAINER_CODE='' FAILED_NODE='' FAILED_KIND='' FAILED_TEXT='' MISSING=() READERS=()
 	FINDINGS=() UNFIT_DUE=0 DOUBT_DUE=0 ENDING=0 LOOKED=0 AWAY=0 BEAT=0
 	declare -gA HEARD=() OUT=() CHECKED=() UNFIT=() WELL=() SIGNALLED=()

@@ -31,7 +31,7 @@ start_nodes() {
 	exec {FROM_NODES}<&"${STEP[0]}" 9>&"${STEP[1]}"
 	eval "exec ${STEP[1]}>&-"
 }
-clock() { NOW=$((($(date +%s%1N) - STARTED) / 2)); } # five times as fast
+clock() { the_time; NOW=$(((TIME - STARTED) / 200000)); } # five times as fast
 """
 WELL = 'say "node1 well"; say "node2 well"; say "node3 well"'
 DIED = 'say "node2 fail ray ray start ended with 1"; say "node2 gone"'

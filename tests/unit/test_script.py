@@ -173,6 +173,17 @@ not_there() {{ LOST=$1; }}
     assert output(bash, render(JobSpec()), stand_ins + call, tmp_path) == expected
 
 
+def test_a_signal_that_ends_date_too(bash: str, tmp_path: Path) -> None:
+    call = """
+the_time
+before=$TIME
+date() { kill -KILL "$BASHPID"; }
+the_time
+printf '%s\\0' "$((TIME - before))"
+"""
+    assert output(bash, render(JobSpec()), call, tmp_path) == ["0"]
+
+
 def test_every_node_hears_of_the_addresses_of_all(bash: str, tmp_path: Path) -> None:
     stand_ins = """
 NODES=2 NODE_NAMES=(a b) HEAD=a READY_TIMEOUT=1 FAILED_KIND='' TRAINER_CODE='' TRAINING=0 STOPPING=0 TIME_UP=0
