@@ -48,7 +48,7 @@ def second_attempt(fault: Fault, lab: Lab) -> Job:
 def test_a_raylet_that_dies(fault: Fault, lab: Lab) -> None:
     fault.train(TRAINER, requeue={"max": 1})
     fault.kill("node2", "--full", "raylet/raylet")
-    fault.until("requeue: node2: ray")
+    fault.until("requeue: node2: ray start ended with")
     second_attempt(fault, lab)
 
 
