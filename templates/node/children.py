@@ -1,10 +1,17 @@
 """The child processes of the first process in a container."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
 import below
+
+
+def tell(pipe, data):
+    """Writes those bytes to the standard input of a child, and closes it."""
+    with contextlib.suppress(BrokenPipeError), pipe:  # that it has ended is seen elsewhere
+        pipe.write(data)
 
 
 class Children:

@@ -1,10 +1,10 @@
 """What the head alone does: from the GCS that answers to the trainer that starts."""
 
-import contextlib
 import os
 import subprocess
 import sys
 
+import children
 import network
 import preflight
 import probe
@@ -47,8 +47,7 @@ class Head:
 
     def probe(self):
         """Has the readiness check begin."""
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(self.member.ray.place().encode())
+        children.tell(self.input, self.member.ray.place().encode())
 
     def probed(self, code):
         """The readiness check has ended with that code."""

@@ -1,11 +1,11 @@
 """The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 
+import children
 import network
 import ports
 import ray_environment
@@ -76,8 +76,7 @@ class RayProcess:
             member.one("cpus"), member.one("gpus"), store, extra,
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(json.dumps([words, more]).encode())
+        children.tell(self.input, json.dumps([words, more]).encode())
         self.watch.begin()
 
     def place(self):

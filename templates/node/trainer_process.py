@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import children
 import ray_environment
 from give_up import GiveUp
 
@@ -74,8 +75,7 @@ class TrainerProcess:
         told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
-        with contextlib.suppress(BrokenPipeError), child.stdin:
-            child.stdin.write(json.dumps(told).encode())
+        children.tell(child.stdin, json.dumps(told).encode())
 
     def ended(self, code):
         """Says how it ended; GiveUp where it could not be submitted."""

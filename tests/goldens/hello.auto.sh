@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: ba6164f6aac8a0eb1c582b38dd3d4989d69c4f610dddb4b280f864e3ef006a09
+# slurmray-sha256: 12dfedceee0537131bbd68c86abebab8e65205ae1cee9abf461ffff8e44943ee
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -800,11 +800,18 @@ if __name__ == "__main__":
 '
 PROGRAMS["children.py"]='"""The child processes of the first process in a container."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
 import below
+
+
+def tell(pipe, data):
+    """Writes those bytes to the standard input of a child, and closes it."""
+    with contextlib.suppress(BrokenPipeError), pipe:  # that it has ended is seen elsewhere
+        pipe.write(data)
 
 
 class Children:
@@ -855,11 +862,11 @@ class GiveUp(Exception):
 '
 PROGRAMS["head.py"]='"""What the head alone does: from the GCS that answers to the trainer that starts."""
 
-import contextlib
 import os
 import subprocess
 import sys
 
+import children
 import network
 import preflight
 import probe
@@ -902,8 +909,7 @@ class Head:
 
     def probe(self):
         """Has the readiness check begin."""
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(self.member.ray.place().encode())
+        children.tell(self.input, self.member.ray.place().encode())
 
     def probed(self, code):
         """The readiness check has ended with that code."""
@@ -1744,12 +1750,12 @@ def trainer_environment(ray_env, head, node_count, gpus_per_node):
 '
 PROGRAMS["ray_process.py"]='"""The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 
+import children
 import network
 import ports
 import ray_environment
@@ -1820,8 +1826,7 @@ class RayProcess:
             member.one("cpus"), member.one("gpus"), store, extra,
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(json.dumps([words, more]).encode())
+        children.tell(self.input, json.dumps([words, more]).encode())
         self.watch.begin()
 
     def place(self):
@@ -2162,6 +2167,7 @@ import signal
 import subprocess
 import sys
 
+import children
 import ray_environment
 from give_up import GiveUp
 
@@ -2228,8 +2234,7 @@ class TrainerProcess:
         told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
-        with contextlib.suppress(BrokenPipeError), child.stdin:
-            child.stdin.write(json.dumps(told).encode())
+        children.tell(child.stdin, json.dumps(told).encode())
 
     def ended(self, code):
         """Says how it ended; GiveUp where it could not be submitted."""

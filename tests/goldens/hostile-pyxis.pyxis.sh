@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f9c7c92cf2735aa4bdebd32186345535a7881fdbf54f4f3a022543fe6f2cb450
+# slurmray-sha256: 42a437fe76fcc83be68188745f733cc03c01214f601d56819f2f09530266aff4
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -673,11 +673,18 @@ if __name__ == "__main__":
 '
 PROGRAMS["children.py"]='"""The child processes of the first process in a container."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
 import below
+
+
+def tell(pipe, data):
+    """Writes those bytes to the standard input of a child, and closes it."""
+    with contextlib.suppress(BrokenPipeError), pipe:  # that it has ended is seen elsewhere
+        pipe.write(data)
 
 
 class Children:
@@ -769,11 +776,11 @@ if __name__ == "__main__":
 '
 PROGRAMS["head.py"]='"""What the head alone does: from the GCS that answers to the trainer that starts."""
 
-import contextlib
 import os
 import subprocess
 import sys
 
+import children
 import network
 import preflight
 import probe
@@ -816,8 +823,7 @@ class Head:
 
     def probe(self):
         """Has the readiness check begin."""
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(self.member.ray.place().encode())
+        children.tell(self.input, self.member.ray.place().encode())
 
     def probed(self, code):
         """The readiness check has ended with that code."""
@@ -1658,12 +1664,12 @@ def trainer_environment(ray_env, head, node_count, gpus_per_node):
 '
 PROGRAMS["ray_process.py"]='"""The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 
+import children
 import network
 import ports
 import ray_environment
@@ -1734,8 +1740,7 @@ class RayProcess:
             member.one("cpus"), member.one("gpus"), store, extra,
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(json.dumps([words, more]).encode())
+        children.tell(self.input, json.dumps([words, more]).encode())
         self.watch.begin()
 
     def place(self):
@@ -2076,6 +2081,7 @@ import signal
 import subprocess
 import sys
 
+import children
 import ray_environment
 from give_up import GiveUp
 
@@ -2142,8 +2148,7 @@ class TrainerProcess:
         told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
-        with contextlib.suppress(BrokenPipeError), child.stdin:
-            child.stdin.write(json.dumps(told).encode())
+        children.tell(child.stdin, json.dumps(told).encode())
 
     def ended(self, code):
         """Says how it ended; GiveUp where it could not be submitted."""

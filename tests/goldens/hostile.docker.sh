@@ -13,7 +13,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: cc1faa96c3ab19a78fca3e4704e086e0ea48f59451b183adcc2e394959c57350
+# slurmray-sha256: 786d76ac1c6df2afec1179b61b24444cb15f3c0d4d40cfec09150035ef50b29e
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -914,11 +914,18 @@ if __name__ == "__main__":
 '
 PROGRAMS["children.py"]='"""The child processes of the first process in a container."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
 import below
+
+
+def tell(pipe, data):
+    """Writes those bytes to the standard input of a child, and closes it."""
+    with contextlib.suppress(BrokenPipeError), pipe:  # that it has ended is seen elsewhere
+        pipe.write(data)
 
 
 class Children:
@@ -969,11 +976,11 @@ class GiveUp(Exception):
 '
 PROGRAMS["head.py"]='"""What the head alone does: from the GCS that answers to the trainer that starts."""
 
-import contextlib
 import os
 import subprocess
 import sys
 
+import children
 import network
 import preflight
 import probe
@@ -1016,8 +1023,7 @@ class Head:
 
     def probe(self):
         """Has the readiness check begin."""
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(self.member.ray.place().encode())
+        children.tell(self.input, self.member.ray.place().encode())
 
     def probed(self, code):
         """The readiness check has ended with that code."""
@@ -2195,12 +2201,12 @@ if __name__ == "__main__":
 '
 PROGRAMS["ray_process.py"]='"""The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 
+import children
 import network
 import ports
 import ray_environment
@@ -2271,8 +2277,7 @@ class RayProcess:
             member.one("cpus"), member.one("gpus"), store, extra,
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(json.dumps([words, more]).encode())
+        children.tell(self.input, json.dumps([words, more]).encode())
         self.watch.begin()
 
     def place(self):
@@ -2924,6 +2929,7 @@ import signal
 import subprocess
 import sys
 
+import children
 import ray_environment
 from give_up import GiveUp
 
@@ -2990,8 +2996,7 @@ class TrainerProcess:
         told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
-        with contextlib.suppress(BrokenPipeError), child.stdin:
-            child.stdin.write(json.dumps(told).encode())
+        children.tell(child.stdin, json.dumps(told).encode())
 
     def ended(self, code):
         """Says how it ended; GiveUp where it could not be submitted."""

@@ -13,7 +13,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 895da7b3fd674dc16cb15f92608c96a4b2c637f75b3680194bf71c0520bff224
+# slurmray-sha256: 6bac07e823f86f2f5176c2ce117b52c1a775a41476a06483c2fb1705575b1a35
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -911,11 +911,18 @@ if __name__ == "__main__":
 '
 PROGRAMS["children.py"]='"""The child processes of the first process in a container."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
 import below
+
+
+def tell(pipe, data):
+    """Writes those bytes to the standard input of a child, and closes it."""
+    with contextlib.suppress(BrokenPipeError), pipe:  # that it has ended is seen elsewhere
+        pipe.write(data)
 
 
 class Children:
@@ -966,11 +973,11 @@ class GiveUp(Exception):
 '
 PROGRAMS["head.py"]='"""What the head alone does: from the GCS that answers to the trainer that starts."""
 
-import contextlib
 import os
 import subprocess
 import sys
 
+import children
 import network
 import preflight
 import probe
@@ -1013,8 +1020,7 @@ class Head:
 
     def probe(self):
         """Has the readiness check begin."""
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(self.member.ray.place().encode())
+        children.tell(self.input, self.member.ray.place().encode())
 
     def probed(self, code):
         """The readiness check has ended with that code."""
@@ -2192,12 +2198,12 @@ if __name__ == "__main__":
 '
 PROGRAMS["ray_process.py"]='"""The `ray start` of one node: told late what to do, and started anew where somebody took a leased port."""
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 
+import children
 import network
 import ports
 import ray_environment
@@ -2268,8 +2274,7 @@ class RayProcess:
             member.one("cpus"), member.one("gpus"), store, extra,
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
-        with contextlib.suppress(BrokenPipeError), self.input:  # that it has ended is seen elsewhere
-            self.input.write(json.dumps([words, more]).encode())
+        children.tell(self.input, json.dumps([words, more]).encode())
         self.watch.begin()
 
     def place(self):
@@ -2921,6 +2926,7 @@ import signal
 import subprocess
 import sys
 
+import children
 import ray_environment
 from give_up import GiveUp
 
@@ -2987,8 +2993,7 @@ class TrainerProcess:
         told["signals"] = ["SIG" + name for name in self.signals()]
         program = [sys.executable, os.path.join(member.temp_dir, "ray_job.py")]
         child = member.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
-        with contextlib.suppress(BrokenPipeError), child.stdin:
-            child.stdin.write(json.dumps(told).encode())
+        children.tell(child.stdin, json.dumps(told).encode())
 
     def ended(self, code):
         """Says how it ended; GiveUp where it could not be submitted."""
