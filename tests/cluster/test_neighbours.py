@@ -284,4 +284,5 @@ def test_ray_s_hole_anybody_can_end_a_cluster(alice: Running) -> None:
     alice.jobs.lab.run([*run, DEFAULT_IMAGE, "-c", call], "bob")
     over = alice.jobs.end(alice.number)
     assert over.code == "71:0", over.log
-    assert "node1: ray start ended with" in over.last_line
+    # While Ray's dashboard starts, slurmray sees it first; later on, `ray start` does.
+    assert re.search(r"node1: (gcs_server ended while|ray start ended with)", over.last_line), over.log

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 411c09ac399bb0e70a05b2a76f760a41227b5c67c3f93cb68efd9aad31203b46
+# slurmray-sha256: a13598b35abcd0932b2edcfa1053692dd69b00cec1d212ddef1262d914d9404c
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -407,7 +407,6 @@ ask() {
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
 	WHY=$(tail -n 1 "$TEMP/output")
-	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"
@@ -610,6 +609,7 @@ start_client() {
 	local tries
 	exec 9> >(become setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" "${WORDS[@]}")
 	for ((tries = 0; tries < 200; tries++)); do
+		{ printf '\0' >&9; } 2>/dev/null || tries=200 # nobody reads: it has ended, maybe of a signal to the whole job
 		read -r CLIENT 2>/dev/null <"$TEMP/client" && return
 		take 0.05
 	done

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 7554acd2ba0b0b789830a12152c4a523bba816fd580cde51a74d6ed9776f3bd2
+# slurmray-sha256: 2de8a66567187c3dfda3f9972adadc22f333464b74f2e967133c84e3ecaff585
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -340,7 +340,6 @@ ask() {
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
 	WHY=$(tail -n 1 "$TEMP/output")
-	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"
@@ -563,6 +562,7 @@ start_client() {
 	local tries
 	exec 9> >(become setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" "${WORDS[@]}")
 	for ((tries = 0; tries < 200; tries++)); do
+		{ printf '\0' >&9; } 2>/dev/null || tries=200 # nobody reads: it has ended, maybe of a signal to the whole job
 		read -r CLIENT 2>/dev/null <"$TEMP/client" && return
 		take 0.05
 	done

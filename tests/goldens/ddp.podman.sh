@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: f117deeeb108c2767a354409b6e34ce83bbbcc79b972d7d9ad8580f851ef0786
+# slurmray-sha256: 4a5bc2cac64945aa2b3983e40ae127ce3b2eeeda583990f914789ef8d4269c75
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -358,7 +358,6 @@ ask() {
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
 	WHY=$(tail -n 1 "$TEMP/output")
-	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"
@@ -549,6 +548,7 @@ start_client() {
 	local tries
 	exec 9> >(exec setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" "${WORDS[@]}")
 	for ((tries = 0; tries < 200; tries++)); do
+		{ printf '\0' >&9; } 2>/dev/null || tries=200 # nobody reads: it has ended, maybe of a signal to the whole job
 		read -r CLIENT 2>/dev/null <"$TEMP/client" && return
 		take 0.05
 	done

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 42a437fe76fcc83be68188745f733cc03c01214f601d56819f2f09530266aff4
+# slurmray-sha256: bc773293b87e6e76c0f0f6af4b84241a2e63301fc851e1e6e112bc324aa7ef1b
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -274,7 +274,6 @@ ask() {
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
 	WHY=$(tail -n 1 "$TEMP/output")
-	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"
@@ -497,6 +496,7 @@ start_client() {
 	local tries
 	exec 9> >(become setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" "${WORDS[@]}")
 	for ((tries = 0; tries < 200; tries++)); do
+		{ printf '\0' >&9; } 2>/dev/null || tries=200 # nobody reads: it has ended, maybe of a signal to the whole job
 		read -r CLIENT 2>/dev/null <"$TEMP/client" && return
 		take 0.05
 	done

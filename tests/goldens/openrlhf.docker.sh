@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: a43228062c5be96e7adc4c6634425e255faef64bab8c018f12216c44f39eb915
+# slurmray-sha256: a860f9f200be489cb48e304831abb4215e08c24821ce59d73bb04829e93d3b63
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -412,7 +412,6 @@ ask() {
 	ANSWER=$(timeout 20 "$@" 2>"$TEMP/output") || code=$?
 	cat "$TEMP/output" >&2 || true
 	WHY=$(tail -n 1 "$TEMP/output")
-	((code)) || return 0
 	((code != 124)) || WHY="$1 $2 does not answer"
 	WHY=${WHY:-$1 $2 ended with $code}
 	return "$code"
@@ -656,6 +655,7 @@ start_client() {
 	local tries
 	exec 9> >(become setsid --fork bash -c 'echo $$ >"$0/client"; "$@"; echo $? >"$0/code"' "$TEMP" "${WORDS[@]}")
 	for ((tries = 0; tries < 200; tries++)); do
+		{ printf '\0' >&9; } 2>/dev/null || tries=200 # nobody reads: it has ended, maybe of a signal to the whole job
 		read -r CLIENT 2>/dev/null <"$TEMP/client" && return
 		take 0.05
 	done

@@ -50,7 +50,7 @@ class Fault:
         slurm = {"nodes": 2, "cpus_per_task": 1, "mem": "1G", **spec.pop("slurm", {})}
         container = {"runtime": self.runtime, **spec.pop("container", {})}
         if self.runtime == "none":
-            spec["setup"] = bare.setup()
+            spec["setup"] = "\n".join([bare.setup(), spec.get("setup", "")])
         elif self.runtime == "apptainer":
             container.setdefault("image", str(sandbox.image(self.archive)))
         text = yaml.safe_dump({"slurm": slurm, "container": container, **spec})

@@ -56,6 +56,20 @@ def test_while_it_comes_up(fault: Fault, phase: str) -> None:
 
 
 @pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
+def test_before_its_first_process_has_begun(fault: Fault) -> None:
+    """Slurm's signal also ends the process that would become it."""
+    begun = fault.jobs.folder / "begun"
+    fake = fault.jobs.folder / "bin/setsid"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/bash\necho $$ >>{begun}\nexec sleep infinity\n")
+    fake.chmod(0o755)
+    fault.submit(setup=f"PATH={fake.parent}:$PATH")
+    wait_until(lambda: begun.exists() and len(begun.read_text().split()) == 2, fault.log)
+    fault.strike(["scancel", str(fault.job)])
+    assert fault.end(clean_within=5).state == "CANCELLED"
+
+
+@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
 @pytest.mark.full
 @pytest.mark.parametrize("stage", ["prepare", "services"])
 def test_in_a_stage(fault: Fault, stage: str) -> None:
