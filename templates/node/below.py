@@ -37,10 +37,12 @@ def processes(ended=False):
 
 
 def names(ended=False):
-    """Yields the name of each, as the kernel has it."""
+    """{pid: its name} of each, as the kernel has it."""
+    found = {}
     for pid in processes(ended):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
-            yield file.read().rstrip("\n")
+            found[pid] = file.read().rstrip("\n")
+    return found
 
 
 def kill(spared=()):

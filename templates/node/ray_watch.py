@@ -21,10 +21,11 @@ class RayWatch:
         self.looks = self.guards = False  # guards: whether it looks at the ports, too
         self.disturbed = False  # whether somebody took one
         self.look_at = 0.0
+        self.ended = {}  # pid -> name of what had ended at the last look
 
     def begin(self):
         """Ray is being started."""
-        self.looks, self.guards, self.disturbed = True, True, False
+        self.looks, self.guards, self.disturbed, self.ended = True, True, False, {}
         self.look_at = time.monotonic() + 1
 
     def release_ports(self):
@@ -49,11 +50,15 @@ class RayWatch:
 
     def is_well(self):
         """Whether all of them run."""
-        return self.wanted() <= set(below.names())
+        return self.wanted() <= set(below.names().values())
 
     def find_ended(self):
-        """`ray start` looks at what it has started only when all is, and waits for that."""
-        for name in self.wanted() & set(below.names(ended=True)):
+        """`ray start` looks at what it has started only when all is, and waits for that.
+
+        It takes two looks: what somebody waits for, as for `raylet --help`, is there a moment after its end.
+        """
+        before, self.ended = self.ended, below.names(ended=True)
+        for name in sorted(self.wanted() & {before.get(pid) for pid in self.ended}):
             show_last_words(self.ray.member.temp_dir)
             raise GiveUp("ray", f"{name} ended while Ray was starting")
 

@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: ef0cb412828b46d471c4bfa00be626de57c26eabc006af1b999bac15e02f26ac
+# slurmray-sha256: 39299bc09bc4c1bb9ac7873f62356a9ead300f785fee7df611b8d9108cd10d5f
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -662,10 +662,12 @@ def processes(ended=False):
 
 
 def names(ended=False):
-    """Yields the name of each, as the kernel has it."""
+    """{pid: its name} of each, as the kernel has it."""
+    found = {}
     for pid in processes(ended):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
-            yield file.read().rstrip("\n")
+            found[pid] = file.read().rstrip("\n")
+    return found
 
 
 def kill(spared=()):
@@ -1869,10 +1871,11 @@ class RayWatch:
         self.looks = self.guards = False  # guards: whether it looks at the ports, too
         self.disturbed = False  # whether somebody took one
         self.look_at = 0.0
+        self.ended = {}  # pid -> name of what had ended at the last look
 
     def begin(self):
         """Ray is being started."""
-        self.looks, self.guards, self.disturbed = True, True, False
+        self.looks, self.guards, self.disturbed, self.ended = True, True, False, {}
         self.look_at = time.monotonic() + 1
 
     def release_ports(self):
@@ -1897,11 +1900,15 @@ class RayWatch:
 
     def is_well(self):
         """Whether all of them run."""
-        return self.wanted() <= set(below.names())
+        return self.wanted() <= set(below.names().values())
 
     def find_ended(self):
-        """`ray start` looks at what it has started only when all is, and waits for that."""
-        for name in self.wanted() & set(below.names(ended=True)):
+        """`ray start` looks at what it has started only when all is, and waits for that.
+
+        It takes two looks: what somebody waits for, as for `raylet --help`, is there a moment after its end.
+        """
+        before, self.ended = self.ended, below.names(ended=True)
+        for name in sorted(self.wanted() & {before.get(pid) for pid in self.ended}):
             show_last_words(self.ray.member.temp_dir)
             raise GiveUp("ray", f"{name} ended while Ray was starting")
 

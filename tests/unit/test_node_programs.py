@@ -413,9 +413,9 @@ def test_a_process_that_ends_while_ray_starts(
         logs.mkdir(parents=True)
         (logs / "raylet.err").write_text(f"{said}\n*** StackTrace Information ***\nsome frames\n")
     (tmp_path / "session_latest").symlink_to("session_2026-2")
-    ended: list[str] = []
+    ended: dict[int, str] = {}
     monkeypatch.setattr(ray_watch.ports, "taken", lambda _: [])
-    monkeypatch.setattr(ray_watch.below, "names", lambda **_: ended)
+    monkeypatch.setattr(ray_watch.below, "names", lambda **_: dict(ended))
     member = SimpleNamespace(temp_dir=tmp_path)
     watch = ray_watch.RayWatch(SimpleNamespace(cluster=None, ports=[], member=member))
 
@@ -424,9 +424,11 @@ def test_a_process_that_ends_while_ray_starts(
         watch.mind()
 
     watch.begin()
-    ended += ["python3"]
+    ended |= {5: "python3", 6: "raylet"}
     look()
-    ended += ["raylet"]
+    del ended[6]  # whoever started that one has waited for it
+    ended[7] = "raylet"
+    look()
     with pytest.raises(GiveUp) as caught:
         look()
     assert caught.value.args == ("ray", "raylet ended while Ray was starting")
@@ -440,7 +442,7 @@ def test_a_process_that_ends_while_ray_starts(
 
 
 def test_only_the_head_has_a_gcs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_watch.below, "names", lambda: ["raylet"])
+    monkeypatch.setattr(ray_watch.below, "names", lambda: {7: "raylet"})
     assert ray_watch.RayWatch(SimpleNamespace(cluster="10.0.0.4:20001")).is_well()
     assert not ray_watch.RayWatch(SimpleNamespace(cluster=None)).is_well()
 
