@@ -39,7 +39,7 @@ class Rayless(children.Children):
         return super().spawn(role, words, *args, **more)
 
 
-loop = member.Member(sys.argv[1])
+loop = member.Member(sys.argv[1], "gpu-1")
 loop.choose_address = lambda family: "127.0.0.1"
 loop.children = Rayless(loop.ended)
 try:
@@ -59,7 +59,6 @@ START = [
     "gpus=0",
     "workdir=/",
     "nodes=gpu-1",
-    "node=gpu-1",
     "rank=0",
     "user=me",
     "ready_timeout=600",

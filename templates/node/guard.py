@@ -29,7 +29,8 @@ def main():
     folder = os.path.dirname(os.path.abspath(__file__))
     below.hold(folder)
     below.adopt()
-    node = subprocess.Popen([sys.executable, os.path.join(folder, "node.py")], stdin=subprocess.PIPE)
+    words = [sys.executable, os.path.join(folder, "node.py"), *sys.argv[1:]]
+    node = subprocess.Popen(words, stdin=subprocess.PIPE)
     threading.Thread(target=hand_on, args=[node.stdin], daemon=True).start()
     code = node.wait()
     below.kill()

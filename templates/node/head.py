@@ -40,7 +40,7 @@ class Head:
     def prepare(self):
         """Starts the readiness check, which imports Ray; its messages go straight to the batch script."""
         member = self.member
-        words = [sys.executable, os.path.join(member.temp_dir, "probe.py"), member.one("node")]
+        words = [sys.executable, os.path.join(member.temp_dir, "probe.py"), member.node]
         words += [member.one("gpus"), member.one("ready_timeout"), *member.conf["nodes"]]
         env = member.ray.env
         self.input = member.children.spawn("probe", words, env, sys.stdout, stdin=subprocess.PIPE).stdin
@@ -74,7 +74,7 @@ class Head:
         member = self.member
         path = os.path.join(member.temp_dir, "ray")
         ray_command.write(path, {**member.ray.env, "RAY_ADDRESS": member.ray.place()})
-        command = ray_command.call(member.one("job"), member.one("node"), member.one("enter"), path)
+        command = ray_command.call(member.one("job"), member.node, member.one("enter"), path)
         what = "job list" if member.trainer.is_job() else "status"
         sys.stdout.write(f"to look in: {command} {what}\n")
         sys.stdout.flush()

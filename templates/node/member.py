@@ -15,8 +15,8 @@ from records import Records
 class Member(Records):
     """One node of the cluster, driven by records, child processes that end, and the clock."""
 
-    def __init__(self, temp_dir):
-        super().__init__()
+    def __init__(self, temp_dir, node):
+        super().__init__(node)
         self.temp_dir = temp_dir
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)

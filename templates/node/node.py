@@ -13,6 +13,7 @@ import os
 import select
 import shutil
 import signal
+import sys
 
 import below
 import network
@@ -48,7 +49,7 @@ def loop(member):
 
 def main():
     """Runs the node until its tether ends, and leaves nothing in the temp folder."""
-    member = Member(os.path.dirname(os.path.abspath(__file__)))
+    member = Member(os.path.dirname(os.path.abspath(__file__)), sys.argv[1])
     os.umask(0o022)
     below.hold(member.temp_dir)
     below.adopt()

@@ -42,5 +42,5 @@ class Preparation:
 
     def mark(self, item):
         """What says that it is done: for the whole job, or for this node."""
-        node = self.stages.member.one("node")
+        node = self.stages.member.node
         return item[NAME] if item["where"] == "head" else f"{item[NAME]}@{node}"

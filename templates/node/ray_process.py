@@ -54,7 +54,7 @@ class RayProcess:
             door = self.ports[reach.DOOR]
             reach.open_door(address, door)
             reach.knock("the head", *network.parts_of(cluster), member.find_fault)
-            member.say("reach", member.one("node"), address, door)
+            member.say("reach", member.node, address, door)
         head, port = network.parts_of(self.place())
         addresses = " ".join(member.conf.get("peer", [])).split()
         peers, local = [head, *member.conf["nodes"], *addresses], network.local_addresses()
@@ -72,7 +72,7 @@ class RayProcess:
         extra = member.conf.get("ray_arg", []) + member.conf.get("worker_arg" if cluster else "head_arg", [])
         store = surroundings.object_store(int(member.one("memory", "0")))
         words = ray_start.command(
-            member.one("node"), address, self.ports, cluster, member.version, member.temp_dir,
+            member.node, address, self.ports, cluster, member.version, member.temp_dir,
             member.one("cpus"), member.one("gpus"), store, extra,
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)

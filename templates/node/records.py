@@ -6,7 +6,8 @@ import sys
 class Records:
     """The records that have come, and messages to the batch script. docs/architecture.md lists both."""
 
-    def __init__(self):
+    def __init__(self, node):
+        self.node = node  # its name in Slurm
         self.conf = {}  # key -> list of values
 
     def one(self, key, default=""):
@@ -19,7 +20,7 @@ class Records:
 
     def number(self):
         """The rank of this node: 0 is the head, then the others in the order of Slurm."""
-        return self.conf["nodes"].index(self.one("node"))
+        return self.conf["nodes"].index(self.node)
 
     def attempt(self):
         """How many times the job was requeued."""
@@ -28,7 +29,7 @@ class Records:
     def say(self, verb, *text):
         """One message to the batch script."""
         # In one piece, as the task of the node writes to the same pipe.
-        sys.stdout.write(" ".join(map(str, ["slurmray", self.one("node"), verb, *text])) + "\n")
+        sys.stdout.write(" ".join(map(str, ["slurmray", self.node, verb, *text])) + "\n")
         sys.stdout.flush()
 
     def find(self, kind, *row):

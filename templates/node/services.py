@@ -84,7 +84,7 @@ class Services:
     def lost(self, name, code):
         """A service has ended."""
         item, member = self.items[name], self.stages.member
-        text, node = f"{name} ended with {code}", member.one("node")
+        text, node = f"{name} ended with {code}", member.node
         if self.again[name] < item["restarts"]:
             self.again[name] += 1
             count = f"{self.again[name]} of {item[RESTARTS]}"

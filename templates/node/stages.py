@@ -93,7 +93,7 @@ class Stages:
 
     def say_done(self, stage):
         """This node has done its part."""
-        self.member.say("done", self.member.one("node"), stage)
+        self.member.say("done", self.member.node, stage)
 
     def told(self, key, name, what):
         """Takes a record: a node has done a stage, or a service outside of this container has ended."""

@@ -53,7 +53,7 @@ PUBLIC_SERVICES = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.")
 
 # As root on a node: the processes in the container of a job, and what listens there.
 LISTENERS = r"""
-first=$(pgrep -fx "python3 /tmp/ray-$1/node.py")
+first=$(pgrep -fx "python3 /tmp/ray-$1/node.py .*")
 for process in /proc/[0-9]*; do
 	[[ $(readlink "$process/ns/mnt") != "$(readlink "/proc/$first/ns/mnt")" ]] || echo "${process#/proc/}"
 done

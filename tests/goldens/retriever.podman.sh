@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 184785e994cbf5eaaec90077af222ccf80c623b89a86bbeea32c9ba24d5abcb9
+# slurmray-sha256: 94b30801fae346b0383dc65d186384cc6c6df099aa8a7f59af70a7bdffdcc86a
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -88,8 +88,9 @@ finish() {
 	exit "$1"
 }
 
-# give_up KIND TEXT: ends the script with our own exit code for that kind.
+# give_up KIND TEXT: ends the script with our own exit code for that kind; what fails while Slurm ends the job fails of that.
 give_up() {
+	((! STOPPING)) || finish 143 slurm "the job was ended by scancel, preemption or its time limit"
 	local -A codes=([config]=64 [preflight]=65 [image]=66 [bring_up]=67 [probe]=68 [prepare]=69 [service]=70 [node_lost]=71 [time_limit]=72 [internal]=79)
 	finish "${codes[$1]}" slurmray "$2"
 }
@@ -120,7 +121,7 @@ podman_works() {
 	ask podman image exists "$IMAGE" || code=$?
 	# It still works for an image that is here, but cannot unpack most others.
 	[[ $(<"$TEMP/output") != *"no subuid ranges"* ]] ||
-		finding warn "subordinate ids" "none for $(id -un)" "65536" "$(remedy use subuid)"
+		finding warn "subordinate ids" none "65536" "$(remedy use subuid)"
 	IMAGE_HERE=$((! code))
 	# 125 and more: Podman itself is in trouble. It is too where it has lost its pause process, but says 1.
 	((code <= 1)) && [[ $WHY != *"podman system migrate"* ]] || return 1
@@ -143,7 +144,7 @@ podman_args() {
 # remedy VERB TEXT: what to do about what a runtime said to that command; VERB is `use` where it does not work at all.
 remedy() {
 	case $* in
-	*"permission denied"*.sock*) echo "let $(id -un) use it: usermod --append --groups docker $(id -un)" ;;
+	*"permission denied"*.sock*) echo "as root on $NODE: usermod --append --groups docker $(id -un)" ;;
 	*[Cc]"annot connect to the Docker daemon"* | *"docker API"*) echo "start it on $NODE: systemctl start docker" ;;
 	"use "*": not found"* | "use "*"failed to run command"*) echo "install it on $NODE, load its module in setup, or set container.runtime" ;;
 	*subuid* | *subgid* | *"insufficient UIDs"* | *"invalid argument") echo "add $(id -un):100000:65536 to /etc/subuid and /etc/subgid of $NODE" ;;
@@ -268,7 +269,7 @@ container_args() {
 # run_words: WORDS, the container of Ray, with its SHOWN name; ENTER, what brings one into it.
 run_words() {
 	ENTER="$RUNTIME exec $CONTAINER" SHOWN="$RUNTIME run $IMAGE"
-	WORDS=("$RUNTIME" run "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" --entrypoint python3 "$IMAGE" "$TEMP/node.py")
+	WORDS=("$RUNTIME" run "${RUN_ARGS[@]}" "${CONTAINER_ARGS[@]}" --entrypoint python3 "$IMAGE" "$TEMP/node.py" "$NODE")
 }
 
 # remove_container: whatever its state. What its client answered says nothing: ended while it starts one, it may answer 0.
@@ -477,7 +478,7 @@ sweep() {
 # supervise: the task of one node, in a bash of its own there.
 supervise() {
 	set -Eeuo pipefail
-	local rank=1 addresses known
+	local rank=1 memory addresses known
 	NODE=$SLURMD_NODENAME CONTAINER=slurmray-$SLURM_JOB_ID-$ATTEMPT-$SLURMD_NODENAME
 	RUNTIME='' CLIENT='' PULSE='' TEMP='' SCRATCH=${TMPDIR:-/var/tmp}/$CONTAINER TAKEN=() PARTIAL=''
 	STOPPED=0 ORPHAN=0 UNFIT=0 LOOKED=$SECONDS AWAY=0 BEAT=0 DOING=''
@@ -509,7 +510,8 @@ supervise() {
 	end_beat
 	start_client
 	[[ $NODE != "$HEAD" ]] || rank=0
-	send "node=$NODE" "rank=$rank" "user=$(id -un)" "memory=$(memory_of_job)" "enter=$ENTER" "${addresses[@]/#/candidate=}"
+	memory=$(memory_of_job) || true # not below: bash 5.2 breaks where a trap's turn is between two `$()` of one command
+	send "rank=$rank" "user=$(id -un)" "memory=$memory" "enter=$ENTER" "${addresses[@]/#/candidate=}"
 	watch_client
 }
 
@@ -801,7 +803,7 @@ class Head:
     def prepare(self):
         """Starts the readiness check, which imports Ray; its messages go straight to the batch script."""
         member = self.member
-        words = [sys.executable, os.path.join(member.temp_dir, "probe.py"), member.one("node")]
+        words = [sys.executable, os.path.join(member.temp_dir, "probe.py"), member.node]
         words += [member.one("gpus"), member.one("ready_timeout"), *member.conf["nodes"]]
         env = member.ray.env
         self.input = member.children.spawn("probe", words, env, sys.stdout, stdin=subprocess.PIPE).stdin
@@ -835,7 +837,7 @@ class Head:
         member = self.member
         path = os.path.join(member.temp_dir, "ray")
         ray_command.write(path, {**member.ray.env, "RAY_ADDRESS": member.ray.place()})
-        command = ray_command.call(member.one("job"), member.one("node"), member.one("enter"), path)
+        command = ray_command.call(member.one("job"), member.node, member.one("enter"), path)
         what = "job list" if member.trainer.is_job() else "status"
         sys.stdout.write(f"to look in: {command} {what}\n")
         sys.stdout.flush()
@@ -864,8 +866,8 @@ from records import Records
 class Member(Records):
     """One node of the cluster, driven by records, child processes that end, and the clock."""
 
-    def __init__(self, temp_dir):
-        super().__init__()
+    def __init__(self, temp_dir, node):
+        super().__init__(node)
         self.temp_dir = temp_dir
         self.children = children.Children(self.ended)
         self.ray = ray_process.RayProcess(self)
@@ -1125,6 +1127,7 @@ import os
 import select
 import shutil
 import signal
+import sys
 
 import below
 import network
@@ -1160,7 +1163,7 @@ def loop(member):
 
 def main():
     """Runs the node until its tether ends, and leaves nothing in the temp folder."""
-    member = Member(os.path.dirname(os.path.abspath(__file__)))
+    member = Member(os.path.dirname(os.path.abspath(__file__)), sys.argv[1])
     os.umask(0o022)
     below.hold(member.temp_dir)
     below.adopt()
@@ -1488,7 +1491,7 @@ class Preparation:
 
     def mark(self, item):
         """What says that it is done: for the whole job, or for this node."""
-        node = self.stages.member.one("node")
+        node = self.stages.member.node
         return item[NAME] if item["where"] == "head" else f"{item[NAME]}@{node}"
 '
 PROGRAMS["probe.py"]='"""The readiness check: waits until every node is alive in Ray with the GPUs it was promised.
@@ -1854,7 +1857,7 @@ class RayProcess:
             door = self.ports[reach.DOOR]
             reach.open_door(address, door)
             reach.knock("the head", *network.parts_of(cluster), member.find_fault)
-            member.say("reach", member.one("node"), address, door)
+            member.say("reach", member.node, address, door)
         head, port = network.parts_of(self.place())
         addresses = " ".join(member.conf.get("peer", [])).split()
         peers, local = [head, *member.conf["nodes"], *addresses], network.local_addresses()
@@ -1872,7 +1875,7 @@ class RayProcess:
         extra = member.conf.get("ray_arg", []) + member.conf.get("worker_arg" if cluster else "head_arg", [])
         store = surroundings.object_store(int(member.one("memory", "0")))
         words = ray_start.command(
-            member.one("node"), address, self.ports, cluster, member.version, member.temp_dir,
+            member.node, address, self.ports, cluster, member.version, member.temp_dir,
             member.one("cpus"), member.one("gpus"), store, extra,
         )  # fmt: skip
         print(" ".join(words), file=sys.stderr, flush=True)
@@ -2158,7 +2161,8 @@ import sys
 class Records:
     """The records that have come, and messages to the batch script. docs/architecture.md lists both."""
 
-    def __init__(self):
+    def __init__(self, node):
+        self.node = node  # its name in Slurm
         self.conf = {}  # key -> list of values
 
     def one(self, key, default=""):
@@ -2171,7 +2175,7 @@ class Records:
 
     def number(self):
         """The rank of this node: 0 is the head, then the others in the order of Slurm."""
-        return self.conf["nodes"].index(self.one("node"))
+        return self.conf["nodes"].index(self.node)
 
     def attempt(self):
         """How many times the job was requeued."""
@@ -2180,7 +2184,7 @@ class Records:
     def say(self, verb, *text):
         """One message to the batch script."""
         # In one piece, as the task of the node writes to the same pipe.
-        sys.stdout.write(" ".join(map(str, ["slurmray", self.one("node"), verb, *text])) + "\n")
+        sys.stdout.write(" ".join(map(str, ["slurmray", self.node, verb, *text])) + "\n")
         sys.stdout.flush()
 
     def find(self, kind, *row):
@@ -2285,7 +2289,7 @@ class Services:
     def lost(self, name, code):
         """A service has ended."""
         item, member = self.items[name], self.stages.member
-        text, node = f"{name} ended with {code}", member.one("node")
+        text, node = f"{name} ended with {code}", member.node
         if self.again[name] < item["restarts"]:
             self.again[name] += 1
             count = f"{self.again[name]} of {item[RESTARTS]}"
@@ -2414,7 +2418,7 @@ class Stages:
 
     def say_done(self, stage):
         """This node has done its part."""
-        self.member.say("done", self.member.one("node"), stage)
+        self.member.say("done", self.member.node, stage)
 
     def told(self, key, name, what):
         """Takes a record: a node has done a stage, or a service outside of this container has ended."""
@@ -3019,9 +3023,7 @@ report() {
 	if [[ -n $TRAINER_CODE && $FAILED_KIND != @(ray|node_lost) ]] && ((! TIME_UP || TRAINER_CODE == 0)); then
 		((TRAINER_CODE <= 128)) || signal=$(kill -l "$TRAINER_CODE" 2>/dev/null) || true
 		finish "$TRAINER_CODE" trainer "its own${signal:+, which stands for signal $signal}"
-	elif ((STOPPING)); then
-		finish 143 slurm "the job was ended by scancel, preemption or its time limit"
-	elif ((TIME_UP)); then
+	elif ((STOPPING || TIME_UP)); then
 		give_up time_limit "the time limit, or preemption, was near, the trainer ${ended:-had not started, or has no exit code}"
 	elif [[ $FAILED_KIND == @(ray|node_lost|prepare|service) || $FAILED_KIND == probe && ! ${MISSING[*]} ]]; then
 		show_log "$FAILED_NODE"

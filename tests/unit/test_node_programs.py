@@ -549,7 +549,7 @@ def test_ray_says_when_it_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     ],
 )
 def test_a_finding(conf: dict[str, list[str]], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    records = Records()
-    records.conf = {"node": ["gpu-1"], **conf}
+    records = Records("gpu-1")
+    records.conf = conf
     records.find("config", "GPUs", "4|8\nof it", "8 or more", "mend it")
     assert capsys.readouterr().out == said

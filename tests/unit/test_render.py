@@ -1,3 +1,4 @@
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,21 @@ def test_no_golden_is_left_over() -> None:
     assert {file.name for file in GOLDENS.glob("*.sh")} == {
         f"{spec.stem}.{runtime}.sh" for spec, runtime in CASES
     }
+
+
+@pytest.mark.parametrize("golden", sorted(GOLDENS.glob("*.sh")), ids=lambda golden: golden.stem)
+def test_no_signal_breaks_bash(golden: Path) -> None:
+    """Bash 5.2 ends a script whose trap has its turn between two command substitutions of one command."""
+    text = golden.read_text()
+    bash = (
+        text[text.index("# ---- 2. log") : text.index("declare -A PROGRAMS")]
+        + text[text.index("# ---- 6. cluster") :]
+    )
+    for line in bash.replace("\\\n", " ").splitlines():
+        rest, found = re.sub(r"^\w+=\(.*|\(\([^()]*\)\)", "", line.split(" # ")[0]), 1
+        while found:  # the innermost ones first
+            rest, found = re.subn(r"[$<>]\([^()]*\)", "\0", rest)
+        assert rest.count("\0") < 2, line
 
 
 def test_an_administrator_reads_hello_in_five_minutes() -> None:

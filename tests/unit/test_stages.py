@@ -40,9 +40,9 @@ class Node(Records):  # type: ignore[misc] # programs of nodes have no types
 
     def __init__(self, folder: Path, spec: dict[str, Any], name: str = "gpu-1") -> None:
         plan = make_plan(JobSpec.model_validate(spec), "", template_root() / "node")
-        super().__init__()
+        super().__init__(name)
         self.conf["nodes"] = ["gpu-1", "gpu-2"]
-        mine = [f"node={name}", f"rank={0 if name == 'gpu-1' else 1}", "job=7-1"]
+        mine = [f"rank={0 if name == 'gpu-1' else 1}", "job=7-1"]
         for key, _, value in (record.partition("=") for record in [*plan.records, *mine]):
             self.conf.setdefault(key, []).append(value)
         self.temp_dir = str(folder)

@@ -116,7 +116,7 @@ def test_no_daemon(fault: Fault, lab: Lab) -> None:
 def test_no_permission_on_the_socket(fault: Fault, lab: Lab) -> None:
     with on_both(lab, "chgrp root /run/docker.sock", "chgrp docker /run/docker.sock"):
         fault.submit(["true"])
-        check(fault, 65, "permission denied", "let alice use it: usermod --append --groups docker alice")
+        check(fault, 65, "permission denied", "as root on {node}: usermod --append --groups docker alice")
 
 
 @pytest.mark.fault(ROW, "podman")
