@@ -9,7 +9,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 09816e3f66d0e35d5257fd910eecbe37794482834e9c77ca7e4ffb91a16a7bb4
+# slurmray-sha256: 7a598882eafafddd42d9e822e3354640ea04c36240e23400e4d87760fc199ec9
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -120,8 +120,8 @@ receive() {
 docker_works() {
 	WHY='docker: not found'
 	command -v docker >/dev/null || return 1
-	# Newer clients answer 0 without a daemon, too; but then they have no version of it to show.
-	ask docker info --format '{{.ServerVersion}} {{.SecurityOptions}}' && [[ $ANSWER != " "* ]] || return 1
+	# `docker info --format` says without a daemon what its template lacks (20.10 built with newer Go), or nothing.
+	{ ask docker version && ask docker info --format '{{.SecurityOptions}}'; } || return 1
 	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
 	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }

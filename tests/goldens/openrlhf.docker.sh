@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: b80f91ce8e76f805053f435dd2cfc5c77d25c74df7231c802ba4691b5f159f08
+# slurmray-sha256: 62902c44ca3c37e7e25f69f8eb9fce5b16002207b53901d3e36e9af10ec8a7e5
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -126,8 +126,8 @@ receive() {
 docker_works() {
 	WHY='docker: not found'
 	command -v docker >/dev/null || return 1
-	# Newer clients answer 0 without a daemon, too; but then they have no version of it to show.
-	ask docker info --format '{{.ServerVersion}} {{.SecurityOptions}}' && [[ $ANSWER != " "* ]] || return 1
+	# `docker info --format` says without a daemon what its template lacks (20.10 built with newer Go), or nothing.
+	{ ask docker version && ask docker info --format '{{.SecurityOptions}}'; } || return 1
 	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
 	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }

@@ -7,7 +7,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: e550db2711e1b790be1d9ba1275bceb7d2ac2dc530245e2fe4cf98007d78fdfd
+# slurmray-sha256: be04be91d2bde6dca80b80bfc7d07aa48b43a34278ea10fd7d50b8d52f7978b8
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -116,8 +116,8 @@ receive() {
 docker_works() {
 	WHY='docker: not found'
 	command -v docker >/dev/null || return 1
-	# Newer clients answer 0 without a daemon, too; but then they have no version of it to show.
-	ask docker info --format '{{.ServerVersion}} {{.SecurityOptions}}' && [[ $ANSWER != " "* ]] || return 1
+	# `docker info --format` says without a daemon what its template lacks (20.10 built with newer Go), or nothing.
+	{ ask docker version && ask docker info --format '{{.SecurityOptions}}'; } || return 1
 	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
 	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }

@@ -10,7 +10,7 @@
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 3a7a0beeab9adb89b795a98b9f57ca177e19635db26efc83582238af07c08930
+# slurmray-sha256: 28ef69575489d5db27cc7cf7da248c526259c49e9a8430d0eb6012577123bda8
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -121,8 +121,8 @@ receive() {
 docker_works() {
 	WHY='docker: not found'
 	command -v docker >/dev/null || return 1
-	# Newer clients answer 0 without a daemon, too; but then they have no version of it to show.
-	ask docker info --format '{{.ServerVersion}} {{.SecurityOptions}}' && [[ $ANSWER != " "* ]] || return 1
+	# `docker info --format` says without a daemon what its template lacks (20.10 built with newer Go), or nothing.
+	{ ask docker version && ask docker info --format '{{.SecurityOptions}}'; } || return 1
 	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
 	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }

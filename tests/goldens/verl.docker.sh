@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
-# slurmray-sha256: 3fcb6dc0879c98d66e5e29ebe82981bcd37c47d3ec7fde02f61810ae38acdcf0
+# slurmray-sha256: 979139e8fadb4c3688c15066d865c892ab73169bb0485dd866a86ed35723a340
 #
 #   1. values     the only place where anything of the job spec stands
 #   2. log        one timed line per phase in the job's log, one JSON line per event in the run directory
@@ -125,8 +125,8 @@ receive() {
 docker_works() {
 	WHY='docker: not found'
 	command -v docker >/dev/null || return 1
-	# Newer clients answer 0 without a daemon, too; but then they have no version of it to show.
-	ask docker info --format '{{.ServerVersion}} {{.SecurityOptions}}' && [[ $ANSWER != " "* ]] || return 1
+	# `docker info --format` says without a daemon what its template lacks (20.10 built with newer Go), or nothing.
+	{ ask docker version && ask docker info --format '{{.SecurityOptions}}'; } || return 1
 	DOCKER_SECURITY=$ANSWER IMAGE_HERE=1
 	ask docker image inspect --format 1 "$IMAGE" || IMAGE_HERE=0
 }

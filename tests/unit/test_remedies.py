@@ -52,6 +52,41 @@ def test_a_runtime_that_does_not_work(why: str, remedy: str, tmp_path: Path) -> 
     assert remedy in bash('remedy use "$1"', tmp_path, why)
 
 
+# What `docker version`, and `docker info --format` with a field of the server's, say where no daemon answers:
+# Debian 12's 20.10.24+dfsg1-1+deb12u1+b6, and Docker's own 28.2.2.
+AWAY = "Cannot connect to the Docker daemon at unix:///run/docker.sock. Is the docker daemon running?"
+DENIED = (
+    "permission denied while trying to connect to the Docker daemon socket at unix:///run/docker.sock: "
+    'Get "http://%2Frun%2Fdocker.sock/v1.41/version": dial unix /run/docker.sock: connect: permission denied'
+)
+NO_FIELD = (
+    '\ntemplate: :1:2: executing "" at <.ServerVersion>: '
+    "reflect: indirection through nil pointer to embedded struct field Info"
+)
+
+
+@pytest.mark.parametrize(
+    ("why", "info", "remedy"),
+    [
+        pytest.param(AWAY, NO_FIELD, "start it on node1: systemctl start docker", id="20.10-away"),
+        pytest.param(DENIED, NO_FIELD, "usermod --append --groups docker alice", id="20.10-denied"),
+        pytest.param(AWAY, AWAY, "start it on node1: systemctl start docker", id="28.2-away"),
+        pytest.param(DENIED, DENIED, "usermod --append --groups docker alice", id="28.2-denied"),
+    ],
+)
+def test_a_docker_that_no_daemon_answers(why: str, info: str, remedy: str, tmp_path: Path) -> None:
+    (tmp_path / "version").write_text(why)
+    (tmp_path / "info").write_text(info)
+    client = tmp_path / "bin/docker"
+    client.parent.mkdir()
+    client.write_text(f'#!/bin/sh\ncat "{tmp_path}/$1" >&2\nexit 1\n')
+    client.chmod(0o755)
+    call = f'PATH={client.parent}:$PATH\ndocker_works 2>/dev/null || echo "$WHY; $(remedy use "$WHY")"'
+    found = bash(call, tmp_path, container={"runtime": "docker"})
+    assert found.startswith(f"{why}; ")
+    assert remedy in found
+
+
 PULLS = [
     ("Error response from daemon: docker.io/x/y:1: not found", LOG_IN),  # containerd's store
     ("Error: reading manifest 1 in docker.io/x/y: manifest unknown", LOG_IN),
