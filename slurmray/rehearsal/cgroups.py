@@ -16,9 +16,17 @@ _SLURM = ("cpuset", "memory", "freezer")  # what task/cgroup and proctrack/cgrou
 _COPIED = ("cpuset.cpus", "cpuset.mems")  # a new cgroup has none, and takes no process then
 
 
-def parent(first_process: int) -> str:
-    """Return the name of a rehearsal's cgroup, below that of the process which booted it."""
-    return f"slurmray-{first_process}"
+def pid_namespace() -> str:
+    """Return the number of this process's PID namespace: containers on one machine may share its cgroups."""
+    return re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
+
+
+def parent(namespace: str, first_process: int) -> str:
+    """Return the name of a rehearsal's cgroup, below that of the process which booted it.
+
+    namespace: the PID namespace in which first_process is the rehearsal's.
+    """
+    return f"slurmray-{namespace}-{first_process}"
 
 
 def controllers() -> list[str]:
@@ -32,24 +40,24 @@ def controllers() -> list[str]:
     return found
 
 
-def make(first_process: int, host: str, names: Sequence[str]) -> list[Path]:
+def make(rehearsal: str, host: str, names: Sequence[str]) -> list[Path]:
     """Make a cgroup of each of these controllers for a host, to be its root, and return their folders."""
     made = []
     for above in map(_own_v1().__getitem__, names):
-        for folder in (above / parent(first_process), above / parent(first_process) / host):
+        for folder in (above / rehearsal, above / rehearsal / host):
             folder.mkdir(exist_ok=True)
             for setting in _COPIED:
                 if (folder / setting).exists():
                     (folder / setting).write_text((folder.parent / setting).read_text())
-        made.append(above / parent(first_process) / host)
+        made.append(above / rehearsal / host)
     return made
 
 
 def sweep() -> None:
-    """Remove the cgroups of rehearsals that have ended."""
+    """Remove the cgroups of rehearsals that have ended, of this process's PID namespace alone."""
     own = re.search("^0::/?(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
     own_folders = [Path(root, own[1] if own else "") for root in _ROOTS] + list(_own_v1().values())
-    for top in (top for folder in own_folders for top in folder.glob("slurmray-*")):
+    for top in (top for folder in own_folders for top in folder.glob(f"slurmray-{pid_namespace()}-*")):
         if not birth(int(re.sub(".*-", "", top.name))):
             for folder, _, _ in os.walk(top, topdown=False):
                 with suppress(OSError):  # another sweep was faster

@@ -31,6 +31,7 @@ class Inner:
         self.stays = False
         self.lab = Path(plan["mount_point"])
         self.pid = int(Path("/proc/self").readlink().name)  # as the machine numbers it, whose /proc this is
+        self.cgroup = cgroups.parent(plan["pid_namespace"], self.pid)
         self.running: dict[str, subprocess.Popen[str]] = {}
         roots.mount("--make-rprivate", "/")
         roots.mount("-t", "tmpfs", "-o", "mode=755,size=75%", "tmpfs", self.lab)
@@ -84,9 +85,9 @@ class Inner:
         about = self.plan["hosts"][host]
         base, own = str(self.lab / "root"), str(self.lab / "hosts" / host)
         controllers = self.plan["controllers"]
-        argv = ["bash", "-c", _ENTER, "enter", *map(str, cgroups.make(self.pid, host, controllers)), "--"]
+        argv = ["bash", "-c", _ENTER, "enter", *map(str, cgroups.make(self.cgroup, host, controllers)), "--"]
         argv += ["unshare", *_NAMESPACES, "bash", str(_HOST), base, own, host, " ".join(controllers)]
-        argv += [cgroups.parent(self.pid), about["daemons"], *about["addresses"], "--", *self.binds]
+        argv += [self.cgroup, about["daemons"], *about["addresses"], "--", *self.binds]
         pipe = subprocess.PIPE
         process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=sys.stderr, text=True)
         self.running[host] = process
@@ -96,7 +97,8 @@ class Inner:
         veth = self._veth(host)
         # The same as before a power failure: the other hosts remember it.
         mac = f"02:00:00:00:00:{list(self.plan['hosts']).index(host) + 1:02x}"
-        peer = ["peer", "name", "eth0", "address", mac, "netns", str(process.pid)]
+        # By path: iproute2 6.15 looks a process id up in /proc, which has the machine's numbers here.
+        peer = ["peer", "name", "eth0", "address", mac, "netns", f"/proc/{pid}/ns/net"]
         _ip("link", "add", veth, "type", "veth", *peer)
         _ip("link", "set", veth, "master", "bridge", "up")
         assert process.stdin  # noqa: S101 (for mypy)

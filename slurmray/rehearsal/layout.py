@@ -60,6 +60,7 @@ def plan(cluster: conf.Cluster, layout: Layout) -> dict[str, Any]:
         "mount_point": str(mount_point),
         "root": str(layout.root),
         "etc": conf.etc_files(cluster, slurm_major(layout.root), _limits(), str(Path.home())),
+        "pid_namespace": cgroups.pid_namespace(),
         "controllers": cgroups.controllers() if cluster.confined else [],
         "devices": conf.gres_devices(cluster),
         "overlay_options": "" if is_root() else ",userxattr",
