@@ -208,7 +208,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as `timeout` ends it
     require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
-    store = stores.podman_store(cache, images.archive(cache, DEFAULT_IMAGE, say))
+    store = stores.podman_store(cache, images.archive(cache, DEFAULT_IMAGE, say), say)
     nodes = tuple(f"node{index}" for index in range(1, max(options.hosts) + 1))
     results: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-bench-") as folder:

@@ -6,7 +6,9 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slurmray import run
@@ -19,6 +21,8 @@ PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 # maps it: root inside is the user, everything else comes from /etc/subuid and /etc/subgid.
 _PRIVATE = ["unshare", "--mount", "--propagation", "private"]
 _MAPPED = ["--user", "--map-root-user", "--map-auto"]
+
+_PROGRESS_EVERY = 5.0  # seconds
 
 
 def as_root(*extra: str) -> list[str]:
@@ -48,8 +52,8 @@ def call(argv: Sequence[str], failure: str, env: Mapping[str, str] | None = None
         raise RehearsalError(": ".join([failure, *errors[:1]]))
 
 
-def once(cache: Path, name: str, build: Callable[[Path], object]) -> Path:
-    """`cache/name`, made by `build(path)` if it is not there yet.
+def once(cache: Path, name: str, build: Callable[[Path], object], say: Callable[[str], None]) -> Path:
+    """`cache/name`, made by `build(path)` if it is not there yet; `say` hears now and then how much there is.
 
     Two callers at once build it once. What an interrupted build left is removed, at the latest by the next.
     """
@@ -65,11 +69,40 @@ def once(cache: Path, name: str, build: Callable[[Path], object]) -> Path:
         _remove(scratch)
         scratch.mkdir()
         try:
-            build(scratch / name)
+            with _progress(scratch, say):
+                build(scratch / name)
             (scratch / name).rename(final)
         finally:
             _remove(scratch)
     return final
+
+
+@contextmanager
+def _progress(scratch: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Tell now and then how much has been written below `scratch`."""
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(_PROGRESS_EVERY):
+            say(f"  {_size(scratch) // 1_000_000} MB so far")
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes in a folder that others are writing to, as far as this user may see."""
+    total = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):  # it has gone
+                total += Path(place, name).lstat().st_size
+    return total
 
 
 def _remove(path: Path) -> None:

@@ -20,11 +20,9 @@ from slurmray.rehearsal import cache as store
 from slurmray.rehearsal import suites
 
 RAY_VERSION = "2.60.0"
-# The suite decides the Python, and the Python which of Ray's wheels fits.
-_SUITE = "bookworm"
-_PYTHON = "3.11"
+# The suite decides the Python, and the Python which of Ray's wheels fits. noble is Ubuntu 24.04.
+_SUITES = {"3.11": "bookworm", "3.12": "noble", "3.13": "trixie"}
 _DEBIAN = ["python3", "libstdc++6", "procps"]
-_PACKAGES = f"/usr/local/lib/python{_PYTHON}/dist-packages"
 # OCI's names for the machines Ray has wheels for.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # 45 MB that need Java, or packages `ray[default]` does not bring.
@@ -45,18 +43,19 @@ def archive(
 ) -> Path:
     """A docker-archive of minimal Debian and `ray[default]`; Podman and Docker load it as `tag`.
 
-    rayproject/ray:VERSION… has that version of Ray, any other name RAY_VERSION. About 450 MB; a minute the
-    first time. debian, wheels: more packages of Debian's, and more requirements for pip. They come from the
-    Debian mirror and from pip's configured index. Runs as root and as an ordinary user. RehearsalError names
-    what could not be had.
+    rayproject/ray:VERSION-pyXY… has that version of Ray and, from py311 to py313, of Python; any other name
+    RAY_VERSION and 3.11. About 450 MB; a minute the first time. debian, wheels: more packages of Debian's,
+    and more requirements for pip. They come from the Debian mirror and from pip's configured index. Runs as
+    root and as an ordinary user. RehearsalError names what could not be had.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise RehearsalError(f"no Ray is published for {machine}: name a container image that runs there")
-    ray = ray_of(tag)
-    pip, packages = [*_pip(machine, ray), *wheels], [*_DEBIAN, *debian]
+    ray, python = ray_of(tag), python_of(tag)
+    suite = _SUITES[python]
+    pip, packages = [*_pip(machine, ray, python), *wheels], [*_DEBIAN, *debian]
     # Without the interpreter's path and the cache's: where things are must not change the key.
-    recipe = [machine, tag, pip[1:], suites.command(_SUITE, packages, _hooks("")), _DROPPED, _CONFIG]
+    recipe = [machine, tag, pip[1:], suites.command(suite, packages, _hooks("", python)), _DROPPED, _CONFIG]
 
     def build(path: Path) -> None:
         if not find_spec("pip"):
@@ -70,12 +69,12 @@ def archive(
         script = path.parent / "ray"
         script.write_text(_RAY_COMMAND)
         script.chmod(0o755)
-        say(f"building a Debian {_SUITE} with Ray {ray} (once, about a minute)")
+        say(f"building a Debian {suite} with Ray {ray} (once, about a minute)")
         layer = path.parent / "layer.tar"
-        suites.bootstrap(suites.command(_SUITE, packages, _hooks(str(path.parent))), layer)
+        suites.bootstrap(suites.command(suite, packages, _hooks(str(path.parent), python)), layer)
         write(path, layer, tag, _ARCHITECTURES[machine])
 
-    return store.once(cache, f"ray-{ray}-{store.key(recipe)}.tar", build)
+    return store.once(cache, f"ray-{ray}-{store.key(recipe)}.tar", build, say)
 
 
 def ray_of(tag: str) -> str:
@@ -84,25 +83,33 @@ def ray_of(tag: str) -> str:
     return named.group(1) if named else RAY_VERSION
 
 
-def _pip(machine: str, ray: str) -> list[str]:
+def python_of(tag: str) -> str:
+    """Return the Python (e.g. 3.13) of an image of this name: what the name says, where a suite has it."""
+    named = re.search(r"(?:^|/)rayproject/ray:[^/]*-py3([0-9]+)", tag)
+    python = f"3.{named.group(1)}" if named else ""
+    return python if python in _SUITES else "3.11"
+
+
+def _pip(machine: str, ray: str, python: str) -> list[str]:
     """pip's command line for the image's Python, whatever Python runs slurmray."""
     platforms = [f"--platform={name}_{machine}" for name in ("manylinux2014", "manylinux_2_28")]
     return [
         *(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"),
-        *(f"--python-version={_PYTHON}", "--implementation=cp", *platforms, f"ray[default]=={ray}"),
+        *(f"--python-version={python}", "--implementation=cp", *platforms, f"ray[default]=={ray}"),
     ]
 
 
-def _hooks(folder: str) -> list[str]:
+def _hooks(folder: str, python: str) -> list[str]:
     """What is done to the minimal Debian; `folder` holds `dist-packages` and the `ray` command."""
     source = shlex.quote(folder)
+    packages = f"/usr/local/lib/python{python}/dist-packages"
     # Ray's start is bound by the CPU. Files that say they need no check spare it compiling and comparing.
     options = "-q -f -j 0 --invalidation-mode unchecked-hash"
-    compiled = f"python3 -m compileall {options} /usr/lib/python{_PYTHON} {_PACKAGES}"
+    compiled = f"python3 -m compileall {options} /usr/lib/python{python} {packages}"
     return [
-        f"copy-in {source}/dist-packages {_PACKAGES.rpartition('/')[0]}",
+        f"copy-in {source}/dist-packages {packages.rpartition('/')[0]}",
         f"copy-in {source}/ray /usr/local/bin",
-        f'chroot "$1" chown -R 0:0 {_PACKAGES} /usr/local/bin',
+        f'chroot "$1" chown -R 0:0 {packages} /usr/local/bin',
         'echo "ray:x:1000:100::/home/ray:/bin/bash" >> "$1/etc/passwd"',
         'chroot "$1" install -d -o 1000 -g 100 /home/ray',
         f'chroot "$1" {compiled}',

@@ -23,7 +23,7 @@ def image(name: str, runtime: Runtime, *, build: bool, say: Say) -> Path:
     has it, or RehearsalError says what to do.
     """
     if build:
-        return _load(images.archive(cache_folder(), name, say), runtime)
+        return _load(images.archive(cache_folder(), name, say), runtime, say)
     podman = _identity("podman", name)
     if podman and runtime == "podman" and (graph_root := _graph_root()):
         say(f"image {name}: this machine's own Podman has it")
@@ -32,16 +32,16 @@ def image(name: str, runtime: Runtime, *, build: bool, say: Say) -> Path:
     for client, identity in (("podman", podman), ("docker", docker)):
         if identity:
             say(f"image {name}: this machine's own {client} has it")
-            return _load(_save(client, name, identity), runtime)
+            return _load(_save(client, name, identity, say), runtime, say)
     raise RehearsalError(
         f"image {name} is not on this machine: {runtime} pull {name}, or rehearse with --build-image, "
         "which makes a small image with Debian and Ray and uses it in its place"
     )
 
 
-def _load(archive: Path, runtime: Runtime) -> Path:
+def _load(archive: Path, runtime: Runtime, say: Say) -> Path:
     load = stores.podman_store if runtime == "podman" else stores.docker_root
-    return load(cache_folder(), archive)
+    return load(cache_folder(), archive, say)
 
 
 def _identity(client: str, name: str) -> str:
@@ -57,9 +57,10 @@ def _graph_root() -> Path | None:
     return Path(root) if driver == "overlay" else None
 
 
-def _save(client: str, name: str, identity: str) -> Path:
+def _save(client: str, name: str, identity: str, say: Say) -> Path:
     def build(path: Path) -> None:
+        say(f"saving {name} from {client} (once)")
         form = ["--format=docker-archive"] if client == "podman" else []
         store.call([client, "save", *form, "--output", str(path), name], f"{client} could not save {name}")
 
-    return store.once(cache_folder(), f"saved-{identity}.tar", build)
+    return store.once(cache_folder(), f"saved-{identity}.tar", build, say)

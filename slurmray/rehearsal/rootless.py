@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
@@ -19,7 +20,7 @@ additionalimagestores = ["{images}"]
 """
 
 
-def give(lab: Lab, archive: Path, user: conf.User) -> None:
+def give(lab: Lab, archive: Path, user: conf.User, say: Callable[[str], None]) -> None:
     """Give a user of the hosts the image in `archive`, a docker-archive: loaded once, as that user, and kept.
 
     Containers are node-local, below /var/tmp, as rootless Podman cannot keep them in a home that nodes share.
@@ -38,7 +39,7 @@ def give(lab: Lab, archive: Path, user: conf.User) -> None:
         if done.returncode != 0:
             raise RehearsalError(f"Podman could not load {archive} for {user.name}: {done.stderr.strip()}")
 
-    store.once(cache_folder() / "rootless", name, build)
+    store.once(cache_folder() / "rootless", name, build, say)
     config = _CONFIG.format(graphroot=conf.graph_root(user), images=f"{conf.ROOTLESS}/{name}")
     write = "mkdir -p ~/.config/containers && cat >~/.config/containers/storage.conf"
     lab.run(["bash", "-c", write], user.name, text=config)

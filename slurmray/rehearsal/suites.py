@@ -57,7 +57,7 @@ def root(cache: Path, suite: str, say: Callable[[str], None], more: Sequence[str
         say(f"building a Debian {suite} with Slurm (once, about a minute)")
         bootstrap(argv, path)
 
-    return store.once(cache, f"root-{suite}-{store.key(argv)}", build)
+    return store.once(cache, f"root-{suite}-{store.key(argv)}", build, say)
 
 
 def hosts_root(cache: Path, suite: str | None, say: Callable[[str], None]) -> Path:

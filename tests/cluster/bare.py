@@ -27,17 +27,23 @@ def _root() -> Path:
 
 
 @cache
+def python() -> str:
+    """The minor version of these hosts' Python, e.g. 3.11."""
+    return (_root() / "usr/bin/python3").resolve().name.removeprefix("python")
+
+
+@cache
 def packages() -> Path:
     """A folder with ray[default] for the Python of these hosts."""
-    version = (_root() / "usr/bin/python3").resolve().name.removeprefix("python")
-    wanted = [f"--python-version={version}", "--only-binary=:all:", f"ray[default]=={images.RAY_VERSION}"]
+    wanted = [f"--python-version={python()}", "--only-binary=:all:", f"ray[default]=={images.RAY_VERSION}"]
 
     def build(path: Path) -> None:
+        print("fetching Ray for hosts without containers (once)", flush=True)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(path), *wanted]
         store.call(pip, "Ray could not be fetched", {"TMPDIR": str(path.parent)})
         (path / "bin/ray").write_text(_RAY_COMMAND)
 
-    return store.once(machine.cache_folder(), f"packages-{store.key(wanted, _RAY_COMMAND)}", build)
+    return store.once(machine.cache_folder(), f"packages-{store.key(wanted, _RAY_COMMAND)}", build, print)
 
 
 def setup() -> str:

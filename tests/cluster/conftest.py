@@ -46,7 +46,7 @@ def podman_layout(share: Path, archive: Path) -> Layout:
     """Hosts with Podman, and with the machine's own Slurm where that works."""
     machine.require("podman", own_slurm=True, builds=True)
     cache = machine.cache_folder()
-    store = stores.podman_store(cache, archive)
+    store = stores.podman_store(cache, archive, print)
     return Layout(share, "podman", store, suites.hosts_root(cache, None, print))
 
 
@@ -55,7 +55,9 @@ def docker_layout(share: Path, archive: Path) -> Layout:
     """The same with Docker."""
     machine.require("docker", own_slurm=True, builds=True)
     cache = machine.cache_folder()
-    return Layout(share, "docker", stores.docker_root(cache, archive), suites.hosts_root(cache, None, print))
+    return Layout(
+        share, "docker", stores.docker_root(cache, archive, print), suites.hosts_root(cache, None, print)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +82,7 @@ def shared_labs() -> list[Lab]:
 def podman_lab(podman_layout: Layout, archive: Path, shared_labs: list[Lab]) -> Iterator[Lab]:
     """Three hosts with Podman; alice has the image too."""
     with Lab(Cluster(nodes=("node1", "node2", "node3"), gres=GPUS), podman_layout) as lab:
-        rootless.give(lab, archive, conf.USERS[0])
+        rootless.give(lab, archive, conf.USERS[0], print)
         shared_labs.append(lab)
         yield lab
 

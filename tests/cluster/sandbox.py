@@ -31,4 +31,4 @@ def image(archive: Path) -> Path:
         words = [*store.as_root(), "sh", "-c", unpack, "-"]
         store.call([*words, str(archive), layer, str(path)], "the image could not be unpacked")
 
-    return store.once(machine.cache_folder(), f"sandbox-{archive.stem}", build)
+    return store.once(machine.cache_folder(), f"sandbox-{archive.stem}", build, print)

@@ -28,7 +28,7 @@ STEPS, MEGABYTES = 20, 256 * 1024 * 4 / 1e6  # of the example; the size of its g
 def lab(podman_layout: Layout) -> Iterator[Lab]:
     """Two hosts with an image that has PyTorch, and with a second interface, ib0."""
     cache = machine.cache_folder()
-    store = stores.podman_store(cache, images.archive(cache, IMAGE, print, DEBIAN, WHEELS))
+    store = stores.podman_store(cache, images.archive(cache, IMAGE, print, DEBIAN, WHEELS), print)
     with Lab(Cluster(), dataclasses.replace(podman_layout, store=store)) as lab:
         for number, node in enumerate(lab.cluster.nodes, start=1):
             add = "ip link add link eth0 name ib0 type macvlan mode bridge && ip link set ib0 up"

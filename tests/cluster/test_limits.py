@@ -22,7 +22,7 @@ def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) ->
     layout = request.getfixturevalue(f"{runtime}_layout")
     with Lab(Cluster(cpus=2, memory=8000, confined=True), layout) as lab:
         if runtime == "podman":
-            rootless.give(lab, archive, conf.USERS[0])
+            rootless.give(lab, archive, conf.USERS[0], print)
         yield lab
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.container_options import DEFAULT_IMAGE
+from slurmray.rehearsal import images, machine, stores
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
@@ -23,6 +24,9 @@ from tests.cluster import bare, sandbox
 from tests.cluster.jobs import HANG, commands, wait_until
 
 ROOT = Path(__file__).parents[2]
+# The image's Python has to be the one that submits.
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+IMAGE = f"docker.io/rayproject/ray:{images.RAY_VERSION}-py{PYTHON.replace('.', '')}"
 OPTIONS = {"AuthInfo": "cred_expire=15"}  # so long Slurm waits before it starts a job again
 # What every program below begins with.
 HEAD = """
@@ -108,21 +112,38 @@ def way(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def native_lab(way: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def native_archive() -> Path:
+    return images.archive(machine.cache_folder(), IMAGE, print)
+
+
+@pytest.fixture(scope="module")
+def native_lab(way: str, native_archive: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Three hosts; two jobs fit on each."""
     layout: Layout = request.getfixturevalue(f"{way}_layout")
+    cache = machine.cache_folder()
+    if way == "none" and bare.python() != PYTHON:  # Ubuntu 24.04, whose own Slurm is of no use
+        pytest.skip(f"these hosts have Python {bare.python()}, and functions come from {PYTHON}")
+    if way == "podman":
+        layout = dataclasses.replace(layout, store=stores.podman_store(cache, native_archive, print))
+    elif way == "docker":
+        layout = dataclasses.replace(layout, store=stores.docker_root(cache, native_archive, print))
+    elif way == "apptainer":
+        layout = dataclasses.replace(layout, files=[sandbox.image(native_archive)])
     cluster = Cluster(nodes=("node1", "node2", "node3"), gres=(Gres("gpu", "", 8),), options=OPTIONS)
     with Lab(cluster, layout) as lab:
         yield lab
 
 
 @pytest.fixture
-def program(way: str, native_lab: Lab, folder: Path, tmp_path: Path, archive: Path) -> Iterator[Program]:
-    parameters: dict[str, Any] = {"container": {"runtime": way, "accelerator": "none"}}
+def program(
+    way: str, native_lab: Lab, folder: Path, tmp_path: Path, native_archive: Path
+) -> Iterator[Program]:
+    container = {"runtime": way, "image": IMAGE, "accelerator": "none"}
+    parameters: dict[str, Any] = {"container": container}
     if way == "none":
         parameters = {"slurm_setup": [bare.setup()]}
     elif way == "apptainer":
-        parameters["container"]["image"] = str(sandbox.image(archive))
+        parameters["container"]["image"] = str(sandbox.image(native_archive))
     # As root Apptainer wants capabilities that not every machine has.
     user = "alice" if way == "apptainer" else None
     made = Program(native_lab, folder, commands(native_lab, tmp_path / "commands", user), parameters)
@@ -179,7 +200,7 @@ tell(str(executor(nodes={nodes}).submit(fail, "it's wrong").exception()))
 def test_the_example_on_three_hosts(program: Program) -> None:
     shutil.copy(ROOT / "examples/native.py", program.folder)  # the checkout need not be on the hosts
     words = [sys.executable, "native.py", "--nodes=3", "--gpus-per-node=8"]
-    words += [f"--image={DEFAULT_IMAGE}", "--accelerator=none"]
+    words += [f"--image={IMAGE}", "--accelerator=none"]
     done = subprocess.run(
         words, cwd=program.folder, env=program.env, capture_output=True, text=True, check=False, timeout=HANG
     )

@@ -126,7 +126,7 @@ class Running:
 @pytest.fixture
 def podman_users(podman_lab: Lab, archive: Path) -> Lab:
     """Hosts on which bob has the image too."""
-    rootless.give(podman_lab, archive, conf.USERS[1])
+    rootless.give(podman_lab, archive, conf.USERS[1], print)
     return podman_lab
 
 

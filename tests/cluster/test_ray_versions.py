@@ -41,7 +41,7 @@ def lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Two hosts with Podman, with that Ray in the image and those addresses."""
     version, addresses = request.param
     cache = machine.cache_folder()
-    store = stores.podman_store(cache, images.archive(cache, image(version), print))
+    store = stores.podman_store(cache, images.archive(cache, image(version), print), print)
     cluster = Cluster(gres=(Gres("gpu", "", 8),), features=(version,), addresses=addresses)
     assert podman_layout.store
     layout = dataclasses.replace(podman_layout, store=store, files=[podman_layout.store])

@@ -3,6 +3,7 @@ import json
 import multiprocessing
 import multiprocessing.synchronize
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -50,15 +51,30 @@ def test_a_failed_build_leaves_nothing_and_the_next_one_builds(tmp_path: Path) -
         raise RehearsalError("the mirror is away")
 
     with pytest.raises(RehearsalError, match="the mirror is away"):
-        cache.once(tmp_path, "thing", fail)
+        cache.once(tmp_path, "thing", fail, print)
     assert [path.name for path in tmp_path.iterdir()] == [".thing.lock"]
-    assert cache.once(tmp_path, "thing", lambda path: path.write_text("whole")).read_text() == "whole"
+    assert cache.once(tmp_path, "thing", lambda path: path.write_text("whole"), print).read_text() == "whole"
 
 
 def test_what_a_killed_build_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".thing.new" / "thing").mkdir(parents=True)
-    assert cache.once(tmp_path, "thing", lambda path: path.write_text("whole")).read_text() == "whole"
+    assert cache.once(tmp_path, "thing", lambda path: path.write_text("whole"), print).read_text() == "whole"
     assert not (tmp_path / ".thing.new").exists()
+
+
+def test_a_long_build_tells_how_much_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_PROGRESS_EVERY", 0.01)
+    told: list[str] = []
+
+    def build(path: Path) -> None:
+        (path.parent / "download").write_bytes(bytes(3_500_000))
+        path.touch()
+        deadline = time.monotonic() + 60
+        while "  3 MB so far" not in told and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    cache.once(tmp_path, "thing", build, told.append)
+    assert "  3 MB so far" in told
 
 
 def _build_once(folder: Path, barrier: multiprocessing.synchronize.Barrier) -> None:
@@ -68,12 +84,13 @@ def _build_once(folder: Path, barrier: multiprocessing.synchronize.Barrier) -> N
         path.touch()
 
     barrier.wait(30)
-    cache.once(folder, "thing", build)
+    cache.once(folder, "thing", build, print)
 
 
 def test_two_at_once_build_it_once(tmp_path: Path) -> None:
-    barrier = multiprocessing.Barrier(4)
-    workers = [multiprocessing.Process(target=_build_once, args=(tmp_path, barrier)) for _ in range(4)]
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(4)
+    workers = [context.Process(target=_build_once, args=(tmp_path, barrier)) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -103,3 +120,16 @@ def test_the_image_that_is_built_has_the_default_image_s_ray() -> None:
 )
 def test_an_image_s_name_tells_its_ray(tag: str, version: str) -> None:
     assert images.ray_of(tag) == version
+
+
+@pytest.mark.parametrize(
+    ("tag", "python"),
+    [
+        ("docker.io/rayproject/ray:2.44.1-py313-cu121", "3.13"),
+        ("rayproject/ray:2.60.0-py312", "3.12"),
+        ("docker.io/rayproject/ray:2.60.0-py39", "3.11"),
+        ("registry.example/mine:1.2.3-py313", "3.11"),
+    ],
+)
+def test_an_image_s_name_tells_its_python(tag: str, python: str) -> None:
+    assert images.python_of(tag) == python

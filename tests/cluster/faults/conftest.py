@@ -55,7 +55,7 @@ class Labs:
         lab = self.lab = Lab(cluster, layout)
         lab.__enter__()
         if layout.runtime == "podman":
-            rootless.give(lab, archive, USERS[0])
+            rootless.give(lab, archive, USERS[0], print)
         return lab
 
     def down(self) -> None:
