@@ -22,6 +22,7 @@ echo "$name:x:$id:$id::$folder/home:/bin/bash" >>"$root/etc/passwd"
 echo "$name:x:$id:" >>"$root/etc/group"
 echo "$name:700000:65536" >>"$root/etc/subuid"
 echo "$name:700000:65536" >>"$root/etc/subgid"
+mkdir -p "$root$folder" # where /tmp is a file system of its own, there is none of it in this view
 for path in /proc /sys /dev "$folder"; do
 	mount --rbind "$path" "$root$path"
 done

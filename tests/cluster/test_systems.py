@@ -30,11 +30,12 @@ FLAGS = {"--nodes": "2", "--cpus-per-task": "2", "--mem": "1G", "--time": "10:00
 HERE = {"~/": "home/"}  # nobody's home is on all of the hosts
 KEY = "s3cr3t"
 
-# In place of a clone's programs for `prepare`: they say how they were called.
-TOLD = 'import sys\nprint("told:", *sys.argv[1:])\n'
-HUB = 'def snapshot_download(name):\n    print("told:", name)\n'
+# In place of a clone's programs for `prepare`: they say how they were called. In one write: Ray starts at the
+# same time, and print(), unbuffered, leaves room for its lines between two words.
+TOLD = 'import sys\nsys.stdout.write(" ".join(["told:", *sys.argv[1:]]) + "\\n")\n'
+HUB = 'import sys\n\ndef snapshot_download(name):\n    sys.stdout.write(f"told: {name}\\n")\n'
 DOWNLOAD = (
-    'import gzip, pathlib, sys\nprint("told:", *sys.argv[1:])\n'
+    f"{TOLD}import gzip, pathlib\n"
     'pathlib.Path("part_aa").write_text("a")\npathlib.Path("part_ab").write_text("b")\n'
     'gzip.open("wiki-18.jsonl.gz", "wt").write(\'{"id": "0", "contents": "Ray runs tasks."}\\n\')\n'
 )
