@@ -1,22 +1,28 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all left-out lint goldens schema figures install clean
+.PHONY: help demo test test-all fresh left-out lint images goldens schema figures install install-demo clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# Two at a time: most tests wait for something. Those of the templates are run by lint.
-TESTS := $(PYTEST) --numprocesses 2 --dist loadfile --ignore tests/unit/test_templates.py
+# More at a time than there are cores: most tests wait for something. Those of the templates are run by lint.
+TESTS := $(PYTEST) --numprocesses 4 --dist loadscope --no-loadscope-reorder --ignore tests/unit/test_templates.py
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand --tabs=12
 
-demo: install ## a job on two hosts of a real Slurm, with Podman and Ray, on this machine
+demo: install-demo ## a job on two hosts of a real Slurm, with Podman and Ray, on this machine
 	$(BIN)/slurmray rehearse examples/hello.yaml --build-image --runtime podman
 
-test: lint ## lint, and all tests but those marked `full`
+test: lint images ## lint, and all tests but those marked `full`
 	$(TESTS) -m "not full"
 
-test-all: lint ## lint, all tests, and docs/faults.md anew
+test-all: lint images ## lint, all tests, and docs/faults.md anew
 	$(TESTS); code=$$?; $(BIN)/python docs/faults.py; exit $$code
+
+images: install ## what most cluster tests run on, made once
+	@$(BIN)/python -m tests.cluster.prepare
+
+fresh: install-demo ## `make demo` and `make test` as on new machines, a Debian 12 and a Debian 13 (as root; 40 minutes)
+	@.ci/fresh
 
 left-out: install ## the tests that `make test` leaves out; `make test-all` leaves out none
 	@$(PYTEST) --collect-only --quiet -m full || test $$? -eq 5
@@ -39,8 +45,11 @@ schema: install ## write docs/job-spec.md and its JSON Schema anew
 figures: install ## measure how long until the trainer runs, against three other ways
 	$(BIN)/python -m bench.boot
 
-install: ## what all of these need: packages, through apt-get, and .venv
-	@.ci/install
+install: ## what the tests need: packages, through apt-get, and .venv
+	@.ci/install test
+
+install-demo: ## the part of it that is for the demo
+	@.ci/install demo
 
 clean: ## remove what `make` and jobs left in this folder
 	rm -rf .venv build dist *.egg-info generated.sh slurmray-runs slurm-*.out

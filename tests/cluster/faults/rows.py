@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 
 RESULTS = "slurmray/faults"  # where pytest's cache keeps what was measured
@@ -60,6 +61,12 @@ NOT_RUN = {
 }
 
 
+# The Debian suite that this machine is not.
+OTHER_SUITE = (
+    "bookworm" if platform.freedesktop_os_release().get("VERSION_CODENAME") == "trixie" else "trixie"
+)
+
+
 @dataclass(frozen=True)
 class Variant:
     """A runtime on a Slurm. suite: the Debian suite of the hosts' programs; None: they are the machine's."""
@@ -72,7 +79,7 @@ class Variant:
 
 
 VARIANTS = [
-    *(Variant(runtime, suite) for suite in (None, "trixie") for runtime in ("podman", "docker")),
+    *(Variant(runtime, suite) for suite in (None, OTHER_SUITE) for runtime in ("podman", "docker")),
     Variant("none", None),
     Variant("apptainer", "sid"),
 ]

@@ -1,0 +1,30 @@
+"""`make demo` on a machine that has never seen this project: a Debian suite that this machine is not."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .faults.rows import OTHER_SUITE
+
+FRESH = Path(__file__).parents[2] / ".ci/fresh"
+
+
+@pytest.mark.full  # `make fresh` has more of it
+def test_the_demo(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        words = [str(FRESH), "--demo", OTHER_SUITE]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+        try:
+            code = process.wait(1800)
+        finally:
+            process.terminate()  # then it removes what it has made
+            process.wait(60)
+    said = log.read_text()
+    assert code == 0, said
+    assert said.count("2 nodes, 16 GPUs") == 2, said
+    assert said.count("nothing left over on any host") == 2, said
+    assert said.count("\ninstalling packages for the demo") == 1, said
