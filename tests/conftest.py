@@ -1,11 +1,14 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.cluster.faults.recorder import Recorder
+from tests.cluster.faults.rows import VARIANTS
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,6 +29,24 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
     if cache and not hasattr(config, "workerinput"):  # a worker of xdist reports to its controller
         config.pluginmanager.register(Recorder(cache))
+
+
+class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
+    """A worker takes a whole file; of the fault matrix, its cases of one variant, which share a cluster."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, case = nodeid.partition("::")
+        return f"{file} {next((variant for variant in map(str, VARIANTS) if variant in case), '')}"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
+    return ByCluster(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits longest begins first, so that no worker is alone with it at the end."""
+    folders = [ROOT / "tests" / name for name in ("cluster/faults", "cluster", "judges", "unit")]
+    items.sort(key=lambda item: next(i for i, each in enumerate(folders) if each in item.path.parents))
 
 
 @pytest.fixture
