@@ -31,12 +31,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(cache))
 
 
+def variant_of(nodeid: str) -> str:
+    """The variant of a case of the fault matrix; "" for other tests."""
+    return next((variant for variant in map(str, VARIANTS) if variant in nodeid), "")
+
+
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
     """A worker takes a whole file; of the fault matrix, its cases of one variant, which share a cluster."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file, _, case = nodeid.partition("::")
-        return f"{file} {next((variant for variant in map(str, VARIANTS) if variant in case), '')}"
+        return f"{nodeid.partition('::')[0]} {variant_of(nodeid)}"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
@@ -44,9 +48,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits longest begins first, so that no worker is alone with it at the end."""
+    """What takes longest begins first, and files that wait for a timeout are spread over files that compute."""
     folders = [ROOT / "tests" / name for name in ("cluster/faults", "cluster", "judges", "unit")]
-    items.sort(key=lambda item: next(i for i, each in enumerate(folders) if each in item.path.parents))
+
+    def rank(item: pytest.Item) -> tuple[int, str]:
+        return next(i for i, each in enumerate(folders) if each in item.path.parents), variant_of(item.nodeid)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture
