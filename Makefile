@@ -3,8 +3,8 @@
 .PHONY: help demo test test-all fresh left-out lint images goldens schema figures install install-demo clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# More at a time than there are cores: most tests wait for something. Those of the templates are run by lint.
-TESTS := $(PYTEST) --numprocesses 4 --dist loadscope --no-loadscope-reorder --ignore tests/unit/test_templates.py
+# More at a time than there are cores, as many wait for something. Those of the templates are run by lint.
+TESTS := $(PYTEST) --dist loadscope --no-loadscope-reorder --ignore tests/unit/test_templates.py
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand --tabs=12
@@ -13,10 +13,10 @@ demo: install-demo ## a job on two hosts of a real Slurm, with Podman and Ray, o
 	$(BIN)/slurmray rehearse examples/hello.yaml --build-image --runtime podman
 
 test: lint images ## lint, and all tests but those marked `full`
-	$(TESTS) -m "not full"
+	$(TESTS) --numprocesses 3 -m "not full"
 
 test-all: lint images ## lint, all tests, and docs/faults.md anew
-	$(TESTS); code=$$?; $(BIN)/python docs/faults.py; exit $$code
+	$(TESTS) --numprocesses 4; code=$$?; $(BIN)/python docs/faults.py; exit $$code
 
 images: install ## what most cluster tests run on, made once
 	@$(BIN)/python -m tests.cluster.prepare

@@ -31,16 +31,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(cache))
 
 
-def variant_of(nodeid: str) -> str:
-    """The variant of a case of the fault matrix; "" for other tests."""
-    return next((variant for variant in map(str, VARIANTS) if variant in nodeid), "")
+def variant(nodeid: str) -> int:
+    """The number of the variant of a case of the fault matrix; -1 for other tests."""
+    return next((number for number, each in enumerate(VARIANTS) if str(each) in nodeid), -1)
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
     """A worker takes a whole file; of the fault matrix, its cases of one variant, which share a cluster."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return f"{nodeid.partition('::')[0]} {variant_of(nodeid)}"
+        return f"{nodeid.partition('::')[0]} {variant(nodeid)}"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
@@ -48,11 +48,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, and files that wait for a timeout are spread over files that compute."""
+    """What takes long begins first, variant by variant: files that wait a lot are not all at one time."""
     folders = [ROOT / "tests" / name for name in ("cluster/faults", "cluster", "judges", "unit")]
 
-    def rank(item: pytest.Item) -> tuple[int, str]:
-        return next(i for i, each in enumerate(folders) if each in item.path.parents), variant_of(item.nodeid)
+    def rank(item: pytest.Item) -> tuple[int, int]:
+        return next(i for i, each in enumerate(folders) if each in item.path.parents), variant(item.nodeid)
 
     items.sort(key=rank)
 

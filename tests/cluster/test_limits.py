@@ -47,7 +47,9 @@ while :; do sleep 0.1; done
         (folder / user).mkdir()
         (folder / user).chmod(0o1777)
         jobs = Jobs(confined, folder / user, user)
-        number = jobs.submit("slurm: {nodes: 2, cpus_per_task: 1, mem: 1500M}", ["bash", "-c", trainer])
+        # On a busy machine its handler takes more than ten seconds to import Ray.
+        spec = "slurm: {nodes: 2, cpus_per_task: 1, mem: 1500M}\nstop: {grace: 25}"
+        number = jobs.submit(spec, ["bash", "-c", trainer])
         jobs.wait_for(number, "\nready\n")
         confined.run(["scancel", str(number)])
         job = jobs.end(number)
