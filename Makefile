@@ -21,7 +21,7 @@ test-all: lint images ## lint, all tests, and docs/faults.md anew
 images: install ## what most cluster tests run on, made once
 	@$(BIN)/python -m tests.cluster.prepare
 
-fresh: install-demo ## `make demo` and `make test` as on new machines, a Debian 12 and a Debian 13 (as root; 40 minutes)
+fresh: install-demo ## `make demo` and `make test` as on new machines, a Debian 12 and a Debian 13 (as root; half an hour)
 	@.ci/fresh
 
 left-out: install ## the tests that `make test` leaves out; `make test-all` leaves out none
