@@ -33,6 +33,7 @@ lint: install ## ruff, mypy --strict, import-linter; shellcheck and shfmt on scr
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --target=3.8- templates/node
+	$(BIN)/vermin --quiet --no-tips --target=3.6- slurmray/agent
 	$(PYTEST) --quiet --numprocesses 2 tests/unit/test_templates.py
 
 goldens: install ## write tests/goldens anew

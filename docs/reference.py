@@ -1,4 +1,4 @@
-"""Writes job-spec.schema.json and job-spec.md beside itself, from the job spec's own docstrings."""
+"""Writes the reference pages and JSON Schemas beside itself: job spec and events."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from slurmray import events
 from slurmray.cli.schema import schema_text
 
 _HEAD = """# The job spec
@@ -20,7 +21,12 @@ given, and null means not set. `[]` is each item of a list. Text fields keep wha
 def files() -> dict[str, str]:
     """Return the generated files by their name in docs/."""
     text = schema_text()
-    return {"job-spec.schema.json": text, "job-spec.md": "\n".join([_HEAD, *_sections(json.loads(text))])}
+    return {
+        "job-spec.schema.json": text,
+        "job-spec.md": "\n".join([_HEAD, *_sections(json.loads(text))]),
+        "events.schema.json": json.dumps(events.schema(), indent=2) + "\n",
+        "events.md": events.reference(),
+    }
 
 
 def _sections(document: dict[str, Any]) -> Iterator[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmray import __version__, slurm
+from slurmray import __version__
 from slurmray.container_words import container_args, image_of, mount_words, service_images, with_registry
+from slurmray.directives import directives_of
 from slurmray.errors import ExitCode
 from slurmray.presets import advise
 from slurmray.records import records
@@ -166,7 +167,7 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
     stages = bool(spec.prepare or spec.services)
     return Plan(
         version=__version__,
-        directives=_directives(spec),
+        directives=directives_of(spec),
         render_again=render_again,
         nodes=spec.slurm.nodes,
         gpus=spec.gpus,
@@ -211,20 +212,6 @@ def make_plan(spec: JobSpec, render_again: str, programs: Path) -> Plan:
             and (container.runtime in BARE or file.name != "guard.py")
         ],
     )
-
-
-def _directives(spec: JobSpec) -> list[str]:
-    lines = [slurm.directive("job-name", spec.name)]
-    lines += [slurm.directive(option, value) for option, value in spec.slurm.given()]
-    lines.append(slurm.directive("ntasks-per-node", "1"))  # the node supervisor
-    if spec.stop.lead:
-        # To the batch script alone, and not TERM, which says that the job is being cancelled.
-        lines.append(slurm.directive("signal", f"B:USR1@{spec.stop.lead}"))
-    if spec.on_node_loss == "continue":
-        lines.append(slurm.directive("no-kill", None))
-    if spec.requeue.possible:
-        return [*lines, slurm.directive("requeue", None), slurm.directive("open-mode", "append")]
-    return [*lines, slurm.directive("no-requeue", None)]
 
 
 def _accelerators(spec: JobSpec) -> list[str]:

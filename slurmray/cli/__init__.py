@@ -22,6 +22,7 @@ _VERBS = {
     "init": "Write an example as a job spec of your own.",
     "render": "Write the sbatch script of a job.",
     "rehearse": "Run that script on a real Slurm, booted on this one machine.",
+    "verify": "Tell whether scripts are as they were rendered.",
     "explain": "Say what an exit code means and what to do.",
     "schema": "Print the JSON Schema of the job spec.",
 }

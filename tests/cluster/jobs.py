@@ -16,8 +16,13 @@ from slurmray.loading import load_spec
 from slurmray.output import write_script
 from slurmray.rehearsal.lab import Lab
 from slurmray.rendering import render
+from slurmray.script.render import render_script
+from slurmray.spec import JobSpec
+
+from . import generation
 
 HANG = 180  # seconds; no job of the tests takes a fifth of it
+RENDER = render_script if generation.IS_AGENT else render
 
 
 @dataclass
@@ -44,6 +49,8 @@ class Job:
 class Jobs:
     """Jobs of a user in one folder of a cluster. Whatever a job was, it must leave nothing on any host."""
 
+    render: Callable[[JobSpec], str] = staticmethod(RENDER)
+
     def __init__(self, lab: Lab, folder: Path, user: str = "root"):
         self.lab = lab
         self.folder = folder
@@ -54,7 +61,7 @@ class Jobs:
         job, script = self.folder / "job.yaml", self.folder / "generated.sh"
         job.write_text(spec, encoding="utf-8")
         flags = [] if "slurm:" in spec else [("--nodes", "2"), ("--cpus-per-task", "2"), ("--mem", "1G")]
-        write_script(script, render(load_spec(job, flags, entrypoint)), force=True)
+        write_script(script, self.render(load_spec(job, flags, entrypoint)), force=True)
         return script
 
     def submit(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> int:
@@ -64,7 +71,7 @@ class Jobs:
     def log(self, job: int) -> str:
         """What a job has said until now."""
         log = self.folder / f"slurm-{job}.out"
-        return log.read_text(errors="replace") if log.exists() else ""
+        return generation.log(log.read_text(errors="replace")) if log.exists() else ""
 
     def wait_for(self, job: int, text: str) -> None:
         """Wait until a job has said something; an AssertionError where it ends without."""

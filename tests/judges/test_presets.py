@@ -95,7 +95,7 @@ def span(draw: random.Random, total: int, processes: bool) -> str:
 
 def placements(seed: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """Number of nodes and configuration of pipelines for language models and for embodied agents."""
-    draw = random.Random(seed)  # noqa: S311 - not for secrets
+    draw = random.Random(seed)
     for _ in range(count):
         nodes = draw.choice((1, 2, 4))
         total = nodes * NODE
@@ -272,7 +272,7 @@ def compare_openrlhf(cases: list[tuple[int, dict[str, str]]], generation: str) -
 
 
 def test_openrlhf_and_the_preset_agree() -> None:
-    draw = random.Random(3)  # noqa: S311
+    draw = random.Random(3)
     guide = {"--pretrain": "m", "--remote_rm_url": "http://x", "--n_samples_per_prompt": "2"}
     guide |= {"--advantage_estimator": "rloo", **documents.XDAN_RL}
     cases = [(2, guide), (2, {**guide, "--colocate_actor_ref": ""})]
@@ -302,7 +302,7 @@ def test_openrlhf_s_parsers_take_what_the_preset_adds() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_openrlhf_and_the_preset_agree_on_many(generation: str) -> None:
-    draw = random.Random(4)  # noqa: S311
+    draw = random.Random(4)
     cases = [(nodes, flags_of_a_job(draw, nodes)) for nodes in (1, 2, 3, 4) for _ in range(75)]
     verdicts = compare_openrlhf(cases, generation)
     taken = sum(
@@ -416,7 +416,7 @@ def test_verl_and_the_preset_agree_on_what_a_pool_has_if_nothing_is_said() -> No
 
 @pytest.mark.full
 def test_verl_and_the_preset_agree_on_many() -> None:
-    draw = random.Random(5)  # noqa: S311
+    draw = random.Random(5)
     plain, cases = guide_without(*CLUSTER), []
     for _ in range(60):
         nodes, gpus = draw.choice((1, 2, 3, 8)), draw.choice((1, 4, 8))

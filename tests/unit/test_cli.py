@@ -95,7 +95,7 @@ def test_completion_imports_nothing_heavy(typed: str, expected: set[str]) -> Non
 def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = main(["--help"], capsys)
     assert code == 0
-    for verb in ("init", "render", "rehearse", "explain", "schema"):
+    for verb in ("init", "render", "rehearse", "verify", "explain", "schema"):
         assert any(line.split()[:1] == [verb] for line in out.splitlines())
 
 
@@ -103,7 +103,10 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
     ("words", "expected"),
     [
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
-        (["xyz"], "slurmray: unknown command 'xyz', known are init, render, rehearse, explain, schema"),
+        (
+            ["xyz"],
+            "slurmray: unknown command 'xyz', known are init, render, rehearse, verify, explain, schema",
+        ),
         (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
         (["--", "render"], "slurmray: say before -- what to do with the command: render or rehearse"),
         (["explain", "--", "71"], "slurmray explain: takes no command: leave out -- and what follows it"),

@@ -12,7 +12,7 @@ import yaml
 
 from slurmray.job_states import FINAL
 from slurmray.rehearsal.lab import Lab
-from tests.cluster import bare, sandbox
+from tests.cluster import bare, generation, sandbox
 from tests.cluster.jobs import HANG, Job, Jobs, wait_clean, wait_until
 
 # What may outlive a fault until the next job sweeps it: nothing that runs or that others can read.
@@ -82,6 +82,7 @@ class Fault:
 
     def kill(self, host: str, *process: str) -> None:
         """The fault is SIGKILL for the processes of a host that pgrep finds with these words."""
+        process = tuple(map(generation.process, process))
         pids = self.lab.run(["pgrep", *process], host=host).stdout.split()
         assert pids, f"no process {process} on {host}"
         # One may end with another, as a child of srun's does with srun.

@@ -13,6 +13,7 @@ from slurmray.rehearsal import images, machine, rootless, suites
 from slurmray.rehearsal.conf import USERS, Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
+from tests.cluster import generation
 
 from .case import KILL_WAIT, Fault
 from .rows import ROWS, VARIANTS, Variant
@@ -94,6 +95,8 @@ def lab(labs: Labs, variant: Variant, cluster: Cluster, archive: Path, request: 
     if variant.runtime == "apptainer":
         return labs.get(cluster, layout, archive)
     root = suites.hosts_root(machine.cache_folder(), variant.suite, print)
+    if variant.suite and generation.PACKAGES:
+        root = suites.root(machine.cache_folder(), variant.suite, print, generation.PACKAGES)
     return labs.get(cluster, dataclasses.replace(layout, root=root), archive)
 
 

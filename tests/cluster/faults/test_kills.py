@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurmray.container_options import DEFAULT_IMAGE
+from tests.cluster import generation
 from tests.cluster.jobs import wait_until
 
 from .case import CLIENTS, Fault
@@ -95,7 +96,7 @@ sys.exit("lost a peer")
 @pytest.mark.fault("a worker's Ray or container dies", "docker", "podman", "none", "apptainer")
 def test_the_trainer_dies_of_it(fault: Fault) -> None:
     fault.train(["python3", "-c", TALKING])
-    slow = ["-f", "^[^ ]*python3 [^ ]*/waiting_ray.py"]
+    slow = ["-f", generation.process("^[^ ]*python3 [^ ]*/waiting_ray.py")]
     assert fault.lab.run(["pkill", "-STOP", *slow], host="node2").returncode == 0
     fault.kill("node2", "-f", "^ray::talk|/raylet/raylet ")
     trainer = ["pgrep", "-f", "^python3 -c .*lost a peer"]

@@ -1,0 +1,125 @@
+"""The controller among simulated nodes: its CPU time for their heartbeats, and how soon it hears an exit.
+
+The script is rendered, and its controller is the real one with its real loop, over real pipes, in real time.
+Only `srun` and `scontrol` are replaced, through PATH: see `simulated_step`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from bench.simulated_step import AT_ONCE, SPREAD, Result
+from slurmray.loading import load_spec
+from slurmray.script.render import render_script
+
+ROOT = Path(__file__).parents[1]
+HANG = 300  # seconds that a simulation may take beyond the trainer's
+CODE = 7  # exit code of a trainer that fails
+
+
+class SimulationError(Exception):
+    """The simulated job did not end with its trainer's exit code; the text has its log."""
+
+
+def simulate(folder: Path, nodes: int, seconds: float, code: int = 0, mode: str = SPREAD) -> Result:
+    """Run a job of so many simulated nodes, whose trainer runs for `seconds` and exits with `code`.
+
+    folder: an empty one. mode: see `simulated_step.MODES`. SimulationError where the job ends in another way.
+    """
+    settings = {"name": "simulation", "slurm.nodes": nodes, "container.runtime": "none"}
+    spec = load_spec(None, [(field, str(value)) for field, value in settings.items()], ["true"])
+    script, result, log = folder / "generated.sh", folder / "result.json", folder / "job.log"
+    # There is no Ray, whose sockets need a short path.
+    script.write_text(
+        render_script(spec).replace('"temp_dir": "/tmp"', f'"temp_dir": {json.dumps(str(folder))}')
+    )
+    names = [f"node{number:05}" for number in range(1, nodes + 1)]
+    (folder / "names").write_text("".join(name + "\n" for name in names))
+    _program(folder / "bin/srun", [*_python(), "-m", "bench.simulated_step", result, seconds, code, mode])
+    _program(
+        folder / "bin/scontrol",
+        ["sh", "-c", f"test $1 = show && cat {shlex.quote(str(folder))}/names", "scontrol"],
+    )
+    inside = folder / "ray-1-0/inside"  # the head node's agent would make these
+    inside.mkdir(parents=True)
+    for name in ("out", "err"):
+        (inside / name).write_text("")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SRUN"))}
+    env |= {"PATH": f"{folder}/bin:{env['PATH']}", "PYTHONPATH": str(ROOT), "SLURM_JOB_ID": "1"}
+    env |= {"SLURM_JOB_NUM_NODES": str(nodes), "SLURM_JOB_NODELIST": "simulated", "SLURMD_NODENAME": names[0]}
+    env |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_SUBMIT_DIR": str(folder)}
+    with log.open("wb") as output:
+        controller = subprocess.Popen(
+            ["bash", script],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            cwd=folder,
+        )
+        try:
+            ended = controller.wait(HANG + seconds)
+        except subprocess.TimeoutExpired:
+            controller.kill()
+            ended = -1
+    if ended != code or not result.exists():
+        text = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+        raise SimulationError(f"{nodes} simulated nodes: exit code {ended} instead of {code}\n{text}")
+    return Result(**json.loads(result.read_text()))
+
+
+def measure(folder: Path, nodes: int, seconds: float, repeat: int) -> dict[str, float]:
+    """What `table` shows of a number of nodes. The times to an exit are medians of `repeat` runs."""
+    runs = iter(range(1000))
+
+    def run(seconds: float, code: int = 0, mode: str = SPREAD) -> Result:
+        place = folder / f"{nodes}-{next(runs)}"
+        place.mkdir()
+        return simulate(place, nodes, seconds, code, mode)
+
+    long = run(seconds)
+    spread = [long.exit_seconds, *(run(1).exit_seconds for _ in range(repeat - 1))]
+    return {
+        "start_seconds": long.start_seconds,
+        "start_cpu": long.start_cpu,
+        "heartbeat_share": long.heartbeat_share,
+        "exit_seconds": median(spread),
+        "exit_at_once_seconds": median(run(1, mode=AT_ONCE).exit_seconds for _ in range(repeat)),
+        "failed_exit_seconds": median(run(1, CODE).exit_seconds for _ in range(repeat)),
+    }
+
+
+def table(found: dict[int, dict[str, float]]) -> str:
+    """A Markdown table of what `measure` has found for each number of nodes."""
+    lines = [
+        "| simulated nodes | trainer's start, s | controller's CPU seconds until then "
+        "| share of a CPU, heartbeats | exit 0 heard after, s | behind all nodes' heartbeats, s "
+        "| exit 7, all nodes asked, s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for nodes, row in found.items():
+        cells = [f"{row['start_seconds']:.2f}", f"{row['start_cpu']:.2f}", f"{row['heartbeat_share']:.1%}"]
+        cells += [
+            f"{row[name]:.3f}" for name in ("exit_seconds", "exit_at_once_seconds", "failed_exit_seconds")
+        ]
+        lines.append(f"| {nodes} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _python() -> list[str]:
+    """The interpreter as it is, without the variables that would be for it alone."""
+    return ["env", f"PYTHONPATH={ROOT}", sys.executable]
+
+
+def _program(path: Path, argv: Sequence[object]) -> None:
+    """Write a program that runs this command with its own arguments after it."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, argv))} "$@"\n')
+    path.chmod(0o755)

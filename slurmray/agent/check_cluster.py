@@ -1,0 +1,45 @@
+"""The built-in trainer, role `check`: runs one task on every node of the cluster and counts what is there."""
+
+import os
+import socket
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Tuple
+
+
+def main(argv: "List[str]") -> int:
+    """Print one line per node and a total; 0 where as many nodes answered as the job has. argv: empty."""
+    del argv
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # Nested, so that Ray sends the function itself and not the name of a module that its workers cannot
+    # import.
+    @ray.remote(num_cpus=0)  # type: ignore[untyped-decorator, unused-ignore]
+    def look() -> "Tuple[str, List[str]]":
+        """Runs on a node: its host name and the device files that a GPU job would use."""
+        devices = sorted(os.listdir("/dev"))
+        gpus = [name for name in devices if name.startswith("nvidia") and name[6:].isdigit()]
+        if "kfd" in devices and "dri" in devices:
+            gpus += [name for name in sorted(os.listdir("/dev/dri")) if name.startswith("renderD")]
+        return socket.gethostname(), gpus
+
+    ray.init(logging_level="warning")
+    rows = sorted((row for row in ray.nodes() if row["Alive"]), key=lambda row: str(row["NodeName"]))
+    places = [NodeAffinitySchedulingStrategy(row["NodeID"], soft=False) for row in rows]
+    answers = ray.get([look.options(scheduling_strategy=place).remote() for place in places])
+    total_cpus = total_gpus = 0
+    for row, (host, devices) in zip(rows, answers):
+        cpus, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
+        total_cpus += cpus
+        total_gpus += gpus
+        seen = ", devices " + " ".join(devices) if devices else ""
+        print("%s: a task ran on %s, %d CPUs, %d GPUs%s" % (row["NodeName"], host, cpus, gpus, seen))
+    print("%d nodes, %d GPUs, %d CPUs" % (len(rows), total_gpus, total_cpus))
+    wanted = int(os.environ["NNODES"])
+    if len(rows) != wanted:
+        sys.stderr.write("expected %d nodes\n" % wanted)
+        return 1
+    return 0

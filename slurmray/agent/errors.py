@@ -1,0 +1,38 @@
+"""What ends a job other than its trainer, and the exit codes for it."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict
+
+# Kind of error -> the job's exit code. docs/ and `slurmray explain` say what each is about.
+EXIT_CODES: "Dict[str, int]" = {
+    "config": 64,
+    "preflight": 65,
+    "image": 66,
+    "bring_up": 67,
+    "probe": 68,
+    "prepare": 69,
+    "service": 70,
+    "node_lost": 71,
+    "time_limit": 72,
+    "internal": 79,
+}
+
+
+class JobError(Exception):
+    """The job cannot go on. kind: one of EXIT_CODES, or `ray`, which is bring_up before the trainer runs and
+    node_lost after.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class Unfit(Exception):
+    """A check of this node has failed; its findings have been sent, and the controller ends the job."""
+
+
+class Stopped(Exception):
+    """The job is being ended: what waits for something waits no longer."""

@@ -1,0 +1,90 @@
+"""What to do about the errors of container runtimes, by what they print."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Tuple
+
+BY_HAND = "run it on {node} by hand"
+
+# Errors of a command in the build: not the runtime's own.
+BUILD_STEP = (
+    r"^build .*(while running runtime|did not complete|non-zero code|cache key|COPY failed|ADD failed"
+    r"|checking on sources)"
+)
+
+# Pattern of "VERB TEXT" -> fix; the first that matches. VERB `use`: the runtime does not work at all.
+FIXES: "List[Tuple[str, str]]" = [
+    (r"^build .*short-name", "write FROM in {build_file} with its registry, e.g. docker.io/library/"),
+    (r"permission denied.*\.sock", "as root on {node}: usermod --append --groups docker {user}"),
+    (r"[Cc]annot connect to the Docker daemon|docker API", "start it on {node}: systemctl start docker"),
+    (
+        r"^use .*(: not found|cannot execute )",
+        "install it on {node}, load its module in setup, or set container.runtime",
+    ),
+    (
+        r"subuid|subgid|insufficient UIDs|invalid argument$",
+        "add {user}:100000:65536 to /etc/subuid and /etc/subgid of {node}",
+    ),
+    (r"podman system migrate", "on {node}, as {user}: podman system migrate"),
+    (
+        r"not supported over|network file system|unsupported for this graph driver|lchown",
+        "put the images on {node}'s own disk: rootless_storage_path in ~/.config/containers/storage.conf",
+    ),
+    (r"no space left", "free space where {runtime} on {node} keeps images"),
+    (r"^(use|load) ", BY_HAND),
+    (
+        r"toomanyrequests|rate limit",
+        "log in to the registry on {node}, or load the image there beforehand",
+    ),
+    (
+        r"x509",
+        "fix the registry's certificate, or let {node} trust it: /etc/docker/certs.d/REGISTRY/ca.crt",
+    ),
+    (
+        r"[Uu]nauthorized|authentication required|[^n] denied|t unknown|not known|[Nn]ot [Ff]ound",
+        "check {image_source}, and whether {node} has to log in to the registry",
+    ),
+    (
+        r"dial tcp|lookup|[Tt]imeout|no answer|refused",
+        "{node} does not reach the registry: load the image there beforehand",
+    ),
+]
+
+# Errors of a pull that a later attempt may not meet.
+TRANSIENT = r"reset by peer|TLS handshake|unexpected EOF|[Tt]imeout|toomanyrequests| 429| 50[0-4]"
+
+
+def fix_for(
+    verb: str, text: str, node: str, user: str, runtime: str = "", build_file: str = "", log_path: str = ""
+) -> str:
+    """What to do about what a runtime printed.
+
+    verb: its command, e.g. pull; `use` where the runtime does not work at all.
+    build_file: as in the job spec; "" where no image is built.
+    """
+    import re
+
+    error = "%s %s" % (verb, text)
+    if build_file and re.search(BUILD_STEP, error, re.DOTALL):
+        return "fix %s: %s has all of the output" % (build_file, log_path)
+    facts = {
+        "node": node,
+        "user": user,
+        "runtime": runtime,
+        "build_file": build_file,
+        "image_source": "FROM in %s" % build_file if build_file else "container.image",
+    }
+    for pattern, fix in FIXES:
+        if re.search(pattern, error, re.DOTALL):
+            return fix.format(**facts)
+    return BY_HAND.format(**facts)
+
+
+def last_line(text: str) -> str:
+    """The last line with text, without colours. Lines before it may be of something else than the runtime."""
+    import re
+
+    for line in reversed(re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()):
+        if line.strip():
+            return line
+    return ""

@@ -1,0 +1,96 @@
+"""Who is alive: heartbeats between the controller and the nodes, and a clock that job suspension does not
+advance.
+"""
+
+import collections
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, List, Optional
+
+INTERVAL = 5.0  # seconds between two heartbeats, in both directions
+# A pause this long between two looks at the clock means that the job was suspended (scontrol suspend, gang
+# scheduling): each loop looks once a second or more often.
+_SUSPENDED = 10.0
+
+
+class Clock:
+    """Seconds since the start, without those in which the job was suspended."""
+
+    def __init__(self, read: "Callable[[], float]" = time.monotonic) -> None:
+        self._read = read
+        self._last = read()
+        self._start = self._last
+        self._away = 0.0
+
+    def now(self) -> float:
+        """Seconds; never goes back."""
+        read = self._read()
+        if read - self._last > _SUSPENDED:
+            self._away += read - self._last
+        self._last = read
+        return read - self._start - self._away
+
+
+class Sender:
+    """When the next heartbeat of this side is due."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Whether a heartbeat is to be sent now. After True, the next is due INTERVAL seconds later."""
+        if now < self._due:
+            return False
+        self._due = now + INTERVAL
+        return True
+
+
+class Monitor:
+    """When each node was last heard. Ordered by that time, so a message and a look cost O(1) at any number of
+    nodes.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._heard: "collections.OrderedDict[str, float]" = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._heard)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._heard
+
+    def nodes(self) -> "List[str]":
+        """Those that are watched, the longest silent one first."""
+        return list(self._heard)
+
+    def heard(self, node: str, now: float) -> None:
+        """Note a message of a node; with the first one it is watched."""
+        self._heard[node] = now
+        self._heard.move_to_end(node)
+
+    def forget(self, node: str) -> None:
+        """Watch a node no longer."""
+        self._heard.pop(node, None)
+
+    def silence(self, node: str, now: float) -> float:
+        """Seconds since the last message of a watched node."""
+        return now - self._heard[node]
+
+    def lost(self, now: float) -> "List[str]":
+        """Nodes that have been silent for more than `timeout` seconds."""
+        found = []
+        for node, heard in self._heard.items():
+            if now - heard <= self.timeout:
+                break
+            found.append(node)
+        return found
+
+    def latest(self, except_for: str) -> "Optional[float]":
+        """When any node but that one was last heard; None where there is none."""
+        for node in reversed(self._heard):
+            if node != except_for:
+                return self._heard[node]
+        return None

@@ -1,0 +1,52 @@
+"""Paths of the job spec on a node, and small questions about files."""
+
+import os
+import subprocess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Mapping
+
+    from .settings import Job
+
+
+def host_path(path: str, env: "Mapping[str, str]" = os.environ) -> str:
+    """`~` is the submitter's home; a relative path begins at the submit folder."""
+    if path == "~" or path.startswith("~/"):
+        return env["HOME"] + path[1:]
+    return os.path.join(env["SLURM_SUBMIT_DIR"], path)
+
+
+def job_folder(temp_dir: str, job: "Job") -> str:
+    """The folder of a job's attempt on each node, for its owner alone."""
+    return os.path.join(temp_dir, "ray-%s-%d" % (job["id"], job["attempt"]))
+
+
+def last_lines(path: str, count: int) -> "List[str]":
+    """The last lines of a file, without their newlines; none where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 1000 * count))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return lines[-count:]
+
+
+def commit_of(folder: str) -> str:
+    """The git commit of that work tree, an absolute path; empty where there is none."""
+    argv = ["git", "-C", folder, "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, if it is there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

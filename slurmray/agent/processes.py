@@ -1,0 +1,67 @@
+"""Processes on the host that belong to a job."""
+
+import os
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+# The job's folder: set for all of a job that runs on the host, or in a container with the host's processes.
+FOLDER_VARIABLE = "SLURMRAY_TEMP"
+
+
+def user_name() -> str:
+    """The name of this user, or the number where there is no name."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def kill_group(pid: int) -> None:
+    """Kill a child, not waited for yet, that leads a process group, and all of the group."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass  # ended, or all of it belongs to another user (sudo)
+
+
+def end_processes(folder: str) -> bool:
+    """Kill this user's processes of the job with that folder; whether none is left.
+
+    A job submitted from within it has inherited FOLDER_VARIABLE, but has another job id: it is spared.
+    """
+    job_id = os.path.basename(folder)[len("ray-") :].rpartition("-")[0]
+    for _ in range(20):
+        found = processes_of(folder, job_id)
+        if not found:
+            return True
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        time.sleep(0.1)
+    return False
+
+
+def processes_of(folder: str, job_id: str) -> "List[int]":
+    """The processes with that folder in their environment. Zombies have none, so they don't count."""
+    wanted = os.fsencode("%s=%s" % (FOLDER_VARIABLE, folder))
+    job = b"SLURM_JOB_ID=" + job_id.encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open("/proc/%s/environ" % name, "rb") as file:
+                entries = file.read().split(b"\0")
+        except OSError:
+            continue
+        if wanted in entries and all(e == job for e in entries if e.startswith(b"SLURM_JOB_ID=")):
+            found.append(int(name))
+    return found

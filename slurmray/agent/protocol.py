@@ -1,0 +1,140 @@
+"""The wire format between controller, node agents and container processes: one JSON object a line.
+
+A message is a dict with `type`; on the wire it also has the version `v`. Controller to nodes: srun's standard
+input, which reaches every task. Nodes to controller: the tasks' standard output. Node agent and container
+process: the container's standard input and output. docs/architecture.md lists the types.
+"""
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    Message = Dict[str, Any]
+
+VERSION = 1
+# srun passes a line of a task on in one piece up to 1,024 bytes (slurmstepd's MAX_MSG_LEN); a longer one may
+# be mixed with those of other tasks.
+MAX_BYTES_TO_CONTROLLER = 1000
+# A line that does not end is not a message. Settings are the largest: a long prepare step, hundreds of
+# variables.
+MAX_BYTES_TO_NODES = 16 * 1024 * 1024
+# What is printed by something else and is not ours is shown in the log up to this length.
+MAX_TEXT = 4096
+
+_CUT = " ... "
+
+
+class ProtocolError(Exception):
+    """A message that cannot be sent, or a line that looks like a message and is not a valid one."""
+
+
+def encode(message: "Message") -> bytes:
+    """One line for the way down. ProtocolError above MAX_BYTES_TO_NODES."""
+    line = _dump(message)
+    if len(line) > MAX_BYTES_TO_NODES:
+        raise ProtocolError("message of %d bytes: at most %d" % (len(line), MAX_BYTES_TO_NODES))
+    return line
+
+
+def encode_to_controller(message: "Message") -> bytes:
+    """One line for the way up, of at most MAX_BYTES_TO_CONTROLLER bytes: long texts lose their middle.
+
+    The longest text is cut first, again and again: the cause stands at the end of an error, its place at the
+    beginning. Lists of texts lose their last items.
+    """
+    line = _dump(message)
+    if len(line) <= MAX_BYTES_TO_CONTROLLER:
+        return line
+    message = {key: list(value) if isinstance(value, list) else value for key, value in message.items()}
+    while len(line) > MAX_BYTES_TO_CONTROLLER:
+        if not _shorten(message, len(line) - MAX_BYTES_TO_CONTROLLER):
+            raise ProtocolError("message %s of %d bytes cannot be cut" % (message.get("type"), len(line)))
+        line = _dump(message)
+    return line
+
+
+def decode(line: bytes) -> "Optional[Message]":
+    """The message in a line; None where the line is output of something else. ProtocolError for another
+    version.
+    """
+    if not line.startswith(b"{"):
+        return None
+    try:
+        message = json.loads(line.decode("utf-8"))
+    except ValueError:
+        return None
+    if not (isinstance(message, dict) and "v" in message and isinstance(message.get("type"), str)):
+        return None
+    version = message.pop("v")
+    if version != VERSION:
+        raise ProtocolError("message of protocol version %s, this agent speaks %d" % (version, VERSION))
+    return message
+
+
+class LineDecoder:
+    """Turns pieces of a byte stream, cut anywhere, into lines. A line longer than `limit` is dropped and
+    counted.
+    """
+
+    def __init__(self, limit: int = MAX_BYTES_TO_NODES) -> None:
+        self.limit = limit
+        self.dropped = 0
+        self._pieces: "List[bytes]" = []  # of the line that has begun
+        self._size = 0
+
+    def feed(self, data: bytes) -> "List[bytes]":
+        """The lines that this piece completes, without their newline."""
+        if b"\n" not in data:
+            self._keep(data)
+            return []
+        first, *lines = data.split(b"\n")
+        self._keep(first)
+        lines.insert(0, b"".join(self._pieces))
+        if self._size > self.limit:
+            del lines[0]
+            self.dropped += 1
+        rest = lines.pop()
+        self._pieces, self._size = [], 0
+        self._keep(rest)
+        return lines
+
+    def rest(self) -> bytes:
+        """What has come of a line that has not ended."""
+        return b"".join(self._pieces)
+
+    def _keep(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > self.limit:
+            self._pieces = []
+        elif data:
+            self._pieces.append(data)
+
+
+def _dump(message: "Message") -> bytes:
+    # ensure_ascii: bytes of a file name that are no text (surrogates) travel as escapes, and 1 character is 1
+    # byte.
+    return json.dumps(dict(message, v=VERSION), separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _shorten(message: "Message", excess: int) -> bool:
+    """Shorten the longest text or list of a message in place; False where there is none."""
+    lengths = {}
+    for key, value in message.items():
+        if key not in ("type", "node") and isinstance(value, (str, list)) and value:
+            lengths[key] = len(json.dumps(value))
+    key = max(lengths, key=lambda name: lengths[name]) if lengths else ""
+    if not key or lengths[key] <= len(_CUT) + 2:
+        return False
+    value = message[key]
+    if isinstance(value, list):
+        value.pop()
+        return True
+    # A character takes up to 12 bytes; removing too few costs another turn, too many loses text.
+    remove = max(1, min(excess + len(_CUT), lengths[key]) * len(value) // lengths[key])
+    value = value.replace(_CUT, "")
+    keep = max(0, len(value) - remove)
+    head = keep * 2 // 5
+    message[key] = value[:head] + _CUT + value[len(value) - (keep - head) :] if keep else ""
+    return True

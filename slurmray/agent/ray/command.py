@@ -1,0 +1,125 @@
+"""The `ray start` command line of one node, by the Ray version in the image."""
+
+import os
+import re
+import sys
+
+from . import ports as port_places
+from .network import NetworkError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
+
+    Version = Tuple[int, ...]  # (major, minor)
+
+IPV6_SINCE = (2, 49)  # Ray's release notes
+CLIENT_IPV6_SINCE = (2, 56)  # before, the server for Ray Client fails on IPv6, and the head node with it
+WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was for the head only and workers took over its path
+
+MIN_OBJECT_STORE = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
+MAX_OBJECT_STORE = 200 * 10**9  # where Ray's default ends, too (DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
+
+
+def ray_version() -> "Optional[Tuple[str, Version]]":
+    """(text, (major, minor)) of the Ray that this Python would import; None where there is none."""
+    text = package_version("ray")
+    return (text, version_numbers(text)) if text else None
+
+
+def package_version(name: str) -> str:
+    """The version of an installed package; "" where there is none."""
+    # importlib.metadata costs each node 70 ms of CPU; it is for what was installed in another way.
+    found = re.compile(re.escape(name) + r"-([^-]+)\.dist-info$")
+    for path in sys.path:
+        try:
+            names = os.listdir(path or ".")
+        except OSError:
+            continue
+        for each in names:
+            match = found.match(each)
+            if match:
+                return match.group(1)
+    from importlib import metadata  # novermin: Ray's own floor holds in containers
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def version_numbers(text: str) -> "Version":
+    """The first two numbers of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+
+def object_store_size(memory: int, shm: str = "/dev/shm") -> int:
+    """Bytes for Ray's object store, for which Ray itself would count the memory of the whole host.
+
+    memory: what the job has on this node, MiB; 0: unknown, then it is that of the host.
+    """
+    total = memory * 2**20 or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    disk = os.statvfs(shm)
+    room = disk.f_bavail * disk.f_frsize
+    return max(MIN_OBJECT_STORE, min(total * 3 // 10, room * 9 // 10, MAX_OBJECT_STORE))
+
+
+def start_command(
+    name: str,
+    address: str,
+    ports: "List[int]",
+    cluster: "Optional[str]",
+    version: "Version",
+    temp_dir: str,
+    cpus: int,
+    gpus: int,
+    object_store: int,
+    extra: "List[str]",
+) -> "List[str]":
+    """argv of `ray start --block`. NetworkError for an IPv6 address where this Ray has no IPv6.
+
+    cluster: None on the head, else `host:port` of the GCS. cpus, gpus: for Ray's scheduler; Ray itself would
+    count the whole host. object_store: bytes. extra: the user's options, last, so that they win.
+    """
+    if ":" in address and version < IPV6_SINCE:
+        fix = "Use an image with Ray 2.49 or later, or network.family: ipv4 where the nodes have it"
+        raise NetworkError("%s: Ray %d.%d has no IPv6. %s" % (address, version[0], version[1], fix))
+    argv = [
+        "ray",
+        "start",
+        "--block",
+        "--node-name=" + name,
+        "--node-ip-address=" + address,
+        "--num-cpus=%d" % cpus,
+        "--num-gpus=%d" % gpus,
+        "--object-store-memory=%d" % object_store,
+        "--node-manager-port=%d" % ports[port_places.NODE_MANAGER],
+        "--object-manager-port=%d" % ports[port_places.OBJECT_MANAGER],
+        "--dashboard-agent-listen-port=%d" % ports[port_places.AGENT],
+        "--dashboard-agent-grpc-port=%d" % ports[port_places.AGENT_GRPC],
+        "--runtime-env-agent-port=%d" % ports[port_places.RUNTIME_ENV],
+        "--metrics-export-port=%d" % ports[port_places.METRICS],
+        # 0: the kernel picks. Two jobs on a node never meet, and nothing is free now and taken later.
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+    ]
+    if cluster is None:
+        argv += [
+            "--head",
+            "--port=%d" % ports[port_places.GCS],
+            "--dashboard-port=%d" % ports[port_places.DASHBOARD],
+        ]
+        if (":" not in address or version >= CLIENT_IPV6_SINCE) and _has_grpc():
+            argv.append("--ray-client-server-port=%d" % ports[port_places.CLIENT])
+    else:
+        argv.append("--address=" + cluster)
+    if cluster is None or version >= WORKER_TEMP_DIR_SINCE:
+        argv.append("--temp-dir=" + temp_dir)
+    return argv + extra
+
+
+def _has_grpc() -> bool:
+    """Whether Ray Client can run: without grpc `ray start` refuses the option."""
+    import importlib.util
+
+    return importlib.util.find_spec("grpc") is not None

@@ -1,0 +1,95 @@
+"""The environment of Ray and of the trainer on one node, by the Ray version in the image."""
+
+import os
+
+from . import network
+from . import ports as port_places
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional
+
+    from .command import Version
+
+TOKEN_SINCE = (2, 52)  # Ray's release notes: token authentication
+HIP_SINCE = (2, 45)  # masks AMD GPUs by HIP_VISIBLE_DEVICES, and fails where ROCR_VISIBLE_DEVICES is set
+
+# Two processes of the head have metrics ports that no option closes: each tries this one, writes to its log
+# that there is no such port, and goes on.
+NO_PORT = "65536"
+TIMEOUT_MARGIN = (
+    60  # seconds that Ray's own timeouts are longer than the probe's, which names the missing nodes
+)
+
+
+def write_private(path: str, text: str) -> None:
+    """Write a file that only its owner can read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+
+
+def uses_token(auth: str, version: "Version") -> bool:
+    """Whether Ray shall ask for the job's token. auth: `ray.auth` of the job spec."""
+    return auth != "none" and version >= TOKEN_SINCE
+
+
+def ray_environment(
+    temp_dir: str, user_env: "Mapping[str, str]", token: "Optional[str]", version: "Version", metrics: bool
+) -> "Dict[str, str]":
+    """What Ray and the trainer inherit. user_env: `env` of the job spec, which wins over these defaults.
+
+    token: path of its file, or None. metrics: whether Ray exports any; their ports are unauthenticated.
+    """
+    env = dict(os.environ)
+    env.pop("RAY_ADDRESS", None)  # without a container: of a Ray that the job was submitted from
+    if version >= HIP_SINCE and "ROCR_VISIBLE_DEVICES" in env:
+        env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
+    env.update(
+        PYTHONUNBUFFERED="1",
+        RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # else Ray builds a virtual environment per worker under `uv run`
+        RAY_TMPDIR=temp_dir,
+        RAY_USAGE_STATS_ENABLED="0",
+        RAY_worker_register_timeout_seconds="120",  # a cold Python on a network file system
+    )
+    if not metrics:
+        env.update(
+            RAY_enable_metrics_collection="0", DASHBOARD_METRIC_PORT=NO_PORT, AUTOSCALER_METRIC_PORT=NO_PORT
+        )
+    env.update(user_env)
+    # Explicit: where it is unset, head and workers may decide differently (Ray 2.59 on).
+    env["RAY_AUTH_MODE"] = "token" if token else "disabled"
+    if token:
+        env["RAY_AUTH_TOKEN_PATH"] = token
+    return env
+
+
+def start_timeouts(ready_timeout: int) -> "Dict[str, str]":
+    """More variables for `ray start`: Ray gives up after the probe. ready_timeout: seconds."""
+    seconds = ready_timeout + TIMEOUT_MARGIN
+    return {
+        "RAY_raylet_start_wait_time_s": str(seconds),
+        "RAY_agent_register_timeout_ms": str(seconds * 1000),
+    }
+
+
+def metrics_environment(env: "Mapping[str, str]", ports: "List[int]") -> "Dict[str, str]":
+    """Metrics ports that have no option; Ray's defaults are the same for every job."""
+    places = {
+        "DASHBOARD_METRIC_PORT": port_places.DASHBOARD_METRICS,
+        "AUTOSCALER_METRIC_PORT": port_places.AUTOSCALER_METRICS,
+    }
+    return {name: env.get(name, str(ports[place])) for name, place in places.items()}
+
+
+def trainer_environment(
+    ray_env: "Mapping[str, str]", facts: "Mapping[str, str]", address: str, ports: "List[int]"
+) -> "Dict[str, str]":
+    """Ray's environment and what a trainer needs to know of the cluster. address, ports: of the head node."""
+    env = dict(ray_env)
+    env.update(facts)
+    env.update(
+        RAY_ADDRESS=network.join_host_port(address, ports[port_places.GCS]),
+        MASTER_ADDR=address,
+        MASTER_PORT=str(ports[port_places.MASTER]),
+    )
+    return env

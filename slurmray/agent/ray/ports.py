@@ -1,0 +1,133 @@
+"""Which ports of this node Ray uses, and whether somebody else has taken one.
+
+Runs in the container, which shares the host's network, so everything seen here is what the host has.
+"""
+
+import errno
+import os
+import socket
+import time
+import zlib
+
+from .. import process_tree
+from .network import NetworkError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable, List, Set, Tuple
+
+# Places in a leased block of ports. The head alone uses the first four and the metrics of dashboard and
+# autoscaler.
+GCS, CLIENT, DASHBOARD, MASTER = range(4)
+NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS = range(4, 10)
+REACHABILITY_PORT, DASHBOARD_METRICS, AUTOSCALER_METRICS = 10, 11, 12
+
+BLOCK = 16  # ports that one job takes on a node, with the one that is the lease
+LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
+CHECKS = 3  # more of a port that seems to be taken
+CHECK_PAUSE = 0.3  # seconds between two
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port, on every address of the host."""
+    for kind, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(kind, socket.SOCK_STREAM) as test:
+                # As Ray's servers do: connections that have ended are not in their way.
+                test.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if kind == socket.AF_INET6:
+                    test.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                test.bind((anywhere, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            # No IPv6 on this host: nothing can be in the way there.
+    return True
+
+
+def port_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> "Tuple[int, int]":
+    """(first, last): ports below or above those that the kernel hands out to anybody."""
+    try:
+        with open(path) as file:
+            low, high = map(int, file.read().split())
+    except OSError:
+        low, high = 32768, 60999
+    below, above = (10000, low - 1), (high + 1, 65535)
+    widest = max(below, above, key=lambda span: span[1] - span[0])
+    return widest if widest[1] - widest[0] >= 64 * BLOCK else (1024, 65535)
+
+
+def lease_ports(job: str, skip: int = 0) -> "Tuple[socket.socket, List[int]]":
+    """(lease, ports): BLOCK - 1 free ports in a row, for this job alone. NetworkError where there are none.
+
+    lease: a bound socket; while it is open, no other slurmray job takes the same block. Jobs begin to search
+    at different places. skip: how many good blocks to pass over, for a second try.
+    """
+    first, last = port_range()
+    blocks = (last - first + 1) // BLOCK
+    start = zlib.crc32(job.encode()) % blocks
+    for turn in range(blocks):
+        base = first + (start + turn) % blocks * BLOCK
+        lease = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        os.set_inheritable(lease.fileno(), False)
+        ports = list(range(base + 1, base + BLOCK))
+        try:
+            lease.bind(("127.0.0.1", base))
+            free = all(is_free(port) for port in ports)
+        except OSError:
+            free = False
+        if free and skip == 0:
+            return lease, ports
+        skip -= free
+        lease.close()
+    text = "no %d free ports in a row between %d and %d. Set ray.port, or end what listens there"
+    raise NetworkError(text % (BLOCK, first, last))
+
+
+def taken_ports(ports: "Iterable[int]") -> "List[int]":
+    """Those of these ports on which a process of somebody else listens, whatever its address."""
+    wanted = set(ports)
+    found = _foreign(wanted)
+    # Again: the kernel lists sockets at one moment, and processes have them at another. On a busy host a
+    # process that ends has no files any more, while its sockets are still being closed.
+    for _ in range(CHECKS):
+        if not found:
+            break
+        time.sleep(CHECK_PAUSE)
+        found &= _foreign(wanted)
+    return sorted({port for _, port in found})
+
+
+def _foreign(ports: "Set[int]") -> "Set[Tuple[str, int]]":
+    """{(inode, port)} of sockets that listen on one of these ports and are of somebody else."""
+    rows = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as file:
+                rows += [line.split() for line in file.readlines()[1:]]
+        except FileNotFoundError:
+            pass
+    listening = {(row[9], int(row[1].rpartition(":")[2], 16)) for row in rows if row[3] == LISTEN}
+    suspects = {(inode, port) for inode, port in listening if port in ports}
+    if not suspects:
+        return suspects
+    own = _own_sockets()
+    return {(inode, port) for inode, port in suspects if inode not in own}
+
+
+def _own_sockets() -> "Set[str]":
+    """The inodes of all sockets of this process and those below it."""
+    found = set()
+    for pid in [os.getpid(), *process_tree.descendants()]:
+        try:
+            names = os.listdir("/proc/%d/fd" % pid)
+        except OSError:  # it has ended
+            continue
+        for name in names:
+            try:
+                link = os.readlink("/proc/%d/fd/%s" % (pid, name))
+            except OSError:
+                continue
+            if link.startswith("socket:["):
+                found.add(link[8:-1])
+    return found

@@ -1,0 +1,213 @@
+"""Imports Ray early, then reads argv and environment as JSON from stdin and becomes `ray start`.
+
+Role `ray`, with the argument fast or plain. Importing Ray takes a second, on a network file system many; a
+worker does so while the head gets ready. Standard input: {"argv": [...], "env": {...}, "folder": FOLDER}.
+
+plain is Ray's own `ray start`. fast changes three things in it, which Ray waits for and need not:
+- the raylet of a head starts while the dashboard starts, not afterwards;
+- a raylet gets the port of its dashboard agent instead of waiting for the agent's file (Ray 2.54 on);
+- the file STARTED in FOLDER tells when everything has been started.
+
+The driver's `ray.init().dashboard_url` is right in both: Ray publishes the address of the dashboard when that
+answers, which in fast may be after the trainer has started, so fast publishes it before it starts the raylet.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable, Dict, List, Tuple
+
+FAST, PLAIN = "fast", "plain"
+TESTED = ((2, 44), (2, 52), (2, 60))  # versions of Ray with which fast was tested
+# File in the job's folder: everything is started; on the head, the dashboard answers or has failed.
+STARTED = "ray-started"
+NOT_FAST = "ray-start-is-plain"  # file in the job's folder with the reason why fast was not possible
+WEBUI_URL = "webui:url"  # where Ray keeps the dashboard's address for drivers
+
+
+def reason_for_plain(start: str, text: str, version: "Tuple[int, ...]") -> str:
+    """Why Ray's own start is used; "" for fast. start: `ray.start`. text, version: of the installed Ray."""
+    if start == PLAIN:
+        return "ray.start is plain"
+    if version not in TESTED:
+        tested = ", ".join("%d.%d" % each for each in TESTED)
+        return "ray.start: fast was tested with Ray %s, this is %s" % (tested, text)
+    return ""
+
+
+def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType") -> str:
+    """What fast needs of Ray and does not find in the expected shape; "" where nothing is missing."""
+    import inspect
+
+    def first_is(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":
+        return lambda parameters: [each.name for each in parameters[: len(names)]] == list(names)
+
+    def has_keywords(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":
+        return lambda parameters: set(names) <= {each.name for each in parameters}
+
+    def only_self(parameters: "List[inspect.Parameter]") -> bool:
+        return len(parameters) == 1
+
+    wanted = [
+        (services, "start_ray_process", first_is("command", "process_type")),
+        (node, "Node.__init__", first_is("self", "ray_params", "head")),
+        (node, "Node.start_api_server", has_keywords("self", "include_dashboard")),
+        (node, "Node.start_ray_processes", only_self),
+        (kv, "_internal_kv_get", has_keywords("key", "namespace")),
+        (kv, "_internal_kv_put", has_keywords("key", "value", "overwrite", "namespace")),
+        (kv, "_internal_kv_del", has_keywords("key", "namespace")),
+    ]
+    for module, path, fits in wanted:
+        found: "Any" = module
+        for part in path.split("."):
+            found = getattr(found, part, None) if found else None
+        name = "%s.%s" % (getattr(module, "__name__", "ray"), path)
+        if not callable(found):
+            return "this Ray has no " + name
+        if not fits(list(inspect.signature(found).parameters.values())):
+            return "%s takes other arguments in this Ray" % name
+    return ""
+
+
+def takes_agent_port(package: str) -> bool:
+    """Whether this raylet has an option for the port of its dashboard agent; `ray start` does not give it.
+
+    Such a raylet (2.54 on) otherwise waits for a file of the agent before it joins, and exits when the agent
+    is not there in 15 seconds (ray-project/ray#65983). package: the folder of Ray.
+    """
+    argv = [os.path.join(package, "core", "src", "ray", "raylet", "raylet"), "--help"]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    except OSError:
+        return False
+    return b"-dashboard_agent_listen_port" in done.stdout
+
+
+def dashboard_url(command: "List[str]") -> str:
+    """The address that Ray will publish of a dashboard; "" where that is not known. command: its argv."""
+    options = dict(each[2:].partition("=")[::2] for each in command if each.startswith("--"))
+    host, port = options.get("host", ""), options.get("port", "")
+    if "minimal" in options or "disable-frontend" in options or options.get("port-retries") != "0":
+        return ""
+    if not port.isdigit() or host in (
+        "",
+        "localhost",
+        "::1",
+    ):  # versions of Ray differ in what they make of these
+        return ""
+    # Listening on more than the loopback, it is published with the node's address.
+    address = host if host == "127.0.0.1" else options.get("node-ip-address", "")
+    return ("[%s]:%s" if ":" in address else "%s:%s") % (address, port) if address else ""
+
+
+class FastStart:
+    """The changes to Ray. services, kv: its modules that start processes and that store values in the GCS."""
+
+    def __init__(self, services: "Any", node_class: "Any", kv: "Any") -> None:
+        self.services = services
+        self.node_class = node_class
+        self.kv = kv
+        self.url = ""  # of the dashboard
+
+    def note_commands(self, agent_port: bool) -> None:
+        """Note the dashboard's address. agent_port: give a raylet the port in its agent's argv."""
+        start = self.services.start_ray_process
+
+        def start_ray_process(
+            command: "List[str]", process_type: str, *args: "Any", **options: "Any"
+        ) -> "Any":
+            if process_type == "dashboard":
+                self.url = dashboard_url(command)
+            port = re.search(r" --listen-port=(\d+)", " ".join(command)) if agent_port else None
+            if port:
+                command = [*command, "--dashboard_agent_listen_port=" + port.group(1)]
+            return start(command, process_type, *args, **options)
+
+        self.services.start_ray_process = start_ray_process
+
+    def start_raylet_early(self) -> None:
+        """Have a head start its raylet while the dashboard starts.
+
+        Ray starts one after the other; in between it asks the GCS for the dashboard's address until that is
+        there. Both may fail as they would anyway.
+        """
+        node_class, kv = self.node_class, self.kv
+        start_dashboard, start_raylet = node_class.start_api_server, node_class.start_ray_processes
+        get = kv._internal_kv_get
+        results: "List[Any]" = []  # once the raylet is started: None, or why it was not
+
+        def start_ray_processes(node: "Any") -> None:
+            if not results:
+                try:
+                    start_raylet(node)
+                    results.append(None)
+                except Exception as error:
+                    results.append(error)
+            if results[0]:
+                raise results[0]
+
+        def start_api_server(node: "Any", **options: "Any") -> None:
+            published: "Dict[str, Any]" = {}
+
+            def get_after_start(*key: "Any", **namespace: "Any") -> "Any":
+                kv._internal_kv_get = get
+                if self.url:
+                    published.update(namespace)
+                    kv._internal_kv_put(WEBUI_URL, self.url, True, **namespace)
+                    node._webui_url = self.url  # the raylet gives it to its workers
+                start_ray_processes(node)
+                return get(*key, **namespace)
+
+            kv._internal_kv_get = get_after_start
+            start_dashboard(node, **options)
+            kv._internal_kv_get = get
+            if published and not node._webui_url:  # the dashboard has failed, which Ray only logs
+                kv._internal_kv_del(WEBUI_URL, **published)
+
+        node_class.start_api_server, node_class.start_ray_processes = start_api_server, start_ray_processes
+
+    def report_start(self, path: str) -> None:
+        """Have that file written when everything is started."""
+        start = self.node_class.__init__
+
+        def init(node: "Any", *args: "Any", **options: "Any") -> None:
+            start(node, *args, **options)
+            open(path, "w").close()
+
+        self.node_class.__init__ = init
+
+
+def main(argv: "List[str]") -> int:
+    """Run `ray start`. argv: ["fast"] or ["plain"]."""
+    from ray._private import node, services
+    from ray.experimental import internal_kv
+    from ray.scripts import scripts
+
+    lacking = missing_internal(services, node, internal_kv) if argv == [FAST] else "plain"
+    agent_port = not lacking and takes_agent_port(os.path.dirname(os.path.dirname(scripts.__file__)))
+    order = json.load(sys.stdin)
+    sys.argv = order["argv"]
+    os.environ.update(order["env"])
+    if not any(each.startswith("--ray-client-server-port") for each in sys.argv):
+        # Without a port for Ray Client, a head takes 10001 wherever grpc is installed, and on IPv6 exits of
+        # it (Ray before 2.56). No option turns it off.
+        scripts.get_ray_client_dependency_error = lambda: "not asked for"
+    if not lacking:
+        start = FastStart(services, node.Node, internal_kv)
+        start.note_commands(agent_port)
+        if "--enable-resource-isolation" not in sys.argv:  # with it a raylet needs the dashboard first
+            start.start_raylet_early()
+        start.report_start(os.path.join(order["folder"], STARTED))
+    elif argv == [FAST]:
+        path = os.path.join(order["folder"], NOT_FAST)
+        with open(path + ".new", "w") as file:
+            file.write(lacking)
+        os.rename(path + ".new", path)
+    scripts.main()
+    return 0

@@ -1,0 +1,105 @@
+"""What the job says: events for programs (events.jsonl), and from each event the log line for people."""
+
+import json
+import os
+import time
+
+from . import streams
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+VERSION = 1
+TABLE_WIDTHS = (16, 17)  # of the first two columns, at least
+FLUSH_SECONDS = 60.0  # at the end, for a file system that stalls
+
+# Event -> its log line; no line where it is empty. docs/events.md has the fields of each.
+LINES: "Dict[str, str]" = {
+    "start": "start: job {job} on {nodes_text}, head node {head}, logs in {run_dir}/logs",
+    "attempt": "attempt {attempt} of this job; at most {chances} more after lost nodes or preemption",
+    "grace": "stop.grace is {seconds} s here: the cluster's KillWait is {kill_wait} s",
+    "phase": "{phase}: {text}",
+    "attach": "attach: {command}",
+    "dashboard": "",
+    "finding": "",
+    "trainer": "trainer: {command}",
+    "node_loss": "node loss: {node}: {text}; the job continues without it",
+    "stop": "stop: scancel, preemption or the time limit ends the job",
+    "time_limit": "time limit or preemption near: the trainer gets {signal}, and has {seconds} s",
+    "requeue": "requeue: {reason}; attempt {attempt} follows",
+    "end": "{text}",
+}
+
+
+class Report:
+    """The job's log and events, written by a thread. started: time.time() of the batch script's begin."""
+
+    def __init__(self, started: float) -> None:
+        self.started = started
+        self._path = ""
+        self._writer = streams.Worker()
+
+    def open(self, run_dir: str) -> None:
+        """From here on events go to the run directory, too."""
+        self._path = os.path.join(run_dir, "events.jsonl")
+
+    def event(self, name: str, **fields: "Any") -> None:
+        """Record an event, and log its line."""
+        line = LINES[name].format(**fields)
+        if line:
+            self.log(line)
+        path = self._path
+        if path:
+            text = event_line(name, fields)
+            self._writer.do(lambda: append(path, text))
+
+    def log(self, text: str) -> None:
+        """One line, or more, for people."""
+        self.raw(log_line(self.started, text))
+
+    def raw(self, text: str) -> None:
+        """Text for the log as it is."""
+        data = text.encode("utf-8", "surrogateescape")
+        self._writer.do(lambda: write_all(2, data))
+
+    def table(self, rows: "List[List[str]]") -> None:
+        """Rows of the table of findings, the first one its header."""
+        widths = [max(TABLE_WIDTHS[column], *(len(row[column]) for row in rows)) for column in range(2)]
+        for row in rows:
+            cells = [row[0].ljust(widths[0]), row[1].ljust(widths[1]) + " ", " | ".join(row[2:])]
+            self.raw(printable(" ".join(cells)) + "\n")
+
+    def finish(self) -> None:
+        """Wait until everything is written."""
+        self._writer.finish(FLUSH_SECONDS)
+
+
+def event_line(name: str, fields: "Dict[str, Any]") -> str:
+    """A line of events.jsonl."""
+    return json.dumps(dict({"v": VERSION, "time": round(time.time(), 3), "event": name}, **fields)) + "\n"
+
+
+def log_line(started: float, text: str) -> str:
+    """A line of the job's log. started: time.time() of the batch script's begin."""
+    return "[slurmray %5.1f s] %s\n" % (time.time() - started, printable(text))
+
+
+def append(path: str, text: str) -> None:
+    """Append to a file, in one write."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(descriptor, text.encode("utf-8", "surrogateescape"))
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which would act on a terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)

@@ -1,0 +1,70 @@
+"""Docker, with a daemon of root or a rootless one."""
+
+import os
+
+from ..checks import storage
+from .engine import Engine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+
+class Docker(Engine):
+    """As in Runtime."""
+
+    name = "docker"
+    is_rootless = False
+
+    def works(self) -> bool:
+        """As in Runtime."""
+        # Without a daemon `docker info --format` prints what its template lacks (20.10), or nothing.
+        found = self.node.run(["docker", "version"])
+        if found.code == 0:
+            found = self.node.run(["docker", "info", "--format", "{{.SecurityOptions}}"])
+        self.why = found.why
+        if found.code:
+            return False
+        self.is_rootless = "rootless" in found.out
+        self.image_is_here = self.has_image(self.image)
+        return True
+
+    def has_image(self, image: str = "") -> bool:
+        """As in Runtime."""
+        if not image:
+            return self.image_is_here
+        return self.node.run(["docker", "image", "inspect", "--format", "1", image]).code == 0
+
+    def user_options(self) -> "List[str]":
+        """As in Engine."""
+        if self.is_rootless:
+            return ["--user", "0:0"]  # its root is the submitter
+        groups = ["--group-add=%d" % group for group in os.getgroups()]
+        return ["--user", "%d:%d" % (os.getuid(), os.getgid()), *groups]
+
+    def limit_options(self, group: str) -> "List[str]":
+        """As in Engine: a container can be in the job's cgroup only with v2 that systemd does not manage."""
+        if group.startswith("0::"):
+            driver = self.node.run(["docker", "info", "--format", "{{.CgroupDriver}}"])
+            if driver.out.strip() == "cgroupfs":
+                # A cgroup with processes, e.g. the task's, has none below it.
+                return ["--cgroup-parent", group[len("0::") :].partition("/task_")[0]]
+        return super().limit_options(group)
+
+    def nvidia_options(self, uuids: "List[str]") -> "List[str]":
+        """As in Runtime, by the NVIDIA Container Toolkit."""
+        return ["--gpus", '"device=%s"' % ",".join(uuids)]
+
+    def reachable_path(self, path: str) -> str:
+        """As in Runtime: on a network file system the daemon's root may be nobody (root_squash)."""
+        if self.is_rootless or not storage.is_remote(storage.file_system(self.node, path)):
+            return path
+        folder = ""
+        for name in path.strip("/").split("/"):
+            folder += "/" + name
+            try:
+                if not os.stat(folder).st_mode & 1:
+                    return folder
+            except OSError:
+                return folder
+        return path

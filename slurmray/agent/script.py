@@ -1,0 +1,60 @@
+"""The parts of a rendered script: where settings, story and agent stand in its text."""
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import cast
+
+    from .settings import Settings
+else:
+
+    def cast(kind: object, value: object) -> object:
+        """typing.cast, without the import."""
+        del kind
+        return value
+
+
+SETTINGS_BEGIN = "\n: <<'SETTINGS'\n"
+SETTINGS_END = "\nSETTINGS\n"
+STORY_BEGIN = "\n# ---- 2. story"
+STORY_END = '\n"${@:-main}"\n'
+AGENT_BEGIN = "\n: <<'AGENT'\n"
+AGENT_END = "\nAGENT\n"
+
+
+def settings_of(script: str) -> "Settings":
+    """The job's settings. ValueError where the script has none, or none that is JSON."""
+    return cast("Settings", json.loads(between(script, SETTINGS_BEGIN, SETTINGS_END)))
+
+
+def story_of(script: str) -> str:
+    """The bash functions of the script, for `bash -c STORY slurmray FUNCTION ARGUMENT...`.
+
+    ValueError where the script has none.
+    """
+    return STORY_BEGIN[1:] + between(script, STORY_BEGIN, STORY_END) + STORY_END
+
+
+def argv(script: str, function: str, *arguments: str) -> "list[str]":
+    """The command that runs a function of the story."""
+    return ["bash", "-c", story_of(script), "slurmray", function, *arguments]
+
+
+def has_function(script: str, name: str) -> bool:
+    """Whether the story has a function of that name."""
+    return "\n%s() {" % name in story_of(script)
+
+
+def agent_of(script: str) -> str:
+    """The agent's text, without a newline at its end. ValueError where the script has none."""
+    return between(script, AGENT_BEGIN, AGENT_END)
+
+
+def between(script: str, begin: str, end: str) -> str:
+    """What stands between the first `begin` and the `end` after it; ValueError where one is missing."""
+    _, found, rest = script.partition(begin)
+    part, closed, _ = rest.partition(end)
+    if not (found and closed):
+        raise ValueError("the script has no line " + (end if found else begin).strip())
+    return part

@@ -1,0 +1,51 @@
+"""`slurmray verify`: whether scripts are as they were rendered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from slurmray.cli.flags import FILE
+from slurmray.errors import ExitCode, UsageError
+
+
+@click.command(options_metavar="FILE ... | --print-hash")
+@click.argument("files", metavar="", nargs=-1, type=FILE)
+@click.option("--print-hash", is_flag=True, help="Print the hashes of this version's agent and stories.")
+def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
+    """Tell whether scripts are as slurmray rendered them, one line for each.
+
+    Exit code 0: all are. 1: one was changed after rendering; it may still run as its author wants. 2: one is
+    no script of slurmray.
+
+    \b
+    Examples:
+      slurmray verify generated.sh
+      slurmray verify --print-hash          to compare with a hash that an administrator has reviewed
+    """
+    from slurmray.script import verify as verifying
+    from slurmray.script.render import agent_sha256, story_sha256
+
+    if print_hash:
+        click.echo(f"{'agent':<16} {agent_sha256()}")
+        for name, runtimes in verifying.STORIES.items():
+            click.echo(f"{'story ' + name:<16} {story_sha256(runtimes)}")
+        if not files:
+            return 0
+    if not files:
+        raise UsageError("slurmray verify: no file given: slurmray verify generated.sh")
+    codes = []
+    for file in files:
+        try:
+            verdict = verifying.verify(file.read_bytes().decode(errors="surrogateescape"))
+            problem = "not rendered by slurmray"
+        except OSError as error:
+            verdict, problem = None, str(error.strerror)
+        if verdict is None:
+            click.echo(f"{file}: {problem}", err=True)
+            codes.append(int(ExitCode.USAGE))
+            continue
+        click.echo(f"{file}: {verdict.text}")
+        codes.append(int(verdict.is_changed))
+    return max(codes)

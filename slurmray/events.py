@@ -1,0 +1,137 @@
+"""The events of a job: what each line of `events.jsonl` in the run directory has, for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+VERSION = 1
+"""Value of `v` in each line. A new field or a new event does not raise it; a field that changes or goes does.
+"""
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_NUMBER: dict[str, Any] = {"type": "integer"}
+_NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+
+# Event -> (what it means, field -> (JSON type, what it is)).
+EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
+    "start": (
+        "The batch script has begun.",
+        {
+            "job": (_TEXT, "Slurm's job id"),
+            "attempt": (_NUMBER, "how often Slurm has restarted the job"),
+            "nodes": (_NAMES, "names of all nodes, the head node first"),
+            "nodes_text": (_TEXT, "their number, for people"),
+            "head": (_TEXT, "name of the head node"),
+            "run_dir": (_TEXT, "run directory of this attempt, absolute"),
+        },
+    ),
+    "attempt": (
+        "The job was restarted.",
+        {
+            "attempt": (_NUMBER, "how often"),
+            "chances": (_NUMBER, "restarts that are left after lost nodes or preemption"),
+        },
+    ),
+    "grace": (
+        "`stop.grace` is longer than the cluster's KillWait allows.",
+        {"seconds": (_NUMBER, "the grace period in force"), "kill_wait": (_NUMBER, "KillWait, seconds")},
+    ),
+    "phase": (
+        "Progress.",
+        {
+            "phase": (_TEXT, "preflight, image, container, ray, probe, prepare, services or end"),
+            "text": (_TEXT, "one line"),
+        },
+    ),
+    "dashboard": (
+        "Ray's dashboard has an address; it answers a few seconds later.",
+        {
+            "node": (_TEXT, "the head node"),
+            "address": (_TEXT, "where it listens there"),
+            "port": (_NUMBER, "its port"),
+        },
+    ),
+    "attach": (
+        "The cluster is ready, and Ray can be asked from outside.",
+        {"command": (_TEXT, "a shell command that runs `ray` inside the head node's container")},
+    ),
+    "finding": (
+        "A preflight check has found something on a node.",
+        {
+            "node": (_TEXT, "its name"),
+            "kind": (_TEXT, "config, preflight or image, which end the job; or warn"),
+            "check": (_TEXT, "what was checked"),
+            "found": (_TEXT, "what is there"),
+            "wanted": (_TEXT, "what should be there"),
+            "fix": (_TEXT, "what to do about it"),
+        },
+    ),
+    "trainer": ("The trainer starts.", {"command": (_TEXT, "its first 200 characters")}),
+    "node_loss": (
+        "A node is lost, and the job continues without it; or the head node is, and this is the last event.",
+        {"node": (_TEXT, "its name"), "text": (_TEXT, "why")},
+    ),
+    "stop": ("Slurm ends the job: scancel, preemption or the time limit.", {}),
+    "time_limit": (
+        "The time limit or preemption is near.",
+        {"signal": (_TEXT, "what the trainer gets"), "seconds": (_NUMBER, "until it gets SIGKILL")},
+    ),
+    "requeue": (
+        "Slurm is asked to start the job again.",
+        {"reason": (_TEXT, "why"), "attempt": (_NUMBER, "the number of the next attempt")},
+    ),
+    "end": (
+        "The job's end.",
+        {
+            "exit_code": (_NUMBER, "of the batch script"),
+            "source": (_TEXT, "whose exit code it is: trainer, slurmray or slurm"),
+            "kind": (_TEXT, "for slurmray the kind of error, for example node_lost; else empty"),
+            "node": (_TEXT, "the node that is to blame; empty where none is"),
+            "text": (_TEXT, "the last line of the job's log"),
+        },
+    ),
+}
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of one line of `events.jsonl`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "One line of a job's events.jsonl",
+        "oneOf": [_schema_of(name) for name in EVENTS],
+    }
+
+
+def _schema_of(name: str) -> dict[str, Any]:
+    meaning, fields = EVENTS[name]
+    own = {field: {**kind, "description": text} for field, (kind, text) in fields.items()}
+    common = {
+        "v": {"const": VERSION},
+        "time": {"type": "number", "description": "seconds since 1970, UTC"},
+        "event": {"const": name},
+    }
+    return {
+        "description": meaning,
+        "type": "object",
+        "properties": {**common, **own},
+        "required": [*common, *own],
+    }
+
+
+def reference() -> str:
+    """Return docs/events.md: what each event has."""
+    lines = [
+        "# Events",
+        "",
+        "Written by docs/reference.py from slurmray/events.py. `events.jsonl` in the run directory has one",
+        "JSON object a line, for programs; the job's log is for people, and its wording may change.",
+        "[events.schema.json](events.schema.json) is the JSON Schema of a line. Each line has `v` (the",
+        f"version, {VERSION}), `time` (seconds since 1970) and `event`. Later versions may add events and",
+        "fields; where one changes or goes, `v` is raised.",
+    ]
+    for name, (meaning, fields) in EVENTS.items():
+        lines += ["", f"## {name}", "", meaning]
+        if fields:
+            lines += ["", "| field | type | |", "|---|---|---|"]
+            lines += [f"| `{field}` | {kind['type']} | {text} |" for field, (kind, text) in fields.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,43 @@
+"""JSON for people: what fits stands on one line, and no character is invisible."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+WIDTH = 100  # characters
+# Control characters, odd blanks, bidirectional marks, line separators, lone surrogates: a reviewer would not
+# see them, sbatch refuses \r, and surrogates are not UTF-8. A fixed list: str.isprintable depends on the
+# version of Python.
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\xa0\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
+    "\U000e0000-\U000e0fff]"
+)
+
+
+def pretty(value: object, indent: int = 0) -> str:
+    """Return a value as JSON, one key or item a line; what holds no filled list or object stays on one line.
+
+    value: what json.dumps takes. indent: blanks before the lines after the first.
+    """
+    flat = _flat(value)
+    if not isinstance(value, dict | list) or not value:
+        return flat
+    items = list(value.values()) if isinstance(value, dict) else value
+    is_leaf = not any(isinstance(item, dict | list) and item for item in items)
+    if indent and is_leaf and indent + len(flat) <= WIDTH:
+        return flat
+    deeper = indent + 2
+    if isinstance(value, dict):
+        lines = [f"{_flat(str(key))}: {pretty(item, deeper)}" for key, item in value.items()]
+    else:
+        lines = [pretty(item, deeper) for item in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    blanks = " " * deeper
+    return f"{opening}\n{blanks}" + f",\n{blanks}".join(lines) + f"\n{' ' * indent}{closing}"
+
+
+def _flat(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text)

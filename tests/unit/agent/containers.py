@@ -1,0 +1,452 @@
+"""Container processes of a job, but without containers, with a stand-in for Ray and for the controller."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import slurmray.agent
+from slurmray.agent import protocol
+
+PACKAGE = Path(slurmray.agent.__file__).parent
+TIMEOUT = 60  # seconds; bounds a hang
+
+# A Ray that costs nothing and has the internals that `ray.start: fast` touches, in the shape of Ray 2.60. Its
+# events and the nodes that have joined are files, of all nodes in one folder.
+RAY = {
+    "ray/__init__.py": "",
+    "ray/_private/__init__.py": "",
+    "ray/experimental/__init__.py": "",
+    "ray/scripts/__init__.py": "",
+    "ray/experimental/internal_kv.py": """
+import os
+
+STORE = {}
+
+
+def event(text):
+    with open(os.environ["EVENTS"], "a") as file:
+        file.write(text + "\\n")
+
+
+def _internal_kv_get(key, *, namespace=None):
+    if key == "dashboard" and STORE.setdefault("asked", 0) < 2:
+        STORE["asked"] += 1
+        return None
+    return None if os.environ.get("RAY_FAULT") == "no dashboard" else STORE.get((key, namespace), b"x:1")
+
+
+def _internal_kv_put(key, value, overwrite=True, *, namespace=None):
+    event(f"put {key} {value} {namespace}")
+
+
+def _internal_kv_del(key, *, del_by_prefix=False, namespace=None):
+    event(f"del {key} {namespace}")
+""",
+    "ray/_private/services.py": """
+import os
+import subprocess
+from ray.experimental.internal_kv import event
+
+
+def start_ray_process(command, process_type, fate_share=True):
+    event(f"start {process_type}")
+    if process_type == "raylet" and os.environ.get("RAY_FAULT") == "raylet":
+        return subprocess.Popen(["false"], executable=os.environ["RAYLET_THAT_FAILS"])
+    names = {"raylet": "raylet", "gcs_server": "gcs_server"}
+    program = os.path.join(os.environ["PROGRAMS"], names.get(process_type, "dashboard"))
+    return subprocess.Popen([program, "600"])
+""",
+    "ray/_private/node.py": """
+import os
+import socket
+import time
+from ray._private import services
+from ray.experimental import internal_kv
+
+
+class Node:
+    def __init__(self, ray_params, head=False):
+        self.params, self._webui_url = ray_params, None
+        if head:
+            self.gcs = socket.create_server((ray_params["node-ip-address"], int(ray_params["port"])))
+            services.start_ray_process(["gcs_server"], "gcs_server")
+            self.start_api_server(include_dashboard=None, raise_on_failure=False)
+        self.start_ray_processes()
+
+    def start_api_server(self, *, include_dashboard, raise_on_failure):
+        port = self.params["dashboard-port"]
+        command = ["dashboard", "--host=127.0.0.1", f"--port={port}", "--port-retries=0"]
+        services.start_ray_process(command, "dashboard")
+        tries = 0
+        while tries < 5 and internal_kv._internal_kv_get("dashboard", namespace="ns") is None:
+            internal_kv.event("wait for dashboard")
+            tries += 1
+            time.sleep(float(os.environ.get("DASHBOARD_SECONDS", "0.1")))
+        self._webui_url = None if tries == 5 else f"127.0.0.1:{port}"
+        if self._webui_url:
+            internal_kv._internal_kv_put("webui:url", self._webui_url, True, namespace="ns")
+
+    def start_ray_processes(self):
+        command = ["raylet", f"agent.py --listen-port={self.params['dashboard-agent-listen-port']}"]
+        services.start_ray_process(command, "raylet")
+        if os.environ.get("RAY_FAULT") != "no " + self.params["node-name"]:
+            with open(os.environ["TABLE"], "a") as file:
+                file.write(f"{self.params['node-name']} {self.params['num-gpus']}\\n")
+""",
+    "ray/_private/state.py": """
+import os
+
+
+class GlobalState:
+    def _initialize_global_state(self, options):
+        pass
+
+    def node_table(self):
+        if not os.path.exists(os.environ["TABLE"]):
+            return []
+        rows = (line.split() for line in open(os.environ["TABLE"]))
+        return [{"Alive": True, "NodeName": name, "Resources": {"GPU": float(gpus)}} for name, gpus in rows]
+""",
+    "ray/_raylet.py": """
+class GcsClientOptions:
+    @staticmethod
+    def create(*_, **__):
+        return None
+""",
+    "ray/scripts/scripts.py": """
+import os
+import sys
+import time
+from ray._private import node
+from ray.experimental.internal_kv import event
+
+
+def get_ray_client_dependency_error():
+    return None
+
+
+def main():
+    event("ray " + " ".join(sys.argv[1:3]))
+    if os.environ.get("RAY_FAULT") == "exits":
+        sys.exit(9)
+    options = dict(each[2:].partition("=")[::2] for each in sys.argv if each.startswith("--"))
+    started = node.Node(options, head="head" in options)
+    event("started " + options["node-name"])
+    time.sleep(600)
+    del started
+""",
+}
+
+SETTINGS: dict[str, Any] = {
+    "version": "0",
+    "render_again": "slurmray render job.yaml",
+    "nodes": 1,
+    "gpus_per_node": 2,
+    "cpus_per_node": 0,
+    "run_dir": "slurmray-runs",
+    "temp_dir": "/tmp",
+    "setup": "",
+    "preflight": "fail",
+    "on_node_loss": "fail",
+    "requeue": {"max": 0, "exit_code": 0},
+    "stop": {"lead": 0, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
+    "timeouts": {"ready": 30, "heartbeat": 25},
+    "container": {
+        "runtimes": ["none"],
+        "accelerators": [],
+        "image": "",
+        "image_with_registry": "",
+        "source": "",
+        "pull": "missing",
+        "build": None,
+        "archive": "",
+        "user": "auto",
+        "mounts": [],
+        "args": [],
+        "workdir": "/",
+        "shm_size": "",
+    },
+    "checks": {"paths": [], "same_commit": "", "bf16": False},
+    "ray": {
+        "gpus": 2,
+        "port": "auto",
+        "dashboard_port": "auto",
+        "auth": "auto",
+        "metrics": False,
+        "debug": "none",
+        "start": "fast",
+        "args": [],
+        "head_args": [],
+        "worker_args": [],
+    },
+    "network": {"interface": "", "family": "auto"},
+    "env": {},
+    "env_from_submitter": [],
+    "node_env": {},
+    "prepare": [],
+    "services": [],
+    "trainer": {"launch": "exec", "command": ["true"], "resume": [], "runtime_env": None},
+}
+
+JOB: dict[str, Any] = {
+    "id": "7",
+    "name_for_commands": "7",
+    "attempt": 0,
+    "chances": 0,
+    "nodes": ["gpu-1"],
+    "cpus": 4,
+    "grace": 10,
+    "run_dir": "/nowhere",
+    "log_file": "/nowhere/log",
+    "mark": "abc",
+    "token": "secret",
+    "started": 0.0,
+    "env": {},
+    "done_before": [],
+    "commit": "",
+}
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """SETTINGS; dicts are merged."""
+    found: dict[str, Any] = json.loads(json.dumps(SETTINGS))
+    for key, value in changes.items():
+        if isinstance(found.get(key), dict) and key not in ("env", "node_env"):
+            found[key].update(value)
+        else:
+            found[key] = value
+    return found
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    """JOB with changes."""
+    return {**json.loads(json.dumps(JOB)), "id": str(os.getpid()), **changes}
+
+
+def write_ray(lib: Path, version: str = "2.60.0", **replaced: str) -> None:
+    """The stand-in for Ray, in a folder for PYTHONPATH. replaced: path with `__` for `/` -> text."""
+    files = {**RAY, **{name.replace("__", "/") + ".py": text for name, text in replaced.items()}}
+    files[f"ray-{version}.dist-info/METADATA"] = f"Metadata-Version: 2.1\nName: ray\nVersion: {version}\n"
+    for name, text in files.items():
+        (lib / name).parent.mkdir(parents=True, exist_ok=True)
+        (lib / name).write_text(text)
+
+
+class Node:
+    """A container process and what it has sent."""
+
+    def __init__(self, folder: Path, name: str, env: dict[str, str], role: str = "container") -> None:
+        self.folder = folder
+        self.name = name
+        self.received: list[dict[str, Any]] = []
+        self._queue: queue.Queue[bytes] = queue.Queue()
+        folder.mkdir()
+        shutil.copytree(PACKAGE, folder / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+        for stream in ("out", "err"):
+            os.mkfifo(folder / stream)
+        with (folder / "agent/container.py").open("a") as file:  # a machine may have no other address
+            file.write("\nContainerProcess.choose_address = lambda self, family: '127.0.0.1'\n")
+        self.log = folder.parent / f"{name}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [env.get("PYTHON", sys.executable), "-I", str(folder / "agent"), role, name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=env,
+                cwd="/",
+            )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self._queue.put(line)
+        self._queue.put(b"")
+
+    def send(self, kind: str, **fields: Any) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(protocol.encode({"type": kind, **fields}))
+        self.process.stdin.flush()
+
+    def next(self, seconds: float = TIMEOUT) -> dict[str, Any] | None:
+        """The next message; None at the end of output."""
+        line = self._queue.get(timeout=seconds)
+        if not line:
+            return None
+        message = protocol.decode(line.rstrip(b"\n"))
+        assert message, line
+        assert message["node"] == self.name
+        self.received.append(message)
+        return message
+
+    def until(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The next message of that type with those fields."""
+        while True:
+            try:
+                message = self.next()
+            except queue.Empty:
+                message = None
+            assert message, f"no {kind} {fields} in {self.received}\n{self.log.read_text()}"
+            if message["type"] == kind and fields.items() <= message.items():
+                return message
+
+    def close(self) -> int:
+        """End the input and wait; the exit code."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        return self.process.wait(TIMEOUT)
+
+    def kinds(self) -> list[str]:
+        return [message["type"] for message in self.received]
+
+
+class Cluster:
+    """Nodes of one job, and what the controller does between them."""
+
+    def __init__(self, folder: Path, names: list[str], version: str = "2.60.0", **ray: str) -> None:
+        self.folder = folder
+        self.names = names
+        lib = folder / "lib"
+        write_ray(lib, version, **ray)
+        programs = folder / "programs"
+        programs.mkdir()
+        for name in ("raylet", "gcs_server", "dashboard"):
+            shutil.copy("/bin/sleep", programs / name)
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "PYTHONPATH": str(lib),
+            "EVENTS": str(folder / "events"),
+            "TABLE": str(folder / "table"),
+            "PROGRAMS": str(programs),
+        }
+        self.nodes: list[Node] = []
+        self.readers: list[subprocess.Popen[bytes]] = []
+        self.stages: dict[str, int] = {}
+
+    def start(
+        self, spec: dict[str, Any], this_job: dict[str, Any] | None = None, role: str = "container"
+    ) -> None:
+        """Start the container processes and have them begin."""
+        this_job = {**(this_job or job()), "nodes": self.names}
+        for rank, name in enumerate(self.names):
+            node = Node(self.folder / f"job-{name}", name, self.env, role)
+            self.nodes.append(node)
+            node.send("settings", settings={**spec, "nodes": len(self.names)})
+            node.send("job", job=this_job)
+            node.send(
+                "node",
+                rank=rank,
+                user="alice",
+                memory=1024,
+                addresses=["127.0.0.1"],
+                exec_prefix=["podman", "exec", "it"],
+                folder=str(node.folder),
+            )
+        self.send("start_ray", peers=[])
+
+    def send(self, kind: str, **fields: Any) -> None:
+        for node in self.nodes:
+            node.send(kind, **fields)
+
+    @property
+    def head(self) -> Node:
+        return self.nodes[0]
+
+    def run(self, until: Callable[[Node, dict[str, Any]], bool]) -> dict[str, Any]:
+        """Do what the controller does, until a message fits; returns it."""
+        deadline = time.monotonic() + TIMEOUT
+        while time.monotonic() < deadline:
+            for node in self.nodes:
+                try:
+                    message = node.next(0.05)
+                except queue.Empty:
+                    continue
+                assert message, f"{node.name} has ended: {node.received}\n{node.log.read_text()}"
+                self._act(node, message)
+                if until(node, message):
+                    return message
+        logs = "\n".join(node.log.read_text() for node in self.nodes)
+        raise AssertionError(f"{[node.received for node in self.nodes]}\n{logs}")
+
+    def run_until(self, kind: str, **fields: Any) -> dict[str, Any]:
+        return self.run(lambda _, message: message["type"] == kind and fields.items() <= message.items())
+
+    def _act(self, node: Node, message: dict[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "versions":
+            self.send("head_versions", text=message["text"])
+        elif kind == "join":
+            self.send("join", address=message["address"])
+        elif kind == "ready":
+            self.send("ready")
+        elif kind == "reachable_at":
+            self.send("check_reachable", targets=[[node.name, message["address"], message["port"]]])
+        elif kind == "stage_done":
+            count = self.stages[message["stage"]] = self.stages.get(message["stage"], 0) + 1
+            if count == len(self.nodes):
+                self.send("stage_done", stage=message["stage"])
+        elif kind == "trainer":
+            for stream in ("out", "err"):
+                target = (self.folder / stream).open("wb")
+                with target:
+                    reader = subprocess.Popen(["cat", str(node.folder / stream)], stdout=target)
+                    self.readers.append(reader)
+
+    def output(self) -> str:
+        """What the trainer has written to standard output."""
+        return (self.folder / "out").read_text()
+
+    def events(self) -> list[str]:
+        """What the stand-in for Ray has done until everything is started."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            found = (self.folder / "events").read_text().splitlines()
+            if f"started {self.names[-1]}" in found:
+                return found
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+
+
+@contextmanager
+def cluster(folder: Path, *names: str, version: str = "2.60.0", **ray: str) -> Iterator[Cluster]:
+    """A cluster whose processes end with the block."""
+    made = Cluster(folder, list(names or ("gpu-1",)), version, **ray)
+    try:
+        yield made
+    finally:
+        for node in made.nodes:
+            assert node.process.stdin
+            node.process.stdin.close()
+            try:
+                node.process.wait(TIMEOUT)
+            except subprocess.TimeoutExpired:
+                node.process.kill()
+        for reader in made.readers:
+            reader.kill()
+            reader.wait()
+
+
+def left_over(folder: Path) -> list[str]:
+    """Command lines of processes that have something to do with a folder, zombies aside."""
+    found = []
+    for pid in (path.name for path in Path("/proc").glob("[0-9]*")):
+        try:
+            text = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in text and int(pid) != os.getpid():
+            found.append(Path(f"/proc/{pid}/cmdline").read_text())
+    return found

@@ -1,0 +1,132 @@
+"""A node agent for unit tests: it runs programs from a folder of stand-ins, and records what it gets."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from slurmray.agent import errors
+from slurmray.agent.node_api import NodeApi, Result
+
+CONTAINER: dict[str, Any] = {
+    "runtimes": ["podman"],
+    "accelerators": [],
+    "image": "rayproject/ray:2.60.0",
+    "image_with_registry": "docker.io/rayproject/ray:2.60.0",
+    "source": "",
+    "pull": "missing",
+    "build": None,
+    "archive": "",
+    "user": "auto",
+    "mounts": [],
+    "args": [],
+    "workdir": "",
+    "shm_size": "",
+}
+
+
+class FakeNode(NodeApi):
+    """A node whose programs are in `bin` of a folder, and whose files are below it."""
+
+    def __init__(self, folder: Path, container: dict[str, Any] | None = None, **settings: Any) -> None:
+        self.root = folder
+        self.name = "node1"
+        self.is_head = True
+        for name in ("bin", "submit", "temp", "run/logs", "tmp"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        values: Any = {
+            "gpus_per_node": 0,
+            "temp_dir": str(folder / "temp"),
+            "preflight": "fail",
+            "container": {**CONTAINER, **(container or {})},
+            "checks": {"paths": [], "same_commit": "", "bf16": False},
+            "services": [],
+            **settings,
+        }
+        self.settings = values
+        job: Any = {
+            "id": "9",
+            "attempt": 0,
+            "nodes": ["node1"],
+            "cpus": 1,
+            "run_dir": str(folder / "run"),
+            "mark": "abc",
+            "commit": "",
+        }
+        self.job = job
+        self.env = {
+            "PATH": f"{folder}/bin:/usr/bin:/bin",
+            "HOME": str(folder),
+            "SLURM_SUBMIT_DIR": str(folder / "submit"),
+            "TMPDIR": str(folder / "tmp"),
+        }
+        self.folder = str(folder / "temp/ray-9-0")
+        self.container_name = "slurmray-9-0-node1"
+        self.log_path = str(folder / "run/logs/node1.log")
+        self.doing = ""
+        self.findings: list[tuple[str, ...]] = []
+        self.phases: list[str] = []
+        self.commands: list[list[str]] = []
+        self.waited: list[float] = []
+        self.is_stopped = False
+
+    def program(self, name: str, text: str) -> None:
+        """Write a stand-in for a program, in sh."""
+        path = self.root / "bin" / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def make_folder(self) -> None:
+        Path(self.inside).mkdir(parents=True)
+
+    def phase(self, phase: str, text: str) -> None:
+        self.phases.append(f"{phase} {text}")
+
+    def finding(self, kind: str, check: str, found: str, wanted: str, fix: str) -> None:
+        self.findings.append((kind, check, found, wanted, fix))
+
+    def soft_finding(self, check: str, found: str, wanted: str, fix: str) -> None:
+        if self.settings["preflight"] != "none":
+            self.finding(
+                "warn" if self.settings["preflight"] == "warn" else "preflight", check, found, wanted, fix
+            )
+
+    def require_no_findings(self) -> None:
+        if any(finding[0] != "warn" for finding in self.findings):
+            raise errors.Unfit
+
+    def run(self, argv: list[str], timeout: float = 20.0, env: dict[str, str] | None = None) -> Result:
+        self.commands.append(argv)
+        environment = self.env if env is None else env
+        try:
+            done = subprocess.run(
+                argv, env=environment, capture_output=True, text=True, check=False, timeout=timeout
+            )
+        except FileNotFoundError:
+            return Result(127, "", "", f"{argv[0]}: not found")
+        lines = done.stderr.rstrip().splitlines()
+        why = lines[-1] if lines else f"{' '.join(argv[:2])} exited with {done.returncode}"
+        return Result(done.returncode, done.stdout, done.stderr, why)
+
+    def run_long(self, argv: list[str], doing: str, env: dict[str, str] | None = None) -> Result:
+        assert doing
+        result = self.run(argv, 20, env)
+        return Result(result.code, result.out + result.err, "", result.why)
+
+    def story(self, function: str, *args: str) -> list[str]:
+        return ["story", function, *args]
+
+    def host_path(self, text: str) -> str:
+        return os.path.join(self.env["SLURM_SUBMIT_DIR"], text)  # noqa: PTH118
+
+    def log(self, text: str) -> None:
+        with Path(self.log_path).open("a") as file:
+            file.write(text + "\n")
+
+    def wait(self, seconds: float) -> None:
+        if self.is_stopped:
+            raise errors.Stopped
+        self.waited.append(seconds)

@@ -1,0 +1,134 @@
+"""A controller among simulated nodes, with a simulated clock."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from typing import Any, cast
+
+from slurmray.agent.controller import Actions, Controller, Outcome
+from slurmray.agent.report import LINES, Report
+from slurmray.events import EVENTS
+
+
+class RecordedReport(Report):
+    """Events and log lines in lists, instead of files."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.lines: list[str] = []
+
+    def event(self, name: str, **fields: Any) -> None:
+        assert fields.keys() == EVENTS[name][1].keys(), (
+            name
+        )  # docs/events.md and its schema are made of these
+        self.events.append((name, fields))
+        line = LINES[name].format(**fields)
+        if line:
+            self.log(line)
+
+    def log(self, text: str) -> None:
+        self.lines.append(text)
+
+    def raw(self, text: str) -> None:
+        self.lines.append(text.rstrip("\n"))
+
+
+class Cluster(Actions):
+    """Nodes that answer as real ones do when all is well; a test changes what some of them do.
+
+    now: seconds. silent: nodes that say nothing any more. sent: messages of the controller but heartbeats.
+    """
+
+    def __init__(self, nodes: int = 3, **settings: Any) -> None:
+        self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
+        self.settings: Any = {
+            "render_again": "slurmray render",
+            "on_node_loss": "fail",
+            "requeue": {"max": 0, "exit_code": 0},
+            "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
+            "timeouts": {"ready": 600, "heartbeat": 25},
+            "prepare": [],
+            "services": [],
+            **settings,
+        }
+        self.job: Any = {"nodes": self.nodes, "grace": 10, "chances": 0}
+        self.report = RecordedReport()
+        self.controller = Controller(cast(Any, self.settings), cast(Any, self.job), self.report, self)
+        self.now = 0.0
+        self.silent: set[str] = set()
+        self.sent: list[dict[str, Any]] = []
+        self.heartbeats = self.heartbeat_files = 0
+        self.reads_output = False
+        self.done: list[str] = []
+
+    # What the controller does.
+    def send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "heartbeat":
+            self.heartbeats += 1
+        else:
+            self.sent.append(message)
+
+    def read_trainer_output(self) -> None:
+        self.reads_output = True
+
+    def write_heartbeat_file(self) -> None:
+        self.heartbeat_files += 1
+
+    def mark_done(self, name: str) -> None:
+        self.done.append(name)
+
+    # What the nodes do.
+    def says(self, node: str, type_: str, /, **fields: Any) -> None:
+        if node not in self.silent:
+            self.controller.on_message({"type": type_, "node": node, **fields}, self.now)
+
+    def all_say(self, type_: str, /, **fields: Any) -> None:
+        for node in self.nodes:
+            self.says(node, type_, **fields)
+
+    def passes(self, seconds: float) -> Iterator[None]:
+        """Time, second by second, with heartbeats of all nodes, until the controller has enough."""
+        for _ in range(int(seconds)):
+            self.now += 1
+            if self.now % 5 == 0:
+                self.all_say("heartbeat", doing="")
+            self.controller.tick(self.now)
+            if self.controller.is_over(self.now):
+                return
+            yield
+
+    def wait(self, seconds: float) -> bool:
+        """Let time pass; whether the controller has ended the job within it."""
+        for _ in self.passes(seconds):
+            pass
+        return self.controller.is_over(self.now)
+
+    def check(self) -> None:
+        """All nodes start and pass their checks."""
+        self.all_say("started", step="0")
+        for number, node in enumerate(self.nodes, 1):
+            self.says(node, "checked", addresses=[f"10.0.0.{number}"], proxy=False)
+
+    def train(self) -> None:
+        """All nodes, until the trainer runs."""
+        self.check()
+        self.says("node1", "versions", text="Ray 2.60.0, Python 3.11.2")
+        self.says("node1", "join", address="10.0.0.1:6379")
+        self.says("node1", "ready")
+        self.says("node1", "trainer", command="python3 train.py")
+        self.controller.tick(self.now)
+
+    def end(self) -> Outcome:
+        """The step ends, and with it the job."""
+        self.controller.begin_end()
+        with redirect_stderr(io.StringIO()):
+            self.all_say("gone")
+        self.controller.on_step_over()
+        return self.controller.outcome(0)
+
+    def types(self) -> list[str]:
+        """The types of what was sent."""
+        return [message["type"] for message in self.sent]

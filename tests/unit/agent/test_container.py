@@ -1,0 +1,431 @@
+"""The container process from its first message to an empty folder; Ray and the controller are stand-ins."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.agent.containers import RAY, Cluster, Node, cluster, job, left_over, settings
+
+
+def trainer(*argv: str, **more: object) -> dict[str, object]:
+    return {"command": list(argv), **more}
+
+
+def shell(text: str) -> dict[str, object]:
+    return trainer("bash", "-c", text)
+
+
+SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()])); sys.exit(7)"
+
+
+def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
+    spec = settings(
+        env={"MINE": "yes"},
+        node_env={"PRESET_RANK": "rank", "PRESET_NODES": "nodes"},
+        trainer=trainer(sys.executable, "-c", SHOW, "it's", '"$HOME"', "a\nb"),
+    )
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(spec, job(env={"FROM_ME": "1"}))
+        assert made.run_until("exit")["code"] == 7
+        head, worker = made.nodes
+        wanted = ["dashboard", "versions", "join", "attach", "ready", "trainer", "exit"]
+        assert [kind for kind in head.kinds() if kind in wanted] == wanted
+        assert "reachable_at" in worker.kinds()
+        findings = [m for node in made.nodes for m in node.received if m["type"] == "finding"]
+        assert not findings, [node.received for node in made.nodes]
+        joined = [m["text"] for m in head.received if m["type"] == "phase" and m["phase"] == "probe"]
+        assert joined[-1] == "2/2 nodes, 4/4 GPUs"
+        assert "job-gpu-1/agent" in " ".join(left_over(tmp_path))
+        assert {node.close() for node in made.nodes} == {0}
+        assert worker.next() == {"type": "tether_lost", "node": "gpu-2"}
+        assert not list(head.folder.iterdir()) + list(worker.folder.iterdir())
+        assert left_over(tmp_path) == []
+    argv, env, folder = json.loads(made.output())
+    assert (argv, folder) == (["it's", '"$HOME"', "a\nb"], "/")
+    facts = ("NNODES", "NODE_RANK", "GPUS_PER_NODE", "SLURMRAY_ATTEMPT", "MINE", "FROM_ME", "PRESET_RANK")
+    assert [env[name] for name in facts] == ["2", "0", "2", "0", "yes", "1", "0"]
+    assert (env["PRESET_NODES"], env["MASTER_ADDR"], env["RAY_AUTH_MODE"]) == ("2", "127.0.0.1", "token")
+    attach = next(message["command"] for message in head.received if message["type"] == "attach")
+    prefix = "srun --overlap --jobid=7 -N1 -n1 -w gpu-1 podman exec it"
+    assert attach == f"{prefix} {tmp_path}/job-gpu-1/ray status"
+    dashboard = next(message for message in head.received if message["type"] == "dashboard")
+    assert (dashboard["address"], dashboard["node"]) == ("127.0.0.1", "gpu-1")
+    assert env["RAY_ADDRESS"].startswith("127.0.0.1:")
+
+
+def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.start(settings())
+        made.run_until("exit")
+        port = next(message["port"] for message in made.head.received if message["type"] == "dashboard")
+        assert made.events() == [
+            "ray start --block",
+            "start gcs_server",
+            "start dashboard",
+            f"put webui:url 127.0.0.1:{port} ns",
+            "start raylet",
+            "wait for dashboard",
+            "wait for dashboard",
+            f"put webui:url 127.0.0.1:{port} ns",
+            "started gpu-1",
+        ]
+        assert not [m for m in made.head.received if m.get("text", "").startswith("using Ray's own start")]
+
+
+def plain_events(port: int) -> list[str]:
+    """What Ray does when nothing in it is changed."""
+    return [
+        "ray start --block",
+        "start gcs_server",
+        "start dashboard",
+        "wait for dashboard",
+        "wait for dashboard",
+        f"put webui:url 127.0.0.1:{port} ns",
+        "start raylet",
+        "started gpu-1",
+    ]
+
+
+def run_plain(made: Cluster, start: str, reason: str) -> None:
+    made.start(settings(ray={"start": start}))
+    assert made.run_until("exit")["code"] == 0
+    port = next(message["port"] for message in made.head.received if message["type"] == "dashboard")
+    assert made.events() == plain_events(port)
+    texts = [message["text"] for message in made.head.received if message.get("phase") == "ray"]
+    assert [text for text in texts if "own start" in text] == [f"using Ray's own start: {reason}"]
+
+
+def test_plain_leaves_ray_as_it_is(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        run_plain(made, "plain", "ray.start is plain")
+
+
+def test_a_ray_that_was_not_tested_is_started_plainly(tmp_path: Path) -> None:
+    reason = "ray.start: fast was tested with Ray 2.44, 2.52, 2.60, this is 2.61.0"
+    with cluster(tmp_path, version="2.61.0") as made:
+        run_plain(made, "fast", reason)
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "reason"),
+    [
+        (
+            "ray/_private/node.py",
+            "def start_api_server(self, *, include_dashboard, raise_on_failure):",
+            "def start_api_server(self, options):\n        include_dashboard = None",
+            "ray._private.node.Node.start_api_server takes other arguments in this Ray",
+        ),
+        (
+            "ray/experimental/internal_kv.py",
+            "def _internal_kv_del(",
+            "def _kv_del(",
+            "this Ray has no ray.experimental.internal_kv._internal_kv_del",
+        ),
+        (
+            "ray/_private/node.py",
+            "start_ray_processes",
+            "start_all_processes",
+            "this Ray has no ray._private.node.Node.start_ray_processes",
+        ),
+    ],
+)
+def test_a_ray_without_one_of_the_internals_is_started_plainly(
+    tmp_path: Path, module: str, old: str, new: str, reason: str
+) -> None:
+    text = RAY[module].replace(old, new)
+    if "options" in new:
+        text = text.replace(
+            "self.start_api_server(include_dashboard=None, raise_on_failure=False)",
+            "self.start_api_server(None)",
+        )
+    with cluster(tmp_path, **{module[:-3].replace("/", "__"): text}) as made:
+        made.env["DASHBOARD_SECONDS"] = "0.8"  # the reason is read once a second while Ray starts
+        run_plain(made, "fast", reason)
+
+
+def test_a_fixed_dashboard_port_is_waited_for(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.env["DASHBOARD_SECONDS"] = "0.7"
+        made.start(settings(ray={"dashboard_port": "18265"}))
+        made.run_until("ready")
+        assert "started gpu-1" in (tmp_path / "events").read_text()
+        texts = [message.get("text") for message in made.head.received]
+        assert "waiting for its dashboard, as ray.dashboard_port is set" in texts
+
+
+def test_a_dashboard_that_fails_has_no_address(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.env["RAY_FAULT"] = "no dashboard"
+        made.start(settings())
+        assert made.run_until("exit")["code"] == 0
+        assert made.events()[-2:] == ["del webui:url ns", "started gpu-1"]
+
+
+def test_what_the_trainer_left_ends_with_the_input(tmp_path: Path) -> None:
+    """Even daemons, and those that ignore SIGTERM."""
+    leave = "(setsid sleep 600 & setsid bash -c 'trap : TERM; sleep 601; sleep 602' &) & sleep 603"
+    with cluster(tmp_path) as made:
+        made.start(settings(trainer=shell(leave)))
+        made.run_until("trainer")
+        while not any("602" in text for text in left_over(tmp_path)):
+            time.sleep(0.05)
+        made.head.close()
+        assert left_over(tmp_path) == []
+        assert not list(made.head.folder.iterdir())
+
+
+def test_a_guard_kills_what_a_killed_container_process_leaves(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.start(settings(trainer=shell("setsid sleep 600 & sleep 601")), role="guard")
+        made.run_until("trainer")
+        while not any("601" in text for text in left_over(tmp_path)):
+            time.sleep(0.05)
+        path = f"/proc/{made.head.process.pid}/task/{made.head.process.pid}/children"
+        os.kill(int(Path(path).read_text().split()[0]), signal.SIGKILL)
+        assert made.head.process.wait(30) == 256 - signal.SIGKILL
+        assert left_over(tmp_path) == []
+
+
+SAVE = "trap 'echo saved; exit 5' {0}; trap 'echo no' {1}; echo up; while :; do sleep 0.05; done"
+
+
+def wait_for_output(made: Cluster, text: str) -> None:
+    deadline = time.monotonic() + 30
+    while not (made.folder / "out").exists() or text not in made.output():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mine", "other"), [("stop", "USR1", "USR2"), ("stop_at_limit", "USR2", "USR1")]
+)
+def test_the_grace_period_of_the_trainer(tmp_path: Path, kind: str, mine: str, other: str) -> None:
+    stop = {"signal": "USR2", "cancel_signal": "USR1"}
+    with cluster(tmp_path) as made:
+        made.start(settings(stop=stop, trainer=shell(SAVE.format(mine, other))))
+        made.run_until("trainer")
+        wait_for_output(made, "up")
+        made.send(kind, seconds=30)
+        assert made.run_until("exit")["code"] == 5
+        wait_for_output(made, "saved\n")
+        assert made.output() == "up\nsaved\n"
+
+
+def test_a_trainer_that_ignores_its_signal_is_killed(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.start(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")))
+        made.run_until("trainer")
+        wait_for_output(made, "up")
+        made.send("stop", seconds=3600)
+        made.send("stop", seconds=0.5)  # the second time it can only be sooner
+        assert made.run_until("exit")["code"] == 128 + signal.SIGKILL
+
+
+def test_a_signal_to_the_container_stops_the_trainer(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.start(settings(trainer=shell(SAVE.format("TERM", "USR1"))))
+        made.run_until("trainer")
+        wait_for_output(made, "up")
+        made.head.process.terminate()
+        assert made.run_until("exit")["code"] == 5
+        assert made.head.kinds()[-2:] == ["signalled", "exit"]
+
+
+def test_a_job_that_is_stopped_before_its_trainer(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.env["RAY_FAULT"] = "no gpu-1"
+        made.start(settings())
+        made.run_until("phase", phase="probe")
+        made.send("stop", seconds=60)
+        assert made.head.process.wait(30) == 0
+        assert left_over(tmp_path) == []
+
+
+def test_a_stop_before_anything_is_known(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        node = Node(tmp_path / "job", "gpu-1", made.env)
+        node.send("stop", seconds=60)
+        assert node.process.wait(30) == 0
+        node.close()
+
+
+def failure(made: Cluster, **changes: Any) -> tuple[str, str]:
+    made.start(settings(**changes))
+    message = made.run_until("failed")
+    return message["kind"], message["message"]
+
+
+def test_ray_that_exits(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.env["RAY_FAULT"] = "exits"
+        assert failure(made) == ("ray", "ray start exited with 9. The node's log has its last lines")
+        assert made.head.process.wait(30) == 0
+
+
+def test_an_image_without_ray(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")  # this test's own may have it
+        text = "/usr/bin/python3 has no Ray. Install ray[default] for it"
+        assert failure(made) == ("image", text)
+
+
+def test_a_ray_without_tokens(tmp_path: Path) -> None:
+    with cluster(tmp_path, version="2.44.1") as made:
+        kind, text = failure(made, ray={"auth": "token"})
+        assert (kind, text.partition(".")[0]) == ("config", "ray")
+        assert "Use Ray 2.52 or later" in text
+
+
+def test_no_folder_for_the_trainer(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        kind, text = failure(made, container={"workdir": "/no/such"})
+        assert kind == "config"
+        assert text.startswith("/no/such: No such file or directory. The trainer runs there: mount it")
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, cluster(tmp_path) as made:
+        port = str(server.getsockname()[1])
+        text = f"port {port} is taken on this node. Set ray.port to auto or to another port"
+        assert failure(made, ray={"port": port}) == ("bring_up", text)
+
+
+@pytest.mark.parametrize(("command", "code"), [(["/no/such"], 127), (["/etc/passwd"], 126)])
+def test_a_trainer_that_cannot_be_started(tmp_path: Path, command: list[str], code: int) -> None:
+    with cluster(tmp_path) as made:
+        made.start(settings(trainer=trainer(*command)))
+        assert made.run_until("exit")["code"] == code
+
+
+def test_resume_arguments_come_in_later_attempts(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        given = trainer("bash", "-c", 'echo "$@ $SLURMRAY_ATTEMPT"', "it", "a", resume=["--resume"])
+        made.start(settings(trainer=given), job(attempt=2))
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, "a --resume 2\n")
+
+
+def test_a_node_that_does_not_join(tmp_path: Path) -> None:
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.env["RAY_FAULT"] = "no gpu-2"
+        kind, text = failure(made, timeouts={"ready": 1, "heartbeat": 25})
+        assert kind == "probe"
+        assert text.startswith("cluster not ready after 1 s: 1 of 2 nodes joined, missing gpu-2. Look at")
+        missing = [message for message in made.head.received if message["type"] == "not_ready"]
+        assert [(each["missing"], each["why"]) for each in missing] == [("gpu-2", "has not joined")]
+
+
+def test_health(tmp_path: Path) -> None:
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(settings(trainer=trainer("false")))
+        assert made.run_until("exit")["code"] == 1
+        made.send("check_health")
+        for node in made.nodes:
+            node.until("healthy")
+        os.kill(next(pid for pid in pids_of("raylet") if in_folder(pid, "gpu-2", tmp_path)), signal.SIGKILL)
+        made.send("check_health")
+        made.head.until("healthy")
+        with pytest.raises(queue.Empty):
+            made.nodes[1].next(1)
+
+
+def pids_of(name: str) -> list[int]:
+    found = []
+    for pid in (path.name for path in Path("/proc").glob("[0-9]*")):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == name:
+                found.append(int(pid))
+    return found
+
+
+def in_folder(pid: int, node: str, folder: Path) -> bool:
+    """Whether it is of that node of the job in the folder."""
+    with contextlib.suppress(OSError):  # it has ended
+        return f"RAY_TMPDIR={folder}/job-{node}\0" in Path(f"/proc/{pid}/environ").read_text()
+    return False
+
+
+def test_other_versions_than_on_the_head(tmp_path: Path) -> None:
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(settings())
+        made.run_until("ready")
+        made.send("head_versions", text="Ray 2.60.0, Python 3.9.1")
+        finding = made.run_until("finding")
+        assert (finding["node"], finding["check"], finding["kind"]) == ("gpu-2", "versions", "preflight")
+        assert finding["wanted"] == "Ray 2.60.0, Python 3.9.1, as on the head"
+
+
+def test_stages_on_two_nodes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    spec = settings(
+        prepare=[
+            {
+                "name": "data",
+                "run": ["bash", "-c", f"sleep 1; echo data $NODE_RANK >>{log}"],
+                "where": "all",
+                "needs_ray": False,
+                "once": True,
+            },
+            {
+                "name": "late",
+                "run": ["bash", "-c", f"echo late $RAY_ADDRESS >>{log}"],
+                "where": "head",
+                "needs_ray": True,
+                "once": False,
+            },
+        ],
+        services=[
+            {
+                "name": "reward",
+                "run": ["bash", "-c", f"echo up >>{log}; sleep 600"],
+                "where": "head",
+                "host": False,
+                "env": {},
+                "gpus": 1,
+                "ready": {"run": ["grep", "-q", "up", str(log)], "timeout": 30},
+                "restarts": 0,
+                "on_end": "fail",
+            }
+        ],
+        trainer=shell("echo $CUDA_VISIBLE_DEVICES"),
+        ray={"gpus": 1},
+    )
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(spec)
+        assert made.run_until("exit")["code"] == 0
+        for node in made.nodes:
+            done = [message["stage"] for message in node.received if message["type"] == "stage_done"]
+            assert sorted(done) == ["prepare", "prepare-with-ray", "services"]
+        marks = {m["name"] for node in made.nodes for m in node.received if m["type"] == "prepared"}
+        assert marks == {"data@gpu-1", "data@gpu-2"}
+        assert {"type": "heartbeat", "node": "gpu-1", "doing": "prepare"} in made.head.received
+        wait_for_output(made, "0\n")
+        lines = log.read_text().splitlines()
+        assert sorted(lines[:2]) == ["data 0", "data 1"]
+        assert lines.index("up") > 1
+        assert any(line.startswith("late 127.0.0.1:") for line in lines)
+        made.send("service_ended", name="reward", code=3)
+        assert made.run_until("failed")["message"].startswith("service reward exited with 3")
+
+
+def test_an_unknown_protocol_version_is_reported(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        node = Node(tmp_path / "job", "gpu-1", made.env)
+        assert node.process.stdin
+        node.process.stdin.write(b'no message\n{"type":"unknown","v":1}\n{"type":"job","v":99}\n')
+        node.process.stdin.flush()
+        message = node.until("failed")
+        assert message["kind"] == "internal"
+        assert "protocol version 99" in message["message"]
+        node.close()

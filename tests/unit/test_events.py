@@ -1,0 +1,58 @@
+"""Events: what docs/ promise is what a job writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from slurmray import events
+from slurmray.agent import report
+
+EXAMPLES: dict[str, dict[str, Any]] = {"string": {"": "text"}, "integer": {"": 3}, "array": {"": ["node1"]}}
+
+
+def example(name: str) -> dict[str, Any]:
+    """Fields for an event, by the types of the table."""
+    return {field: EXAMPLES[kind["type"]][""] for field, (kind, _) in events.EVENTS[name][1].items()}
+
+
+def test_the_agent_and_the_table_have_the_same_events() -> None:
+    assert report.LINES.keys() == events.EVENTS.keys()
+    assert report.VERSION == events.VERSION
+
+
+@pytest.mark.parametrize("name", events.EVENTS)
+def test_an_event_fits_the_schema_and_makes_its_line(name: str, tmp_path: Path) -> None:
+    written = report.Report(0.0)
+    written.open(str(tmp_path))
+    written.event(name, **example(name))
+    written.finish()
+    (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
+    jsonschema.validate(json.loads(line), events.schema())
+
+
+@pytest.mark.parametrize("change", [{"event": "other"}, {"v": 2}, {"time": "now"}, {"exit_code": None}])
+def test_what_is_no_event_does_not_fit(change: dict[str, Any]) -> None:
+    event = {"v": 1, "time": 1.5, "event": "end", **example("end")}
+    jsonschema.validate(event, events.schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**event, **change}, events.schema())
+
+
+def test_lines_of_the_log_have_no_control_characters(capfd: pytest.CaptureFixture[str]) -> None:
+    written = report.Report(0.0)
+    written.event("trainer", command="python3 \x1b[31m train.py\r")
+    written.finish()
+    line = capfd.readouterr().err
+    assert line.endswith("trainer: python3  [31m train.py \n")
+
+
+def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    written = report.Report(0.0)
+    written.open(str(tmp_path / "gone"))
+    written.event("stop")
+    written.finish()
