@@ -3,7 +3,7 @@
 .PHONY: help demo test test-all fresh left-out lint images goldens schema figures install install-demo clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# More at a time than there are cores, as many wait for something. Those of the templates are run by lint.
+# More at a time than there are cores, as many wait for something. `make lint` runs those of the templates.
 TESTS := $(PYTEST) --dist loadscope --no-loadscope-reorder --ignore tests/unit/test_templates.py
 
 help: ## this list
@@ -27,18 +27,17 @@ fresh: install-demo ## `make demo` and `make test` as on new machines, a Debian 
 left-out: install ## the tests that `make test` leaves out; `make test-all` leaves out none
 	@$(PYTEST) --collect-only --quiet -m full || test $$? -eq 5
 
-lint: install ## ruff, mypy --strict, import-linter; shellcheck and shfmt on scripts and goldens
+lint: install ## ruff, mypy --strict, import-linter, vermin; shellcheck and shfmt on scripts and templates
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/vermin --quiet --no-tips --target=3.8- templates/node
 	$(BIN)/vermin --quiet --no-tips --target=3.6- slurmray/agent
 	$(PYTEST) --quiet --numprocesses 2 tests/unit/test_templates.py
 
-goldens: install ## write tests/goldens anew
-	rm -f tests/goldens/*.sh tests/goldens/*.dstack.yml
-	$(PYTEST) --quiet --write-goldens tests/unit/test_render.py tests/unit/test_dstack.py
+goldens: install ## write tests/goldens again
+	rm -f tests/goldens/*.sh tests/goldens/*.settings tests/goldens/*.dstack.yml
+	$(PYTEST) --quiet --write-goldens tests/unit/script/test_goldens.py tests/unit/test_dstack.py
 
 schema: install ## write docs/job-spec.md and its JSON Schema anew
 	$(BIN)/python docs/reference.py

@@ -31,7 +31,7 @@ from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 from slurmray.rehearsal.machine import cache_folder, require
-from slurmray.rendering import render
+from slurmray.script.render import render_script
 
 SCRIPTS = Path(__file__).with_name("scripts")
 WAYS = {
@@ -79,9 +79,9 @@ def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
             [(path, str(value)) for path, value in settings.items()],
             ["python3", "trainer.py", str(size)],
         )
-        (folder / f"slurmray-{size}.sh").write_text(render(spec, "slurmray render"))
+        (folder / f"slurmray-{size}.sh").write_text(render_script(spec))
         unchecked = spec.model_copy(update={"preflight": "none"})
-        (folder / f"unchecked-{size}.sh").write_text(render(unchecked, "slurmray render"))
+        (folder / f"unchecked-{size}.sh").write_text(render_script(unchecked))
 
 
 def measure(lab: Lab, way: str, size: int) -> Measured:

@@ -219,8 +219,6 @@ def run_hosts(options: argparse.Namespace) -> dict[str, Any]:
         folder = Path(name)
         write_scripts(folder, options.hosts)
         root = suites.hosts_root(machine.cache_folder(), None, say)
-        if root != Path("/"):  # a suite's hosts have no Python
-            root = suites.root(machine.cache_folder(), "bookworm", say, ["python3"])
         with Lab(Cluster(nodes), Layout(folder, "none", root=root)) as lab:
             turns = itertools.product(options.hosts, range(options.repeat), WAYS)
             try:

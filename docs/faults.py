@@ -1,8 +1,9 @@
-"""Writes faults.md beside itself: what pytest last measured of each case in tests/cluster/faults."""
+"""Writes docs/faults.md: the last result of each case in tests/cluster/faults."""
 
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,10 +19,13 @@ Result = Mapping[str, Any]
 
 _HEAD = """# Faults
 
-Written by docs/faults.py, at the end of `make test-all`, from what tests/cluster/faults measured.
+Written by docs/faults.py, at the end of `make test-all`, from the results of tests/cluster/faults.
 Each cell has two numbers: seconds until the log named the fault or the job was over, and seconds until no
-container, process or file of the job was on any host. Both include up to half a second of looking. All of it
-on one machine, with hosts in namespaces. What passed before slurmray changed does not count as "in a row".
+container, process or file of the job was on any host. Both include up to half a second between two checks.
+All hosts are namespaces of one machine. "In a row" counts only what passed since slurmray was last changed.
+Where variants end in different states, or with different exit codes or last lines, the case is marked
+"(differs)" and its ends are listed below the table. Job ids, folders of the tests and the runtime's name do
+not count as a difference.
 """
 
 
@@ -35,7 +39,7 @@ class Case(NamedTuple):
 
 
 class Collector:
-    """A plugin of pytest's that keeps what it collects, and what earlier sessions measured."""
+    """A pytest plugin that keeps the collected cases, and the results of earlier sessions."""
 
     def __init__(self) -> None:
         self.cases: list[Case] = []
@@ -71,13 +75,13 @@ def _versions(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[
         ran = [results[case.id] for case in cases if case.variant == variant and case.id in results]
         ran = [result for result in ran if result["outcome"] != "skipped"]
         dates = sorted(result["date"] for result in ran) or ["", ""]
-        said = [
+        programs = [
             ", ".join(sorted({str(result[name]) for result in ran if name in result}))
             for name in ("Slurm", "runtime", "Ray", "kernel")
         ]
         failed = sum(result["outcome"] == "failed" for result in ran)
         streak = min((result["in_a_row"] for result in ran), default=0)
-        yield _line(variant, *said, dates[0], dates[-1], len(ran) - failed, failed, streak)
+        yield _line(variant, *programs, dates[0], dates[-1], len(ran) - failed, failed, streak)
 
 
 def _tree(results: Mapping[str, Result]) -> Iterator[str]:
@@ -96,11 +100,49 @@ def _rows(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]
             continue
         yield _line("case", *VARIANTS, "ended as", "last line of the log")
         yield "|---" * (len(VARIANTS) + 3) + "|"
+        notes = []
         for title in titles:
             ids = {case.variant: case.id for case in cases if (case.row, case.title) == (row, title)}
-            ran = [results[each] for each in ids.values() if each in results]
-            ends = ["; ".join(_distinct(ran, name)) for name in ("ended", "last_line")]
-            yield _line(title, *(_cell(ids.get(str(each)), results) for each in VARIANTS), *ends)
+            cells = [_cell(ids.get(str(each)), results) for each in VARIANTS]
+            ends = _ends({variant: results[each] for variant, each in ids.items() if each in results})
+            if len(ends) > 1:
+                yield _line(f"{title} (differs)", *cells, "see below", "see below")
+                notes.append(f"- {title}")
+                notes += map(_note, ends)
+            else:
+                yield _line(title, *cells, *(ends[0].state_and_line if ends else ("", "")))
+        if notes:
+            yield "\n" + "\n".join(notes)
+
+
+class _End(NamedTuple):
+    """How a case ended, state with exit code and last line, and on which variants."""
+
+    state_and_line: tuple[str, str]
+    variants: list[str]
+
+
+def _ends(results: Mapping[str, Result]) -> list[_End]:
+    """Return the different ends of a case. results: by variant."""
+    ends: dict[tuple[str, str], _End] = {}
+    for variant, result in results.items():
+        if "ended" in result:
+            found = result["ended"], result["last_line"]
+            end = ends.setdefault((found[0], _comparable(found[1], variant)), _End(found, []))
+            end.variants.append(variant)
+    return list(ends.values())
+
+
+def _note(end: _End) -> str:
+    return f"  - {', '.join(end.variants)}: {_text(': '.join(end.state_and_line))}"
+
+
+def _comparable(line: str, variant: str) -> str:
+    """Return a log line without what always differs: test folder, job id, the runtime's name."""
+    line = re.sub(r"\S*/slurmray-tests-\w+(/tmp\w+)?", "FOLDER", line)
+    line = re.sub(r"(slurmray-|/)\d+(?=-\d+\b)", r"\1JOB", line)
+    runtime = variant.partition("-")[0]
+    return re.sub(rf"(?<![\w./]){runtime}(?![\w./])", "RUNTIME", line)  # not in docker.io/
 
 
 def _cell(case: str | None, results: Mapping[str, Result]) -> str:
@@ -113,7 +155,7 @@ def _cell(case: str | None, results: Mapping[str, Result]) -> str:
 
 
 def _left_out(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
-    """Yield what is not as it should be: without a case or a result, left out with a reason, failed."""
+    """Yield the cases that failed, were left out or have no result, and the rows without a case."""
     yield "\n## Failed, left out, without a result\n"
     lines = {f"{row}: no case": [""] for row in ROWS if not any(case.row == row for case in cases)}
     for case in cases:
@@ -128,16 +170,12 @@ def _left_out(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[
     yield from [f"- {line} ({', '.join(where)})".replace(" ()", "") for line, where in lines.items()]
 
 
-def _distinct(results: Sequence[Result], name: str) -> list[str]:
-    return list(dict.fromkeys(str(result[name]) for result in results if name in result))
-
-
 def _line(*cells: object) -> str:
     return "| " + " | ".join(_text(str(cell)) for cell in cells) + " |"
 
 
 def _text(text: str) -> str:
-    """Keep what a program said from being Markdown."""
+    """Return text of a program such that Markdown shows it as it is."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 

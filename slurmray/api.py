@@ -1,4 +1,4 @@
-"""What the command line does, as functions of the package; what they need is imported when it is used."""
+"""The command line's functions for Python; each imports what it needs when it is called."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from slurmray.job import Job
 if TYPE_CHECKING:
     from slurmray.spec import JobSpec
 
-# For the script's messages, which add such as `--nodes 4`.
-_AGAIN = "make it anew in Python, with what slurmray render calls"
+# In messages of the job, which add options to its end, for example `--nodes 4`.
+_RENDER_AGAIN = "render it again in Python, with the equivalent of slurmray render"
 
 
 def load(path: str | Path) -> JobSpec:
-    """Return the job spec of a YAML file; SpecError has all its mistakes, each with line and column."""
+    """Return the job spec in a YAML file; SpecError lists all mistakes, each with line and column."""
     from slurmray.loading import load_spec
 
     return load_spec(Path(path))
 
 
 def render(spec: JobSpec) -> str:
-    """Return the sbatch script of a job spec, the one that `slurmray render` writes.
+    """Return the sbatch script of a job spec, as `slurmray render` writes it.
 
-    SpecError for what else is wrong with the spec: files that are not there, a placement that does not fit.
-    Relative paths are looked up in the current folder.
+    SpecError for mistakes that only show now: files that do not exist, a placement that does not fit.
+    UsageError where its `template` cannot be used. Relative paths begin at the current folder.
     """
     from slurmray.output import seal
-    from slurmray.rendering import render as render_script
     from slurmray.review import review
+    from slurmray.script.render import render_script
 
     if problems := review(spec):
         raise SpecError(problems)
-    return seal(render_script(spec, _AGAIN))
+    return seal(render_script(spec, _RENDER_AGAIN))
 
 
 def remarks(spec: JobSpec) -> list[str]:
-    """Return what is good to know before a job spec is submitted here, as variables that are not set."""
+    """Return hints for the user who submits a job spec here, for example about variables that are not set."""
     from slurmray.presets import advise
 
     environment = clean_environment(os.environ)
-    remedy = f"put it into os.environ before, or the job ends with {ExitCode.CONFIG}"
+    fix = f"set it in os.environ first, or the job ends with {ExitCode.CONFIG}"
     unset = [name for name in spec.env_from_submitter if name not in environment]
-    return [*advise(spec).notes, *(f"env.{name} is not set here: {remedy}" for name in unset)]
+    return [*advise(spec).notes, *(f"env.{name} is not set here: {fix}" for name in unset)]
 
 
 def submit(spec: JobSpec) -> Job:
     """Submit a job spec with sbatch, in the current folder, and return its job.
 
-    No file is written: Slurm has the script, `scontrol write batch_script ID -` shows it. SpecError as for
-    `render`; SlurmError with Slurm's own words, and a remedy, where it refuses. What is good to know, such as
-    an unset variable that `env` takes from you, is a warning.
+    No file is written: Slurm keeps the script, and `scontrol write batch_script ID -` shows it. Errors as for
+    `render`; SlurmError with Slurm's message and a fix where Slurm refuses. Hints, for example about an unset
+    variable that `env` takes from you, are warnings.
     """
     script = render(spec)
     for note in remarks(spec):

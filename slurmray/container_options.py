@@ -23,10 +23,10 @@ UNKNOWN_TO: dict[str | None, tuple[str, ...]] = {
 }
 
 
-def _ulimit(word: str) -> str:
-    if not re.fullmatch(r"[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?", word):
-        raise ValueError(f"expected NAME=SOFT[:HARD], as memlock=-1:-1, got {shown(word)}")
-    return word
+def _ulimit(text: str) -> str:
+    if not re.fullmatch(r"[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?", text):
+        raise ValueError(f"expected NAME=SOFT[:HARD], for example memlock=-1:-1, got {shown(text)}")
+    return text
 
 
 class Build(Model):
@@ -39,75 +39,76 @@ class Build(Model):
 
 
 class Container(Model):
-    """The container that runs on every node, or what takes its place."""
+    """The container on every node, or runtime: none."""
 
     runtime: Literal["auto", "docker", "podman", "apptainer", "pyxis", "none"] = "auto"
-    """auto: on each node Podman where it works, else Docker. none: no container, see docs/runtimes.md."""
+    """auto: on each node Podman if it works, else Docker. none: no container, see docs/runtimes.md."""
     image: ImageName = DEFAULT_IMAGE
     """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME.
 
-    For Apptainer also the path of a .sif file, of a sandbox (as ./sandbox), or as oci-archive:PATH; for pyxis
-    that of a squashfs file, which begins with / or ./.
+    For Apptainer also the path of a .sif file or of a sandbox (for example ./sandbox), or oci-archive:PATH.
+    For pyxis also the path of a squashfs file, which begins with / or ./.
     """
     pull: Literal["always", "missing", "never"] = "missing"
     """When to pull the image."""
     build: Build | None = None
-    """Build the image where it is missing, instead of pulling it; container.image is the name it gets."""
+    """Build the image where it is missing, instead of pulling it; its name will be container.image."""
     archive: Line | None = None
     """Load the image from this tar (of `docker save`) where it is missing, instead of pulling it."""
     user: Line = "auto"
-    """auto: what the job writes belongs to the submitter. image: the image's own USER. Else UID[:GID]."""
+    """auto: the job's files belong to the submitter. image: the image's own USER. Else UID[:GID]."""
     accelerator: Literal["auto", "nvidia", "amd", "none"] = "auto"
-    """Whose device flags to use; auto: looked up on the node; none: no flags, and devices are not counted."""
+    """Vendor of the GPUs; auto: detected on the node; none: no device options, and GPUs are not counted."""
     mounts: list[MountField] = Field(default=[])
-    """`SOURCE[:DEST[:OPTIONS]]`. The submit folder is there anyway. `~` is the submitter's home.
+    """`SOURCE[:DEST[:OPTIONS]]`. The submit folder is always mounted. `~` is the submitter's home.
 
-    DEST is absolute; without it the source's path. OPTIONS: ro, rw, z, Z, or a propagation as rslave.
+    DEST is absolute; without it, the source's path. OPTIONS: ro, rw, z, Z, or a bind propagation, for example
+    rslave.
     """
     workdir: AbsolutePath | None = None
     """Working directory in the container. Not set: the submit folder."""
     shm_size: Line | None = None
-    """Size of /dev/shm, as `64g`. Not set: as large as the node's own."""
+    """Size of /dev/shm, for example `64g`. Not set: as large as the node's own."""
     ulimits: list[Annotated[Line, AfterValidator(_ulimit)]] = Field(default=[])
-    """As `memlock=-1:-1`, soft and hard limit."""
+    """Soft and hard limits, for example `memlock=-1:-1`."""
     args: list[Text] = Field(default=[])
-    """Options for `podman run`, `docker run`, `apptainer exec`, or pyxis in `srun`, passed on as they are."""
+    """More options of `podman run`, `docker run`, `apptainer exec`, or of pyxis in `srun`."""
 
     @field_validator("*", mode="before")
     @classmethod
     def _of_that_runtime(cls, value: object, info: ValidationInfo) -> object:
         runtime = info.data.get("runtime")
         if info.field_name in UNKNOWN_TO.get(runtime, ()):
-            raise ValueError(f"runtime {runtime} has no such thing: leave it out")
+            raise ValueError(f"not possible with runtime {runtime}: leave it out")
         return value
 
     @field_validator("user")
     @classmethod
     def _user(cls, value: str) -> str:
         if not re.fullmatch(r"auto|image|[0-9]+(:[0-9]+)?", value):
-            raise ValueError(f"expected auto, image, or numbers as UID[:GID], got {shown(value)}")
+            raise ValueError(f"expected auto, image, or UID[:GID] in numbers, got {shown(value)}")
         return value
 
     @field_validator("shm_size")
     @classmethod
     def _shm_size(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[1-9][0-9]*[bkmgBKMG]?", value):
-            raise ValueError(f"expected a number with b, k, m or g, as 64g, got {shown(value)}")
+            raise ValueError(f"expected a number with b, k, m or g, for example 64g, got {shown(value)}")
         return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Container:
         places = [mount.destination.rstrip("/") for mount in self.mounts if mount.destination]
-        wrong = [f"two mounts go to {place}; keep one" for place in repeated(places)]
+        wrong = [f"two mounts have the destination {place}; keep one" for place in repeated(places)]
         if self.build and self.archive:
             wrong.append("build and archive are both given; keep one of the two")
         if self.build and self.image == DEFAULT_IMAGE:
             wrong.append("build needs a name for what is built: set container.image")
         if self.runtime == "apptainer":
             if self.pull == "always":
-                wrong.append("pull: Apptainer keeps what it has made of an image: name it by another tag")
+                wrong.append("pull: Apptainer keeps converted images, so use another tag instead of always")
             if any(set(mount.options) - {"ro", "rw", "z", "Z"} for mount in self.mounts):
-                wrong.append("mounts: Apptainer has no propagation: of the options only ro and rw")
+                wrong.append("mounts: Apptainer has no bind propagation, only ro and rw")
         if wrong:
             raise ValueError(*wrong)
         return self

@@ -7,8 +7,6 @@ import re
 
 from slurmray.container_options import Container
 from slurmray.image_names import APPTAINER_SOURCES
-from slurmray.mounts import Mount
-from slurmray.stages import Service
 
 
 def image_of(container: Container) -> tuple[str, str]:
@@ -47,43 +45,9 @@ def with_registry(image: str) -> str:
     return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
 
 
-def mount_words(container: Container) -> list[str]:
-    """Return three words for each mount: source, destination (empty: the source's path), flags."""
-    words: list[str] = []
-    for mount in container.mounts:
-        flags = _pyxis_flags(mount) if container.runtime == "pyxis" else _flags(mount)
-        words += [mount.source, mount.destination or "", flags]
-    return words
-
-
-def _pyxis_flags(mount: Mount) -> str:
-    words = [option for option in mount.options if option not in ("rw", "z", "Z")]
-    return f":{'+'.join(words)}" if words else ""
-
-
-def _flags(mount: Mount) -> str:
-    flags = ""
-    for option in mount.options:
-        if option == "ro":
-            flags += ",readonly"
-        elif option not in ("rw", "z", "Z"):  # SELinux's labels are off for the container
-            flags += f",bind-propagation={option}"
-    return flags
-
-
 def container_args(container: Container) -> list[str]:
     """Return the options for the container that are texts of the job spec."""
     words = [] if container.user in ("auto", "image") else ["--user", container.user]
     for limit in container.ulimits:
         words += ["--ulimit", limit]
     return words + container.args
-
-
-def service_images(services: list[Service]) -> list[str]:
-    """Return three words for each service outside Ray's container: name, image, image with its registry."""
-    words: list[str] = []
-    for service in services:
-        if service.image or service.host:
-            image = service.image or ""
-            words += [service.name, image, with_registry(image) if image else ""]
-    return words

@@ -36,7 +36,7 @@ USED = {
 # Those without a meaning there, whose absence changes nothing of what the trainer computes.
 LEFT_OUT = {
     *("slurm", "run_dir", "container.pull", "container.ulimits", "checks", "preflight"),
-    *("stop.lead", "stop.grace"),
+    *("stop.lead", "stop.grace", "ray.start"),
 }
 # Every other field is refused; for these there is more to say than that.
 REMEDIES = {

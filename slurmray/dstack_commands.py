@@ -10,10 +10,12 @@ import itertools
 import re
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 
+from slurmray import agent
 from slurmray.errors import ExitCode
+from slurmray.places import own
 from slurmray.presets.case import Fact
-from slurmray.rendering import template_root
 from slurmray.spec import JobSpec
 
 GCS_PORT, MASTER_PORT = 6379, 29500
@@ -49,7 +51,7 @@ def environment(spec: JobSpec) -> list[str]:
         "RAY_TMPDIR": spec.ray.temp_dir,
     }
     if not spec.ray.metrics:
-        # No port, as templates/node/ray_start.py has it.
+        # No port, as slurmray/agent/ray/environment.py has it.
         env |= {
             "RAY_enable_metrics_collection": "0",
             "DASHBOARD_METRIC_PORT": "65536",
@@ -73,10 +75,9 @@ def commands(spec: JobSpec, dashboard_port: int, node_env: Mapping[str, Fact]) -
     """
     gcs_port = GCS_PORT if spec.ray.port == "auto" else spec.ray.port
     _refuse_clashes(gcs_port, dashboard_port)
-    folder = template_root()
-    programs = {"PROBE": (folder / "node/probe.py").read_text(encoding="utf-8")}
+    programs = {"PROBE": f"{_agent_file('ray/readiness.py')}\n{_file('probe.py')}"}
     if spec.run is None:
-        programs["CHECK"] = (folder / "node/check.py").read_text(encoding="utf-8")
+        programs["CHECK"] = f"{_agent_file('check_cluster.py')}\nsys.exit(main([]))"
     values = [
         f"CONFIG={ExitCode.CONFIG.value} BRING_UP={ExitCode.BRING_UP.value} NOT_WHOLE={ExitCode.PROBE.value}",
         f"NODES={spec.slurm.nodes}",
@@ -115,7 +116,7 @@ def _refuse_clashes(gcs_port: int, dashboard_port: int) -> None:
 
 
 def _ray_args(spec: JobSpec) -> list[str]:
-    """Options of `ray start` on every node, as templates/node/ray_start.py has them."""
+    """Options of `ray start` on every node, as slurmray/agent/ray/command.py has them."""
     words = [f"--num-gpus={spec.gpus}"]
     if spec.slurm.cpus_per_task:
         words.append(f"--num-cpus={spec.slurm.cpus_per_task}")
@@ -145,6 +146,11 @@ def _quoted(text: str) -> str:
     return _SPECIAL.sub("$''", shlex.quote(text))
 
 
+def _agent_file(name: str) -> str:
+    """A module of the agent that imports nothing of it."""
+    return (Path(agent.__file__).parent / name).read_text(encoding="utf-8")
+
+
 def _file(name: str) -> str:
     # PyYAML writes no text with a tab as it is.
-    return (template_root() / "dstack" / name).read_text(encoding="utf-8").rstrip("\n").expandtabs(2)
+    return (own("templates") / "dstack" / name).read_text(encoding="utf-8").rstrip("\n").expandtabs(2)

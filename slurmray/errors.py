@@ -32,14 +32,14 @@ class ExitCode(IntEnum):
         64,
         "the job spec does not fit the allocation, the nodes or the submitter's environment",
         "The job got other nodes, CPUs or GPUs than the script was rendered for, a variable that `env` "
-        "takes from you was not set, `setup` ended the script, or the run directory could not be made.",
-        "The last line of the log says which, and has the command that renders anew or the name to export "
-        "before sbatch.",
+        "takes from you was not set, or the run directory could not be made.",
+        "The last line of the log says which, and has the command that renders it again or the name to "
+        "export before sbatch.",
     )
     PREFLIGHT = (
         65,
-        "a node lacks something: runtime, GPUs, address, mount, temp folder",
-        "A check on a node failed before Ray was started there.",
+        "a node lacks something: Python, runtime, GPUs, address, mount, temp folder; or `setup` failed",
+        "A check on a node failed before Ray was started there, or `setup` did.",
         "The log names the node, what is wrong and what to do about it. Where it is that node alone, leave "
         "it out: sbatch --exclude=NODE generated.sh.",
     )
@@ -61,7 +61,7 @@ class ExitCode(IntEnum):
     )
     PROBE = (
         68,
-        "the cluster was not whole before ray.ready_timeout",
+        "the cluster was not ready within ray.ready_timeout",
         "A node came up too slowly, or cannot reach the head: a firewall, or an address on the wrong "
         "interface.",
         "The log names the missing nodes and shows their last lines. Set network.interface to the one that "
@@ -82,7 +82,7 @@ class ExitCode(IntEnum):
     )
     NODE_LOST = (
         71,
-        "a node was lost: it fell silent, or its Ray or container died under the trainer",
+        "a node was lost: no heartbeat, or its Ray or container died under the trainer",
         "Most often memory: the kernel killed Ray on that node. Else the host lost power or its network, "
         "or somebody removed the container.",
         "The log names the node and shows its last lines. Ask for more slurm.mem or let the trainer use "
@@ -99,7 +99,7 @@ class ExitCode(IntEnum):
         73,
         "the rehearsal could not run on this machine",
         "A package is missing, or the kernel does not allow what the cluster needs.",
-        "The message names the command that mends it; there was no job.",
+        "The message names the command that fixes it; there was no job.",
     )
     INTERNAL = (
         79,
@@ -163,6 +163,6 @@ class SlurmError(SlurmrayError):
 
 
 class RehearsalError(SlurmrayError):
-    """This machine cannot run the rehearsal; the message names the one command that mends it."""
+    """This machine cannot run the rehearsal; the message names the one command that fixes it."""
 
     exit_code = ExitCode.REHEARSAL

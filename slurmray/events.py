@@ -39,7 +39,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "phase": (
         "Progress.",
         {
-            "phase": (_TEXT, "preflight, image, container, ray, probe, prepare, services or end"),
+            "phase": (_TEXT, "preflight, leftovers, image, container, ray, probe, prepare, services or end"),
             "text": (_TEXT, "one line"),
         },
     ),

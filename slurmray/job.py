@@ -1,35 +1,44 @@
-"""A job that was submitted: asked after, waited for, ended."""
+"""A submitted job: its state, log and end; cancel, attach."""
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 
 from slurmray import slurm_commands
 from slurmray.errors import SlurmError, UsageError
-from slurmray.job_states import FINAL, End, parse_end, parse_events, parse_job
+from slurmray.job_states import (
+    FINAL,
+    End,
+    Event,
+    attach_command_of,
+    end_of,
+    parse_end,
+    parse_events,
+    parse_job,
+)
 
-_FIRST, _MORE, _LONGEST = 1.0, 1.5, 30.0  # seconds from one question to the next; each pause is longer
-_SILENCE = 600  # seconds; slurmctld is back from a restart long before
+# Seconds between two requests to slurmctld: the first pause, its growth, the longest one.
+_FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
+_SLURMCTLD_TIMEOUT = 600  # seconds; a restart of slurmctld takes less
 
 
 class Job:
-    """A job of Slurm's whose script slurmray rendered.
+    """A Slurm job whose script slurmray rendered.
 
-    `submit` returns one; a number makes the same one again, in any process that Slurm's commands answer.
+    `submit` returns one. The job id is enough to make it again, in any process that can run Slurm's commands.
     """
 
     def __init__(
         self, id: int, *, folder: str | Path = ".", run_dir: str = "slurmray-runs", cluster: str | None = None
     ) -> None:
-        """The job with that number.
+        """The job with that id.
 
-        folder, run_dir: where it was submitted, and run_dir of its job spec; they count once Slurm has
-        forgotten the job. cluster: where it is not the one that Slurm's commands ask by default.
+        run_dir: as in its job spec. folder: where it was submitted; needed once Slurm has forgotten the job.
+        cluster: the Slurm cluster, unless it is the default one.
         """
         if isinstance(id, bool) or not isinstance(id, int) or id < 1:
-            raise UsageError(f"Job: expected the number of a job, as 1234, got {id!r}")
+            raise UsageError(f"Job: expected the number of a job, for example 1234, got {id!r}")
         self.id = id
         self.cluster = cluster
         self._folder = Path(folder).absolute()
@@ -40,40 +49,40 @@ class Job:
         return f"Job({self.id})"
 
     def state(self) -> str:
-        """Return Slurm's word for the state: PENDING, RUNNING, COMPLETED, FAILED and so on.
+        """Return Slurm's name of the state: PENDING, RUNNING, COMPLETED, FAILED and so on.
 
         SlurmError where Slurm does not answer, or where neither it nor the run directory knows the job.
         """
-        return (self._asked() or self._remembered()).state
+        return (self._current() or self._past()).state
 
     def wait(self, timeout: float | None = None) -> End:
         """Wait until the job has ended, and return how; TimeoutError after `timeout` seconds.
 
-        Asks Slurm after a second, then ever more rarely, down to twice a minute. A job that starts anew by
-        `requeue` has not ended. SlurmError as for `state`; once Slurm has answered, ten minutes without an
-        answer are borne.
+        Polls slurmctld, first after a second, then less and less often, down to twice a minute. A job that
+        `requeue` starts again has not ended. SlurmError as for `state`; once slurmctld has answered,
+        10 minutes without an answer are tolerated.
         """
-        begun, heard = time.monotonic(), float("-inf")
-        pause = _FIRST
+        begun, answered = time.monotonic(), float("-inf")
+        pause = _FIRST_PAUSE
         while True:
             try:
-                now = self._asked()
-                heard = time.monotonic()
+                now = self._current()
+                answered = time.monotonic()
             except SlurmError:
-                if time.monotonic() - heard > _SILENCE:
+                if time.monotonic() - answered > _SLURMCTLD_TIMEOUT:
                     raise
             else:
-                now = now or self._remembered()
+                now = now or self._past()
                 if now.state in FINAL:
                     return now
             left = pause if timeout is None else begun + timeout - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
             time.sleep(min(pause, left))
-            pause = min(pause * _MORE, _LONGEST)
+            pause = min(pause * _GROWTH, _LONGEST_PAUSE)
 
     def logs(self) -> str:
-        """Return the job's log until now: its output, then its errors where `slurm.error` parts them.
+        """Return the job's log so far: its output, then its errors where `slurm.error` separates them.
 
         It is empty before the job has started. UsageError if the file cannot be read here, or is not in the
         folder of a job that Slurm has forgotten.
@@ -95,37 +104,42 @@ class Job:
 
     def cancel(self) -> None:
         """End the job by `scancel`, to which an ended job is no error. SlurmError if Slurm refuses."""
-        words = self._words("scancel", str(self.id))
-        done = slurm_commands.call(words)
+        argv = self._argv("scancel", str(self.id))
+        done = slurm_commands.call(argv)
         if done.returncode != 0:
-            raise slurm_commands.refusal(words, done.stderr)
+            raise slurm_commands.refusal(argv, done.stderr)
 
     def attach_command(self) -> str:
-        """Return the line of bash, `srun --overlap ...`, that asks Ray in the head's container.
+        """Return the shell command, `srun --overlap ...`, that runs `ray` in the head node's container.
 
-        It is the one of the job's log; docs/launch.md says what else it can ask. SlurmError while the job has
-        no whole cluster.
+        docs/launch.md has other uses of it. SlurmError while the job has no cluster that is ready. Read from
+        the run directory; UsageError if that cannot be read here.
         """
         record = self._record()
-        path = f"/ray-{self.id}-{record.get('Restarts', '0')}/ray "
-        lines = re.findall(r"^\[slurmray .+ s\] to look in: (srun .+)$", self.logs(), re.MULTILINE)
-        lines = [line for line in lines if path in line]
         state = record.get("JobState", "not known to Slurm")
-        if state != "RUNNING" or not lines:
-            raise SlurmError(f"job {self.id}: its cluster is not up, the job is {state}: see its log")
-        return str(lines[-1])
+        if state != "RUNNING":
+            raise SlurmError(f"job {self.id}: no cluster to attach to, the job is {state}")
+        run = self._runs / f"{self.id}-{record.get('Restarts', '0')}"
+        events = _events_in(run)
+        if not events:
+            text = f"no events in {run} yet; if this stays so, give Job the run_dir of its job spec"
+            raise SlurmError(f"job {self.id}: {text}")
+        command = attach_command_of(events)
+        if command is None:
+            raise SlurmError(f"job {self.id}: cluster not ready; see the job's log")
+        return command
 
-    def _asked(self) -> End | None:
-        """What slurmctld says of the job; None: it does not know it, or not any more."""
+    def _current(self) -> End | None:
+        """State and exit code from slurmctld; None: it does not know the job, or no longer."""
         record = self._record()
         return parse_end(record["JobState"], record["ExitCode"]) if record else None
 
     def _record(self) -> dict[str, str]:
-        """The fields of `scontrol show job`, none if slurmctld does not know it; keeps where its log is."""
-        words = self._words("scontrol", "show", "job", str(self.id))
-        done = slurm_commands.call(words)
+        """The fields of `scontrol show job`, none if slurmctld does not know it. Notes folder and log."""
+        argv = self._argv("scontrol", "show", "job", str(self.id))
+        done = slurm_commands.call(argv)
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
-            raise slurm_commands.refusal(words, done.stderr)
+            raise slurm_commands.refusal(argv, done.stderr)
         record = parse_job(done.stdout)
         if record:
             self._folder = Path(record["WorkDir"])
@@ -133,31 +147,46 @@ class Job:
             self._outputs = [Path(path) for path in dict.fromkeys(paths) if path]
         return record
 
-    def _remembered(self) -> End:
-        """How a job ended that slurmctld has forgotten: by the accounting, or by the run directory."""
-        return self._accounted() or self._noted()
+    def _past(self) -> End:
+        """How a job ended that slurmctld has forgotten: from the accounting, or from the run directory."""
+        return self._accounted() or self._recorded()
 
     def _accounted(self) -> End | None:
-        """What the accounting says; None: there is none, or it knows no end of the job."""
-        said = slurm_commands.sacct("State,ExitCode", *self._clusters(), f"--jobs={self.id}")
-        state, _, code = said.strip().partition("|")
+        """The end in the accounting; None: there is no accounting, or it has no end of the job."""
+        output = slurm_commands.sacct("State,ExitCode", *self._clusters(), f"--jobs={self.id}")
+        state, _, code = output.strip().partition("|")
         end = parse_end(state, code) if code else None
         return end if end and end.state in FINAL else None
 
-    def _noted(self) -> End:
-        """What the last attempt has noted in its run directory."""
-        runs = self._folder / Path(self._run_dir).expanduser()
+    def _recorded(self) -> End:
+        """The end that the last attempt has recorded in its run directory."""
+        runs = self._runs
         numbers = [path.name.partition("-")[2] for path in runs.glob(f"{self.id}-[0-9]*")]
         last = max((int(number) for number in numbers if number.isdecimal()), default=0)
-        events = runs / f"{self.id}-{last}" / "events.jsonl"
-        end = parse_events(events.read_text(errors="replace")) if events.exists() else None
+        end = end_of(_events_in(runs / f"{self.id}-{last}"))
         if end is None:
-            remedy = "give Job the folder in which it was submitted, and run_dir of its job spec"
-            raise SlurmError(f"job {self.id}: Slurm does not know it, and {runs} has no end of it: {remedy}")
+            fix = "give Job the folder in which it was submitted, and run_dir of its job spec"
+            raise SlurmError(f"job {self.id}: Slurm does not know it, and {runs} has no end of it: {fix}")
         return end
 
-    def _words(self, command: str, *words: str) -> list[str]:
-        return [command, *self._clusters(), *words]
+    @property
+    def _runs(self) -> Path:
+        """The folder of the run directories."""
+        return self._folder / Path(self._run_dir).expanduser()
+
+    def _argv(self, command: str, *arguments: str) -> list[str]:
+        return [command, *self._clusters(), *arguments]
 
     def _clusters(self) -> list[str]:
         return [f"--clusters={self.cluster}"] if self.cluster else []
+
+
+def _events_in(run: Path) -> list[Event]:
+    """The events of a run directory; none where it has none."""
+    path = run / "events.jsonl"
+    try:
+        return parse_events(path.read_text(encoding="utf-8", errors="replace"))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read: {error.strerror}") from None

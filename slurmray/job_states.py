@@ -1,10 +1,11 @@
-"""What Slurm and a job's run directory say of the job, without I/O."""
+"""State and end of a job, read from Slurm's output and from the events of a run directory; without I/O."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 # Slurm's states that no job leaves (`man squeue`, JOB STATE CODES); one that is requeued is PENDING instead.
 FINAL = (
@@ -19,8 +20,8 @@ FINAL = (
     "REVOKED",
     "TIMEOUT",
 )
-# Fields of `scontrol show job` that have a line of their own and may hold spaces.
-_WHOLE_LINES = (
+# Fields of `scontrol show job` that have a line of their own and may contain spaces.
+_LINE_FIELDS = (
     "AdminComment",
     "Command",
     "Comment",
@@ -32,12 +33,15 @@ _WHOLE_LINES = (
     "WorkDir",
 )
 
+Event = Mapping[str, Any]
+"""A line of events.jsonl; docs/events.md has the fields."""
+
 
 class End(NamedTuple):
     """How a job ended.
 
-    state: Slurm's word, as COMPLETED or FAILED. exit_code: 0 to 255, which `slurmray explain` explains.
-    signal: the number of the signal that ended the batch script, mostly 0.
+    state: Slurm's name of the state, for example COMPLETED or FAILED. exit_code: 0 to 255, which `slurmray
+    explain` explains. signal: the number of the signal that ended the batch script, mostly 0.
     """
 
     state: str
@@ -46,34 +50,52 @@ class End(NamedTuple):
 
 
 def parse_job(text: str) -> dict[str, str]:
-    """Return the fields of a job as `scontrol show job` writes them; {} for an empty text."""
+    """Return the fields of a job from the output of `scontrol show job`; {} for an empty text."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         name, _, value = line.strip().partition("=")
-        fields |= {name: value} if name in _WHOLE_LINES else dict(re.findall(r"(\S+?)=(\S*)", line))
+        fields |= {name: value} if name in _LINE_FIELDS else dict(re.findall(r"(\S+?)=(\S*)", line))
     return fields
 
 
 def parse_end(state: str, code: str) -> End:
-    """Return the end from state and code as scontrol and sacct write them: `CANCELLED by 1001` and `0:15`."""
+    """Return the end from state and code in the form of scontrol and sacct: `CANCELLED by 1001`, `0:15`."""
     exit_code, _, signal = code.partition(":")
     return End(state.partition(" ")[0], int(exit_code), int(signal or 0))
 
 
-def parse_events(text: str) -> End | None:
-    """Return the end from events.jsonl of a run directory; None: it does not say.
-
-    Its batch script wrote that, which knows that Slurm told it to end, but not why: CANCELLED may be TIMEOUT.
-    """
-    end, stopped = None, False
+def parse_events(text: str) -> list[Event]:
+    """Return the events of one attempt from its events.jsonl."""
+    events = []
     for line in text.splitlines():
         try:
-            event = json.loads(line)
-        except ValueError:  # cut off, on a full file system
+            events.append(json.loads(line))
+        except ValueError:  # cut off: it is being written, or the file system is full
             continue
-        stopped = stopped or event["event"] == "stop"
-        found = re.match(r"exit code ([0-9]+) from (\w+)", event["text"])
-        if found and event["event"] == "end":
-            code, ended = int(found[1]), stopped or found[2] == "slurm"
-            end = End("CANCELLED" if ended else "FAILED" if code else "COMPLETED", code, 0)
-    return end
+    return events
+
+
+def end_of(events: Iterable[Event]) -> End | None:
+    """Return how an attempt ended; None if it has not ended, or could not record it.
+
+    The batch script knows that Slurm ended it, but not why: CANCELLED may stand for TIMEOUT.
+    """
+    found = {event["event"]: event for event in events}
+    end = found.get("end")
+    if end is None:
+        return None
+    code = end["exit_code"]
+    if "stop" in found or end["source"] == "slurm":
+        return End("CANCELLED", code, 0)
+    return End("FAILED" if code else "COMPLETED", code, 0)
+
+
+def is_last_attempt_over(events: Iterable[Event]) -> bool:
+    """Whether an attempt has ended, and no other one follows."""
+    names = {event["event"] for event in events}
+    return "end" in names and "requeue" not in names
+
+
+def attach_command_of(events: Iterable[Event]) -> str | None:
+    """Return the shell command that runs `ray` in an attempt's cluster; None until the cluster is ready."""
+    return next((event["command"] for event in events if event["event"] == "attach"), None)

@@ -31,6 +31,7 @@ FLAGS = {
     "--account": "slurm.account",
     "--image": "container.image",
     "--runtime": "container.runtime",
+    "--template": "template",
 }
 
 

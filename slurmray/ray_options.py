@@ -37,42 +37,48 @@ DEBUG_ENV: dict[str, dict[str, str]] = {
 }
 
 
-def _not_ours(word: str) -> str:
-    option = word.partition("=")[0]
+def _not_set_by_slurmray(text: str) -> str:
+    option = text.partition("=")[0]
     if instead := RAY_TAKEN.get(option):
         raise ValueError(f"{option}: {instead}")
-    return word
+    return text
 
 
-RayOption = Annotated[Text, AfterValidator(_not_ours)]
+RayOption = Annotated[Text, AfterValidator(_not_set_by_slurmray)]
 
 
 class Ray(Model):
-    """How Ray is started. Everything that is not said here has Ray's own default."""
+    """How Ray is started. Options that are not set have Ray's own defaults."""
 
+    start: Literal["fast", "plain"] = "fast"
+    """plain: Ray's public `ray start`. fast: the same, started sooner by changes to Ray's internals.
+
+    fast is used with the Ray versions that it was tested with. With others it falls back to plain, with one
+    line in the log.
+    """
     port: Port = "auto"
-    """Port of the GCS on the head node; auto: free ones, of the job's own."""
+    """Port of the GCS on the head node; auto: a free one."""
     dashboard_port: Port = "auto"
     """Port of the dashboard on the head node."""
     ready_timeout: Count = 600
-    """Seconds from the head's GCS, once it answers, until all nodes are in Ray with their GPUs.
+    """Seconds from the first answer of the head node's GCS until all nodes are in Ray with their GPUs.
 
-    With 15 more, it is also how long a job may be without news of its nodes before it trains: one may hang in
-    `setup`. A pull, a build and the stages are news.
+    Plus 15, it is also how long the job waits without progress on any node before the trainer starts, for
+    example where `setup` hangs. A pull, a build and the stages count as progress.
     """
     temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
     """Folder on the node's own disk; the job's private folder is made in it. At most 25 characters."""
     auth: Literal["auto", "token", "none"] = "auto"
-    """auto: token authentication where Ray has it (2.52 and later). token: an older Ray ends the job."""
+    """auto: token authentication if Ray has it (2.52 and later). token: the job fails with an older Ray."""
     metrics: Flag = False
-    """Ray exports metrics, on a port that anyone who reaches the node can read."""
+    """Export Prometheus metrics, unauthenticated."""
     debug: Literal["none", "post-mortem", "legacy"] = "none"
     """post-mortem: Ray's distributed debugger waits at breakpoints and failures; legacy: for `ray debug`.
 
-    While one waits, whoever reaches the node can run code by it.
+    While a debugger waits, anyone who reaches the node can run code through it.
     """
     runtime_env: RuntimeEnv = None
-    """Runtime environment of the job, for `launch: ray-job`: a mapping, or the path of a YAML file.
+    """Runtime environment for `launch: ray-job`: a mapping, or the path of a YAML file.
 
     The path is relative to container.workdir, as is `working_dir` in it.
     """
@@ -102,9 +108,9 @@ class Ray(Model):
 
 
 def check_debug(debug: str, env: Mapping[str, str | None]) -> None:
-    """ValueError where `env` of the spec has a say in debugging, too."""
+    """ValueError where `env` of the spec sets up debugging, too."""
     wrong = [
-        f"{name} is in env; take it out, and say what you want with ray.debug"
+        f"{name} is in env; remove it and use ray.debug"
         for name in ("RAY_DEBUG_POST_MORTEM", "RAY_DEBUG")
         # RAY_DEBUG=0, which turns breakpoints off, goes with `none`.
         if name in env and (debug != "none" or name != "RAY_DEBUG" or env[name] in (None, "legacy"))

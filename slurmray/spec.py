@@ -31,45 +31,44 @@ class Network(Model):
     """Which of a node's addresses Ray uses."""
 
     interface: Line | None = None
-    """Interface on every node, as `ib0`. Not set: the address that the node's own name has."""
+    """Interface on every node, for example `ib0`. Not set: the address that the node's own name has."""
     family: Literal["auto", "ipv4", "ipv6"] = "auto"
     """Only addresses of this family."""
 
 
 class Checks(Model):
-    """What every node is checked for before its container starts, besides what slurmray checks anyway."""
+    """What every node is checked for before its container starts, in addition to slurmray's own checks."""
 
     paths: list[Line] = Field(default=[])
-    """Files or folders that must be there. `~` is the submitter's home."""
+    """Files or folders that must exist. `~` is the submitter's home."""
     same_commit: Line | None = None
-    """A git work tree that must be at the same commit on every node as on the head."""
+    """A git work tree that must be at the same commit on every node as on the head node."""
 
 
 class Stop(Model):
-    """How the trainer is asked to end, and before it a command of `prepare`."""
+    """How the trainer is stopped, or a command of `prepare` that still runs."""
 
     lead: Whole = Field(default=60, ge=0, le=65535)
-    """Seconds before the time limit at which the trainer gets the signal; 0: it gets none then.
+    """Seconds before the time limit at which the trainer gets the signal; 0: no signal then.
 
-    Slurm may be up to a minute early. The trainer has all of it but the last 15 seconds, and never less than
-    `grace`.
+    Slurm may be up to a minute early. The trainer has this time less 15 seconds, and never less than `grace`.
     """
     signal: Literal["HUP", "INT", "QUIT", "TERM", "USR1", "USR2"] = "TERM"
-    """The signal that the trainer gets first, then and at scancel."""
+    """The signal that the trainer gets first, near the time limit and at scancel."""
     grace: Whole = Field(default=10, ge=0)
-    """Seconds from scancel until it is killed; less where the cluster's KillWait does not leave so many."""
+    """Seconds from the signal at scancel until SIGKILL; fewer where the cluster's KillWait is too short."""
 
 
 class Requeue(Model):
-    """Whether the job starts anew by itself, with a cluster and a run directory of its own."""
+    """Whether Slurm starts the job again; each attempt has a cluster and a run directory of its own."""
 
     max: Whole = Field(default=0, ge=0)
-    """How many times, after the loss of a node or preemption; SLURMRAY_ATTEMPT counts all attempts."""
+    """How many times after a lost node or preemption; SLURMRAY_ATTEMPT counts all attempts."""
     exit_code: Whole = Field(default=0, ge=0, le=255)
-    """Exit code with which the trainer asks for another attempt, however often it does; 0: none.
+    """Exit code with which the trainer asks for another attempt, any number of times; 0: none.
 
-    `max` is for losses and preemption alone. At scancel, after which there is no attempt, such a trainer gets
-    TERM instead of stop.signal.
+    `max` counts lost nodes and preemption only. At scancel, after which there is no other attempt, such a
+    trainer gets TERM instead of stop.signal.
     """
 
     @property
@@ -84,35 +83,40 @@ class JobSpec(Model):
     name: Line = "slurmray"
     """Name of the job."""
     preset: Preset | None = Field(default=None, json_schema_extra=name_or_section)
-    """The trainer, whose arguments are completed and whose placement is checked; a name alone will do."""
+    """The trainer: its arguments are completed and its placement is checked. A name alone is enough."""
     slurm: SlurmOptions = Field(default_factory=SlurmOptions)
     setup: Text = ""
-    """Host commands (bash), run first of all on every node, as `module load podman`."""
+    """Host commands (bash), run first on every node, for example `module load podman`."""
     run_dir: Line = "slurmray-runs"
     """Folder that all nodes share, for logs; JOBID-ATTEMPT below it. Relative to the submit folder."""
+    template: Line | None = None
+    """A site's own template, which extends job.sbatch.j2: see docs/script.md; templates/sites has examples.
+
+    Read when the script is rendered; a relative path begins at the current folder, `~` is your home.
+    """
     container: Container = Field(default_factory=Container)
     env: dict[EnvName, Text | None] = Field(default={})
-    """Environment of Ray and the trainer. null: the submitter's own value, never written down."""
+    """Environment of Ray and the trainer. null: the submitter's own value, which is not in the script."""
     network: Network = Field(default_factory=Network)
     ray: Ray = Field(default_factory=Ray, validate_default=True)
     checks: Checks = Field(default_factory=Checks)
     preflight: Literal["fail", "warn", "none"] = "fail"
-    """What a finding of the checks before Ray starts does: ends the job, is only logged; none: no checks."""
+    """Checks before Ray starts. fail: a finding ends the job; warn: it is only logged; none: no checks."""
     prepare: list[Prepare] = Field(default=[])
-    """Commands before the trainer, one after another, as data preparation or a download."""
+    """Commands before the trainer, one after another, for example data preparation or a download."""
     services: list[Service] = Field(default=[])
-    """Processes beside Ray, as a retriever; they start when what is in `prepare` is done."""
+    """Processes beside Ray, for example a retriever. They start after `prepare`."""
     run: Program = None
     """The trainer: a list is a command and its arguments, a text is for bash. Not set: a built-in check."""
     launch: Literal["exec", "ray-job"] = Field(default="exec", validate_default=True)
-    """exec: the trainer is a process in the head's container. ray-job: it is submitted by Ray's job API."""
+    """exec: the trainer is a process in the head node's container. ray-job: submitted by Ray's job API."""
     stop: Stop = Field(default_factory=Stop, validate_default=True)
     on_node_loss: Literal["fail", "continue"] = "fail"
     """continue: the job goes on when it loses a worker node while the trainer runs."""
     requeue: Requeue = Field(default_factory=Requeue)
 
     def __init__(self, /, **fields: Any) -> None:
-        """The fields above; a section is a dict of its own fields. SpecError has all mistakes at once."""
+        """The fields above; a section is a dict of its own fields. SpecError lists all mistakes at once."""
         try:
             super().__init__(**fields)
         except ValidationError as error:
@@ -146,10 +150,10 @@ class JobSpec(Model):
         try:
             limit = slurm.seconds(time or "UNLIMITED")
         except ValueError:
-            return value  # Slurm has more to say about it
+            return value  # Slurm reports it
         if limit is not None and value.lead >= limit:
-            remedy = "ask for more, or for less stop.lead"
-            raise ValueError(f"lead of {value.lead} s is no less than slurm.time, {time}: {remedy}")
+            fix = "ask for more, or for less stop.lead"
+            raise ValueError(f"lead of {value.lead} s is no less than slurm.time, {time}: {fix}")
         return value
 
     @field_validator("prepare", "services")

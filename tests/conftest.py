@@ -22,7 +22,7 @@ settings.load_profile("slurmray")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-goldens", action="store_true", help="write tests/goldens anew")
+    parser.addoption("--write-goldens", action="store_true", help="write tests/goldens again")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,12 +43,13 @@ class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
         return f"{nodeid.partition('::')[0]} {variant(nodeid)}"
 
 
+@pytest.hookimpl(optionalhook=True)  # so that `-p no:xdist` works
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
     return ByCluster(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first, variant by variant: files that wait a lot are not all at one time."""
+    """Long tests begin first, variant by variant, so that not all files that wait a lot run at one time."""
     folders = [ROOT / "tests" / name for name in ("cluster/faults", "cluster", "judges", "unit")]
 
     def rank(item: pytest.Item) -> tuple[int, int]:
@@ -73,7 +74,7 @@ def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def bash_44() -> str:
-    """The oldest bash that scripts are for; it comes over the network once."""
+    """The oldest bash that scripts support; downloaded once."""
     done = subprocess.run([ROOT / ".ci/bash-4.4"], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"no bash 4.4: {done.stderr}"
     # Static as it is, it dies when it has to ask this machine's C library who its user is.

@@ -1,9 +1,5 @@
-"""Runs one role of the agent: in the batch script and on the nodes from the script's text, in containers from
-a folder.
-"""
+"""Runs one role of the agent."""
 
-import os
-import sys
 import time
 
 TYPE_CHECKING = False
@@ -40,12 +36,3 @@ IN_CONTAINER = {
     "check": "check_cluster",
     "ready": "ready",
 }
-
-if __name__ == "__main__":
-    folder = os.path.dirname(os.path.abspath(__file__))
-    if not __package__:  # `python3 -I FOLDER/agent ROLE`
-        sys.path[0] = os.path.dirname(folder)
-        __package__ = os.path.basename(folder)
-        __import__(__package__)
-        del sys.path[0]
-    sys.exit(main(sys.argv[1], sys.argv[2:]))

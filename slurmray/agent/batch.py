@@ -9,7 +9,7 @@ import subprocess
 import traceback
 import zlib
 
-from . import errors, heartbeat, paths, protocol, report, script, streams
+from . import errors, heartbeat, loader, paths, protocol, report, script, streams
 from .controller import Actions, Controller
 
 TYPE_CHECKING = False
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 LOG_LINES = 15  # of a node's log that the job's log shows
 END_WAIT = 15.0  # seconds for all nodes to clean up; then the step gets signals
 SIGNAL_WAIT = 10.0  # seconds between these
+SIGNAL_DELAY = 2.0  # seconds between what Slurm does to the tasks and to the batch script
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
+# Files of the agent that nodes do not get: srun passes its input on in pieces of 1 KiB, each to each node.
+CONTROLLER_ONLY = ("batch.py", "controller.py", "findings.py", "settings.py")
 # What newer sruns take over from sbatch, what `sbatch --export=NONE` leaves, and what would change the
 # messages.
 UNWANTED = (
@@ -230,6 +233,10 @@ class Batch(Actions):
         self._end_step(srun, controller)
         srun_code = srun.wait()
         self._end_output(controller.trainer_code is None)
+        if not (controller.failure or self.is_stopping) and controller.trainer_code is None:
+            # Slurm's SIGTERM may have ended all tasks before this process gets it.
+            select.select([self._wake], [], [], SIGNAL_DELAY)
+        self._hand_on_signals(controller)
         controller.findings.show()
         for node in controller.not_ready:
             self.report.log("not ready: %s %s" % (node["missing"], node["why"]))
@@ -238,7 +245,7 @@ class Batch(Actions):
         outcome = controller.outcome(srun_code)
         reason = controller.restart_reason(outcome)
         if reason:
-            self._restart(reason, outcome)
+            self._restart(reason, controller.is_requeue_requested())
         return outcome
 
     def _start_step(self) -> "subprocess.Popen[bytes]":
@@ -257,7 +264,9 @@ class Batch(Actions):
         assert srun.stdin and srun.stdout
         self._outbox = streams.Outbox(os.dup(srun.stdin.fileno()))
         srun.stdin.close()
-        self._outbox.send(zlib.compress(self.text.encode("utf-8", "surrogateescape")))
+        agent = script.agent_of(self.text)
+        text = self.text.replace(agent, loader.without(agent, CONTROLLER_ONLY))
+        self._outbox.send(zlib.compress(text.encode("utf-8", "surrogateescape")))
         return srun
 
     def _turn(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
@@ -273,13 +282,16 @@ class Batch(Actions):
             if not data:
                 controller.on_step_over()
             for line in self._decoder.feed(data):
-                self._take(line, controller, now)
-        controller.is_stopping = controller.is_stopping or self.is_stopping
-        controller.is_time_up = controller.is_time_up or self.is_time_up
+                self._receive(line, controller, now)
+        self._hand_on_signals(controller)
         controller.tick(now)
 
+    def _hand_on_signals(self, controller: Controller) -> None:
+        controller.is_stopping = controller.is_stopping or self.is_stopping
+        controller.is_time_up = controller.is_time_up or self.is_time_up
+
     @staticmethod
-    def _take(line: bytes, controller: Controller, now: float) -> None:
+    def _receive(line: bytes, controller: Controller, now: float) -> None:
         try:
             message = protocol.decode(line)
         except protocol.ProtocolError as error:
@@ -318,10 +330,10 @@ class Batch(Actions):
             except subprocess.TimeoutExpired:
                 reader.kill()
 
-    def _restart(self, reason: str, outcome: "Outcome") -> None:
-        """Have Slurm start the job again, which ends this process meanwhile."""
+    def _restart(self, reason: str, is_requested: bool) -> None:
+        """Have Slurm start the job again, which ends this process meanwhile. is_requested: by the trainer."""
         job = self._job()
-        if outcome.source == "trainer":
+        if is_requested:
             try:
                 open(os.path.join(job["run_dir"], "asked"), "w").close()
             except OSError:

@@ -8,6 +8,7 @@ On a node without a container, guard.py is its parent.
 import os
 import select
 import signal
+import sys
 import time
 
 from . import environment, preflight, process_tree, protocol, reachability
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from .protocol import Message
     from .stages import Stages
 
-FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 READ_SIZE = 65536
 SHORT_PAUSE = (
     0.05  # seconds between two turns of the loop where something is waited for that no signal announces
@@ -70,7 +70,7 @@ class ContainerProcess:
         """All nodes have passed their checks: the head starts Ray, workers wait for it."""
         context = self.context
         context.peers = message["peers"]
-        self.ray.version_text, self.ray.version = preflight.require_ray(context.settings["ray"]["auth"])
+        self.ray.version_text, self.ray.version = preflight.require_ray(context)
         preflight.enter_workdir(context.workdir)
         self.trainer.require_job_api()
         preflight.check_node(context, self.ray.version)
@@ -212,7 +212,8 @@ class ContainerProcess:
         if message and handle:
             try:
                 handle(message)
-            except Unfit:  # the finding is sent, and the controller ends the job
+            except Unfit:
+                self.context.send("unfit")
                 self.ray.version_text = ""
 
     def pause(self) -> "Optional[float]":
@@ -247,13 +248,18 @@ class ContainerProcess:
         return wake
 
 
-def run_container_process(argv: "List[str]") -> int:
-    """Run the node until its input ends, and leave nothing in the job's folder. argv: NODE."""
+def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
+    """Run the node until its input ends, and leave nothing in the job's folder.
+
+    argv: NODE. is_guarded: without a container, by guard.py.
+    """
     environment.restore_search_path()
-    process = ContainerProcess(FOLDER, argv[0])
+    folder = os.path.dirname(os.path.abspath(sys.argv[0]))
+    process = ContainerProcess(folder, argv[0])
     context = process.context
+    context.is_guarded = is_guarded
     os.umask(0o022)
-    process_tree.lock_folder(FOLDER)
+    process_tree.lock_folder(folder)
     process_tree.adopt_orphans()
     try:
         process.loop()
@@ -273,7 +279,7 @@ def run_container_process(argv: "List[str]") -> int:
     finally:
         process.end()
         process_tree.kill_descendants()
-        empty_folder(FOLDER)
+        empty_folder(folder)
     return 0
 
 

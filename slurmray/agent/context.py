@@ -42,6 +42,7 @@ class Context:
         self.exec_prefix: "List[str]" = []  # what runs a command inside this container; empty: none is needed
         self.workdir = ""  # where Ray and the trainer run
         self.peers: "List[str]" = []  # addresses of all nodes; empty where no proxy is set
+        self.is_guarded = False  # no container: Python and Ray are what the job spec's `setup` activated
         self.is_ready = False  # whether the cluster is
         self.deadline: "Optional[float]" = None  # time.monotonic() at which what was asked to end is killed
 

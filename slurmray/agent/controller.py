@@ -77,7 +77,7 @@ class Controller:
         self.actions = actions
         self.head = job["nodes"][0]
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
-        self.findings = findings.Findings(report)
+        self.findings = findings.Findings(report, job["nodes"])
         self.failure: "Optional[Failure]" = None
         self.trainer_code: "Optional[int]" = None
         self.step = ""  # Slurm's number of the step
@@ -86,15 +86,16 @@ class Controller:
         self.is_time_up = False  # the warning signal has come
         self.is_ending = False  # the step is being ended; nothing counts as a failure any more
         self.gone: "Set[str]" = set()  # nodes that have cleaned up
-        self.silent: "Set[str]" = set()  # nodes that are lost
+        self.lost: "Set[str]" = set()  # nodes that are lost
         self.not_ready: "List[protocol.Message]" = []
         self._heartbeat = heartbeat.Sender()
         self._checked: "Set[str]" = set()
-        self._unfit: "Set[str]" = set()
+        self._unfit: "Set[str]" = set()  # nodes that have reported all their findings
         self._unfit_until = 0.0
+        self._is_unfit_late = False  # a node that had been checked has a finding: about image or container
         self._healthy: "Set[str]" = set()
         self._signalled: "Set[str]" = set()
-        self._lost: "Set[str]" = set()  # workers that the job goes on without
+        self._left_out: "Set[str]" = set()  # workers that the job goes on without
         self._doubt_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
         self._is_limit_sent = False
@@ -108,23 +109,21 @@ class Controller:
         self._stages: "Dict[str, Set[str]]" = {}
         self._stage_begun: "Dict[str, float]" = {}
         self._stage_logged: "Dict[str, Tuple[float, int]]" = {}  # when, and how many nodes were done
-        self._patience = settings["timeouts"]["ready"] + READY_MARGIN
-        self._due = float(self._patience)
+        self._ready_timeout = settings["timeouts"]["ready"] + READY_MARGIN
+        self._due = float(self._ready_timeout)
 
     # -- what happens ------------------------------------------------------------------------------------
 
     def on_message(self, message: "protocol.Message", now: float) -> None:
         """A message of a node."""
         node, kind = message.get("node", ""), message["type"]
-        if node not in self.silent and node not in self.gone and kind != "gone":
-            self.monitor.heard(node, now)
+        if node not in self.lost and node not in self.gone and kind != "gone":
+            self.monitor.record(node, now)
         handler = getattr(self, "_on_" + kind, None)
         if handler and (not self.is_ending or kind in WHILE_ENDING):
             handler(node, message, now)
-        if kind in ("phase", "started", "finding", "stage_done") or (
-            kind == "heartbeat" and message.get("doing")
-        ):
-            self._due = now + self._patience
+        if kind in ("phase", "started", "stage_done") or (kind == "heartbeat" and message.get("doing")):
+            self._due = now + self._ready_timeout
 
     def on_output(self, line: str) -> None:
         """A line on the step's output that is no message."""
@@ -146,7 +145,7 @@ class Controller:
         if self.is_ending:
             return
         if not self.is_training and now > self._due and not self.failure:
-            text = "cluster not ready, and no news from the nodes for %d s" % self._patience
+            text = "cluster not ready, and no news from the nodes for %d s" % self._ready_timeout
             self.failure = Failure(self.head, "probe", text)
             self.not_ready = [
                 {"missing": node, "why": "has not been checked: its setup may still run"}
@@ -172,9 +171,14 @@ class Controller:
             return True
         if self._stop_until is not None and now > self._stop_until:
             return True
-        if self.failure and (now >= self._unfit_until or len(self._unfit) == len(self.job["nodes"])):
+        if self.failure and (now >= self._unfit_until or self._all_have_reported()):
             return True
         return self.trainer_code is not None and not self._may_be_node_loss(now)
+
+    def _all_have_reported(self) -> bool:
+        """Whether no node has another finding."""
+        nodes = self._unfit if self._is_unfit_late else self._unfit | self._checked
+        return len(nodes) == len(self.job["nodes"])
 
     def begin_end(self) -> None:
         """The step is being ended: from here on messages are only noted."""
@@ -182,7 +186,7 @@ class Controller:
 
     def all_nodes_ended(self) -> bool:
         """Whether each node has cleaned up or is lost; some are lost, so srun would wait for them."""
-        return bool(self.silent) and len(self.silent | self.gone) == len(self.job["nodes"])
+        return bool(self.lost) and len(self.lost | self.gone) == len(self.job["nodes"])
 
     # -- messages ----------------------------------------------------------------------------------------
 
@@ -221,8 +225,11 @@ class Controller:
             return
         if not self.failure:
             self.failure = Failure(node, kind, "%s: %s; %s" % (row[0], row[1], fix))
-        self._unfit.add(node)
+        self._is_unfit_late = self._is_unfit_late or node in self._checked
         self._unfit_until = now + FINDINGS_WAIT
+
+    def _on_unfit(self, node: str, _message: "protocol.Message", _now: float) -> None:
+        self._unfit.add(node)
 
     def _on_checked(self, node: str, message: "protocol.Message", now: float) -> None:
         self._checked.add(node)
@@ -230,7 +237,7 @@ class Controller:
         self._is_proxy_set = self._is_proxy_set or message["proxy"]
         if len(self._checked) == len(self.job["nodes"]):
             self.findings.show()
-            if not self._unfit:
+            if not self.failure:
                 # Every node's addresses for every node: only a proxy's exceptions need them.
                 peers = sorted(self._peers) if self._is_proxy_set else []
                 self.actions.send({"type": "start_ray", "peers": peers})
@@ -295,14 +302,14 @@ class Controller:
             return
         nodes = len(self.job["nodes"])
         latest = self.monitor.latest(self.head)
-        others_speak = latest is not None and now - latest <= 10
-        all_were_heard = len(self.monitor) + len(self.silent | self.gone) >= nodes
-        if not others_speak and all_were_heard and nodes - len(self.silent | self.gone) >= 3:
+        others_are_alive = latest is not None and now - latest <= 10
+        all_have_started = len(self.monitor) + len(self.lost | self.gone) >= nodes
+        if not others_are_alive and all_have_started and nodes - len(self.lost | self.gone) >= 3:
             text = "hears none of the other nodes any more. Has it lost its network?"
             self._fail(self.head, "node_lost", text)
         for node in lost:
             self.monitor.forget(node)
-            self.silent.add(node)
+            self.lost.add(node)
             seconds = self.settings["timeouts"]["heartbeat"]
             self._fail(
                 node, "node_lost", "no heartbeat for %d s. Has it lost power or its network?" % seconds
@@ -313,9 +320,9 @@ class Controller:
         is_loss = kind in ("ray", "node_lost")
         may_continue = self.settings["on_node_loss"] == "continue" and self.is_training
         if may_continue and is_loss and node != self.head and not self.is_ending:
-            if node not in self._lost:
+            if node not in self._left_out:
                 self.report.event("node_loss", node=node, text=text)
-            self._lost.add(node)
+            self._left_out.add(node)
         elif self.is_ending:
             self.report.log("%s: %s" % (node, text))
         elif not self.failure:
@@ -333,10 +340,10 @@ class Controller:
         for node in self.monitor.nodes():
             if node in self._signalled:
                 return True  # it ends after its grace period
-            # One that has given no answer, but has been heard since it was asked, lives: its Ray may have
+            # One that has given no answer, but has sent a message since it was asked, lives: its Ray may have
             # ended.
             asked = self._doubt_until - DOUBT_WAIT
-            lives = now > self._doubt_until and self.monitor.silence(node, now) < now - asked
+            lives = now > self._doubt_until and self.monitor.seconds_since(node, now) < now - asked
             if node not in self._healthy and not lives:
                 return True
         return False
@@ -383,7 +390,7 @@ class Controller:
         failure, code = self.failure, self.trainer_code
         is_slurm = self.is_stopping or self.is_time_up
         if self.head in self._signalled and not failure and code != 0 and not is_slurm:
-            failure = Failure(self.head, "ray", "its container was told to end, and not by Slurm")
+            failure = Failure(self.head, "ray", "its container got SIGTERM, and not from Slurm")
         lost = "node_lost" if self.is_training else "bring_up"
         kind = failure.kind if failure else ""
         if code is not None and kind not in ("ray", "node_lost") and (not self.is_time_up or code == 0):
@@ -414,11 +421,15 @@ class Controller:
             nodes.append(failure.node)
         return nodes
 
+    def is_requeue_requested(self) -> bool:
+        """Whether the trainer asks for another attempt by its exit code."""
+        wanted = self.settings["requeue"]["exit_code"]
+        return bool(wanted) and self.trainer_code == wanted and not self.failure and not self.is_stopping
+
     def restart_reason(self, outcome: Outcome) -> str:
         """Why Slurm is to start the job again; empty: it is not."""
-        asked = self.settings["requeue"]["exit_code"]
-        if asked and self.trainer_code == asked and not self.failure and not self.is_stopping:
-            return "the trainer asks for it by exit code %d" % asked
+        if self.is_requeue_requested():
+            return "the trainer asks for it by exit code %d" % self.settings["requeue"]["exit_code"]
         if outcome.kind == "node_lost" and self.failure and self.job["chances"] > 0:
             return str(self.failure)
         return ""

@@ -11,11 +11,12 @@ HEADER = ["node", "check", "found", "wanted", "fix"]
 
 class Findings:
     """Collects findings and shows those that have not been shown yet; equal ones of several nodes are one
-    row.
+    row, its nodes in the order of `nodes`.
     """
 
-    def __init__(self, report: "Report") -> None:
+    def __init__(self, report: "Report", nodes: "List[str]") -> None:
         self._report = report
+        self._order = {name: number for number, name in enumerate(nodes)}
         self._rows: "Dict[Tuple[str, ...], List[str]]" = {}  # finding -> nodes
 
     def add(self, node: str, kind: str, row: "List[str]") -> None:
@@ -31,5 +32,7 @@ class Findings:
         if not self._rows:
             return
         self._report.log("findings:")
+        for nodes in self._rows.values():
+            nodes.sort(key=lambda name: self._order.get(name, 0))
         self._report.table([HEADER, *([",".join(nodes), *row] for row, nodes in self._rows.items())])
         self._rows = {}

@@ -5,6 +5,9 @@ if TYPE_CHECKING:
     from typing import List, Tuple
 
 BY_HAND = "run it on {node} by hand"
+# Of the Python that `setup` activates, where there is no container.
+PYTHON_WANTED = "Python 3.8 or later, and ray[default] in it"
+PYTHON_FIX = "activate its environment in setup"
 
 # Errors of a command in the build: not the runtime's own.
 BUILD_STEP = (

@@ -48,49 +48,49 @@ class Sender:
 
 
 class Monitor:
-    """When each node was last heard. Ordered by that time, so a message and a look cost O(1) at any number of
-    nodes.
+    """When each node sent its last message. Ordered by that time, so a message and a look cost O(1) at any
+    number of nodes.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self._heard: "collections.OrderedDict[str, float]" = collections.OrderedDict()
+        self._latest: "collections.OrderedDict[str, float]" = collections.OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._heard)
+        return len(self._latest)
 
     def __contains__(self, node: str) -> bool:
-        return node in self._heard
+        return node in self._latest
 
     def nodes(self) -> "List[str]":
-        """Those that are watched, the longest silent one first."""
-        return list(self._heard)
+        """Those that are watched, the one with the oldest message first."""
+        return list(self._latest)
 
-    def heard(self, node: str, now: float) -> None:
+    def record(self, node: str, now: float) -> None:
         """Note a message of a node; with the first one it is watched."""
-        self._heard[node] = now
-        self._heard.move_to_end(node)
+        self._latest[node] = now
+        self._latest.move_to_end(node)
 
     def forget(self, node: str) -> None:
         """Watch a node no longer."""
-        self._heard.pop(node, None)
+        self._latest.pop(node, None)
 
-    def silence(self, node: str, now: float) -> float:
+    def seconds_since(self, node: str, now: float) -> float:
         """Seconds since the last message of a watched node."""
-        return now - self._heard[node]
+        return now - self._latest[node]
 
     def lost(self, now: float) -> "List[str]":
-        """Nodes that have been silent for more than `timeout` seconds."""
+        """Nodes without a message for more than `timeout` seconds."""
         found = []
-        for node, heard in self._heard.items():
-            if now - heard <= self.timeout:
+        for node, latest in self._latest.items():
+            if now - latest <= self.timeout:
                 break
             found.append(node)
         return found
 
     def latest(self, except_for: str) -> "Optional[float]":
-        """When any node but that one was last heard; None where there is none."""
-        for node in reversed(self._heard):
+        """When any node but that one sent its last message; None where there is none."""
+        for node in reversed(self._latest):
             if node != except_for:
-                return self._heard[node]
+                return self._latest[node]
         return None

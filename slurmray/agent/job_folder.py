@@ -1,7 +1,8 @@
 """The folder of a job's attempt on one node: for its owner alone, on the node's own disk.
 
 task     the node agent: its pid and start time
-inside/  what the containers see of it, at the folder's own path; `out` and `err` are the trainer's output
+inside/  what the containers see of it, at the folder's own path: the agent; the trainer's output, `out` and
+         `err`
 """
 
 import os
@@ -20,8 +21,13 @@ TASK = "task"
 INSIDE = "inside"
 
 
-def make(node: "NodeApi") -> str:
-    """Make it. JobError where that is not possible, e.g. as a job with the same number still uses it."""
+def make(node: "NodeApi", agent: str) -> str:
+    """Make it. agent: the agent's text, for the container process and its children.
+
+    JobError where that is not possible, for example where a job with the same number still uses it.
+    """
+    from . import loader
+
     folder = paths.job_folder(node.settings["temp_dir"], node.job)
     _remove_dead(folder)
     try:
@@ -40,6 +46,7 @@ def make(node: "NodeApi") -> str:
             path = os.path.join(inside, name)
             os.mkfifo(path)
             os.chmod(path, 0o666)  # noqa: S103
+        loader.write_program(os.path.join(inside, "agent"), agent)
     except OSError as error:
         remove_tree(folder)
         message = "cannot write to %s: %s. Free space, or set ray.temp_dir" % (folder, error.strerror)

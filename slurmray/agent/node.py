@@ -11,7 +11,6 @@ import signal
 import subprocess
 import threading
 import time
-import traceback
 
 from . import detached, errors, heartbeat, paths, protocol, report, script, streams
 from .node_api import NodeApi, Result
@@ -65,13 +64,13 @@ class Node(NodeApi):
         self._decoder = protocol.LineDecoder()
         self._messages = streams.Outbox(os.dup(1))
         self._sender = heartbeat.Sender()
-        self._heard = self.clock.now()
+        self._last_message = self.clock.now()
         self._waker = -1  # wakes the main thread's loop
         self._changed = threading.Condition()  # of the next few, which both threads use
         self._is_stopped = False  # this node is to end
-        self._is_orphan = False  # because the controller is silent
+        self._is_orphan = False  # because the controller sends no heartbeats
         self._is_input_over = False
-        self._is_told_to_stop = False  # by Slurm's SIGTERM
+        self._is_stop_requested = False  # by Slurm's SIGTERM
         self._is_unfit = False
         self._is_cleaning_up = False  # commands run to their end, although the node is stopped
         self._container: "Optional[detached.Detached]" = None
@@ -85,7 +84,7 @@ class Node(NodeApi):
         self._send({"type": "started", "step": os.environ.get("SLURM_STEP_ID", "")})
         worker = threading.Thread(target=self.work, daemon=True)
         worker.start()
-        self._take(self._rest)
+        self._receive(self._rest)
         while worker.is_alive() or not (self._is_input_over or self._is_orphan):
             inputs = [wake] if self._is_input_over else [wake, 0]
             ready, _, _ = select.select(inputs, [], [], 0.5)
@@ -93,21 +92,21 @@ class Node(NodeApi):
                 os.read(wake, 4096)
             if 0 in ready:
                 data = os.read(0, 1 << 16)
-                self._take(data)
+                self._receive(data)
                 if not data:
                     self._is_input_over = True
                     self._stop()
-            self._mind_signals()
-            self._mind_heartbeats()
+            self._handle_signals()
+            self._check_heartbeats()
         if self._is_orphan:
             self._end_without_head()
         self._messages.close()
         self._messages.join(1)
         return 0
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         for line in self._decoder.feed(data):
-            self._heard = self.clock.now()
+            self._last_message = self.clock.now()
             message = protocol.decode(line)
             if not message:
                 continue
@@ -125,21 +124,21 @@ class Node(NodeApi):
             else:
                 self._waiting.append(message)
 
-    def _mind_signals(self) -> None:
-        if not self._is_told_to_stop:
+    def _handle_signals(self) -> None:
+        if not self._is_stop_requested:
             return
-        self._is_told_to_stop = False
+        self._is_stop_requested = False
         self._send({"type": "stop_requested"})
         if self._container and self._job:  # the trainer gets its signal and its grace period
             self._forward({"type": "stop", "seconds": self._job["grace"]})
         else:
             self._stop()
 
-    def _mind_heartbeats(self) -> None:
+    def _check_heartbeats(self) -> None:
         now = self.clock.now()
         if self._sender.is_due(now):
             self._send({"type": "heartbeat", "doing": self.doing})
-        if not self._is_input_over and now - self._heard > self.settings["timeouts"]["heartbeat"]:
+        if not self._is_input_over and now - self._last_message > self.settings["timeouts"]["heartbeat"]:
             self._is_orphan = True
             self._stop()
 
@@ -154,7 +153,7 @@ class Node(NodeApi):
         for descriptor in (wake, waker):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
         signal.set_wakeup_fd(waker)
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_is_told_to_stop", True))
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_is_stop_requested", True))
         return wake, waker
 
     # -- what a node does, step by step ------------------------------------------------------------------
@@ -170,8 +169,7 @@ class Node(NodeApi):
             checks.open_run_directory(self)
             self._run_setup()
             checks.check_node(self)
-            self.folder = job_folder.make(self)
-            self._write_agent()
+            self.folder = job_folder.make(self, script.agent_of(self._text))
             runtime = runtimes.choose(self)
             leftovers.remove(self, runtime)
             runtime.prepare_container()
@@ -183,12 +181,15 @@ class Node(NodeApi):
             services = host_services.HostServices(self, runtime)
             self._run_container(runtime, services)
         except errors.Unfit:
-            self._await_stop()  # the controller ends the job when it has heard of all nodes
+            self._send({"type": "unfit"})
+            self._await_stop()  # the controller ends the job when all nodes have reported
         except errors.Stopped:
             pass
         except errors.JobError as error:
             self._send({"type": "failed", "kind": error.kind, "message": error.message})
         except Exception as error:
+            import traceback
+
             traceback.print_exc()
             text = "%s: %s" % (type(error).__name__, error)
             self._send({"type": "failed", "kind": "internal", "message": text})
@@ -196,6 +197,8 @@ class Node(NodeApi):
             try:
                 self._clean_up(runtime, services)
             except Exception as error:
+                import traceback
+
                 traceback.print_exc()
                 self.phase("end", "%s: cannot clean up: %s" % (self.name, error))
             self._send({"type": "gone"})
@@ -217,17 +220,6 @@ class Node(NodeApi):
             while not self._is_stopped:
                 self._changed.wait(1)
 
-    def _write_agent(self) -> None:
-        """This package as files, for the container process and its children."""
-        from . import loader
-
-        for name, text in loader.sections(script.agent_of(self._text)).items():
-            path = os.path.join(self.inside, "agent", name)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-        os.chmod(os.path.join(self.inside, "agent"), 0o777)  # noqa: S103 - Python keeps what it compiled there
-
     def _run_setup(self) -> None:
         """The job spec's `setup`; what it exports is for everything that is started on this node."""
         commands = self.settings["setup"]
@@ -237,7 +229,8 @@ class Node(NodeApi):
         # The story's function prints the environment on descriptor 3.
         argv = ["bash", "-c", 'umask 077; exec 3>"$0" && "$@"', path, *self.story("run_setup", commands)]
         try:
-            result = self.run_long(argv, "setup")
+            # Without `doing`: a setup that hangs must not extend the time until the cluster is to be ready.
+            result = self._run(argv, None, None)
             with open(path, "rb") as file:
                 environment = file.read().decode("utf-8", "surrogateescape")
         finally:
@@ -310,8 +303,8 @@ class Node(NodeApi):
             self.phase("end", "cannot remove %s on %s" % (self.folder, self.name))
 
     def _end_without_head(self) -> None:
-        """The controller is silent: its host is lost, or this one is cut off. One node tells Slurm, unless
-        the job has ended.
+        """No heartbeat of the controller: its host is lost, or this one is cut off. One node informs Slurm,
+        unless the job has ended.
         """
         head, others = self.job["nodes"][0], self.job["nodes"][1:]
         seconds = self.settings["timeouts"]["heartbeat"]
@@ -402,8 +395,8 @@ class Node(NodeApi):
             self.doing = ""
 
     def _run(self, argv: "List[str]", timeout: "Optional[float]", env: "Optional[Dict[str, str]]") -> Result:
-        """Run a command to its end; timeout: None for one that takes long, whose output goes to the log as
-        one stream.
+        """Run a command to its end; timeout: None for one that takes long, whose output goes to the log as it
+        comes, as one stream.
         """
         is_long = timeout is None
         try:
@@ -416,26 +409,46 @@ class Node(NodeApi):
             if isinstance(error, FileNotFoundError):
                 why = "%s: not found" % argv[0]
             return Result(127, "", why, why)
-        end = None if timeout is None else time.monotonic() + timeout
+        end = float("inf") if timeout is None else time.monotonic() + timeout
         is_late = False
+        out, err = self._read_output(process) if is_long else b"", b""
         while True:
             try:
-                out, err = process.communicate(timeout=0.2)
+                rest, err = process.communicate(timeout=0.2)
                 break
             except subprocess.TimeoutExpired:
-                is_late = end is not None and time.monotonic() > end
-                if is_late or (self._is_stopped and not self._is_cleaning_up):
-                    out, err = self._end_session(process)
+                is_late = time.monotonic() > end
+                if is_late or self._is_interrupted():
+                    rest, err = self._end_session(process)
                     break
+        out += rest or b""
         text, errors_text = (data.decode("utf-8", "surrogateescape") if data else "" for data in (out, err))
-        self.log(text if is_long else errors_text)
-        if self._is_stopped and not self._is_cleaning_up:
+        self.log((rest or b"").decode("utf-8", "surrogateescape") if is_long else errors_text)
+        if self._is_interrupted():
             raise errors.Stopped
         if is_late:
             return Result(124, text, errors_text, "%s does not answer" % " ".join(argv[:2]))
         lines = (text if is_long else errors_text).rstrip().splitlines()
         why = lines[-1] if lines else "%s exited with %d" % (" ".join(argv[:2]), process.returncode)
         return Result(process.returncode, text, errors_text, why)
+
+    def _is_interrupted(self) -> bool:
+        """Whether commands are to be stopped."""
+        return self._is_stopped and not self._is_cleaning_up
+
+    def _read_output(self, process: "subprocess.Popen[bytes]") -> bytes:
+        """A command's output, copied to the log, until its end or until this node is to stop."""
+        assert process.stdout
+        parts = []
+        descriptor = process.stdout.fileno()
+        while not self._is_interrupted():
+            if select.select([descriptor], [], [], 0.2)[0]:
+                data = os.read(descriptor, 1 << 16)
+                if not data:
+                    break
+                os.write(2, data)
+                parts.append(data)
+        return b"".join(parts)
 
     @staticmethod
     def _end_session(process: "subprocess.Popen[bytes]") -> "Tuple[bytes, bytes]":

@@ -44,6 +44,15 @@ def commit_of(folder: str) -> str:
     return done.stdout.decode("utf-8", "replace").strip()
 
 
+def find_program(name: str, folders: str) -> str:
+    """The path of a program; "" where there is none. folders: PATH."""
+    for folder in folders.split(os.pathsep):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return ""
+
+
 def remove_file(path: str) -> None:
     """Remove a file, if it is there."""
     try:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     Row = Tuple[str, str, str, str]  # check, found, wanted, fix
 
+PYTHON_SINCE = (3, 8)  # Ray's, and that of importlib.metadata
 FILES_WANTED = 65535  # open files; Ray opens several for each worker process
 FILES_NEEDED = 8192  # with fewer, large trainers have been seen to fail
 # What Ray's distributed debugger needs (docs.ray.io, "Ray Distributed Debugger"; Ray has it since 2.39).
@@ -24,12 +25,23 @@ DEBUGGER_SINCE = (2, 39)
 DEBUGPY_SINCE = (1, 8)
 
 
-def require_ray(auth: str) -> "Tuple[str, Version]":
-    """(text, numbers) of Ray's version; JobError where there is none, or one too old for `ray.auth`."""
-    version = command.ray_version()
+def require_ray(context: "Context") -> "Tuple[str, Version]":
+    """(text, numbers) of Ray's version; JobError where there is none, or one too old for `ray.auth`.
+
+    Without a container nodes may differ, so what one lacks is a finding: Unfit.
+    """
+    is_old = context.is_guarded and sys.version_info < PYTHON_SINCE
+    version = None if is_old else command.ray_version()
+    if version is None and context.is_guarded:
+        from .fixes import PYTHON_FIX, PYTHON_WANTED
+
+        found = "Python %d.%d" % sys.version_info[:2] if is_old else "it has no Ray"
+        row = {"check": sys.executable, "found": found, "wanted": PYTHON_WANTED, "fix": PYTHON_FIX}
+        context.send("finding", kind="image", **row)
+        raise Unfit
     if version is None:
         raise JobError("image", "%s has no Ray. Install ray[default] for it" % sys.executable)
-    if auth == "token" and version[1] < ray_environment.TOKEN_SINCE:
+    if context.settings["ray"]["auth"] == "token" and version[1] < ray_environment.TOKEN_SINCE:
         fix = "Use Ray 2.52 or later, or set ray.auth to auto or none"
         raise JobError("config", "ray.auth is token, and Ray %s has no tokens. %s" % (version[0], fix))
     return version
@@ -58,10 +70,12 @@ def check_node(context: "Context", version: "Version") -> None:
 
 
 def compare_versions(context: "Context", own: str, head: str) -> None:
-    """Send a finding where versions differ from those on the head node."""
+    """Send a finding where versions differ from those on the head node. Unfit where that ends the job."""
     if own != head:
         fix = "use one image on all nodes, by digest, or one environment"
         context.finding("preflight", "versions", own, head + ", as on the head", fix)
+        if context.is_strict:
+            raise Unfit
 
 
 def versions(ray: str) -> str:

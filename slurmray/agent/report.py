@@ -38,21 +38,27 @@ class Report:
     def __init__(self, started: float) -> None:
         self.started = started
         self._path = ""
+        self._early = ""  # events before there is a run directory
         self._writer = streams.Worker()
 
     def open(self, run_dir: str) -> None:
-        """From here on events go to the run directory, too."""
+        """From here on events go to the run directory, those before included."""
         self._path = os.path.join(run_dir, "events.jsonl")
+        self._record(self._early)
 
     def event(self, name: str, **fields: "Any") -> None:
         """Record an event, and log its line."""
         line = LINES[name].format(**fields)
         if line:
             self.log(line)
+        self._record(event_line(name, fields))
+
+    def _record(self, text: str) -> None:
         path = self._path
         if path:
-            text = event_line(name, fields)
             self._writer.do(lambda: append(path, text))
+        else:
+            self._early += text
 
     def log(self, text: str) -> None:
         """One line, or more, for people."""

@@ -20,10 +20,10 @@ from slurmray.errors import ExitCode, SlurmrayError, UsageError
 # The command of a verb is the object of that name in the module slurmray.cli.VERB.
 _VERBS = {
     "init": "Write an example as a job spec of your own.",
-    "render": "Write the sbatch script of a job.",
-    "rehearse": "Run that script on a real Slurm, booted on this one machine.",
-    "verify": "Tell whether scripts are as they were rendered.",
-    "explain": "Say what an exit code means and what to do.",
+    "render": "Write the sbatch script of a job, or a task of dstack.",
+    "rehearse": "Run a job's script on a real Slurm, booted on this one machine.",
+    "verify": "Check whether scripts are as slurmray rendered them.",
+    "explain": "Explain an exit code and what to do about it.",
     "schema": "Print the JSON Schema of the job spec.",
 }
 _WITH_COMMAND = ("render", "rehearse")
@@ -78,41 +78,39 @@ def slurmray() -> None:
     """
 
 
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line at the first `--` into what is slurmray's and the entrypoint.
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line at the first `--` into slurmray's arguments and the trainer's command.
 
-    Click would drop that `--` and take the first word after it for an argument of its own.
+    Click would drop that `--` and take what follows it for arguments of its own.
     """
-    if "--" not in words:
-        return list(words), []
-    at = list(words).index("--")
-    if at + 1 == len(words):
+    if "--" not in argv:
+        return list(argv), []
+    at = list(argv).index("--")
+    if at + 1 == len(argv):
         raise UsageError("slurmray: no command after --; leave out the -- too for the built-in check")
-    return list(words[:at]), list(words[at + 1 :])
+    return list(argv[:at]), list(argv[at + 1 :])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (None: that of the process) and return the exit code.
 
-    A verb finds the words after the first `--` in `ctx.obj`, a list of str.
+    A verb finds the arguments after the first `--` in `ctx.obj`, a list of str.
     """
     try:
-        words, entrypoint = split(sys.argv[1:] if argv is None else argv)
-        if entrypoint and not words:
-            raise UsageError(
-                f"slurmray: say before -- what to do with the command: {' or '.join(_WITH_COMMAND)}"
-            )
-        if entrypoint and words[0] in _VERBS and words[0] not in _WITH_COMMAND:
-            raise UsageError(f"slurmray {words[0]}: takes no command: leave out -- and what follows it")
-        _refuse_place(words)
-        code = slurmray.main(words or ["--help"], prog_name="slurmray", standalone_mode=False, obj=entrypoint)
+        own, entrypoint = split(sys.argv[1:] if argv is None else argv)
+        if entrypoint and not own:
+            raise UsageError(f"slurmray: a verb is missing before --: {' or '.join(_WITH_COMMAND)}")
+        if entrypoint and own[0] in _VERBS and own[0] not in _WITH_COMMAND:
+            raise UsageError(f"slurmray {own[0]}: takes no command: leave out -- and what follows it")
+        _check_surroundings(own)
+        code = slurmray.main(own or ["--help"], prog_name="slurmray", standalone_mode=False, obj=entrypoint)
         sys.stdout.flush()
     except SlurmrayError as error:
         click.echo(str(error), err=True)
         return error.exit_code
     except click.UsageError as error:
-        # Click's parser does not say of which verb it is.
-        parsed = ["slurmray", *(word for word in words[:1] if word in _VERBS)]
+        # Not every error of Click's has the verb.
+        parsed = ["slurmray", *(name for name in own[:1] if name in _VERBS)]
         path = error.ctx.command_path if error.ctx else " ".join(parsed)
         click.echo(f"{path}: {error.format_message()} (see {path} --help)", err=True)
         return error.exit_code
@@ -123,31 +121,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _refuse_place(words: Sequence[str]) -> None:
+def _check_surroundings(argv: Sequence[str]) -> None:
     if sys.stdout is None:
         raise UsageError("standard output: is closed; send it to /dev/null where it is not wanted")
-    if words and words[0] in _IN_FOLDER:
+    if argv and argv[0] in _IN_FOLDER:
         try:
             Path.cwd()
         except OSError as error:
-            raise UsageError(f"the current folder: {error.strerror}; cd to one that is there") from None
+            raise UsageError(f"the current folder: {error.strerror}; cd to one that exists") from None
 
 
 def _failed(error: Exception) -> int:
-    """Say what went wrong that no verb expects, and return the exit code."""
+    """Report an error that no verb expects, and return the exit code."""
     if isinstance(error, OSError) and _is_of_stdout(error):
-        # Python must not find that out again when it flushes at its end.
+        # Python flushes at its end, and would fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return 141  # the reader went away
         click.echo(f"standard output: {error.strerror}", err=True)
         return ExitCode.USAGE
     traceback.print_exception(error)
-    click.echo("slurmray: this is a defect of slurmray; please report it with the lines above", err=True)
+    click.echo("slurmray: this is a bug in slurmray; please report it with the lines above", err=True)
     return ExitCode.INTERNAL
 
 
 def _is_of_stdout(error: OSError) -> bool:
-    """Whether it came of a write to standard output; the error itself names no file then."""
+    """Whether it comes from a write to standard output; the error itself names no file then."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return isinstance(error, BrokenPipeError) or frame.f_code in (main.__code__, click.echo.__code__)

@@ -1,4 +1,4 @@
-"""The flags and the kinds of value that several verbs take."""
+"""Flags and kinds of values that several verbs have."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _F = TypeVar("_F", bound=Callable[..., object])
 # slurmray.loading.FLAGS says which field each one sets.
 _FLAGS = (
     ("--nodes", "N", "Number of nodes."),
-    ("--gpus-per-node", "G", "GPUs on each node, as 8 or h100:8."),
+    ("--gpus-per-node", "G", "GPUs on each node, for example 8 or h100:8."),
     ("--cpus-per-task", "C", "CPUs on each node."),
-    ("--mem", "M", "Memory on each node, as 200G."),
-    ("--time", "T", "Time limit, as 12:00:00 or 1-00:00:00."),
+    ("--mem", "M", "Memory on each node, for example 200G."),
+    ("--time", "T", "Time limit, for example 12:00:00 or 1-00:00:00."),
     ("--partition", "P", "Partition (queue)."),
     ("--account", "A", "Account to charge."),
     ("--image", "I", "Container image with Python and Ray."),
@@ -28,7 +28,7 @@ _FLAGS = (
 
 
 class _File(click.Path):
-    """A file as the user names it; whoever opens it says what is wrong with it."""
+    """A path as the user typed it; errors are reported where the file is opened."""
 
     def convert(
         self,
@@ -47,7 +47,7 @@ FILE = _File(readable=False, path_type=Path)
 
 
 def job_flags(command: _F) -> _F:
-    """Give a command these flags, in this order; each is None where it is not given."""
+    """Add these flags to a command, in this order; each is None unless it is given."""
     for name, metavar, text in reversed(_FLAGS):
         command = click.option(name, metavar=metavar, help=text)(command)
     return command

@@ -12,7 +12,7 @@ from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.places import own
 
 _STDOUT, _JOB = Path("-"), Path("job.yaml")
-_CONFIG = ".config.yaml"  # a trainer's own file, which goes with an example
+_CONFIG = ".config.yaml"  # a trainer's own file, which belongs to an example
 
 
 @click.command(options_metavar="[OPTIONS]")
@@ -25,12 +25,12 @@ _CONFIG = ".config.yaml"  # a trainer's own file, which goes with an example
     type=FILE,
     help="The job spec to write; - is standard output.  [default: job.yaml]",
 )
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def init(example: str | None, output: Path | None, force: bool, **flags: str | None) -> None:
-    """Write an example as a job spec of your own, with your answers in it; without EXAMPLE, list them.
+    """Write an example as a job spec of your own; without EXAMPLE, list the examples.
 
-    The flags are the answers. No questions are asked: what you do not say stays as it is in the example.
-    A file that goes with it, as a trainer's own configuration, is written into the current folder.
+    The flags set fields of it; other fields stay as they are in the example. Never prompts. A file that
+    belongs to it, for example a trainer's own configuration, is written to the current folder.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def init(example: str | None, output: Path | None, force: bool, **flags: str | N
     known = _examples()
     if example is None:
         if output or force or any(value is not None for value in flags.values()):
-            raise UsageError("slurmray init: no example; name one, as slurmray init verl")
+            raise UsageError("slurmray init: no example given; for example: slurmray init verl")
         for name, path in known.items():
             title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
             click.echo(f"{name:<{max(map(len, known))}}  {title}")
@@ -52,7 +52,7 @@ def init(example: str | None, output: Path | None, force: bool, **flags: str | N
         raise UsageError(f"slurmray init: no example {example!r}, there are {', '.join(known)}")
     answers = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
     output = output or _JOB
-    job = _JOB if output == _STDOUT else output  # what its comments call it
+    job = _JOB if output == _STDOUT else output  # its name in comments
     files = _files(known[example], answers, job)
     spec = files.pop(job) if output == _STDOUT else None
     write_files(files, None if force else _refuse_to_lose)
@@ -62,10 +62,10 @@ def init(example: str | None, output: Path | None, force: bool, **flags: str | N
             click.echo(f"wrote {path}, which it names", err=True)
         return
     names = " and ".join(map(str, files))
-    click.echo(f"wrote {names}: look through image, mounts, paths and what you train", err=True)
+    click.echo(f"wrote {names}: check image, mounts, paths and the trainer's arguments", err=True)
     for problem in _problems(output, []):
         click.echo(f"still to do: {problem}", err=True)
-    click.echo(f"then: slurmray render {shlex.quote(str(output))}", err=True)
+    click.echo(f"next: slurmray render {shlex.quote(str(output))}", err=True)
 
 
 def _examples() -> dict[str, Path]:
@@ -75,7 +75,7 @@ def _examples() -> dict[str, Path]:
 
 
 def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[Path, str]:
-    """Return the job spec and the files that it names, with their places; SpecError for a wrong answer."""
+    """Return the job spec and the files that it names, by path; SpecError for a wrong flag."""
     from slurmray.amend import amended
     from slurmray.loading import FLAGS
 
@@ -90,7 +90,7 @@ def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[
         if path != example and name in text:
             places[name] = Path(path.name)
             if places[name].absolute() == output.absolute():
-                raise UsageError(f"{output}: goes with the example; choose another name with -o")
+                raise UsageError(f"{output}: belongs to the example; choose another name with -o")
             files[places[name]] = path.read_text(encoding="utf-8")
     return {path: _moved(content, places) for path, content in files.items()}
 
@@ -113,4 +113,4 @@ def _moved(text: str, places: dict[str, Path]) -> str:
 
 def _refuse_to_lose(path: Path) -> None:
     other = "move it away" if path.name.endswith(_CONFIG) else "choose another name with -o"
-    raise UsageError(f"{path}: is there already; {other}, or use --force")
+    raise UsageError(f"{path}: exists already; {other}, or use --force")

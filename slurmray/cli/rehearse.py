@@ -20,15 +20,16 @@ from slurmray.errors import UsageError
     "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Any field of the spec.  [repeatable]"
 )
 @click.option(
-    "--build-image", is_flag=True, help="Make a small image with Ray here, and use it as the job's."
+    "--build-image", is_flag=True, help="Build a small image with Ray here, and use it as the job's."
 )
-@click.option("--suite", metavar="NAME", help="Slurm and Podman of a Debian suite, as trixie.")
-@click.option("--keep", is_flag=True, help="Leave the cluster up after the job.")
+@click.option("--suite", metavar="NAME", help="Use Slurm and Podman of a Debian suite, for example trixie.")
+@click.option("--keep", is_flag=True, help="Keep the cluster up after the job.")
 @click.option("--shell", is_flag=True, help="Enter the login host of the kept cluster, or run COMMAND there.")
 @click.option("--down", is_flag=True, help="End the kept cluster.")
 @click.pass_obj
 def rehearse(
-    words: list[str],
+    command: list[str],
+    /,
     *,
     job: Path | None,
     nodes: str | None,
@@ -42,8 +43,9 @@ def rehearse(
 ) -> int:
     """Run a job's script, byte for byte, on a real Slurm with several hosts on this machine; CPU only.
 
-    The cluster follows the script's #SBATCH lines. The job's log goes to stdout, the exit code is the job's.
-    Nothing is left on the machine but images in ~/.cache/slurmray. Root is not needed, except for Docker.
+    The cluster has the nodes that the script's #SBATCH lines ask for. The job's log goes to stdout, the exit
+    code is the job's. Nothing stays on the machine but images and root filesystems in ~/.cache/slurmray. Root
+    is needed for Docker only.
 
     \b
     Examples:
@@ -58,19 +60,19 @@ def rehearse(
 
     if shell:
         _refuse_more("shell")
-        return session.enter(words)
+        return session.enter(command)
     if down:
-        _refuse_more("down", *words)
+        _refuse_more("down", *command)
         session.down()
         return 0
     choices = session.Choices(Path.cwd(), build_image, suite, keep)
-    return session.rehearse(_script(job, nodes, runtime, settings, words), choices)
+    return session.rehearse(_script(job, nodes, runtime, settings, command), choices)
 
 
-def _refuse_more(flag: str, *words: str) -> None:
-    """What is about the kept cluster has no job."""
+def _refuse_more(flag: str, *command: str) -> None:
+    """Refuse other arguments: with this flag there is no job."""
     given = click.get_current_context().params.items()
-    if words or any(value for name, value in given if name != flag):
+    if command or any(value for name, value in given if name != flag):
         takes = "a command after -- and nothing else" if flag == "shell" else "nothing else"
         raise UsageError(f"slurmray rehearse --{flag}: takes {takes}; leave out the rest")
 
@@ -80,11 +82,11 @@ def _script(
 ) -> str:
     if job and _is_script(job):
         if nodes or runtime or settings or entrypoint:
-            raise UsageError(f"{job} is rendered: --nodes, --runtime, --set and a command go to the job spec")
+            raise UsageError(f"{job} is rendered: set nodes, runtime, fields and command in its job spec")
         from slurmray.source import decode
 
         try:
-            return decode(str(job), job.read_bytes())  # sbatch refuses other ends of lines, so they stay
+            return decode(str(job), job.read_bytes())  # line ends stay: sbatch refuses others than \n
         except OSError as error:
             raise UsageError(f"{job}: {error.strerror}") from error
     from slurmray.cli.render import given, render_job, warn_of_unset
@@ -95,7 +97,7 @@ def _script(
 
 
 def _is_script(path: Path) -> bool:
-    """Whether it is no job spec, whatever its name."""
+    """Whether the file is a script and not a job spec, whatever its name."""
     try:
         with path.open("rb") as file:
             return file.read(2) == b"#!"

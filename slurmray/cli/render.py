@@ -30,14 +30,21 @@ _STDOUT = Path("-")
     multiple=True,
     metavar="NAME[=VALUE]",
     help="A variable for Ray and the trainer. Without =VALUE the job takes your own value when you submit "
-    "it, and the script does not contain it. Commands in the job's log have ... for VALUE.  [repeatable]",
+    "it, and the script does not contain it. Commands in the job's log show ... instead of VALUE.  "
+    "[repeatable]",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Any field of the job spec, as container.shm_size=64g.  [repeatable]",
+    help="Any field of the job spec, for example container.shm_size=64g.  [repeatable]",
+)
+@click.option(
+    "--template",
+    metavar="FILE",
+    type=click.Path(readable=False),
+    help="A site's template, which adds to the script; it extends job.sbatch.j2.",
 )
 @click.option(
     "-o",
@@ -50,7 +57,7 @@ _STDOUT = Path("-")
     "--target",
     type=click.Choice(list(DEFAULT_OUTPUT)),
     default="slurm",
-    help="What is to run the job: slurm, by an sbatch script, or dstack, by a task.  [default: slurm]",
+    help="Where the job runs: slurm, as an sbatch script, or dstack, as a task.  [default: slurm]",
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE even if it was edited, or is not slurmray's.")
 @click.pass_obj
@@ -64,11 +71,15 @@ def render(
     force: bool,
     **flags: str | tuple[str, ...] | None,
 ) -> None:
-    """Write the sbatch script of a job.
+    """Write the sbatch script of a job, or a task of dstack.
 
     JOB.yaml is a job spec (- reads it from standard input); without one, flags and defaults make the job.
-    Flags win over the file. COMMAND, all that follows the first --, is the trainer; without any, the job runs
-    a built-in check of every node and GPU.
+    Flags win over the file. COMMAND, everything after the first --, is the trainer; without a COMMAND, the
+    job runs a built-in check of every node and GPU.
+
+    The cluster needs the script and nothing else of slurmray; the nodes need Python 3.6 or later. The script
+    contains the job as JSON, the commands in bash, and the program that calls them. slurmray verify shows
+    whether any of these was edited.
 
     \b
     Examples:
@@ -80,7 +91,9 @@ def render(
           --mount ~/data:/data:ro -- python train.py --lr 1e-6
           no file at all
       slurmray render job.yaml --set container.shm_size=64g -o - | less
-          look at the script
+          read the script
+      slurmray render job.yaml --template site.sbatch.j2
+          with what your site adds to all scripts
       slurmray render job.yaml --target dstack
           a task of dstack for the same job; then: dstack apply -f generated.dstack.yml
     """
@@ -113,7 +126,7 @@ def render_job(
     output: Path = DEFAULT_OUTPUT["slurm"],
     target: str = "slurm",
 ) -> tuple[JobSpec, str]:
-    """Return the job spec and its sealed script or task; the first three are those of load_spec."""
+    """Return the job spec and its sealed script or task; the first three arguments are those of load_spec."""
     from slurmray.loading import load_spec
     from slurmray.output import seal
 
@@ -122,19 +135,21 @@ def render_job(
 
         spec = load_spec(job, settings, entrypoint, refusals)
         return spec, seal(render_task(spec))
-    from slurmray.rendering import render as render_script
+    from slurmray.script.render import render_script
 
     spec = load_spec(job, settings, entrypoint)
     return spec, seal(render_script(spec, _render_command(job, settings, entrypoint, output)))
 
 
 def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:
-    """Return (name, value) as load_spec takes them, --set first, so that the other flags win."""
+    """Return (name, value) pairs for load_spec, --set first, so that the other flags win."""
     pairs = []
     for setting in settings:
         path, equals, value = setting.partition("=")
         if not equals:
-            raise UsageError(f"--set {setting}: expected PATH=VALUE, as --set container.shm_size=64g")
+            raise UsageError(
+                f"--set {setting}: expected PATH=VALUE, for example --set container.shm_size=64g"
+            )
         pairs.append((path, value))
     for name, values in flags.items():
         for value in (values,) if isinstance(values, str) else values or ():
@@ -145,34 +160,34 @@ def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | No
 def _render_command(
     job: Path | None, settings: list[tuple[str, str]], entrypoint: list[str], output: Path
 ) -> str:
-    """Return the command that renders the same script anew; more options can be added to its end.
+    """Return the command that renders the same script again; more options can be added to its end.
 
-    So the entrypoint is in it as a setting. The job's log shows it, so it has no values of the environment.
+    So the entrypoint is in it as a setting. The job's log shows it, so it has no values of `env`.
     """
     from slurmray.loading import without_env
 
-    words = ["slurmray", "render"]
+    argv = ["slurmray", "render"]
     if job is not None:
-        words.append(_from_here(job))
+        argv.append(_from_here(job))
     for name, given_value in settings:
         value = without_env(name, given_value)
-        words += [name, value] if name.startswith("--") else ["--set", f"{name}={value}"]
+        argv += [name, value] if name.startswith("--") else ["--set", f"{name}={value}"]
     if entrypoint:
-        words += ["--set", f"run={json.dumps(entrypoint, ensure_ascii=False)}"]
+        argv += ["--set", f"run={json.dumps(entrypoint, ensure_ascii=False)}"]
     if output not in (DEFAULT_OUTPUT["slurm"], _STDOUT):
-        words += ["-o", _from_here(output)]
-    return shlex.join(words)
+        argv += ["-o", _from_here(output)]
+    return shlex.join(argv)
 
 
 def _from_here(path: Path) -> str:
-    """Return a path; one below the current folder without that, which differs from machine to machine."""
+    """Return a path, relative if it is below the current folder, which differs from machine to machine."""
     place, here = Path(os.path.realpath(path.parent), path.name), Path.cwd()
     inside = path.is_absolute() and place.is_relative_to(here)
     return str(place.relative_to(here) if inside else path)
 
 
 def _remarks(spec: JobSpec, target: str) -> list[str]:
-    """Return what is good to know before the job is submitted."""
+    """Return hints for the user who submits the job."""
     if target == "dstack":
         from slurmray.dstack import remarks
 
@@ -183,7 +198,7 @@ def _remarks(spec: JobSpec, target: str) -> list[str]:
 
 
 def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
-    """Name the variables that the job is to take from the submitter, and that are not there to be taken."""
+    """Warn about variables that the job takes from the submitter and that are not set."""
     what = {"slurm": f"sbatch, or the job ends with {ExitCode.CONFIG}", "dstack": "dstack apply"}[target]
     for name in spec.env_from_submitter:
         if name not in os.environ:

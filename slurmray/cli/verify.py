@@ -14,15 +14,15 @@ from slurmray.errors import ExitCode, UsageError
 @click.argument("files", metavar="", nargs=-1, type=FILE)
 @click.option("--print-hash", is_flag=True, help="Print the hashes of this version's agent and stories.")
 def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
-    """Tell whether scripts are as slurmray rendered them, one line for each.
+    """Check whether scripts are as slurmray rendered them, and print one line for each.
 
-    Exit code 0: all are. 1: one was changed after rendering; it may still run as its author wants. 2: one is
-    no script of slurmray.
+    What a site's template has added is named, and counts as rendered. Exit code 0: all are as rendered.
+    1: at least one was changed after rendering. 2: one cannot be read, or slurmray did not render it.
 
     \b
     Examples:
       slurmray verify generated.sh
-      slurmray verify --print-hash          to compare with a hash that an administrator has reviewed
+      slurmray verify --print-hash          to compare with the hashes that an administrator has reviewed
     """
     from slurmray.script import verify as verifying
     from slurmray.script.render import agent_sha256, story_sha256

@@ -1,7 +1,7 @@
 """Ray over the nodes of a Slurm job, from a Python function, with submitit.
 
-`RayExecutor` is an executor of submitit. Its functions run once, each as the driver of a Ray cluster over all
-nodes of its job, which is one of ours: the same ports, token, checks, supervision and clean-up.
+`RayExecutor` is an executor of submitit. Each function runs once, as the driver of a Ray cluster over all
+nodes of its job. The job is a script that slurmray renders, with the same ports, token, checks and clean-up.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["RayExecutor"]
 
-# In the luggage: what the image has in a version of its own comes before ours.
+# In the bundle: packages that the image has, too, come before those of the bundle.
 if isinstance(__spec__.loader, zipimport.zipimporter):
     sys.path.append(f"{__spec__.loader.archive}/last")
 
 
-# The driver comes through here as well, with nothing of slurmray's own requirements around it.
+# The driver imports this module, too, where slurmray's own requirements are not installed.
 def __getattr__(name: str) -> Any:
     if name != "RayExecutor":
         raise AttributeError(f"module {__name__} has no attribute {name}")

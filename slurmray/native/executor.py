@@ -18,14 +18,13 @@ Cluster = Literal["slurm", "local", "debug"]
 class RayExecutor(core.Executor):
     """Runs functions with Ray over all nodes of a Slurm job, or on this machine.
 
-    folder: for pickles, logs and results, on a file system that all nodes share; `%j` in it is the job's
-    number. cluster: `slurm`; `local`, a process of this machine; `debug`, this very process; None is slurm
-    where there is an sbatch, else local. max_num_timeout: how many time limits a function with a checkpoint
-    may reach.
+    folder: for pickles, logs and results, on a file system that all nodes share; `%j` in it is the job id.
+    cluster: `slurm`; `local`, a process on this machine; `debug`, the calling process; None is slurm where
+    sbatch is found, else local. max_num_timeout: how many time limits a function with a checkpoint may reach.
 
     `submit`, `map_array`, `batch` and the jobs they return are those of submitit. A function runs once, on
-    the first node. There `ray.init()` joins the cluster of its job; on this machine it starts a Ray of its
-    own, and what is said of nodes, containers and Ray does not count.
+    the first node. There `ray.init()` joins the cluster of its job. With local and debug it starts a Ray of
+    its own, and the parameters of nodes, containers and Ray have no effect.
     """
 
     def __init__(self, folder: Path | str, cluster: Cluster | None = None, max_num_timeout: int = 3):
@@ -45,12 +44,12 @@ class RayExecutor(core.Executor):
         """Set parameters; SpecError where one is unknown or wrong, and nothing is set then.
 
         Those of submitit: name, nodes, gpus_per_node, cpus_per_task, mem_gb (GiB of each node), timeout_min
-        (minutes), stderr_to_stdout, `slurm_` and an option of sbatch, as slurm_partition; slurm_setup,
+        (minutes), stderr_to_stdout, `slurm_` and an sbatch option, for example slurm_partition; slurm_setup,
         slurm_signal_delay_s (seconds), slurm_array_parallelism, slurm_additional_parameters. Sections of the
         job spec: container, env, ray, network, checks, preflight, prepare, services, stop, on_node_loss,
-        requeue. Without container Ray is that of this Python. None takes a parameter back.
+        requeue. Without container, Ray is that of this Python. None removes a parameter.
         """
-        # Not above: modules with functions import this one in images, too, which have no pydantic.
+        # Not above: modules with functions import this one in images, too, where pydantic may be missing.
         from slurmray.spec import JobSpec
 
         merged = {**self.parameters, **kwargs}

@@ -1,10 +1,11 @@
-"""The executor and the job of RayExecutor where there is a Slurm."""
+"""Executor and job of RayExecutor on a Slurm cluster."""
 
 from __future__ import annotations
 
 import subprocess
 import uuid
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +13,49 @@ from submitit.core import core, utils
 
 from slurmray import slurm_commands
 from slurmray.errors import SlurmError
-from slurmray.native.luggage import pack
+from slurmray.job_states import Event, is_last_attempt_over, parse_events
+from slurmray.native.bundle import pack
+from slurmray.native.driver import RUN_DIR
 from slurmray.native.parameters import TIMEOUT_MIN, give_driver, job_data
 from slurmray.native.watcher import Watcher
 
 
 class RayJob(core.Job[core.R]):
-    """A job of submitit's. It has one task, the driver, and a state without Slurm's accounting, too."""
+    """A submitit job. It has one task, the driver. Its state is also known without Slurm's accounting."""
 
     _cancel_command = "scancel"
     watcher = Watcher()
 
+    def __init__(self, folder: Path | str, job_id: str, tasks: Sequence[int] = (0,)) -> None:
+        super().__init__(folder, job_id, tasks)
+        self._folder = folder
+
     def done(self, force_check: bool = False) -> bool:
-        """Whether the job has ended, also where Slurm waits (SlurmdTimeout) for a host that is lost."""
+        """Whether the job has ended, even while Slurm waits (SlurmdTimeout) for a lost host."""
         if super().done(force_check):
             return True
         if self.watcher.get_state(self.job_id, mode="cache") != "COMPLETING":
             return False
-        log = self.stderr() or self.stdout() or ""
-        attempt = log[log.rfind("] start: job ") :]
-        return "] end: exit code " in attempt and "] requeue: " not in attempt
+        home = utils.JobPaths.get_first_id_independent_folder(self._folder)
+        return is_last_attempt_over(_last_events(home / RUN_DIR, self.watcher.get_number(self.job_id)))
 
     def _interrupt(self, timeout: bool = False) -> None:  # noqa: ARG002 - submitit's
-        """What preemption and the time limit do, for tests: the driver makes a checkpoint and ends."""
+        """Do what preemption and the time limit do, for tests: the driver makes a checkpoint and exits."""
         subprocess.check_call(["scancel", "--batch", "--signal=USR2", self.job_id])
 
 
+def _last_events(runs: Path, number: str) -> list[Event]:
+    """The events of a job's last attempt. runs: the folder of run directories. number: SLURM_JOB_ID."""
+    attempts = [path.name.rpartition("-")[2] for path in runs.glob(f"{number}-[0-9]*")]
+    last = max((int(attempt) for attempt in attempts if attempt.isdecimal()), default=0)
+    try:
+        return parse_events((runs / f"{number}-{last}" / "events.jsonl").read_text("utf-8", "replace"))
+    except OSError:
+        return []
+
+
 class RaySlurmExecutor(core.Executor):
-    """Submits functions as the drivers of scripts that slurmray renders; several at once as an array."""
+    """Submits functions as drivers of scripts that slurmray renders; several at once as an array."""
 
     def __init__(self, folder: Path | str, max_num_timeout: int):
         super().__init__(folder)
@@ -49,7 +65,7 @@ class RaySlurmExecutor(core.Executor):
     def _internal_process_submissions(
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
-        """No pickle and no script is left of what could not be pickled or was refused."""
+        """Submit the functions; on an error, pickles and script are removed."""
         self.home.mkdir(parents=True, exist_ok=True)
         stem = self.home / f".{uuid.uuid4().hex}"
         pickles = [Path(f"{stem}_{index}.pkl") for index in range(len(delayed_submissions))]
@@ -73,14 +89,14 @@ class RaySlurmExecutor(core.Executor):
                 job.paths.move_temporary_file(path, "submitted_pickle")
             jobs[0].paths.move_temporary_file(script, "submission_file")
         except BaseException:
-            slurm_commands.call(["scancel", number])  # without its pickle a job is of no use
+            slurm_commands.call(["scancel", number])  # without its pickle the job would fail
             raise
         if done.said:
             warnings.warn(f"job {number}: {done.said}", stacklevel=2)
         return jobs
 
     def script(self, array: int = 0) -> str:
-        """Return what is submitted. array: how many jobs it is for, as an array; 0: one, as none."""
+        """Return the script. array: number of jobs in the array; 0: a single job."""
         from slurmray import api
         from slurmray.spec import JobSpec
 
@@ -91,14 +107,14 @@ class RaySlurmExecutor(core.Executor):
         return api.render(JobSpec(**data))
 
     def _sbatch(self, script: Path, array: int) -> slurm_commands.Submitted:
-        """Submit it, to the cluster whose jobs are asked after."""
-        words = []
+        """Submit the script to the cluster that is asked for the states of jobs."""
+        options = []
         if array:
             most = min(array, self.parameters.get("slurm_array_parallelism", array))
-            words.append(f"--array=0-{array - 1}%{most}")
-        done = slurm_commands.sbatch(*words, str(script))
+            options.append(f"--array=0-{array - 1}%{most}")
+        done = slurm_commands.sbatch(*options, str(script))
         if done.cluster:
             slurm_commands.call(["scancel", f"--clusters={done.cluster}", str(done.number)])
-            text = f"the job went to the cluster {done.cluster}, and was cancelled: RayExecutor asks after "
-            raise SlurmError(f"{text}those of the default one: take --clusters and SBATCH_CLUSTERS back")
+            text = f"the job went to the cluster {done.cluster}, and was cancelled: RayExecutor works with "
+            raise SlurmError(f"{text}the default cluster only: unset --clusters and SBATCH_CLUSTERS")
         return done

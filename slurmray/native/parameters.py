@@ -12,8 +12,8 @@ from typing import Any
 import cloudpickle
 
 from slurmray.errors import Problem, SpecError
-from slurmray.native.driver import REQUEUE_EXIT_CODE, STOP_SIGNAL
-from slurmray.native.luggage import code_folders
+from slurmray.native.bundle import code_folders
+from slurmray.native.driver import REQUEUE_EXIT_CODE, RUN_DIR, STOP_SIGNAL
 
 # submitit's parameters for every executor, and the field of the job spec that each one sets.
 SHARED = {
@@ -24,19 +24,19 @@ SHARED = {
     "timeout_min": ("slurm", "time"),
     "mem_gb": ("slurm", "mem"),
 }
-# Sections of the job spec that are parameters by their own names.
+# Sections of the job spec that are parameters of the same name.
 SECTIONS = (
     *("container", "env", "ray", "network", "checks", "preflight", "prepare", "services"),
     *("stop", "on_node_loss", "requeue"),
 )
-# submitit's own, besides `slurm_` and the name of an option of sbatch.
+# Other parameters of submitit; `slurm_` and the name of an sbatch option is one, too.
 OWN = (
     *("stderr_to_stdout", "slurm_setup", "slurm_signal_delay_s", "slurm_array_parallelism"),
     "slurm_additional_parameters",
 )
-# What is set here, or would be overlooked.
+# Parameters that are refused: slurmray sets them, or they would have no effect.
 _INSTEAD = {
-    "slurm_clusters": "its jobs are asked after on the cluster that sbatch has by default: leave it out",
+    "slurm_clusters": "RayExecutor works with the default cluster only: leave it out",
     "slurm_cpus_per_task": "use cpus_per_task",
     "slurm_error": "logs lie in the executor's folder: leave it out",
     "slurm_extra": "use slurm_additional_parameters",
@@ -55,9 +55,9 @@ LEAD = 90  # seconds before the time limit; submitit's default of signal_delay_s
 
 
 def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") -> dict[str, Any]:
-    """Return the job spec of these parameters as nested mappings; SpecError names all that are none of them.
+    """Return the job spec of these parameters as nested mappings; SpecError names all unknown ones.
 
-    folder: of the executor. number: what stands for the job in names of files, `%A_%a` for those of an array.
+    folder: of the executor. number: placeholder of the job in names of files; `%A_%a` for arrays.
     """
     data: dict[str, Any] = {"slurm": {"time": TIMEOUT_MIN}}
     problems = [Problem(name, text) for name, text in _INSTEAD.items() if name in parameters]
@@ -73,7 +73,7 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
             data["slurm"][name.removeprefix("slurm_")] = value
         elif name not in (*OWN, *_INSTEAD):
             known = ", ".join((*SHARED, *SECTIONS, *OWN, "slurm_OPTION of sbatch"))
-            problems.append(Problem(name, f"no such parameter; there are {known}"))
+            problems.append(Problem(name, f"unknown parameter; known are {known}"))
     problems += _give_units(data["slurm"])
     problems += _give_signals(data, parameters.get("slurm_signal_delay_s"))
     if problems:
@@ -84,7 +84,7 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
 
 
 def _mistakes(parameters: Mapping[str, Any]) -> list[Problem]:
-    """Wrong kinds of what is no field of the job spec."""
+    """Wrong types of parameters that are no fields of the job spec."""
     kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
         "slurm_setup": (_is_texts, "a list of commands"),
         "slurm_array_parallelism": (_is_count, "a whole number, 1 or more"),
@@ -110,7 +110,7 @@ def _is_size(value: object) -> bool:
 
 
 def _give_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:
-    """Without a container Ray is that of the Python which submits."""
+    """Without a container, Ray is that of the submitting Python."""
     lines = list(parameters.get("slurm_setup") or [])
     if is_bare(data.setdefault("container", {"runtime": "none"})):
         lines.append(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH")
@@ -118,7 +118,7 @@ def _give_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:
 
 
 def _give_files(data: dict[str, Any], parameters: Mapping[str, Any], folder: Path, number: str) -> None:
-    """Files lie where submitit looks for them, as those of its own jobs do."""
+    """Log files are where submitit expects them."""
     slurm, path = data["slurm"], str(folder / "%j_0_log.").replace("%j", number)
     slurm["output"] = f"{path}out"
     if not parameters.get("stderr_to_stdout"):
@@ -128,7 +128,7 @@ def _give_files(data: dict[str, Any], parameters: Mapping[str, Any], folder: Pat
 
 
 def _give_units(slurm: dict[str, Any]) -> list[Problem]:
-    """Minutes are sbatch's own, memory gets its unit; problems where they are no numbers."""
+    """Give memory its unit (minutes are sbatch's own); problems where they are not numbers."""
     problems = []
     minutes, memory = slurm["time"], slurm.get("mem", 1)
     if not _is_count(minutes):
@@ -141,45 +141,45 @@ def _give_units(slurm: dict[str, Any]) -> list[Problem]:
 
 
 def _give_signals(data: dict[str, Any], delay: object) -> list[Problem]:
-    """The driver is asked for a checkpoint by USR2, and asks for another attempt by its exit code."""
+    """USR2 makes the driver write a checkpoint; its exit code requests another attempt."""
     own: dict[str, dict[str, Any]] = {
         "stop": {"signal": STOP_SIGNAL},
         "requeue": {"exit_code": REQUEUE_EXIT_CODE},
     }
     minutes = data["slurm"]["time"]
-    half = max(1, minutes * 30) if isinstance(minutes, int) else LEAD  # 90 may be all of a short limit
+    half = max(1, minutes * 30) if isinstance(minutes, int) else LEAD  # a short limit may have less than 90
     lead = min(LEAD, half) if delay is None else delay
     problems = []
     for section, fields in own.items():
         given = data.get(section, {})
-        if not isinstance(given, Mapping):  # what is wrong with it, the job spec says
+        if not isinstance(given, Mapping):  # the job spec reports it
             continue
         given = {name: value for name, value in given.items() if value is not None}
         if section == "stop" and delay is not None and "lead" in given:
-            problems.append(Problem("stop.lead", "slurm_signal_delay_s says the same: leave one out"))
+            problems.append(Problem("stop.lead", "slurm_signal_delay_s sets the same: leave one out"))
         problems += [
-            Problem(f"{section}.{name}", "that of the driver: leave it out")
+            Problem(f"{section}.{name}", "set for the driver: leave it out")
             for name in fields.keys() & given.keys()
         ]
         data[section] = {**({"lead": lead} if section == "stop" else {}), **given, **fields}
     if isinstance(data["stop"], Mapping) and data["stop"]["lead"] == 0:
-        problems.append(Problem("stop.lead", "the driver has to be warned: expected 1 second or more"))
+        problems.append(Problem("stop.lead", "the driver needs a warning: expected 1 second or more"))
     return problems
 
 
 def is_bare(container: object) -> bool:
-    """Whether Ray runs on the nodes themselves."""
+    """Whether Ray runs without a container."""
     return isinstance(container, Mapping) and container.get("runtime") == "none"
 
 
-def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, array: bool) -> None:
-    """Complete the job spec with what runs: the driver, the caller's modules, and what says which job it is.
+def give_driver(data: dict[str, Any], folder: Path, home: Path, bundle: Path, array: bool) -> None:
+    """Add to the job spec: the driver's command, the caller's modules, variables that identify the job.
 
-    home: the part of `folder` that is the same for all jobs. luggage: as `pack` makes it.
+    home: the part of `folder` that is the same for all jobs. bundle: the zip from `pack`.
     """
     versions = [PYTHON, cloudpickle.__version__]
     data["run"] = ["python3", "-u", "-m", "slurmray.native.driver", str(folder), *versions]
-    data["run_dir"] = str(home / "slurmray-runs")
+    data["run_dir"] = str(home / RUN_DIR)
     facts = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"]
     facts += ["SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"] if array else []
     env = dict(data.get("env", {}))
@@ -187,9 +187,9 @@ def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, a
     for each in (home, *folders):
         if os.pathsep in str(each):
             raise SpecError(
-                [Problem(str(each), "a colon in a path, which PYTHONPATH and mounts cannot take")]
+                [Problem(str(each), "paths with a colon are not possible in PYTHONPATH and mounts")]
             )
-    path = os.pathsep.join([str(luggage), *map(str, folders), *filter(None, [env.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(bundle), *map(str, folders), *filter(None, [env.get("PYTHONPATH")])])
     container = data["container"]
     if is_bare(container):
         data["setup"] += f"\nexport PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}"
@@ -202,7 +202,7 @@ def give_driver(data: dict[str, Any], folder: Path, home: Path, luggage: Path, a
 
 
 def _outermost(folders: list[Path]) -> list[Path]:
-    """Without those that are in another one, or in the submit folder, which is there anyway."""
+    """Leave out folders inside another one, or in the submit folder, which is always mounted."""
     here = Path.cwd()
     others = [folder for folder in dict.fromkeys(folders) if not folder.is_relative_to(here)]
     return [one for one in others if not any(one != other and one.is_relative_to(other) for other in others)]

@@ -1,4 +1,4 @@
-"""The states of many jobs with one question to Slurm, as submitit asks for them."""
+"""States of many jobs by one request to Slurm, in the form that submitit needs."""
 
 from __future__ import annotations
 
@@ -11,56 +11,72 @@ from slurmray import slurm_commands
 from slurmray.errors import SlurmError
 from slurmray.job_states import FINAL
 
-# Of a job that ended so long ago that Slurm does not know it; submitit waits for UNKNOWN ones for ever.
+# State of a job that Slurm no longer knows. submitit waits forever for UNKNOWN ones.
 FORGOTTEN = "FORGOTTEN"
+
+_Info = dict[str, str]
 
 
 class Watcher(InfoWatcher):
-    """Asks slurmctld, and the accounting only for what that has forgotten: many clusters have none."""
+    """Asks slurmctld, and the accounting, which many clusters lack, only for jobs that it has forgotten."""
 
     def __init__(self) -> None:
         super().__init__(delay_s=60)  # ended jobs are forgotten after MinJobAge, 300 s by default
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
-        """Slurm's word; UNKNOWN until Slurm has answered. mode: see submitit's InfoWatcher."""
+        """Slurm's name of the state; UNKNOWN until Slurm has answered. mode: see submitit's InfoWatcher."""
         return self.get_info(job_id, mode=mode).get("State", "UNKNOWN")
 
+    def get_number(self, job_id: str) -> str:
+        """Return the job's SLURM_JOB_ID, which for a task of an array is not in its id, for example `7_0`.
+
+        Empty where slurmctld has not answered, or does not know the job.
+        """
+        return self.get_info(job_id, mode="cache").get("Number", "")
+
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
-        """Whether it has ended; a job that waits for another attempt has not."""
+        """Whether the job has ended; one that waits for another attempt has not."""
         return self.get_state(job_id, mode=mode) in (*FINAL, FORGOTTEN)
 
     def update(self) -> None:
-        """Ask for all jobs that have not ended."""
+        """Request the states of all jobs that have not ended."""
         jobs = sorted(self._registered - self._finished)
         if not jobs:
             return
         self._num_calls += 1
         self._last_status_check = time.time()
         try:
-            states = _ask_squeue(jobs)
-            if forgotten := [job for job in jobs if job not in states]:
-                states |= dict.fromkeys(forgotten, FORGOTTEN) | _ask_sacct(forgotten)
+            found = _ask_squeue(jobs)
+            if forgotten := [job for job in jobs if job not in found]:
+                found |= {job: {"JobID": job, "State": FORGOTTEN} for job in forgotten}
+                found |= _ask_sacct(forgotten)
         except SlurmError as error:
-            get_logger().warning(f"the states of jobs are not known: {error}")
+            get_logger().warning(f"the states of jobs are unknown: {error}")
             return
-        self._info_dict.update({job: {"JobID": job, "State": state} for job, state in states.items()})
+        self._info_dict.update(found)
         self._finished.update(job for job in jobs if self.is_done(job, mode="cache"))
 
 
-def _ask_squeue(jobs: list[str]) -> dict[str, str]:
-    words = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T", f"--jobs={','.join(jobs)}"]
-    done = slurm_commands.call(words)
-    if done.returncode and "Invalid job id" not in done.stderr:  # what it says when it knows none of them
-        raise slurm_commands.refusal(words, done.stderr)
+def _ask_squeue(jobs: list[str]) -> dict[str, _Info]:
+    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%A"]
+    argv.append(f"--jobs={','.join(jobs)}")
+    done = slurm_commands.call(argv)
+    if done.returncode and "Invalid job id" not in done.stderr:  # its message when it knows none of them
+        raise slurm_commands.refusal(argv, done.stderr)
     return _parse(done.stdout)
 
 
-def _ask_sacct(jobs: list[str]) -> dict[str, str]:
+def _ask_sacct(jobs: list[str]) -> dict[str, _Info]:
     """Empty where there is no accounting."""
     return _parse(slurm_commands.sacct("JobID,State", f"--jobs={','.join(jobs)}"))
 
 
-def _parse(text: str) -> dict[str, str]:
-    """Lines of `ID|STATE`; sacct says who: `CANCELLED by 1001`."""
-    pairs = (line.strip().split("|") for line in text.splitlines() if "|" in line)
-    return {job: state.split()[0] for job, state in pairs}
+def _parse(text: str) -> dict[str, _Info]:
+    """Lines of `ID|STATE` or `ID|STATE|NUMBER`. sacct adds a name: `CANCELLED by 1001`."""
+    found = {}
+    for line in text.splitlines():
+        job, _, rest = line.strip().partition("|")
+        state, _, number = rest.partition("|")
+        if state:
+            found[job] = {"JobID": job, "State": state.split()[0], "Number": number}
+    return found

@@ -1,18 +1,17 @@
-"""What a rehearsal needs to know of a rendered script besides its `#SBATCH` lines."""
+"""What a rehearsal reads in a rendered script besides its `#SBATCH` lines: some of the settings."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-_VALUES = re.compile(r"^# -+ 1\. values -+$(.*?)^# -+ 2\. ", re.MULTILINE | re.DOTALL)
+from slurmray.agent.script import settings_of
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The image with its registry, the runtimes that the script may use, and the mounts' sources."""
+    """The image with its registry, the runtimes that the script may use, and the sources of its mounts."""
 
     image: str
     runtimes: tuple[str, ...]
@@ -25,27 +24,14 @@ class Facts:
 
 
 def facts(script: str) -> Facts:
-    """Read the values of a script that slurmray rendered; ValueError when it is another's."""
-    block = _VALUES.search(script)
-    if not block:
-        raise ValueError("slurmray did not render this script; rehearse a job spec or a rendered script")
-    words = shlex.split(block[1], comments=True)
-    image = _scalar(words, "IMAGE_NAME") or _scalar(words, "IMAGE")
-    return Facts(image, tuple(_array(words, "RUNTIMES", 1)), tuple(_array(words, "MOUNTS", 3)[::3]))
-
-
-def _scalar(words: list[str], name: str) -> str:
-    return next((word[len(name) + 1 :] for word in words if word.startswith(f"{name}=")), "")
-
-
-def _array(words: list[str], name: str, step: int) -> list[str]:
-    """Return the words of a bash array; it ends with a word in `)` that completes a step."""
-    start = next((index for index, word in enumerate(words) if word.startswith(f"{name}=(")), None)
-    if start is None or words[start] == f"{name}=()":
-        return []
-    found = [words[start].removeprefix(f"{name}=(")]
-    for word in words[start + 1 :]:
-        if len(found) % step == 0 and found[-1].endswith(")"):
-            break
-        found.append(word)
-    return [*found[:-1], found[-1].removesuffix(")")]
+    """Read the settings of a script; ValueError where slurmray did not render it."""
+    try:
+        container = settings_of(script)["container"]
+        return Facts(
+            container["image_with_registry"],
+            tuple(container["runtimes"]),
+            tuple(mount["source"] for mount in container["mounts"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        text = "slurmray did not render this script; rehearse a job spec or a rendered script"
+        raise ValueError(text) from None

@@ -10,13 +10,13 @@ from slurmray import run
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import cache as store
 
-# What a compute node and the controller need, and nothing a site might lack: no python3, no jq; git is for
-# checks.same_commit.
+# Packages of a compute node and of slurmctld, and none that a site might lack, for example jq. python3 is for
+# the agent, git for checks.same_commit.
 # From trixie on Docker's client is a package of its own; a pattern may match nothing, a name may not.
 _HOST = [
     *("slurmctld", "slurmd", "slurm-client", "munge"),
     *("podman", "crun", "netavark", "uidmap", "docker.io", "?exact-name(docker-cli)"),
-    *("iproute2", "util-linux", "mount", "procps", "git"),
+    *("iproute2", "util-linux", "mount", "procps", "git", "python3"),
 ]
 
 # A suite's Release file can outlive its date on a mirror that is a snapshot.
@@ -28,7 +28,7 @@ _MMDEBSTRAP = [
 
 
 def command(suite: str, packages: Sequence[str], hooks: Sequence[str] = ()) -> list[str]:
-    """Mmdebstrap's command line for a minimal Debian of `suite`, without the path it writes to."""
+    """Return mmdebstrap's command line for a minimal Debian of `suite`, without the path it writes to."""
     included = [f"--include={package}" for package in packages]
     return [*_MMDEBSTRAP, *included, *(f"--customize-hook={hook}" for hook in hooks), suite]
 
@@ -46,10 +46,10 @@ def bootstrap(argv: Sequence[str], path: Path) -> None:
 
 
 def root(cache: Path, suite: str, say: Callable[[str], None], more: Sequence[str] = ()) -> Path:
-    """A folder with the root filesystem of `suite` (bookworm, trixie, sid, …): Slurm, Podman, Docker, munge.
+    """Return a folder with the root filesystem of `suite` (bookworm, trixie, sid, …).
 
-    more: further packages. About 450 MB; 30 s the first time. RehearsalError for a suite that the mirror does
-    not have, or when packages cannot be fetched.
+    It has Slurm, munge, Podman, Docker and Python. more: further packages. About 450 MB; 30 s the first time.
+    RehearsalError for a suite that the mirror does not have, or when packages cannot be fetched.
     """
     argv = command(suite, [*_HOST, *more])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from slurmray.agent.loader import SECTION
 from slurmray.directives import directives_of
 from slurmray.errors import UsageError
 from slurmray.output import HEADER
-from slurmray.rendering import Verbatim, quoted, template_root
+from slurmray.places import own
 from slurmray.script.pretty import pretty
 from slurmray.script.settings import runtimes_of, settings_of
 from slurmray.spec import JobSpec
@@ -29,27 +30,37 @@ SUM_DIGITS = 3  # tell which line was edited; the seal tells whether any was
 _SITE = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# ---- end of site \1\n")
 
 
+class _Verbatim(str):
+    """Text that is not quoted for bash: slurmray's own, or already quoted for Slurm."""
+
+    __slots__ = ()
+
+
 class _Environment(jinja2.Environment):
     @staticmethod
-    def concat(data: Iterable[str]) -> Verbatim:
+    def concat(data: Iterable[str]) -> _Verbatim:
         """What blocks have rendered, for `super()`: it is quoted already."""
-        return Verbatim("".join(data))
+        return _Verbatim("".join(data))
 
 
-def render_script(spec: JobSpec, command: str = "slurmray render", template: Path | None = None) -> str:
+def render_script(spec: JobSpec, command: str = "slurmray render") -> str:
     """Return the script of a job, without a seal; the same for the same input on every machine.
 
     command: renders it again, for the shell; messages of the job add options such as `--nodes 4` to its end.
-    template: a site's file that extends job.sbatch.j2; UsageError where it cannot be used.
+    UsageError where the spec's template cannot be used.
     """
     settings = pretty(settings_of(spec, command))
+    template = Path(spec.template) if spec.template else None
     return assemble(directives_of(spec), settings, runtimes_of(spec), template)
 
 
 def assemble(
     directives: Sequence[str], settings: str, runtimes: Sequence[str], template: Path | None = None
 ) -> str:
-    """Return the script of these parts. directives: `#SBATCH` lines. settings: JSON without last newline."""
+    """Return the script of these parts. directives: `#SBATCH` lines. settings: JSON without last newline.
+
+    template: a site's file that extends job.sbatch.j2; UsageError where it cannot be used.
+    """
     names = _run_functions(runtimes)
     text = _render(directives, settings, names, template, sha256(_story(names)))
     return _with_line_sums(text)
@@ -130,12 +141,10 @@ def _render(
     if template is None:
         return environment.get_template("job.sbatch.j2").render(values)
     try:
-        text = environment.from_string(template.read_text(encoding="utf-8")).render(values)
+        text = environment.from_string(_read(template)).render(values)
     except jinja2.TemplateNotFound as error:
         raise UsageError(f"{template}: there is no template {error.name}; extend job.sbatch.j2") from None
-    except OSError as error:
-        raise UsageError(f"{template}: {error.strerror}; name a file that extends job.sbatch.j2") from None
-    except (UnicodeDecodeError, TypeError) as error:
+    except TypeError as error:
         raise UsageError(f"{template}: {error}; write plain text into its blocks") from None
     except jinja2.TemplateError as error:
         place = f":{error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
@@ -145,9 +154,20 @@ def _render(
     return text
 
 
+def _read(template: Path) -> str:
+    try:
+        return template.expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{template}: {error.strerror}; name a file that extends job.sbatch.j2") from None
+    except RuntimeError:
+        raise UsageError(f"{template}: no such home folder here; write the path without ~") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{template}: {error}; save the file as UTF-8") from None
+
+
 def _environment() -> jinja2.Environment:
     environment = _Environment(
-        loader=jinja2.FileSystemLoader(template_root() / "agent"),
+        loader=jinja2.FileSystemLoader(own("templates")),
         undefined=jinja2.StrictUndefined,
         finalize=_written,
         trim_blocks=True,
@@ -158,13 +178,13 @@ def _environment() -> jinja2.Environment:
         comment_end_string="#%}",
         autoescape=False,
     )
-    environment.filters["verbatim"] = Verbatim
+    environment.filters["verbatim"] = _Verbatim
     return environment
 
 
 def _written(value: object) -> str:
     """What a template's `{{ value }}` writes; jinja2.UndefinedError where there is no such value."""
-    return quoted(str(value) if isinstance(value, jinja2.Undefined) else value)
+    return value if isinstance(value, _Verbatim) else shlex.quote(str(value))
 
 
 def _comment(text: str) -> str:

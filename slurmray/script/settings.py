@@ -122,7 +122,7 @@ def _ray(spec: JobSpec) -> shape.RayOptions:
         "auth": ray.auth,
         "metrics": ray.metrics,
         "debug": ray.debug,
-        "start": "fast",
+        "start": ray.start,
         "args": [*ray.args, *(["--ray-debugger-external"] if ray.debug == "legacy" else [])],
         "head_args": ray.head_args,
         "worker_args": ray.worker_args,

@@ -47,7 +47,7 @@ def verify(text: str) -> Verdict | None:
     version = rendered[1]
     fields = dict(_FIELD.findall(text[: text.find(parts.SETTINGS_BEGIN)]))
     if "lines" not in fields:
-        return _of_seal(text, version)
+        return Verdict("header edited", True) if text.startswith("#!") else _of_task(text, version)
     lines = _by_part(text)
     changes = [*_changed_values(text, lines, fields["lines"])]
     if version == __version__:
@@ -70,13 +70,12 @@ def _is_sealed(text: str) -> bool:
     return found is not None and script.sha256(_SEAL.sub("", text, count=1)) == found[1]
 
 
-def _of_seal(text: str, version: str) -> Verdict:
-    kind = "bash generation" if text.startswith("#!") else "dstack target"
-    is_whole = _is_sealed(text)
-    state = "unchanged" if is_whole else "edited"
-    return Verdict(
-        f"{state}; rendered by the {kind} of slurmray {version}, only the seal can be checked", not is_whole
-    )
+def _of_task(text: str, version: str) -> Verdict:
+    """The verdict on a task of dstack, which has no parts."""
+    is_changed = not _is_sealed(text)
+    state = "edited" if is_changed else "unchanged"
+    about = f"rendered by the dstack target of slurmray {version}, only the seal can be checked"
+    return Verdict(f"{state}; {about}", is_changed)
 
 
 def _changed_values(text: str, lines: dict[str, _Lines], expected: str) -> Iterator[str]:

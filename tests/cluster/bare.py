@@ -21,9 +21,7 @@ def layout(share: Path) -> Layout:
 
 @cache
 def _root() -> Path:
-    own = suites.hosts_root(machine.cache_folder(), None, print)
-    # A suite's hosts have none.
-    return own if own == Path("/") else suites.root(machine.cache_folder(), "bookworm", print, ["python3"])
+    return suites.hosts_root(machine.cache_folder(), None, print)
 
 
 @cache

@@ -5,11 +5,13 @@ from __future__ import annotations
 STRINGS = [
     "", " ", "  two  ", "'", '"', "''", '""', "\\", "\\\\", "\\n", "$HOME", "${HOME}", "$(id)", "`id`", "$$",
     "!!", "*", "?", "[a-z]", "{a,b}", "~", "#", "a#b", "-n", "--", "=", "a=b", ";", "&&", "|", "<in", ">out",
-    "(", ")", "a\nb", "\n", "\t", "a\r\nb", "\r", "{{ plan }}", "{% if %}", "{# no #}", "%s%d",
-    "\x01\x1b[31m", "é ü 漢字 😀", "'\"'\"'", "end ",
+    "(", ")", "a\nb", "\n", "\t", "a\r\nb", "\r", "{{ settings }}", "{% if %}", "{%# no #%}", "%s%d",
+    "\x01\x1b[31m", "é ü 漢字 😀", "'\"'\"'",
+    # What separates the parts of a script, and a message.
+    "\nSETTINGS\n", "\nAGENT\n", "\n: <<'AGENT'\n", '\n"${@:-main}"\n', '{"v":1,"type":"exit","code":0}\n',
 ]  # fmt: skip
 
-# Names that would do something to a host's shell, to srun or to a runtime's client if they ever met them.
+# Names that would change a host's shell, srun or a runtime's client if they reached them.
 ENVIRONMENT = {
     "PATH": "/no/such/folder:/usr/local/bin:/usr/bin:/bin",
     "LD_PRELOAD": "",

@@ -1,9 +1,10 @@
-"""Rendering, submitting and looking at one job of a test."""
+"""Renders, submits and follows the jobs of a test."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -15,19 +16,16 @@ from slurmray.job_states import FINAL
 from slurmray.loading import load_spec
 from slurmray.output import write_script
 from slurmray.rehearsal.lab import Lab
-from slurmray.rendering import render
 from slurmray.script.render import render_script
-from slurmray.spec import JobSpec
-
-from . import generation
 
 HANG = 180  # seconds; no job of the tests takes a fifth of it
-RENDER = render_script if generation.IS_AGENT else render
+# A row of the table of findings: nodes, check, `found | wanted | fix`.
+_ROW = re.compile(r"^([\w,-]+) +(\S.*?)  +(\S.* \| .* \| .*)$", re.MULTILINE)
 
 
 @dataclass
 class Job:
-    """A job that is over. code: as `scontrol show job` says it. log: standard output and error."""
+    """An ended job. code: `ExitCode` of `scontrol show job`. log: standard output and error."""
 
     id: int
     state: str
@@ -42,14 +40,18 @@ class Job:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What the job has said for programs."""
+        """The events in its run directory."""
         return [json.loads(line) for line in (self.run / "events.jsonl").read_text().splitlines()]
+
+    @property
+    def findings(self) -> dict[tuple[str, str], str]:
+        """(node, check) -> `found | wanted | fix`, of the tables in the log."""
+        rows = [row for row in _ROW.findall(self.log) if row[0] != "node"]  # the header
+        return {(node, check): rest for nodes, check, rest in rows for node in nodes.split(",")}
 
 
 class Jobs:
-    """Jobs of a user in one folder of a cluster. Whatever a job was, it must leave nothing on any host."""
-
-    render: Callable[[JobSpec], str] = staticmethod(RENDER)
+    """Jobs of a user in one folder of a cluster. None may leave anything on any host."""
 
     def __init__(self, lab: Lab, folder: Path, user: str = "root"):
         self.lab = lab
@@ -57,11 +59,11 @@ class Jobs:
         self.user = user
 
     def script(self, spec: str = "", entrypoint: Sequence[str] = ()) -> Path:
-        """Render a job spec; two nodes and two CPUs on each, unless it says otherwise."""
+        """Render a job spec; two nodes with two CPUs each, unless it has a section `slurm`."""
         job, script = self.folder / "job.yaml", self.folder / "generated.sh"
         job.write_text(spec, encoding="utf-8")
         flags = [] if "slurm:" in spec else [("--nodes", "2"), ("--cpus-per-task", "2"), ("--mem", "1G")]
-        write_script(script, self.render(load_spec(job, flags, entrypoint)), force=True)
+        write_script(script, render_script(load_spec(job, flags, entrypoint)), force=True)
         return script
 
     def submit(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> int:
@@ -69,12 +71,12 @@ class Jobs:
         return self.lab.sbatch(self.script(spec, entrypoint), self.user, args, folder=self.folder)
 
     def log(self, job: int) -> str:
-        """What a job has said until now."""
+        """The log of a job until now."""
         log = self.folder / f"slurm-{job}.out"
-        return generation.log(log.read_text(errors="replace")) if log.exists() else ""
+        return log.read_text(errors="replace") if log.exists() else ""
 
     def wait_for(self, job: int, text: str) -> None:
-        """Wait until a job has said something; an AssertionError where it ends without."""
+        """Wait until a text is in a job's log; an AssertionError where the job ends without it."""
 
         def why() -> str:
             return f"{text!r} is not in the log:\n{self.log(job)}\n{self.lab.job(job)}"
@@ -101,7 +103,7 @@ class Jobs:
 
 
 def wait_until(holds: Callable[[], bool], why: Callable[[], str], seconds: float = HANG) -> None:
-    """Wait, at most so long, for something to hold."""
+    """Wait until a condition is true; an AssertionError with why() after so many seconds."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, why()

@@ -1,4 +1,4 @@
-"""A trainer that writes down what Ray was told on each node, and what the head's ports tell strangers."""
+"""A trainer that writes the environment of Ray on each node, and the open metrics ports, into a file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ray.util.scheduling_strategies import (  # type: ignore[import-not-found, u
 )
 
 LOGS = Path(os.environ["RAY_TMPDIR"], "session_latest/logs")
-# What Ray says just before it opens a port for metrics.
+# What Ray logs just before it opens a port for metrics.
 OPENS = {
     "dashboard.log": "Starting dashboard metrics server",
     "monitor.log": "Starting autoscaler metrics server",
 }
 
 
-def told() -> dict[str, Any]:
+def inspect_node() -> dict[str, Any]:
     """The environment of this process, and the modes of authentication of all Ray's processes here."""
     modes = set()
     for process in Path("/proc").glob("[0-9]*"):
@@ -31,21 +31,22 @@ def told() -> dict[str, Any]:
             command, environment = ((process / name).read_bytes() for name in ("cmdline", "environ"))
         except OSError:  # it has ended
             continue
-        # A title, as of `ray::IDLE`, is written over the environment.
-        if b"ray" in command and b"node.py" not in command and not command.startswith(b"ray"):
+        # The container process is not Ray. A title, e.g. ray::IDLE, is written over the environment.
+        is_ray = b"ray" in command and b"/agent\0container\0" not in command
+        if is_ray and not command.startswith(b"ray"):
             modes.add(b"".join(re.findall(rb"\0RAY_AUTH_MODE=(\w*)", b"\0" + environment)).decode())
     return {"environment": dict(os.environ), "modes": sorted(modes)}
 
 
 def listening() -> list[int]:
-    """The ports that somebody listens on, on this machine."""
+    """The ports on which processes listen, on this machine."""
     text = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     rows = [line.split() for line in text.splitlines()]
     return sorted({int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"})
 
 
 def exports(host: str, port: int) -> bool:
-    """Whether metrics are to be had there for the asking."""
+    """Whether metrics can be read there without a token."""
     try:
         with socket.create_connection((host, port), 2) as link:
             link.settimeout(2)
@@ -57,7 +58,7 @@ def exports(host: str, port: int) -> bool:
 
 def main() -> None:
     ray.init(logging_level="error")
-    look = ray.remote(num_cpus=0)(told)
+    look = ray.remote(num_cpus=0)(inspect_node)
     nodes = {}
     for row in ray.nodes():
         place = NodeAffinitySchedulingStrategy(row["NodeID"], soft=False)

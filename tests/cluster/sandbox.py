@@ -9,8 +9,6 @@ from slurmray.rehearsal import cache as store
 from slurmray.rehearsal import machine, suites
 from slurmray.rehearsal.layout import Layout
 
-from . import generation
-
 # Without squashfuse, which not every machine lets an ordinary user have, Apptainer unpacks a .sif file.
 _PACKAGES = ("apptainer", "tzdata")
 
@@ -18,7 +16,7 @@ _PACKAGES = ("apptainer", "tzdata")
 def layout(share: Path, archive: Path) -> Layout:
     """Hosts of sid, which see the image."""
     machine.require("none", own_slurm=False, builds=True)
-    root = suites.root(machine.cache_folder(), "sid", print, [*_PACKAGES, *generation.PACKAGES])
+    root = suites.root(machine.cache_folder(), "sid", print, _PACKAGES)
     return Layout(share, "none", root=root, files=[image(archive)])
 
 

@@ -1,7 +1,7 @@
-"""Stands in for a trainer's program: prints, as one line of JSON, what it and every node were told.
+"""Stands in for a trainer's program: prints its environment and that of each node, as one line of JSON.
 
-It finds the cluster as trainers do: by `ray status`, as ROLL, and by ray.init() without an address. With
-`retriever.url=` among its words it asks that address on each node, as Search-R1's rollouts do.
+It finds the cluster like trainers: by `ray status` (ROLL), and by ray.init() without an address. With the
+argument `retriever.url=URL` it sends a query to that address on each node, like Search-R1's rollouts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import (  # type: ignore[import-not-found, u
 
 
 def look(url: str | None) -> dict[str, Any]:
-    """What a task on a node finds."""
+    """Environment and limits of a task on a node, and the answer of the retriever."""
     seen: dict[str, Any] = {"environment": dict(os.environ), "found": None}
     shm = os.statvfs("/dev/shm")
     seen["shm"] = shm.f_blocks * shm.f_frsize

@@ -1,11 +1,11 @@
-"""What somebody without the token of a job gets from its ports; runs in a container that has Ray.
+"""Asks the ports of a job as somebody without its token; runs in a container that has Ray.
 
 Standard input: one JSON object.
-    ports: [address, port] of all that is asked. token: what is said to be the token, or null.
+    ports: [address, port] of each. token: the token to send, or null for none.
     procedures: whether to call all of Ray's remote procedures, too. client: address of Ray's client server.
 Standard output: one JSON object.
-    refused: the number of requests that were. answered: [port, request, answer] of the others.
-    client: "in", where Ray's client server lets one in.
+    refused: number of refused requests. answered: [port, request, answer] of the others.
+    client: "in" where Ray's client server accepts the connection, else the error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POST = (
     "/delete_runtime_env_if_possible", "/api/packages/gcs/x", "/api/authenticate",
 )  # fmt: skip
 SUBMISSION = json.dumps({"entrypoint": "touch /tmp/a-stranger-was-here"})
-NAME = rb"/[a-z][a-z0-9._]*\.[A-Za-z0-9.]+/[A-Z][A-Za-z]+(?=\0)"  # as in "/ray.rpc.JobInfoGcsService/AddJob"
+NAME = rb"/[a-z][a-z0-9._]*\.[A-Za-z0-9.]+/[A-Z][A-Za-z]+(?=\0)"  # e.g. /ray.rpc.JobInfoGcsService/AddJob
 REFUSED = ("401", "403", "UNAUTHENTICATED")
 DEADLY = "/ray.rpc.syncer.RaySyncer/StartSync"
 
@@ -106,7 +106,7 @@ def enter(address: str, token: str | None, retries: int) -> str:
 def main() -> None:
     """See the text of the module."""
     wanted = json.load(sys.stdin)
-    # First: once imported, Ray looks no more at what its environment says about tokens.
+    # First: Ray reads its environment variables about tokens when it is imported.
     client = enter(wanted["client"], wanted["token"], 0 if wanted["procedures"] else 5)
     procedures()
 

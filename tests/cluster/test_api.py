@@ -1,4 +1,4 @@
-"""The package's functions: they run here, and Slurm's commands that they call, on the login host."""
+"""The package's functions run here, and the Slurm commands that they call on the login host."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
     job.cancel()
     assert job.wait(timeout=HANG).state == "CANCELLED"
     job.cancel()
-    with pytest.raises(SlurmError, match="its cluster is not up, the job is CANCELLED"):
+    with pytest.raises(SlurmError, match="no cluster to attach to, the job is CANCELLED"):
         job.attach_command()
     jobs.end(job.id)
     with Lab(Cluster(nodes=("node1",)), podman_layout) as lab:  # it has never heard of the job
@@ -104,7 +104,7 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
 def test_a_job_that_has_not_started() -> None:
     job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
     assert (job.state(), job.logs()) == ("PENDING", "")
-    with pytest.raises(SlurmError, match="the job is PENDING"):
+    with pytest.raises(SlurmError, match="no cluster to attach to, the job is PENDING"):
         job.attach_command()
     job.cancel()
     assert job.wait(timeout=HANG).state == "CANCELLED"

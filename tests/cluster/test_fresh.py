@@ -16,15 +16,15 @@ FRESH = Path(__file__).parents[2] / ".ci/fresh"
 def test_the_demo(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("w") as stream:
-        words = [str(FRESH), "--demo", OTHER_SUITE]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+        argv = [str(FRESH), "--demo", OTHER_SUITE]
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
         try:
             code = process.wait(1800)
         finally:
             process.terminate()  # then it removes what it has made
             process.wait(60)
-    said = log.read_text()
-    assert code == 0, said
-    assert said.count("2 nodes, 16 GPUs") == 2, said
-    assert said.count("nothing left over on any host") == 2, said
-    assert said.count("\ninstalling packages for the demo") == 1, said
+    output = log.read_text()
+    assert code == 0, output
+    assert output.count("2 nodes, 16 GPUs") == 2, output
+    assert output.count("nothing left over on any host") == 2, output
+    assert output.count("\ninstalling packages for the demo") == 1, output

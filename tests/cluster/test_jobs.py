@@ -6,11 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
+from slurmray import events
 from slurmray.rehearsal.lab import Lab
 
+from .faults.case import RAY_START
 from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
 from .jobs import Jobs
 
@@ -37,10 +40,14 @@ def test_the_built_in_check(jobs: Jobs) -> None:
     assert "SLURMRAY_ACCELERATOR=none" in job.log
     for node in ("node1", "node2", "node3"):
         assert f"{node}: a task ran on {node}, 4 CPUs, 8 GPUs" in job.log
-    assert job.last_line == "end: exit code 0 from trainer: its own"
+    assert job.last_line == "done: trainer exited with 0"
     assert re.search(r"head at 10\.77\.\d+\.\d+:\d+", job.log)
-    phases = list(dict.fromkeys(event["event"] for event in job.events))
-    assert phases == ["start", "container", "ray", "probe", "trainer", "end"]
+    names = list(dict.fromkeys(event["event"] for event in job.events))
+    assert names == ["start", "phase", "dashboard", "attach", "trainer", "end"]
+    phases = list(dict.fromkeys(event["phase"] for event in job.events if event["event"] == "phase"))
+    assert phases == ["container", "ray", "probe"]
+    for event in job.events:
+        jsonschema.validate(event, events.schema())
 
 
 @pytest.mark.parametrize(
@@ -53,12 +60,12 @@ def test_other_ways_to_end(jobs: Jobs, command: str, code: int) -> None:
 
 
 @pytest.mark.parametrize("codes", [(64, 125), pytest.param((1, 255), marks=pytest.mark.full)])
-def test_exit_codes_that_are_also_somebody_else_s(jobs: Jobs, codes: tuple[int, ...]) -> None:
-    """slurmray ends with 64, Podman's client with 125: from a trainer they are the trainer's."""
+def test_exit_codes_that_others_use_too(jobs: Jobs, codes: tuple[int, ...]) -> None:
+    """slurmray exits with 64, Podman's client with 125: the trainer's own 64 and 125 are passed on."""
     ended = jobs.run_at_once(*[(ONE, ["bash", "-c", f"exit {code}"]) for code in codes])
     for job, code in zip(ended, codes, strict=True):
         assert (job.state, job.code) == ("FAILED", f"{code}:0"), job.log
-        assert job.last_line == f"end: exit code {code} from trainer: its own"
+        assert job.last_line == f"done: trainer exited with {code}"
 
 
 def test_a_program_that_is_not_in_the_image(jobs: Jobs) -> None:
@@ -76,7 +83,7 @@ def test_what_slurm_and_the_trainer_see(podman_lab: Lab, folder: Path, user: str
 
 
 def check_what_arrives(jobs: Jobs) -> None:
-    """Slurm and the trainer see what the job spec says, and the trainer's files belong to the submitter."""
+    """Values reach Slurm and the trainer unchanged, and the trainer's files belong to the submitter."""
     comment = r"""a "quoted" \ back\\slash 'single' $HOME `id` #x; end\ """
     slurm = {"comment": comment, "nodes": 2, "gpus_per_node": 4, "cpus_per_task": 2}
     spec = {"name": 'na"me \\', "slurm": slurm, "env": {**ENVIRONMENT, "SECRET": None}}
@@ -94,13 +101,13 @@ def check_what_arrives(jobs: Jobs) -> None:
     assert seen["argv"] == STRINGS
     expected = {**ENVIRONMENT, "SECRET": "not-to-be-seen"}
     assert {name: seen["environment"].get(name) for name in expected} == expected
-    check_told(seen["environment"], job.log)
+    check_facts(seen["environment"], job.log)
     uid = {"root": 0, "alice": 1001}[jobs.user]
     assert (written.stat().st_uid, written.stat().st_gid) == (uid, uid)
 
 
-def check_told(seen: dict[str, str], log: str) -> None:
-    """The trainer's environment says where the cluster is, and how large."""
+def check_facts(seen: dict[str, str], log: str) -> None:
+    """The trainer's environment has the address and the size of the cluster."""
     address, port = seen["RAY_ADDRESS"].rsplit(":", 1)
     assert f"head at {address}:{port}," in log
     assert (seen["NNODES"], seen["NODE_RANK"], seen["GPUS_PER_NODE"]) == ("2", "0", "4")
@@ -156,20 +163,22 @@ run: [echo, trainer was started]
 """)
     assert (job.state, job.code) == ("FAILED", "68:0"), job.log
     assert "preflight: waiting for node3\n" in job.log
-    assert "missing: node3 has not been checked" in job.log
+    assert "not ready: node3 has not been checked: its setup may still run\n" in job.log
     assert "stuck on purpose" in job.log
     assert "trainer: " not in job.log
-    assert job.last_line.startswith("end: exit code 68 from slurmray: node1: the cluster is not whole")
+    text = "failed (68 probe): node1: cluster not ready, and no news from the nodes for 23 s"
+    assert job.last_line == text
 
 
 def test_a_worker_whose_ray_hangs(podman_lab: Lab, jobs: Jobs) -> None:
     number = jobs.submit(TWO + "ray: {ready_timeout: 20}", ["echo", "trained"])
-    stop = 'until pkill -STOP -f "^[^ ]*python3 [^ ]*/waiting_ray.py"; do sleep 0.1; done'
+    stop = f'until pkill -STOP -f "{RAY_START}"; do sleep 0.1; done'
     assert podman_lab.run(["bash", "-c", stop], host="node2").returncode == 0  # it waits for the head then
     job = jobs.end(number)
     assert (job.state, job.code) == ("FAILED", "68:0"), job.log
-    assert job.last_line == "end: exit code 68 from slurmray: node1: the cluster is not whole", job.log
-    assert job.log.count("missing: ") == job.log.count("missing: node2 has not joined\n") == 1, job.log
+    text = "failed (68 probe): node1: cluster not ready after 20 s: 1 of 2 nodes joined, missing node2. "
+    assert job.last_line.startswith(text), job.log
+    assert job.log.count("not ready: ") == job.log.count("not ready: node2 has not joined\n") == 1, job.log
     _, _, shown = job.log.partition(f"last lines of {job.run}/logs/node2.log:\n")
     assert "ray start --block --node-name=node2 " in shown, job.log
     assert "trained" not in job.log
@@ -190,7 +199,7 @@ def test_a_short_image_name_is_looked_up_here_first(podman_lab: Lab, jobs: Jobs)
 def test_a_mount_that_is_not_there(jobs: Jobs) -> None:
     job = jobs.run(ONE + "container: {mounts: ['/no/such/folder:/data']}", ["true"])
     assert job.code == "65:0"
-    assert "/no/such/folder is not on this node" in job.last_line
+    assert "node1: mount: /no/such/folder: no such file or directory; create it" in job.last_line
 
 
 def test_mounts_workdir_and_limits_are_handed_through(jobs: Jobs) -> None:
@@ -219,7 +228,8 @@ def test_mounts_workdir_and_limits_are_handed_through(jobs: Jobs) -> None:
 def test_a_port_that_is_taken(jobs: Jobs) -> None:
     job = jobs.run(ONE + "ray: {port: 6818}", ["true"])  # slurmd's own
     assert job.code == "67:0"
-    assert "ray.port: 6818 is taken on this node; set it to auto" in job.last_line
+    text = "port 6818 is taken on this node. Set ray.port to auto or to another port"
+    assert job.last_line == f"failed (67 bring up): node1: {text}"
 
 
 @pytest.mark.parametrize(

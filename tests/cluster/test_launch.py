@@ -48,7 +48,7 @@ def test_a_job_of_ray_with_a_runtime_environment(jobs: Jobs, code: int) -> None:
     assert f"trainer: slurmray-{job.id}-0: python3 -c" in job.log
     assert "\ndriver from-the-file 0 True\n" in job.log
     assert "\nworker from-the-file None True\n" in job.log
-    assert job.last_line == f"end: exit code {code} from trainer: its own"
+    assert job.last_line == f"done: trainer exited with {code}"
 
 
 @pytest.mark.full
@@ -68,7 +68,7 @@ def test_hostile_strings_arrive(jobs: Jobs) -> None:
     assert job.code == "0:0", job.log
     seen = json.loads((jobs.folder / WRITTEN).read_text(encoding="utf-8"))
     assert seen["argv"] == STRINGS
-    # Ray starts it by a shell, and shells set IFS anew.
+    # Ray starts it by a shell, and every shell sets IFS itself.
     expected = {name: value for name, value in ENVIRONMENT.items() if name != "IFS"}
     assert {name: seen["environment"].get(name) for name in expected} == expected
 
@@ -100,7 +100,7 @@ def test_ray_can_be_asked_from_outside(
     jobs = Jobs(request.getfixturevalue(lab), folder, user)
     number = jobs.submit(RAY_JOB, ["bash", "-c", WAIT])
     jobs.wait_for(number, "\nup\n")
-    [line] = re.findall(r"to look in: (srun .+) job list\n", jobs.log(number))
+    [line] = re.findall(r"\] attach: (srun .+) job list\n", jobs.log(number))
 
     def ask(*words: str, codes: Sequence[int] = (0,)) -> str:
         done = jobs.lab.run([*shlex.split(line), *words], user)
@@ -111,20 +111,20 @@ def test_ray_can_be_asked_from_outside(
     assert f"submission_id='{name}'" in ask("job", "list")
     assert "RUNNING" in ask("job", "status", name)
     assert "\nup\n" in ask("job", "logs", name)
-    # Ray knows of it some seconds late.
+    # The status has the nodes some seconds later.
     wait_until(lambda: ask("status").count(" node_") == 2, lambda: ask("status"), 60)
-    # It is in the container, which ends with the job: it may not live to say how it went.
+    # The command runs in the container, which ends with the job, maybe before the command does.
     ask("job", "stop", name, codes=(0, 137))
     job = jobs.end(number)
     assert job.code == "143:0", job.log
-    assert job.last_line == "end: exit code 143 from trainer: its own, which stands for signal TERM"
+    assert job.last_line == "done: trainer exited with 143 (128 + signal TERM)"
 
 
 @pytest.mark.full
 def test_ray_can_be_asked_about_a_trainer_that_is_no_job_of_it(jobs: Jobs) -> None:
     number = jobs.submit(ONE, ["bash", "-c", WAIT])
     jobs.wait_for(number, "\nup\n")
-    [line] = re.findall(r"to look in: (srun .+)\n", jobs.log(number))
+    [line] = re.findall(r"\] attach: (srun .+)\n", jobs.log(number))
     wait_until(lambda: " node_" in jobs.lab.run(shlex.split(line)).stdout, lambda: jobs.log(number), 60)
     (jobs.folder / "go").touch()
     assert jobs.end(number).code == "5:0"
@@ -134,7 +134,7 @@ def test_a_debugger_that_is_not_in_the_image(jobs: Jobs) -> None:
     job = jobs.run(TWO + "ray: {debug: post-mortem}", ["echo", "trainer was started"])
     assert job.code == "65:0", job.log
     for node in ("node1", "node2"):
-        assert re.search(rf"^{node} +debugpy +none \| 1\.8\.0 or later \| ", job.log, re.MULTILINE), job.log
+        assert job.findings[node, "debugpy"].startswith("none | 1.8.0 or later | "), job.log
     assert "trainer: " not in job.log
 
 

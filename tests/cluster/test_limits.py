@@ -59,5 +59,5 @@ while :; do sleep 0.1; done
         assert "2222" in job.log, job.log
         inside = len(re.findall(rf"^\d+:(?:memory|cpuset|freezer):/.*/job_{number}/", job.log, re.MULTILINE))
         assert inside == {"podman": 3, "docker": 0}[runtime]
-        told = "docker leaves the job's cgroup, so it gets --cpuset-cpus 0 --memory 1500m"
-        assert job.log.count(told) == {"podman": 0, "docker": 1}[runtime]
+        text = "docker leaves the job's cgroup, so it gets --cpuset-cpus 0 --memory 1500m"
+        assert job.log.count(text) == {"podman": 0, "docker": 1}[runtime]

@@ -269,7 +269,7 @@ def kill():
 
 tell(last_words(executor(nodes=2).submit(kill)))
 """)
-    assert "exit code 71 from slurmray: node1: " in told[0]
+    assert "failed (71 node lost): node1: " in told[0]
 
 
 @ALL
@@ -288,7 +288,7 @@ while (state := job.watcher.get_state(job.job_id, "force")) == "COMPLETING":
 tell([text, state])
 """)
     assert told[0][1] == "CANCELLED", told[0][0]
-    assert "exit code 143 from trainer" in told[0][0]
+    assert "done: trainer exited with 143" in told[0][0]
 
 
 CHECKPOINT = """
@@ -348,7 +348,7 @@ tell(job.result()[:2])
     done = program.lab.run(["scontrol", "update", f"JobId={number}", f"EndTime={end}"])
     assert done.returncode == 0, done.stderr
     assert program.end(process) == [[11, 1]]
-    assert "] time_limit: " in program.logs()
+    assert "] time limit or preemption near: the trainer gets USR2" in program.logs()
 
 
 @pytest.mark.full
@@ -412,9 +412,9 @@ import slurmray.native.parameters as parameters
 parameters.PYTHON = "3.7"
 tell(str(executor(nodes=1).submit(nodes).exception()))
 """)
-    remedy = "take an image with Python 3.7, or submit from Python 3."
+    fix = "use an image with Python 3.7, or submit from Python 3."
     assert "the function comes from Python 3.7, /usr/bin/python3 of the job is 3." in told[0]
-    assert remedy in told[0]
+    assert fix in told[0]
 
 
 @pytest.mark.full
@@ -431,6 +431,6 @@ tell(last_words(executor(nodes=2, slurm_exclude="node1").submit(forever)))
     program.lab.power_off("node3")
     said, _ = process.communicate(timeout=HANG)
     program.lab.power_on("node3")
-    assert "exit code 71 from slurmray: node3: no sign of life for 25 s" in said, said
+    assert "failed (71 node lost): node3: no heartbeat for 25 s" in said, said
     # The next job there removes what nobody could.
     assert program.run("tell(executor(nodes=3).submit(nodes).result())") == [3]

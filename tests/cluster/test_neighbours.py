@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent.ray import preload
 from slurmray.container_options import DEFAULT_IMAGE
 from slurmray.rehearsal import conf, rootless
 from slurmray.rehearsal.lab import Lab
@@ -44,7 +45,7 @@ while not os.path.exists("go"):
 print("still on", len(set(ray.get([half.node.remote() for half in halves]))), "nodes", flush=True)
 """
 
-# What Ray 2.60 tells anybody: that it lives, how it wants to be asked, and what its connections are.
+# What Ray 2.60 answers without a token: health, how clients authenticate, and its connections.
 PUBLIC = {
     "GET /", "GET /-/healthz", "GET /api/authentication_mode", "GET /api/gcs_healthz", "GET /api/healthz",
     "GET /api/local_raylet_healthz",
@@ -53,21 +54,21 @@ PUBLIC_SERVICES = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.")
 
 # As root on a node: the processes in the container of a job, and what listens there.
 LISTENERS = r"""
-first=$(pgrep -fx "python3 /tmp/ray-$1/node.py .*")
+first=$(pgrep -fx "python3 -I /tmp/ray-$1/agent container .*")
 for process in /proc/[0-9]*; do
 	[[ $(readlink "$process/ns/mnt") != "$(readlink "/proc/$first/ns/mnt")" ]] || echo "${process#/proc/}"
 done
 ss -Hlntup
 """
 
-# As the user of a job on a node: what there is of it.
+# As the user of a job on a node: its folder, processes and container.
 LEFT = r"""
 ls -d "/tmp/ray-$1"
 pgrep -af "[r]ay-$1/"
 "$2" container inspect --format '{{.Name}}' "slurmray-$1-$3"
 """
 
-# As another user on a node: all that can be read there and that holds one of the words on standard input.
+# As another user on a node: everything readable that contains one of the lines of standard input.
 SEARCH = r"""
 folder=$1 job=$2
 ls "/tmp/ray-$job" && echo "the folder of the job can be read"
@@ -95,16 +96,16 @@ class Running:
 
     @property
     def name(self) -> str:
-        """The job's number and attempt, which everything of it is named after."""
+        """JOBID-ATTEMPT, which is in the names of everything that belongs to the job."""
         return f"{self.number}-0"
 
     @property
     def token(self) -> str:
-        """What the trainer wrote down for the tests."""
+        """The token, which the trainer has written into a file for the tests."""
         return (self.jobs.folder / "token").read_text()
 
     def listeners(self, node: str) -> list[tuple[str, int]]:
-        """(address, port) of all that the job's container listens on."""
+        """(address, port) of every socket on which the job's container listens."""
         done = self.jobs.lab.run(["bash", "-c", LISTENERS, "listeners", self.name], host=node)
         pids = set(re.findall(r"^\d+$", done.stdout, re.MULTILINE))
         found = []
@@ -116,10 +117,10 @@ class Running:
         return found
 
     def left(self) -> str:
-        """What there still is of it on the nodes."""
-        words = ["bash", "-c", LEFT, "left", self.name, self.runtime]
+        """Its folders, processes and containers on the nodes."""
+        argv = ["bash", "-c", LEFT, "left", self.name, self.runtime]
         return "".join(
-            self.jobs.lab.run([*words, node], self.jobs.user, node).stdout.strip() for node in NODES
+            self.jobs.lab.run([*argv, node], self.jobs.user, node).stdout.strip() for node in NODES
         )
 
 
@@ -228,7 +229,7 @@ def ports(job: Running) -> tuple[int, int]:
 
 
 def ask(job: Running, host: str, asked: list[tuple[str, int]], token: str | None) -> dict[str, Any]:
-    """What stranger.py says, which bob runs on a host. Procedures are not called with the right token."""
+    """The output of stranger.py, run by bob on a host. Procedures are not called with the right token."""
     folder = job.jobs.folder
     shutil.copy(STRANGER, folder)
     run = ["podman", "run", "--rm", "--interactive", "--network=host", f"--volume={folder}:{folder}:ro"]
@@ -249,14 +250,14 @@ def test_another_user_of_the_node_reads_nothing(
     lab: Lab = request.getfixturevalue("podman_users" if runtime == "podman" else "docker_lab")
     job = submit(lab, runtime, "alice", folder, "alice")
     up(job)
-    words = f"{job.token}\n{SECRET}\n"
+    secrets = f"{job.token}\n{SECRET}\n"
     for node in NODES:
         search = ["bash", "-c", SEARCH, "search", str(folder), job.name]
-        done = lab.run(search, "bob", node, text=words)
+        done = lab.run(search, "bob", node, text=secrets)
         assert "can be read" not in done.stdout, done.stdout
         assert [line for line in done.stdout.splitlines() if line.startswith("/")] == []
         # The search finds what there is: alice herself reads all of it.
-        assert f"{job.jobs.folder}/token" in lab.run(search, "alice", node, text=words).stdout
+        assert f"{job.jobs.folder}/token" in lab.run(search, "alice", node, text=secrets).stdout
         inspect = lab.run([runtime, "inspect", f"slurmray-{job.name}-{node}"], "alice", node).stdout
         assert f"slurmray-{job.name}-{node}" in inspect
         assert not {job.token, SECRET} & set(re.findall(r"[\w-]+", inspect))
@@ -271,8 +272,8 @@ def test_another_user_of_the_node_reads_nothing(
 def test_ray_s_hole_anybody_can_end_a_cluster(alice: Running) -> None:
     """Ray 2.60 looks for the sender's node_id before it looks at the token, and dies where there is none.
 
-    No setting of Ray's prevents that; the job says what happened and ends. When this test fails, Ray is
-    mended, and docs/script.md should say so.
+    No setting of Ray's prevents that; the log has the cause, and the job ends. When this test fails, Ray is
+    fixed: change docs/script.md.
     """
     head = conf.addresses(alice.jobs.lab.cluster, "node1")[0]
     port = ports(alice)[1] - 1
@@ -280,10 +281,11 @@ def test_ray_s_hole_anybody_can_end_a_cluster(alice: Running) -> None:
         f"import grpc; channel = grpc.insecure_channel('{head}:{port}')\n"
         "channel.unary_unary('/ray.rpc.syncer.RaySyncer/StartSync')(b'', timeout=10)"
     )
-    started = ["test", "-e", f"/tmp/ray-{alice.name}/inside/started"]  # from then on `ray start` sees it
+    started = ["test", "-e", f"/tmp/ray-{alice.name}/inside/{preload.STARTED}"]
+    # From then on `ray start` itself sees the end of the GCS.
     wait_until(lambda: alice.jobs.lab.run(started, host="node1").returncode == 0, alice.left)
     run = ["podman", "run", "--rm", "--network=host", "--log-driver=none", "--entrypoint=python3"]
     alice.jobs.lab.run([*run, DEFAULT_IMAGE, "-c", call], "bob")
     over = alice.jobs.end(alice.number)
     assert over.code == "71:0", over.log
-    assert "node1: ray start ended with" in over.last_line
+    assert over.last_line.startswith("failed (71 node lost): node1: ray start exited with "), over.log

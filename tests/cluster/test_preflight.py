@@ -1,4 +1,4 @@
-"""What the nodes are checked for before Ray starts, with Podman on a real Slurm."""
+"""Preflight checks of the nodes, with Podman on a real Slurm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 from slurmray.rehearsal.lab import Lab
 
-from .jobs import Job, Jobs
+from .jobs import Jobs
 
 TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
 
@@ -18,12 +18,6 @@ TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
 @pytest.fixture
 def jobs(podman_lab: Lab, folder: Path) -> Jobs:
     return Jobs(podman_lab, folder, "alice")
-
-
-def rows(job: Job) -> dict[tuple[str, str], str]:
-    """(node, check) -> the rest of that row of the table."""
-    lines = [line for line in job.log.splitlines() if line.startswith(("node1 ", "node2 ")) and " | " in line]
-    return {(line[:16].strip(), line[17:35].strip()): line[36:] for line in lines}
 
 
 def test_all_findings_of_all_nodes_in_one_table(podman_lab: Lab, jobs: Jobs) -> None:
@@ -40,12 +34,15 @@ def test_all_findings_of_all_nodes_in_one_table(podman_lab: Lab, jobs: Jobs) -> 
     spec = TWO + yaml.safe_dump({"checks": checks, "container": {"mounts": ["/no/such/data:/data"]}})
     job = jobs.run(spec, ["true"])
     assert job.code == "65:0", job.log
-    found = rows(job)
+    found = job.findings
     for node in ("node1", "node2"):
-        assert found[node, "checks.paths"].startswith("/no/such/file is not on this node | ")
-        assert found[node, "mount"].startswith("/no/such/data is not on this node | ")
+        assert found[node, "checks.paths"].startswith("/no/such/file: no such file or directory | ")
+        assert found[node, "mount"].startswith("/no/such/data: no such file or directory | ")
     assert ("node1", "checks.same_commit") not in found
     assert found["node2", "checks.same_commit"].endswith(" | git checkout there")
+    assert job.log.count("] findings:\n") == 1
+    events = [event for event in job.events if event["event"] == "finding"]
+    assert {(event["node"], event["check"]) for event in events} == found.keys()
     assert "ray: head at" not in job.log
 
 
@@ -56,7 +53,7 @@ def test_findings_that_are_only_logged(jobs: Jobs, preflight: str, shown: bool) 
     spec = TWO + yaml.safe_dump({"checks": {"paths": ["/no/such/file"]}, "preflight": preflight})
     job = jobs.run(spec, ["true"])
     assert job.code == "0:0", job.log
-    assert set(rows(job)) == ({("node1", "checks.paths"), ("node2", "checks.paths")} if shown else set())
+    assert set(job.findings) == ({("node1", "checks.paths"), ("node2", "checks.paths")} if shown else set())
 
 
 def test_a_temp_folder_without_room(podman_lab: Lab, jobs: Jobs) -> None:
@@ -68,13 +65,13 @@ def test_a_temp_folder_without_room(podman_lab: Lab, jobs: Jobs) -> None:
     finally:
         podman_lab.run(["umount", "/run/small"], host="node2")
     assert job.code == "65:0", job.log
-    assert rows(job)["node2", "temp folder"].startswith("1 MB free in /run/small | 100 MB | ")
-    assert ("node1", "temp folder") not in rows(job)
+    assert job.findings["node2", "temp folder"].startswith("1 MB free in /run/small | 100 MB | ")
+    assert ("node1", "temp folder") not in job.findings
 
 
 @pytest.fixture
 def islands(podman_lab: Lab) -> Iterator[None]:
-    """The nodes have an interface ib0 each, and no way from one to the other."""
+    """Each node has an interface ib0, with no connection to the other node's."""
     for number in (1, 2):
         up = (
             f"ip link add ib0 type bridge && ip address add 10.99.{number}.1/24 dev ib0 && ip link set ib0 up"
@@ -90,14 +87,13 @@ def islands(podman_lab: Lab) -> Iterator[None]:
 def test_nodes_that_do_not_reach_each_other(jobs: Jobs) -> None:
     job = jobs.run(TWO + "network: {interface: ib0}", ["true"])
     assert job.code == "65:0", job.log
-    both = rows(job)
+    both = job.findings
     assert both["node2", "connection"].startswith("cannot reach the head at 10.99.1.1:")
     assert both["node1", "connection"].startswith("cannot reach node2 at 10.99.2.1:")
 
 
-def test_setup_that_ends_the_script(jobs: Jobs) -> None:
-    spec = TWO + yaml.safe_dump({"setup": "[[ $SLURMD_NODENAME != node2 ]] || exit 3"})
-    job = jobs.run(spec, ["true"])
-    assert (job.state, job.code) == ("FAILED", "64:0"), job.log
-    text = "end: exit code 64 from slurmray: node2: setup ended the script with exit code 3"
-    assert job.last_line == text, job.log
+def test_a_setup_that_fails(jobs: Jobs) -> None:
+    setup = "[[ $SLURMD_NODENAME != node2 ]] || { echo no such module >&2; exit 3; }"
+    job = jobs.run(TWO + yaml.safe_dump({"setup": setup}), ["true"])
+    assert (job.state, job.code) == ("FAILED", "65:0"), job.log
+    assert job.last_line == "failed (65 preflight): node2: setup exited with 3: no such module", job.log

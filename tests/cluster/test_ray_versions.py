@@ -1,4 +1,4 @@
-"""Images with old Rays, or with two under one name; what Ray is told, and what its ports tell strangers."""
+"""Images with old Rays, or with two under one name; Ray's environment, and its open ports."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def jobs(lab: Lab, folder: Path) -> Jobs:
 
 
 def look(jobs: Jobs, more: str = "") -> tuple[Job, dict[str, Any]]:
-    """A job on both nodes that looks around, and what it has seen."""
+    """Run look.py as the trainer of a job on both nodes; return the job and what look.py has written."""
     [version] = jobs.lab.cluster.features
     spec = (
         f"{{nodes: 2, gpus_per_node: 4, cpus_per_task: 2, mem: 1G}}\ncontainer: {{image: {image(version)}}}"
@@ -98,7 +98,7 @@ def test_a_job_of_ray_with_this_ray(jobs: Jobs) -> None:
     [version] = jobs.lab.cluster.features
     spec = f"slurm: {{nodes: 2, cpus_per_task: 2, mem: 1G}}\ncontainer: {{image: {image(version)}}}\n"
     job = jobs.run(spec + "launch: ray-job", ["python3", "-c", run])
-    assert job.last_line == "end: exit code 3 from trainer: its own", job.log
+    assert job.last_line == "done: trainer exited with 3", job.log
     assert "\n2 nodes 0\n" in job.log
 
 
@@ -123,27 +123,29 @@ def mixed(lab: Lab, podman_layout: Layout) -> Iterator[str]:
 def test_nodes_with_different_images_under_one_name(jobs: Jobs, mixed: str) -> None:
     job = jobs.run(f"slurm: {{nodes: 2, mem: 1G}}\ncontainer: {{image: {mixed}}}", ["echo", "trained"])
     assert job.code == "65:0", job.log
-    found = r"node2: versions: Ray 2\.44\.1, Python 3\.11\.\d+; use one image on all nodes, by digest, or .*"
-    assert re.fullmatch(f"end: exit code 65 from slurmray: {found}", job.last_line), job.log
-    [row] = re.findall("^node2 +versions +(.+)", job.log, re.MULTILINE)
-    assert re.search(r" \| Ray 2\.60\.0, Python 3\.11\.\d+, as on the head \| ", row), job.log
+    found, head = (rf"Ray {re.escape(version)}, Python 3\.11\.\d+" for version in (OLD[0], "2.60.0"))
+    fix = "use one image on all nodes, by digest, or one environment"
+    text = rf"failed \(65 preflight\): node2: versions: {found}; {fix}"
+    assert re.fullmatch(text, job.last_line), job.log
+    row = job.findings["node2", "versions"]
+    assert re.fullmatch(rf"{found} \| {head}, as on the head \| {fix}", row), job.log
     assert "\ntrained\n" not in job.log
 
 
 @pytest.mark.parametrize("lab", [OLD], indirect=True, ids=["old"])
 @pytest.mark.parametrize(
-    ("more", "code", "said"),
+    ("more", "code", "text"),
     [
         (
             "ray: {auth: token}",
             "64:0",
-            "ray.auth: Ray 2.44.1 has no tokens; take 2.52",
+            "ray.auth is token, and Ray 2.44.1 has no tokens. Use Ray 2.52 or later",
         ),
-        ("network: {family: ipv6}", "65:0", "Ray 2.44 has no IPv6; use an image with Ray 2.49 or later"),
+        ("network: {family: ipv6}", "65:0", "Ray 2.44 has no IPv6. Use an image with Ray 2.49 or later"),
     ],
     ids=["token", "ipv6"],
 )
-def test_what_an_old_ray_lacks_is_said(jobs: Jobs, more: str, code: str, said: str) -> None:
+def test_what_an_old_ray_lacks(jobs: Jobs, more: str, code: str, text: str) -> None:
     job = jobs.run(f"slurm: {{nodes: 1, mem: 1G}}\ncontainer: {{image: {image(OLD[0])}}}\n{more}", ["true"])
     assert job.code == code, job.log
-    assert said in job.last_line
+    assert text in job.last_line

@@ -61,8 +61,8 @@ def rehearse(folder: Path) -> Iterator[Rehearse]:
     """Start `slurmray rehearse` in the test's folder; what a failed test leaves running is ended."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "slurmray", "rehearse", *words]
+    def start(*args: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "slurmray", "rehearse", *args]
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
         pipe = subprocess.PIPE
         started.append(subprocess.Popen(argv, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True))
@@ -216,10 +216,10 @@ def test_without_root(folder: Path, archive: Path) -> None:
     cache.mkdir(parents=True)
     shutil.copy(archive, cache)
 
-    def as_user(*words: str) -> subprocess.CompletedProcess[str]:
+    def as_user(*args: str) -> subprocess.CompletedProcess[str]:
         here = [sys.base_prefix, sysconfig.get_path("purelib"), str(Path(__file__).parents[2])]
         argv = ["unshare", "--mount", "--propagation", "private", str(Path(__file__).with_name("as_user.sh"))]
-        argv += [str(folder), *here, "-m", "slurmray", "rehearse", "--nodes", "2", *words]
+        argv += [str(folder), *here, "-m", "slurmray", "rehearse", "--nodes", "2", *args]
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
 
     done = as_user("--set", "slurm.gpus_per_node=8", "--build-image", "--", "sh", "-c", "exit 7")

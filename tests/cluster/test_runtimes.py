@@ -18,15 +18,17 @@ from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
 
 from . import bare, sandbox
+from .faults.case import GUARD, NODE_AGENT
 from .jobs import Job, Jobs, wait_until
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 KEY = "s3cr3t"
 SLURM = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 2, "mem": "1G"}
-# A daemon of the trainer's, in a session of its own and with nothing in its environment.
+# A daemon of the trainer's, in a session of its own and with an empty environment.
 DAEMON = "setsid --fork env -i sleep 1000; echo started; exec sleep 1000"
-GUARDS = "^[^ ]*python3 [^ ]*/inside/(guard|node).py"
+# Guard, container process, node agent, and the wrapper that has started the guard.
+GUARDS = f"{GUARD}|{NODE_AGENT}|^bash -c trap : TERM; echo "
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def bare_spec(**more: Any) -> str:
 def run_example(
     jobs: Jobs, name: str, replaced: dict[str, str], args: Sequence[str] = ()
 ) -> tuple[Job, dict[str, Any]]:
-    """Run an example with a stand-in for its trainer; return the job, and what the trainer has seen."""
+    """Run an example with a stand-in for its trainer; return the job, and what the stand-in has printed."""
     text = (ROOT / f"examples/{name}.yaml").read_text()
     for old, new in {"cpus_per_task: 28": "cpus_per_task: 2", "mem: 200G": "mem: 1G", **replaced}.items():
         assert old in text, f"{old} is not in the example any more"
@@ -86,9 +88,9 @@ def test_the_example_without_containers(jobs: Jobs) -> None:
 def test_ray_can_be_asked_from_outside_without_a_container(jobs: Jobs) -> None:
     job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
     jobs.wait_for(job, "\nstarted\n")
-    (line,) = [line for line in jobs.log(job).splitlines() if "to look in: " in line]
-    ask = ["bash", "-c", line.partition("to look in: ")[2]]
-    # Ray knows some seconds late how it is.
+    (line,) = [line for line in jobs.log(job).splitlines() if "] attach: " in line]
+    ask = ["bash", "-c", line.partition("] attach: ")[2]]
+    # Ray has a status some seconds later.
     wait_until(lambda: "Autoscaler status" in jobs.lab.run(ask, "alice").stdout, lambda: jobs.log(job), 60)
     (jobs.folder / "go").touch()
     assert jobs.end(job).code == "0:0"
@@ -111,9 +113,11 @@ def test_stages_without_a_container(jobs: Jobs) -> None:
 def test_a_python_without_ray_is_found_on_all_nodes(jobs: Jobs) -> None:
     job = jobs.run(bare_spec(setup="true"))
     assert job.code == "66:0", job.log
-    for node in ("node1", "node2"):
-        assert f"{node}            " in job.log
-    assert "it has no Ray | Python 3.8 or later, and ray[default] in it | activate" in job.log
+    row = "it has no Ray | Python 3.8 or later, and ray[default] in it | activate its environment in setup"
+    found = {
+        node for (node, check), rest in job.findings.items() if check.endswith("/python3") and rest == row
+    }
+    assert found == {"node1", "node2"}, job.log
 
 
 def test_what_the_trainer_has_started_ends_with_it(jobs: Jobs) -> None:
@@ -125,22 +129,22 @@ def test_what_the_trainer_has_started_ends_with_it(jobs: Jobs) -> None:
 def test_a_daemon_of_the_trainer_s_ends_with_its_guards(jobs: Jobs) -> None:
     job = jobs.submit(bare_spec(), ["bash", "-c", DAEMON])
     jobs.wait_for(job, "\nstarted\n")
-    kill(jobs, "node1", "^[^ ]*python3 [^ ]*/inside/node.py")
+    kill(jobs, "node1", "--newest", "-f", GUARD)
     assert jobs.end(job).code == "71:0"
 
 
 @pytest.mark.full
 def test_the_next_job_ends_what_nobody_could(jobs: Jobs) -> None:
-    """What guards the processes of a node is killed, all at once."""
+    """All that would end the job's processes on a node is killed at once."""
     job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; exec sleep 1000"])
     jobs.wait_for(job, "\nstarted\n")
-    kill(jobs, "node1", f"{GUARDS}|^(/usr)?(/bin/)?bash -c (IFS= read|echo .. >)")
+    kill(jobs, "node1", "-f", GUARDS)
     wait_until(lambda: jobs.lab.job(job).get("JobState") in FINAL, lambda: jobs.log(job))
     assert jobs.run(bare_spec(), ["true"]).code == "0:0"
 
 
-def kill(jobs: Jobs, host: str, pattern: str) -> None:
-    pids = jobs.lab.run(["pgrep", "-f", pattern], host=host).stdout.split()
+def kill(jobs: Jobs, host: str, *process: str) -> None:
+    pids = jobs.lab.run(["pgrep", *process], host=host).stdout.split()
     assert pids
     done = jobs.lab.run(["kill", "-KILL", *pids], host=host)
     assert done.returncode == 0, done.stderr
@@ -148,7 +152,7 @@ def kill(jobs: Jobs, host: str, pattern: str) -> None:
 
 @pytest.mark.full
 def test_the_example_for_apptainer(apptainer_lab: Lab, folder: Path, archive: Path) -> None:
-    """Two nodes make one file of a tar, one after the other; the next job finds it."""
+    """One of two nodes converts a tar into an image file; the next job uses that file."""
     jobs = Jobs(apptainer_lab, folder, "alice")
     shutil.copy(archive, folder / "ray.tar")
     (folder / "data").mkdir()

@@ -1,4 +1,4 @@
-"""What is done before the trainer starts, and runs beside it, with Podman and Docker on a real Slurm."""
+"""`prepare` and `services`, with Podman and Docker on a real Slurm."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
 ONE = "slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\n"
 
 
+SERVICE_EXITED = "failed (70 service): node1: service reward exited with 4. The node's log has its output"
 PLACES: dict[str, dict[str, object]] = {"host": {"host": True}, "image": {"image": DEFAULT_IMAGE}}
 
 
@@ -35,7 +36,7 @@ def jobs(lab: Lab, folder: Path) -> Jobs:
 
 
 def once(condition: str) -> str:
-    """Shell words that wait, a minute at most, until a condition of [[ ]] holds."""
+    """Shell commands that wait, a minute at most, until a condition of [[ ]] is true."""
     return f"for _ in {{1..600}}; do [[ {condition} ]] && break; sleep 0.1; done; "
 
 
@@ -48,7 +49,7 @@ def test_a_retriever_on_every_node(jobs: Jobs) -> None:
         assert f"{node}: Ray runs Python tasks and actors on a cluster.\n" in job.log
     seen = [line.partition("] ")[2] for line in job.log.splitlines()]
     trainer = next(number for number, line in enumerate(seen) if line.startswith("trainer: "))
-    # A worker may start its retriever before the head says that all have prepared.
+    # A worker may start its retriever before the log has that all nodes have prepared.
     for between in ("prepare: 2/2 nodes", "services: retriever starts"):
         order = ["prepare: corpus begins", between, "services: 2/2 nodes"]
         places = [seen.index(line) for line in order]
@@ -58,8 +59,9 @@ def test_a_retriever_on_every_node(jobs: Jobs) -> None:
 def test_a_command_that_fails(jobs: Jobs) -> None:
     spec = TWO + yaml.safe_dump({"prepare": [{"name": "data", "run": "echo no such data >&2; exit 9"}]})
     job = jobs.run(spec, ["echo", "trained"])
-    assert (job.code, job.last_line) == ("69:0", "end: exit code 69 from slurmray: node1: data ended with 9")
-    assert "no such data" in job.log
+    text = "failed (69 prepare): node1: prepare step data exited with 9. The node's log has its output"
+    assert (job.code, job.last_line) == ("69:0", text)
+    assert "\nno such data\n" in job.log
     assert "trained" not in job.log
 
 
@@ -67,7 +69,8 @@ def test_a_service_that_is_never_ready(jobs: Jobs) -> None:
     service = {"name": "reward", "run": "sleep 100", "ready": {"tcp": "127.0.0.1:9", "timeout": 3}}
     job = jobs.run(TWO + yaml.safe_dump({"services": [service]}), ["echo", "trained"])
     assert job.code == "70:0", job.log
-    assert re.fullmatch(r"end: .* from slurmray: node\d: reward is not ready after 3 s", job.last_line)
+    text = r"failed \(70 service\): node\d: service reward is not ready after 3 s\. .*ready\.timeout"
+    assert re.fullmatch(text, job.last_line), job.log
     assert "Connection refused" in job.log
     assert "trained" not in job.log
 
@@ -75,10 +78,7 @@ def test_a_service_that_is_never_ready(jobs: Jobs) -> None:
 def test_a_service_that_ends_under_the_trainer(jobs: Jobs) -> None:
     service = {"name": "reward", "run": "until test -e stop; do sleep 0.1; done; exit 4", "where": "head"}
     job = jobs.run(ONE + yaml.safe_dump({"services": [service]}), ["bash", "-c", "touch stop; sleep 100"])
-    assert (job.code, job.last_line) == (
-        "70:0",
-        "end: exit code 70 from slurmray: node1: reward ended with 4",
-    )
+    assert (job.code, job.last_line) == ("70:0", SERVICE_EXITED)
 
 
 def test_a_command_on_all_nodes_with_ray(jobs: Jobs) -> None:
@@ -113,14 +113,14 @@ exec sleep 1000
     service = {"name": "reward", "run": serve, "env": {"MINE": "it's"}, "restarts": 1, **place}
     quick = {"name": "quick", "run": "exit 3", "on_end": "ignore", "where": "head", **place}
     spec = TWO + yaml.safe_dump({"env": {"SECRET": "x y"}, "services": [service, quick]})
-    seen = "-e again-0 && -e again-1 && $(cat slurm-*.out) == *'quick ended with 3 on'*"
-    # In a file: the log shows the trainer's words.
+    seen = "-e again-0 && -e again-1 && $(cat slurm-*.out) == *'quick exited with 3 on'*"
+    # In a file: the log shows the trainer's command.
     (jobs.folder / "train.sh").write_text(once(seen) + "echo trained")
     job = jobs.run(spec, ["bash", "train.sh"])
     assert job.code == "0:0", job.log
-    assert "services: quick ended with 3 on node1; the job goes on" in job.log
+    assert "services: service quick exited with 3 on node1; the job continues\n" in job.log
     for node in ("node1", "node2"):
-        assert f"services: reward ended with 6 on {node} and starts again, 1 of 1" in job.log
+        assert f"services: service reward exited with 6 on {node}: restart 1 of 1\n" in job.log
     for rank, node in enumerate(("node1", "node2")):
         log = (job.run / f"logs/{node}.log").read_text()
         assert f"\n{rank} it's\n" in log
@@ -138,7 +138,4 @@ def test_the_end_of_a_service_outside_ends_the_job(jobs: Jobs, where: str) -> No
         **place,
     }
     job = jobs.run(TWO + yaml.safe_dump({"services": [service]}), ["bash", "-c", "touch stop; sleep 100"])
-    assert (job.code, job.last_line) == (
-        "70:0",
-        "end: exit code 70 from slurmray: node1: reward ended with 4",
-    )
+    assert (job.code, job.last_line) == ("70:0", SERVICE_EXITED)

@@ -1,7 +1,7 @@
 """Each trainer's example as its user runs it: init, render, sbatch; the trainer is a stand-in.
 
-What differs from the example stands here: in FLAGS and HERE, and in `replaced` what these hosts lack.
-docs/systems.md says which steps of the trainers' guides are seen by it.
+Differences from the example: FLAGS, HERE, and `replaced` for what these hosts lack. docs/systems.md names
+the steps of the trainers' guides that these tests show.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ FLAGS = {"--nodes": "2", "--cpus-per-task": "2", "--mem": "1G", "--time": "10:00
 HERE = {"~/": "home/"}  # nobody's home is on all of the hosts
 KEY = "s3cr3t"
 
-# In place of a clone's programs for `prepare`: they say how they were called. In one write: Ray starts at the
-# same time, and print(), unbuffered, leaves room for its lines between two words.
-TOLD = 'import sys\nsys.stdout.write(" ".join(["told:", *sys.argv[1:]]) + "\\n")\n'
-HUB = 'import sys\n\ndef snapshot_download(name):\n    sys.stdout.write(f"told: {name}\\n")\n'
+# In place of a clone's programs for `prepare`: they print their arguments. In one write: Ray starts at the
+# same time, and its lines could come between two writes of an unbuffered print().
+SHOW_ARGS = 'import sys\nsys.stdout.write(" ".join(["called:", *sys.argv[1:]]) + "\\n")\n'
+HUB = 'import sys\n\ndef snapshot_download(name):\n    sys.stdout.write(f"called: {name}\\n")\n'
 DOWNLOAD = (
-    f"{TOLD}import gzip, pathlib\n"
+    f"{SHOW_ARGS}import gzip, pathlib\n"
     'pathlib.Path("part_aa").write_text("a")\npathlib.Path("part_ab").write_text("b")\n'
     'gzip.open("wiki-18.jsonl.gz", "wt").write(\'{"id": "0", "contents": "Ray runs tasks."}\\n\')\n'
 )
@@ -66,7 +66,7 @@ class System:
 
 
 LIMITS = '"nofile=8192:8192", "nproc=4096:4096"'
-VERL_FILES = {"examples/data_preprocess/gsm8k.py": TOLD, "huggingface_hub.py": HUB}
+VERL_FILES = {"examples/data_preprocess/gsm8k.py": SHOW_ARGS, "huggingface_hub.py": HUB}
 VERL_FOLDERS = ("home/data", "home/.cache/huggingface", "home/checkpoints")
 
 SYSTEMS = {
@@ -82,7 +82,7 @@ SYSTEMS = {
         "verl/trainer/main_ppo.py",
         "/workspace/verl",
         replaced={"ib0": "eth0"},
-        files={**VERL_FILES, "examples/data_preprocess/math_dataset.py": TOLD},
+        files={**VERL_FILES, "examples/data_preprocess/math_dataset.py": SHOW_ARGS},
         folders=VERL_FOLDERS,
         image="localhost/verl-rocm:1",  # it is there, so it is not built
     ),
@@ -102,7 +102,7 @@ SYSTEMS = {
         },
         files={
             "scripts/download.py": DOWNLOAD,
-            "scripts/data_process/nq_search.py": TOLD,
+            "scripts/data_process/nq_search.py": SHOW_ARGS,
             "retrieval_launch.sh": LAUNCH,
             "retriever.py": (ROOT / "examples/retriever.py").read_text(),
             "conda.sh": CONDA,
@@ -113,7 +113,7 @@ SYSTEMS = {
         "examples/start_agentic_pipeline.py",
         "/workspace/ROLL",
         gpus=2,
-        files={"pip.py": TOLD, "requirements_torch260_vllm.txt": ""},
+        files={"pip.py": SHOW_ARGS, "requirements_torch260_vllm.txt": ""},
         folders=("home/output",),
     ),
     "openrlhf": System(
@@ -170,18 +170,18 @@ def run(jobs: Jobs, name: str) -> tuple[Job, JobSpec, dict[str, Any]]:
 
 
 def check(spec: JobSpec, advice: Advice, system: System, job: Job, seen: dict[str, Any]) -> None:
-    """What holds for every trainer."""
+    """What is true of every trainer."""
     assert isinstance(advice.run, list)
     first = 3 if advice.run[1] == "-m" else 2
-    assert seen["argv"][1:] == advice.run[first:], "word by word, and what the preset adds"
+    assert seen["argv"][1:] == advice.run[first:], "unchanged, and what the preset adds"
     assert seen["folder"] == system.folder
     assert set(seen["nodes"]) == set(NODES)
     assert seen["gpus"] == 2 * system.gpus
     assert seen["status"] == 0, "ray status finds the cluster"
     assert "probe: 2/2 nodes" in job.log
-    told = {**advice.env, **spec.env}
+    wanted = {**advice.env, **spec.env}
     for place in (seen, *seen["nodes"].values()):
-        for name, value in told.items():
+        for name, value in wanted.items():
             assert place["environment"].get(name) == (KEY if value is None else value), name
     for rank, node in enumerate(NODES):
         assert seen["nodes"][node]["gpus"] == system.gpus
@@ -197,15 +197,15 @@ def facts(seen: dict[str, Any], rank: str) -> dict[str, str]:
     return {"rank": rank, "nodes": "2", "head": head, "ray_port": port, "interface": "eth0"}
 
 
-def told(job: Job, node: str = "node1") -> list[str]:
-    """How the programs of `prepare` were called, in order."""
-    return re.findall(r"told: ?(.*)", (job.run / f"logs/{node}.log").read_text())
+def calls(job: Job, node: str = "node1") -> list[str]:
+    """The arguments of the programs of `prepare`, in order."""
+    return re.findall(r"called: ?(.*)", (job.run / f"logs/{node}.log").read_text())
 
 
 def test_verl(jobs: Jobs) -> None:
     job, _, seen = run(jobs, "verl")
-    assert told(job) == ["--local_save_dir /data/gsm8k", "Qwen/Qwen2.5-7B-Instruct"]
-    assert told(job, "node2") == []
+    assert calls(job) == ["--local_save_dir /data/gsm8k", "Qwen/Qwen2.5-7B-Instruct"]
+    assert calls(job, "node2") == []
     assert {"trainer.nnodes=2", "trainer.n_gpus_per_node=8"} < set(seen["argv"])
     for node in NODES:
         assert "a module\n" in (job.run / f"logs/{node}.log").read_text() + job.log
@@ -216,7 +216,7 @@ def test_verl_on_amd(jobs: Jobs) -> None:
     for node in NODES:
         jobs.lab.run(["podman", "tag", DEFAULT_IMAGE, SYSTEMS["amd"].image], host=node)
     job, _, seen = run(jobs, "amd")
-    assert told(job) == [
+    assert calls(job) == [
         "--local_save_dir /data/gsm8k",
         "--local_save_dir /data/math",
         "Qwen/Qwen2-7B-Instruct",
@@ -235,7 +235,7 @@ def test_rlinf(jobs: Jobs) -> None:
 
 def test_search_r1(jobs: Jobs) -> None:
     job, _, seen = run(jobs, "search-r1")
-    assert told(job) == ["--save_path .", "--local_dir data/nq_search"]
+    assert calls(job) == ["--save_path .", "--local_dir data/nq_search"]
     assert (jobs.folder / "home/wiki-18/e5_Flat.index").read_text() == "ab"
     assert [seen["nodes"][node]["found"] for node in NODES] == ["Ray runs tasks."] * 2
     places = [job.log.index(text) for text in ("prepare: 2/2 nodes", "services: 2/2 nodes", "trainer: ")]
@@ -246,8 +246,8 @@ def test_search_r1(jobs: Jobs) -> None:
 def test_roll(jobs: Jobs) -> None:
     job, _, seen = run(jobs, "roll")
     for node in NODES:
-        (words,) = told(job, node)
-        assert words.startswith("install -r requirements_torch260_vllm.txt -i https://")
+        (args,) = calls(job, node)
+        assert args.startswith("install -r requirements_torch260_vllm.txt -i https://")
     own = seen["environment"]
     assert f"{own['MASTER_ADDR']}:{own['MASTER_PORT']}" == own["RAY_ADDRESS"], (
         "it joins the Ray that is there"

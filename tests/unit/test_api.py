@@ -13,9 +13,13 @@ import pytest
 import slurmray
 from slurmray.cli import main
 from slurmray.errors import SlurmError, SpecError, UsageError
-from slurmray.job_states import parse_end, parse_events, parse_job
+from slurmray.job_states import end_of, is_last_attempt_over, parse_end, parse_events, parse_job
 from slurmray.loading import load_spec
+from slurmray.places import own
+from slurmray.script.verify import verify
 from slurmray.slurm_commands import call, refusal
+
+from .test_events import event_line
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/python.md").read_text()
@@ -98,10 +102,24 @@ def test_render_is_that_of_the_command_line(in_checkout: Path, capsys: pytest.Ca
     by_command = capsys.readouterr().out.splitlines()
     by_function = slurmray.render(slurmray.load(job)).splitlines()
     differ = [pair for pair in zip(by_command, by_function, strict=True) if pair[0] != pair[1]]
-    assert [words[1].partition("=")[0].partition(":")[0] for words in differ] == [
+    assert [line.partition(":")[0].strip() for _, line in differ] == [
         "# slurmray-sha256",
-        "RENDER_AGAIN",
+        "# slurmray-lines",
+        '"render_again"',
     ]
+
+
+def test_render_uses_the_template_of_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(own("templates"))
+    verdict = verify(slurmray.render(slurmray.JobSpec(template="sites/archive.sbatch.j2")))
+    assert verdict
+    assert verdict.text.endswith("; site block added by sites/archive.sbatch.j2")
+    assert not verdict.is_changed
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        UsageError, match=r"^sites/archive\.sbatch\.j2: No such file or directory; name a file "
+    ):
+        slurmray.render(slurmray.JobSpec(template="sites/archive.sbatch.j2"))
 
 
 @pytest.mark.parametrize(
@@ -187,20 +205,31 @@ def test_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("fields", "expected"),
     [
-        ("exit code 0 from trainer: its own", slurmray.End("COMPLETED", 0, 0)),
-        ("exit code 71 from slurmray: node2: it fell silent", slurmray.End("FAILED", 71, 0)),
-        ("exit code 143 from slurm: the job was ended by scancel", slurmray.End("CANCELLED", 143, 0)),
-        ("cannot remove /tmp/x on node1", None),
+        ({"exit_code": 0, "source": "trainer"}, slurmray.End("COMPLETED", 0, 0)),
+        ({"exit_code": 7, "source": "trainer"}, slurmray.End("FAILED", 7, 0)),
+        ({"exit_code": 71, "source": "slurmray", "kind": "node_lost"}, slurmray.End("FAILED", 71, 0)),
+        ({"exit_code": 143, "source": "slurm"}, slurmray.End("CANCELLED", 143, 0)),
     ],
 )
-def test_the_end_by_the_run_directory(text: str, expected: slurmray.End | None) -> None:
-    events = '{"time": 1, "event": "start", "text": "exit code 9 from trainer: x"}\n'
-    events += f'{{"time": 2, "event": "end", "text": "{text}"}}\n{{"time": 3, "ev'
-    assert parse_events(events) == expected
-    stopped = f'{{"time": 1, "event": "stop", "text": "asked to end by scancel"}}\n{events}'
-    assert parse_events(stopped) == (expected and expected._replace(state="CANCELLED"))
+def test_the_end_in_the_run_directory(fields: dict[str, object], expected: slurmray.End) -> None:
+    # The text is for people; the last line is cut off, as on a full file system.
+    text = "done: trainer exited with 9"
+    start = event_line("start")
+    end = event_line("end", **fields, text=text) + event_line("phase")[:9]
+    assert end_of(parse_events(start)) is None
+    assert end_of(parse_events(start + end)) == expected
+    stopped = end_of(parse_events(start + event_line("stop") + end))
+    assert stopped == expected._replace(state="CANCELLED")
+
+
+def test_an_attempt_that_another_one_follows() -> None:
+    running, requeue, end = event_line("start"), event_line("requeue"), event_line("end")
+    assert not is_last_attempt_over(parse_events(running))
+    assert not is_last_attempt_over(parse_events(running + requeue))
+    assert not is_last_attempt_over(parse_events(running + requeue + end))
+    assert is_last_attempt_over(parse_events(running + end))
 
 
 def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: str) -> None:
@@ -234,13 +263,43 @@ def test_a_log_is_read_once(
     assert slurmray.Job(7).logs() == expected
 
 
+def test_the_command_to_attach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the attempt that runs, from the events: the log's text is for people."""
+    record = f"echo JobState=$STATE Restarts=1; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
+    scontrol(tmp_path, monkeypatch, record)
+    (tmp_path / "log").write_text("[slurmray 9.0 s] attach: srun of the log\n")
+    runs = tmp_path / "runs"
+    for attempt in (0, 1, 2):
+        (runs / f"7-{attempt}").mkdir(parents=True)
+        (runs / f"7-{attempt}/events.jsonl").write_text(event_line("attach", command=f"srun {attempt}"))
+    monkeypatch.setenv("STATE", "RUNNING")
+    assert slurmray.Job(7, run_dir="runs").attach_command() == "srun 1"
+    with pytest.raises(
+        SlurmError, match=r"job 7: no events in .*/slurmray-runs/7-1 yet; .* the run_dir of its"
+    ):
+        slurmray.Job(7).attach_command()
+    (runs / "7-1/events.jsonl").write_text(event_line("start"))
+    with pytest.raises(SlurmError, match="job 7: cluster not ready"):
+        slurmray.Job(7, run_dir="runs").attach_command()
+    monkeypatch.setenv("STATE", "PENDING")
+    with pytest.raises(SlurmError, match="job 7: no cluster to attach to, the job is PENDING"):
+        slurmray.Job(7, run_dir="runs").attach_command()
+
+
+def test_a_run_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING; echo WorkDir={tmp_path}")
+    (tmp_path / "slurmray-runs/7-0/events.jsonl").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"7-0/events\.jsonl: can't be read: "):
+        slurmray.Job(7).attach_command()
+
+
 def test_slurm_is_not_waited_for_without_end() -> None:
     with pytest.raises(SlurmError, match=r"^sleep: no answer within 0\.1 s: try again later$"):
         call(["sleep", "60"], timeout=0.1)
 
 
 def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slurm 22.05's words; there is no sacct. The log is where Slurm puts it, or nobody knows where."""
+    """Slurm 22.05's message; there is no sacct. The log is where Slurm writes it by default, or unknown."""
     scontrol(tmp_path, monkeypatch, "echo 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
     job = slurmray.Job(7, folder=tmp_path)
     with pytest.raises(SlurmError, match="give Job the folder"):
@@ -249,7 +308,7 @@ def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
         job.logs()
     for name, code in (("7-9", 71), ("7-10", 0), ("7-11.old", 5)):
         (tmp_path / "slurmray-runs" / name).mkdir(parents=True)
-        event = f'{{"event": "end", "text": "exit code {code} from trainer: its own"}}\n'
+        event = event_line("end", exit_code=code, source="trainer")
         (tmp_path / "slurmray-runs" / name / "events.jsonl").write_text(event)
     (tmp_path / "slurm-7.out").write_text("words\n")
     assert job.wait() == slurmray.End("COMPLETED", 0, 0)

@@ -1,26 +1,33 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import slurmray
 from slurmray import cli
+from slurmray.agent.script import settings_of
 from slurmray.cli import render as render_verb
 from slurmray.errors import ExitCode
 from slurmray.loading import FLAGS
+from slurmray.places import own
+from slurmray.script.verify import verify
+from slurmray.spec import JobSpec
 
 ROOT = Path(slurmray.__file__).parent.parent
 HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
 NO_CODES = ["", "-1", "--nope", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
 CODES = (
-    "expected 0 to 255, CODE:SIGNAL as 0:15, or one of usage, config, preflight, image, bring_up, probe, "
-    "prepare, service, node_lost, time_limit, rehearsal, internal"
+    "expected 0 to 255, CODE:SIGNAL, for example 0:15, or one of usage, config, preflight, image, bring_up, "
+    "probe, prepare, service, node_lost, time_limit, rehearsal, internal"
 )
+SITES = sorted((own("templates") / "sites").iterdir())
 DOWN_ALONE = "slurmray rehearse --down: takes nothing else; leave out the rest"
 
 
@@ -108,12 +115,18 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
             "slurmray: unknown command 'xyz', known are init, render, rehearse, verify, explain, schema",
         ),
         (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
-        (["--", "render"], "slurmray: say before -- what to do with the command: render or rehearse"),
+        (["--", "render"], "slurmray: a verb is missing before --: render or rehearse"),
         (["explain", "--", "71"], "slurmray explain: takes no command: leave out -- and what follows it"),
         (["rehearse", "x.sh"], "x.sh: No such file or directory"),
         (["render", "j\udcff.yaml"], r"'j\udcff.yaml': not UTF-8; give the file another name"),
         (["render", "-o", "\udcff.sh"], r"'\udcff.sh': not UTF-8; give the file another name"),
         (["init", "verl", "-o", "\udcff"], r"'\udcff': not UTF-8; give the file another name"),
+        (["render", "--template", "\udcff"], "--template: not UTF-8; a job spec holds text only"),
+        (["render", "--template", ""], "--template: is empty; give it a value or leave it out"),
+        (
+            ["render", "--template", "x.j2", "--target", "dstack"],
+            "--template: dstack has no such thing; leave it out: --set template=null",
+        ),
         (
             ["rehearse", "no.yaml", "--down"],
             DOWN_ALONE,
@@ -126,11 +139,17 @@ def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> No
             ["rehearse", "--shell", "--build-image", "--", "y"],
             "slurmray rehearse --shell: takes a command after -- and nothing else; leave out the rest",
         ),
-        (["render", "--set", "name"], "--set name: expected PATH=VALUE, as --set container.shm_size=64g"),
+        (
+            ["render", "--set", "name"],
+            "--set name: expected PATH=VALUE, for example --set container.shm_size=64g",
+        ),
         (["render", "nope.yaml"], "nope.yaml: no such file; `slurmray init` writes one to begin with"),
         (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
-        (["explain", "noed_lost"], "slurmray explain: 'noed_lost' is no exit code, did you mean node_lost?"),
-        *((["explain", bad], f"slurmray explain: {bad!r} is no exit code, {CODES}") for bad in NO_CODES),
+        (
+            ["explain", "noed_lost"],
+            "slurmray explain: 'noed_lost' is not an exit code, did you mean node_lost?",
+        ),
+        *((["explain", bad], f"slurmray explain: {bad!r} is not an exit code, {CODES}") for bad in NO_CODES),
     ],
 )
 def test_mistakes(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +190,7 @@ def test_a_placement_that_does_not_fit_is_bad_input(
 def test_a_script_is_known_by_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", "--nodes", "1", "-o", "job.sbatch"], capsys)[0] == 0
     code, _, err = main(["rehearse", "job.sbatch", "--nodes", "2"], capsys)
-    assert (code, err.startswith("job.sbatch is rendered: --nodes, ")) == (ExitCode.USAGE, True), err
+    assert (code, err.startswith("job.sbatch is rendered: set nodes, ")) == (ExitCode.USAGE, True), err
 
 
 def test_a_script_is_rehearsed_byte_for_byte(
@@ -215,13 +234,13 @@ def test_a_folder_that_is_no_more(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     code, _, err = main([verb, "-o", str(tmp_path / "x.sh")], capsys)
-    assert (code, err) == (2, "the current folder: No such file or directory; cd to one that is there\n")
+    assert (code, err) == (2, "the current folder: No such file or directory; cd to one that exists\n")
     assert list(tmp_path.iterdir()) == []
     assert main(["explain", "71"], capsys)[0] == 0
 
 
-def test_who_opens_a_file_says_what_is_wrong_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Click would say it in words of its own, and of a file that is only to be written, too."""
+def test_a_file_is_checked_where_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click has other messages, and would check files that are only written, too."""
     Path("job.yaml").touch()
     monkeypatch.setattr(os, "access", lambda *_: False)
     for _ in range(2):
@@ -325,24 +344,26 @@ def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {flag: values.get(flag, "7") for flag in FLAGS}
     words = [word for flag, value in given.items() for word in (flag, value)]
     commands: list[str] = []
-    seen = []
+    seen: list[JobSpec] = []
 
-    def fake(spec: object, command: str) -> str:
+    def fake(spec: JobSpec, command: str) -> str:
         seen.append(spec)
         commands.append(command)
         return "# Rendered by slurmray\n"
 
-    monkeypatch.setattr("slurmray.rendering.render", fake)
+    monkeypatch.setattr("slurmray.script.render.render_script", fake)
     extra = ["--mount", "a:/a", "--env", "A=b c", "--env", "B", "--set", "stop.grace=3"]
     assert (
         cli.main(["render", *words, *extra, "-o", "x.sh", "--", "python", "-c", "'\"\n", "--", "--nodes"])
         == 0
     )
     (spec,) = seen
-    found = spec.model_dump()  # type: ignore[attr-defined]
+    found = spec.model_dump()
     for flag, path in FLAGS.items():
-        section, field = path.split(".")
-        assert str(found[section][field]) == given[flag]
+        value: Any = found
+        for name in path.split("."):
+            value = value[name]
+        assert str(value) == given[flag]
     assert found["container"]["mounts"] == ["a:/a"]
     assert found["env"] == {"A": "b c", "B": None}
     assert found["stop"]["grace"] == 3
@@ -351,8 +372,8 @@ def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     again = shlex.split(commands[0].replace(" A=... ", " 'A=b c' "))
     assert again[:2] == ["slurmray", "render"]
     assert cli.main([*again[1:], "--nodes", "9"]) == 0
-    assert seen[1].model_copy(update={"slurm": spec.slurm}) == spec  # type: ignore[attr-defined]
-    assert seen[1].slurm.nodes == 9  # type: ignore[attr-defined]
+    assert seen[1].model_copy(update={"slurm": spec.slurm}) == spec
+    assert seen[1].slurm.nodes == 9
 
 
 @pytest.mark.parametrize(
@@ -375,12 +396,11 @@ def test_the_values_of_env_are_in_no_command(
 ) -> None:
     assert cli.main(["render", *words]) == 0
     script = Path("generated.sh").read_text()
-    (again,) = (line for line in script.splitlines() if line.startswith("RENDER_AGAIN="))
-    assert again.endswith(f"{shown}'")
+    again = settings_of(script)["render_again"]
+    assert again.endswith(shown)
     assert script.count("hunter2") == 1
-    # As it stands it does not make a job with other values.
-    command = shlex.split(shlex.split(again.partition("=")[2])[0])
-    code, _, err = main(command[1:], capsys)
+    # It is refused as it is, and so makes no job with other values.
+    code, _, err = main(shlex.split(again)[1:], capsys)
     assert code == ExitCode.USAGE
     assert "write the value where ... stands" in err
 
@@ -389,7 +409,100 @@ def test_what_is_not_of_env_is_in_the_command() -> None:
     words = "--set env.B=null --set prepare='[{name: a, run: b}]' --env A --account '[x'"
     assert cli.main(["render", *shlex.split(words)]) == 0
     again = "slurmray render --set env.B=null --set 'prepare=[{name: a, run: b}]' --env A --account '[x'"
-    assert f"RENDER_AGAIN={shlex.quote(again)}\n" in Path("generated.sh").read_text()
+    assert settings_of(Path("generated.sh").read_text())["render_again"] == again
+
+
+def site_of(script: str) -> str:
+    """What `slurmray verify` shows about the site's template in a script that nobody edited."""
+    verdict = verify(Path(script).read_text())
+    assert verdict
+    assert not verdict.is_changed
+    return verdict.text.partition("; ")[2]
+
+
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.name)
+def test_the_template_of_a_site(site: Path) -> None:
+    """In the job spec or on the command line, where a relative path begins at the current folder."""
+    for path in ("job.yaml", "jobs/job.yaml"):
+        Path("jobs").mkdir(exist_ok=True)
+        shutil.copy(site, "site.j2")
+        Path(path).write_text("template: site.j2\n")
+        assert cli.main(["render", path, "-o", "by-spec.sh", "--force"]) == 0
+        assert site_of("by-spec.sh") == "site block added by site.j2"
+    assert cli.main(["render", "--template", "site.j2"]) == 0
+    assert site_of("generated.sh") == "site block added by site.j2"
+    assert cli.main(["render", "--template", str(site), "-o", "absolute.sh"]) == 0
+    assert site_of("absolute.sh") == f"site block added by {site}"
+    assert cli.main(["render", "-o", "without.sh"]) == 0
+    assert site_of("without.sh") == ""
+
+
+def test_the_flag_wins_over_the_template_of_the_job_spec() -> None:
+    shutil.copy(SITES[0], "site.j2")
+    Path("job.yaml").write_text("template: no-such-file.j2\n")
+    assert cli.main(["render", "job.yaml", "--template", "site.j2"]) == 0
+    assert site_of("generated.sh") == "site block added by site.j2"
+    again = settings_of(Path("generated.sh").read_text())["render_again"]
+    assert again == "slurmray render job.yaml --template site.j2"
+    assert cli.main(["render", "job.yaml", "--set", "template=null"]) == 0
+    assert site_of("generated.sh") == ""
+
+
+def test_a_template_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    shutil.copy(SITES[0], tmp_path / "home/site.j2")
+    assert cli.main(["render", "--template", "~/site.j2"]) == 0
+    assert site_of("generated.sh") == "site block added by ~/site.j2"
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("no.j2", "no.j2: No such file or directory; name a file that extends job.sbatch.j2"),
+        (".", ".: Is a directory; name a file that extends job.sbatch.j2"),
+        ("~nosuchuser/x", "~nosuchuser/x: no such home folder here; write the path without ~"),
+        ("latin.j2", "latin.j2: 'utf-8' codec can't decode byte 0xe9 in position 0: "),
+        ("other.j2", 'other.j2: its first line must be {% extends "job.sbatch.j2" %}'),
+        ("open.j2", "open.j2:1: "),
+        ("base.j2", "base.j2: there is no template base.sh.j2; extend job.sbatch.j2"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["render", "rehearse"])
+def test_a_template_that_cannot_be_used(
+    verb: str, file: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("latin.j2").write_bytes(b"\xe9")
+    Path("other.j2").write_text("#!/bin/bash\n")
+    Path("open.j2").write_text("{% block")
+    Path("base.j2").write_text('{% extends "base.sh.j2" %}')
+    Path("job.yaml").write_text(f"template: '{file}'\n")
+    code, out, err = main([verb, "job.yaml"], capsys)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.startswith(expected)
+    assert len(err.splitlines()) == 1
+    assert not Path("generated.sh").exists()
+
+
+def test_a_script_is_rehearsed_with_the_template_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(script: str, _: object) -> int:
+        Path("seen.sh").write_text(script)
+        return 0
+
+    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", fake)
+    Path("job.yaml").write_text(f"template: {SITES[0]}\n")
+    assert cli.main(["rehearse", "job.yaml"]) == 0
+    assert site_of("seen.sh") == f"site block added by {SITES[0]}"
+
+
+def test_how_ray_is_started(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, expected in (([], "fast"), (["--set", "ray.start=plain"], "plain")):
+        code, out, _ = main(["render", "-o", "-", *words], capsys)
+        assert code == 0
+        assert settings_of(out)["ray"]["start"] == expected
+    code, _, err = main(["render", "-o", "-", "--set", "ray.start=plain", "--target", "dstack"], capsys)
+    assert code == 0
+    assert "left out: ray.start" in err
 
 
 def test_paths_in_the_command_lead_there_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +512,7 @@ def test_paths_in_the_command_lead_there_from_here(tmp_path: Path, monkeypatch: 
         commands.append(command)
         return "# Rendered by slurmray\n"
 
-    monkeypatch.setattr("slurmray.rendering.render", fake)
+    monkeypatch.setattr("slurmray.script.render.render_script", fake)
     here, there, link = tmp_path / "here", tmp_path / "there", tmp_path / "link"
     (here / "sub").mkdir(parents=True)
     there.mkdir()
@@ -441,10 +554,10 @@ def unwrapped(text: str) -> list[str]:
 def test_our_codes_are_explained(code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
     done, out, _ = main(["explain", str(code.value)], capsys)
     assert done == 0
-    title, cause, remedy, whose = unwrapped(out)
+    title, cause, fix, whose = unwrapped(out)
     assert title == f"{code.value} {code.name.lower()}: {code.meaning}"
-    assert (cause, remedy) == (f"cause: {code.cause}", f"remedy: {code.remedy}")
-    assert "the job's log says whose code it is" in whose
+    assert (cause, fix) == (f"cause: {code.cause}", f"fix: {code.remedy}")
+    assert "the job's log shows whose code it is" in whose
     for other in (f"{code.value}:0", code.name.lower(), code.name):
         assert main(["explain", other], capsys) == (0, out, "")
 
@@ -452,19 +565,19 @@ def test_our_codes_are_explained(code: ExitCode, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("0", "0: the trainer ended well"),
-        ("0:0", "0: the trainer ended well"),
-        ("7", "7: a code of the trainer's own"),
-        ("75", "75: a code of the trainer's own"),
+        ("0", "0: the trainer succeeded"),
+        ("0:0", "0: the trainer succeeded"),
+        ("7", "7: an exit code of the trainer"),
+        ("75", "75: an exit code of the trainer"),
         ("126", "126: the trainer's command was found, but could not be run"),
         ("127:0", "127: the trainer's command was not found"),
-        ("128", "128: a code of the trainer's own"),
+        ("128", "128: an exit code of the trainer"),
         ("135", "135: stands for SIGBUS (128 + 7)\ncause: Often /dev/shm is full."),
-        ("137", "137: stands for SIGKILL (128 + 9)\ncause: Often the kernel, for want of memory;"),
+        ("137", "137: stands for SIGKILL (128 + 9)\ncause: Often the kernel, because memory ran out;"),
         ("139", "139: stands for SIGSEGV (128 + 11)\ncause: A crash in compiled code"),
         ("143:0", "143: stands for SIGTERM (128 + 15)\ncause: scancel,"),
         ("160", "160: stands for signal 32 (128 + 32)"),
-        ("255", "255: a code of the trainer's own"),
+        ("255", "255: an exit code of the trainer"),
         ("0:2", "0:2: SIGINT ended the batch script"),
         ("0:9", "0:9: SIGKILL ended the batch script"),
         ("0:15", "0:15: SIGTERM ended the batch script"),

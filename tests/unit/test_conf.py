@@ -15,7 +15,7 @@ from slurmray.rehearsal import conf
 from slurmray.rehearsal.conf import Cluster, Gres
 from slurmray.rehearsal.directives import hosts, options, wanted, words
 from slurmray.rehearsal.facts import facts
-from slurmray.rendering import render
+from slurmray.script.render import render_script
 
 LINE = st.text(st.characters(exclude_characters="\n\0", exclude_categories=["Cs"]))
 
@@ -142,7 +142,7 @@ def test_facts_of_a_rendered_script() -> None:
         ("container.mounts", "['~/a b:/b:ro', /odd):/c, 'x:/d']"),
         ("container.runtime", "docker"),
     ]
-    about = facts(render(load_spec(None, settings, ["echo", "IMAGE=no"]), "slurmray render"))
+    about = facts(render_script(load_spec(None, settings, ["echo", "IMAGE=no"])))
     assert about.image == "docker.io/my/image:1"
     assert about.runtimes == ("docker",)
     assert about.mounts == ("~/a b", "/odd)", "x")
@@ -150,5 +150,6 @@ def test_facts_of_a_rendered_script() -> None:
 
 
 def test_facts_of_another_script() -> None:
-    with pytest.raises(ValueError, match="did not render"):
-        facts("#!/bin/bash\nIMAGE=x\n")
+    for text in ("#!/bin/bash\nIMAGE=x\n", "#!/bin/bash\n: <<'SETTINGS'\n[]\nSETTINGS\n"):
+        with pytest.raises(ValueError, match="did not render"):
+            facts(text)

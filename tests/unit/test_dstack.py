@@ -249,7 +249,7 @@ def test_a_new_field_of_the_job_spec_is_refused_until_somebody_decides() -> None
     assert refused == {
         *("container.runtime", "container.build", "container.archive", "container.args"),
         *("network.interface", "network.family", "on_node_loss", "requeue.exit_code"),
-        *("ray.debug", "ray.runtime_env", "services", "launch"),
+        *("ray.debug", "ray.runtime_env", "services", "launch", "template"),
     }
 
 

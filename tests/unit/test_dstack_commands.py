@@ -1,8 +1,9 @@
-"""What the commands of a dstack task do in a real bash, with a `ray` that only notes what it is told."""
+"""What the commands of a dstack task do in a real bash, with a `ray` that only records its arguments."""
 
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import socket
@@ -16,22 +17,22 @@ from typing import Any
 import pytest
 import yaml
 
+from slurmray import agent
 from slurmray.dstack import make_task, render_task
 from slurmray.errors import ExitCode
-from slurmray.rendering import template_root
 from slurmray.spec import JobSpec
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 
 STUB = f"""#!{sys.executable}
 import json, os, socket, sys, time
-place, rank, words = os.environ["STUB"], os.environ["DSTACK_NODE_RANK"], sys.argv[1:]
+place, rank, argv = os.environ["STUB"], os.environ["DSTACK_NODE_RANK"], sys.argv[1:]
 if os.isatty(0):
     sys.exit("Ray would keep the terminal")
-if "fails" in words:
+if "fails" in argv:
     sys.exit(1)
-if "--head" in words:
-    port = next(int(word.partition("=")[2]) for word in words if word.startswith("--port="))
+if "--head" in argv:
+    port = next(int(each.partition("=")[2]) for each in argv if each.startswith("--port="))
     server = socket.create_server(("127.0.0.1", port))
     if os.fork():
         server.close()
@@ -43,7 +44,7 @@ if "--head" in words:
         time.sleep(60)
         os._exit(0)
 with open(f"{{place}}/new-{{rank}}", "w") as file:
-    json.dump({{"words": words, "env": dict(os.environ)}}, file)
+    json.dump({{"argv": argv, "env": dict(os.environ)}}, file)
 os.rename(f"{{place}}/new-{{rank}}", f"{{place}}/ray-{{rank}}.json")
 """
 
@@ -56,7 +57,7 @@ class GlobalState:
     def node_table(self):
         rows = []
         for name in sorted(glob.glob(os.environ["STUB"] + "/ray-*.json")):
-            options = dict(word.split("=", 1) for word in json.load(open(name))["words"] if "=" in word)
+            options = dict(each.split("=", 1) for each in json.load(open(name))["argv"] if "=" in each)
             gpus = {"GPU": float(options["--num-gpus"])}
             rows.append({"Alive": True, "NodeName": options["--node-name"], "Resources": gpus})
         return rows
@@ -69,7 +70,7 @@ class GcsClientOptions:
 """
 RECORD = """
 import json, os, sys
-json.dump({"words": sys.argv[1:], "env": dict(os.environ)}, open(os.environ["STUB"] + "/trainer.json", "w"))
+json.dump({"argv": sys.argv[1:], "env": dict(os.environ)}, open(os.environ["STUB"] + "/trainer.json", "w"))
 sys.exit(7)
 """
 WAIT = """
@@ -118,7 +119,7 @@ class Nodes:
         if key:
             (home / ".ssh/dstack_job").write_text(key)
         addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3"][: task["nodes"]]
-        env = dict(word.split("=", 1) for word in task["env"] if "=" in word)
+        env = dict(each.split("=", 1) for each in task["env"] if "=" in each)
         env = {name: value.replace("/TMP", str(home)) for name, value in env.items()}
         env |= {
             "HOME": str(home),
@@ -162,7 +163,7 @@ class Nodes:
         os.close(terminal)
         return bash.returncode, text
 
-    def noted(self, name: str) -> dict[str, Any]:
+    def recorded(self, name: str) -> dict[str, Any]:
         found = json.loads((self.place / f"{name}.json").read_text())
         assert isinstance(found, dict)
         return found
@@ -219,9 +220,9 @@ def test_two_nodes(nodes: Nodes) -> None:
     os.close(terminal)
     assert bash.returncode == 0
 
-    head, worker, trainer = nodes.noted("ray-0"), nodes.noted("ray-1"), nodes.noted("trainer")
+    head, worker, trainer = nodes.recorded("ray-0"), nodes.recorded("ray-1"), nodes.recorded("trainer")
     both = ["--num-gpus=2", "--num-cpus=3"]
-    assert head["words"][:6] == [
+    assert head["argv"][:6] == [
         "start",
         "--head",
         "--node-name=127.0.0.1",
@@ -230,14 +231,14 @@ def test_two_nodes(nodes: Nodes) -> None:
     ]
     at = f"--address=127.0.0.1:{nodes.port}"
     own = ["--node-name=127.0.0.2", "--node-ip-address=127.0.0.2"]
-    assert worker["words"][:7] == ["start", "--block", at, *own, *both]
-    assert head["words"][-4:] == ["--labels=it's $$", f"--port={nodes.port}", "--dashboard-port=8265", "--h"]
-    assert worker["words"][-3:] == ["--labels=it's $$", "--w", ""]
-    ports = [word.rpartition("=")[2] for word in head["words"] if "-port=" in word]
+    assert worker["argv"][:7] == ["start", "--block", at, *own, *both]
+    assert head["argv"][-4:] == ["--labels=it's $$", f"--port={nodes.port}", "--dashboard-port=8265", "--h"]
+    assert worker["argv"][-3:] == ["--labels=it's $$", "--w", ""]
+    ports = [each.rpartition("=")[2] for each in head["argv"] if "-port=" in each]
     assert len([port for port in ports if port != "0"]) == len({*ports} - {"0"}) == 8
 
-    assert trainer["words"] == HOSTILE
-    assert {name: trainer["env"].get(name) for name in (*TOLD, "LINES_", "FROM_SETUP")} == {
+    assert trainer["argv"] == HOSTILE
+    assert {name: trainer["env"].get(name) for name in (*FACTS, "LINES_", "FROM_SETUP")} == {
         "RAY_ADDRESS": f"127.0.0.1:{nodes.port}",
         "NNODES": "2",
         "NODE_RANK": "0",
@@ -247,7 +248,7 @@ def test_two_nodes(nodes: Nodes) -> None:
         "LINES_": "a\nb's $$ ${{ x }}\n\n",
         "FROM_SETUP": "1",
     }
-    assert not set(TOLD) & head["env"].keys(), "Ray and its workers on other nodes are not told"
+    assert not set(FACTS) & head["env"].keys(), "Ray and its workers on other nodes do not get them"
 
     tokens = [Path(node["env"]["RAY_AUTH_TOKEN_PATH"]) for node in (head, worker)]
     assert tokens[0] != tokens[1]
@@ -255,7 +256,7 @@ def test_two_nodes(nodes: Nodes) -> None:
     assert all(stat.S_IMODE(token.stat().st_mode) == 0o600 for token in tokens)
 
 
-def test_what_a_preset_tells_each_node(nodes: Nodes) -> None:
+def test_what_a_preset_sets_on_each_node(nodes: Nodes) -> None:
     fields = {"slurm": {"nodes": 2, "gpus_per_node": 2}, "run": ["python3", "-c", RECORD, "main.py"]}
     task = nodes.task(preset="roll", **fields)
     bash, terminal = nodes.start(task, 1)
@@ -265,7 +266,7 @@ def test_what_a_preset_tells_each_node(nodes: Nodes) -> None:
     same = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(nodes.port), "WORLD_SIZE": "2"}
     for name, rank in (("ray-0", "0"), ("ray-1", "1"), ("trainer", "0")):
         expected = {**same, "RANK": rank, "NODE_RANK": rank}
-        env = nodes.noted(name)["env"]
+        env = nodes.recorded(name)["env"]
         assert {variable: env.get(variable) for variable in expected} == expected, name
 
 
@@ -287,7 +288,7 @@ def test_what_the_head_could_not_prepare(nodes: Nodes) -> None:
     assert not {"model", "trained"} & {path.name for path in nodes.place.iterdir()}
 
 
-TOLD = ("RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT")
+FACTS = ("RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def test_one_node_and_a_text_for_bash(nodes: Nodes) -> None:
@@ -315,9 +316,13 @@ def test_without_a_command_the_check_runs(nodes: Nodes) -> None:
     (nodes.place / "lib/ray/_private").rename(nodes.place / "lib/private")
     text = nodes.run(nodes.task())[1]
     assert "the check asks for Ray" in text
+
+
+def test_the_programs_are_those_of_the_agent() -> None:
+    folder = Path(agent.__file__).parent
     programs = yaml.safe_load(render_task(JobSpec()))["commands"][1]
-    for name in ("probe.py", "check.py"):
-        assert (template_root() / "node" / name).read_text() in programs
+    for name in ("ray/readiness.py", "check_cluster.py"):
+        assert shlex.quote((folder / name).read_text())[1:-1] in programs
 
 
 @pytest.mark.parametrize("name", ["USR1", "TERM"])
@@ -331,11 +336,12 @@ def test_dstack_s_signal_becomes_that_of_the_job_spec(name: str, nodes: Nodes) -
     assert bash.returncode == 9
 
 
-def test_a_cluster_that_is_not_whole(nodes: Nodes) -> None:
+def test_a_cluster_that_is_not_ready(nodes: Nodes) -> None:
     task = nodes.task(slurm={"nodes": 2, "gpus_per_node": 1}, ray={"ready_timeout": 1}, run=["echo", "ran"])
     code, text = nodes.run(task)
     assert code == ExitCode.PROBE
-    assert "missing 127.0.0.2 has not joined" in text
+    assert "slurmray: probe: 1/2 nodes, 1/2 GPUs, waiting for 127.0.0.2\n" in text
+    assert "slurmray: cluster not ready after 1 s: 1 of 2 nodes joined, missing 127.0.0.2. Look" in text
     assert "ran" not in text
 
 

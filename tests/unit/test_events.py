@@ -1,4 +1,4 @@
-"""Events: what docs/ promise is what a job writes."""
+"""Events: jobs write what the documentation promises."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {"string": {"": "text"}, "integer": {"": 3
 def example(name: str) -> dict[str, Any]:
     """Fields for an event, by the types of the table."""
     return {field: EXAMPLES[kind["type"]][""] for field, (kind, _) in events.EVENTS[name][1].items()}
+
+
+def event_line(name: str, **fields: Any) -> str:
+    """A line of events.jsonl as a job writes it, with example values for the fields that are not given."""
+    assert fields.keys() <= events.EVENTS[name][1].keys()
+    return report.event_line(name, {**example(name), **fields})
 
 
 def test_the_agent_and_the_table_have_the_same_events() -> None:

@@ -1,5 +1,6 @@
 import importlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,69 @@ def test_the_page_hides_nothing(faults: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trees", "said"),
+    ("podman", "docker"),
+    [
+        ("FAILED 7:0, done: trainer exited with 7", "CANCELLED 7:0, done: trainer exited with 7"),
+        ("FAILED 7:0, done: trainer exited with 7", "FAILED 8:0, done: trainer exited with 7"),
+        ("FAILED 71:0, node2: podman run exited with 1", "FAILED 71:0, node2: the task was killed"),
+        ("FAILED 71:0, node2: podman run exited with 1", "FAILED 71:0, node1: docker run exited with 1"),
+        ("FAILED 71:0, node2: podman run exited with 1", "FAILED 71:0, node2: docker run exited with 2"),
+    ],
+    ids=["state", "exit code", "last line", "node", "number in the last line"],
+)
+def test_variants_that_end_differently(faults: Any, podman: str, docker: str) -> None:
+    ends = {"podman-own": podman, "docker-own": docker, "podman-trixie": podman}
+    text = page_of_one_case(faults, ends)
+    assert "| x (differs) | 0.5 / 1.5 | 0.5 / 1.5 | 0.5 / 1.5 |  |  |  | see below | see below |\n" in text
+    listed = [("podman-own, podman-trixie", podman), ("docker-own", docker)]
+    notes = [f"  - {variants}: {end.replace(', ', ': ', 1)}\n" for variants, end in listed]
+    assert "|\n\n- x\n" + "".join(notes) in text
+
+
+@pytest.mark.parametrize(
+    ("podman", "docker"),
+    [
+        ("done: trainer exited with 0", "done: trainer exited with 0"),
+        (
+            "node2: podman run docker.io/rayproject/ray:2.60.0-py311 exited with 137",
+            "node2: docker run docker.io/rayproject/ray:2.60.0-py311 exited with 137",
+        ),
+        ("node1: slurmray-4-0-node1 exists", "node1: slurmray-15-0-node1 exists"),
+        ("cannot write to /run/runs/3-0: full", "cannot write to /run/runs/4-0: full"),
+        (
+            "fix /tmp/slurmray-tests-ab_1/tmpx_y/recipe: /tmp/slurmray-tests-ab_1/tmpx_y/runs/3-0/logs",
+            "fix /tmp/slurmray-tests-cd/tmpz/recipe: /tmp/slurmray-tests-cd/tmpz/runs/14-0/logs",
+        ),
+    ],
+    ids=["equal", "runtime", "container name", "run directory", "folder of the test"],
+)
+def test_variants_that_end_in_the_same_way(faults: Any, podman: str, docker: str) -> None:
+    ends = {"podman-own": f"FAILED 7:0, {podman}", "docker-own": f"FAILED 7:0, {docker}"}
+    text = page_of_one_case(faults, ends)
+    assert f"| x | 0.5 / 1.5 | 0.5 / 1.5 |  |  |  |  | FAILED 7:0 | {podman} |\n" in text
+    assert "see below" not in text
+
+
+def page_of_one_case(faults: Any, ends: Mapping[str, str]) -> str:
+    """The page of a case that passed. ends: by variant, `STATE CODE, LAST LINE`."""
+    results = {}
+    for variant, end in ends.items():
+        ended, _, last_line = end.partition(", ")
+        about = {"outcome": "passed", "date": "2026-01-02 03:04", "in_a_row": 1, "notice": 0.5, "clean": 1.5}
+        results[variant] = {**about, "ended": ended, "last_line": last_line}
+    text: str = faults.page([faults.Case("scancel", "x", each, each) for each in ends], results)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("trees", "line"),
     [
         (["abcdefabcdef0123"] * 2, "\nOf one tree: abcdefabcdef,"),
         (["abcdefabcdef0123", "0123"], "\nOf several trees:"),
-        ([None, None], "\nOf several trees:"),  # measured when nobody kept it
+        ([None, None], "\nOf several trees:"),  # results that have none
     ],
 )
-def test_which_slurmray_was_measured(faults: Any, trees: list[str | None], said: str) -> None:
+def test_which_slurmray_was_measured(faults: Any, trees: list[str | None], line: str) -> None:
     cases = [faults.Case("scancel", "x", variant, variant) for variant in ("podman-own", "docker-own")]
     results = {
         case.id: {
@@ -64,7 +120,7 @@ def test_which_slurmray_was_measured(faults: Any, trees: list[str | None], said:
         }
         for case, of in zip(cases, trees, strict=True)
     }
-    assert said in faults.page(cases, results)
+    assert line in faults.page(cases, results)
 
 
 def test_a_row_ends_with_a_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_a_block_of_bash() -> None:
         ("contaner: {}", "1:1: contaner: unknown option, did you mean container?"),
         ("slurm: {xyzzy: 1}", "1:9: slurm.xyzzy: unknown option; if your Slurm knows it, put --xyzzy=VALUE into slurm.extra"),
         ("stop: {x: 1}", "1:8: stop.x: unknown option; known here: lead, signal, grace"),
-        ("x: ~", "1:1: x: unknown option; known here: name, preset, slurm, setup, run_dir, container, env, network, ray, checks, preflight, prepare, services, run, launch, stop, on_node_loss, requeue"),
+        ("x: ~", "1:1: x: unknown option; known here: name, preset, slurm, setup, run_dir, template, container, env, network, ray, checks, preflight, prepare, services, run, launch, stop, on_node_loss, requeue"),
         ("services: [{name: a, run: b, ready: {htp: c}}]", "1:38: services, item 1, ready.htp: unknown option, did you mean http?"),
         ("prepare: [{name: a, run: b}, {nam: c, run: d}]", "1:31: prepare, item 2, nam: unknown option, did you mean name?"),
         ("prepare: [{name: a}]", "1:11: prepare, item 1, run: is needed"),
@@ -116,25 +116,26 @@ def test_a_block_of_bash() -> None:
         ("container: {args: --rm}", "1:19: container.args: expected a list, got '--rm'"),
         ("container: {args: [a, {b: c}]}", "1:23: container.args, item 2: expected text, got a mapping"),
         ("container: {args: [~]}", "1:20: container.args, item 1: expected text, got null"),
+        ("ray: {start: slow}", "1:14: ray.start: expected fast or plain, got 'slow'"),
         (
             "container: {shm_size: 1g, runtime: none}",
-            "1:23: container.shm_size: runtime none has no such thing: leave it out",
+            "1:23: container.shm_size: not possible with runtime none: leave it out",
         ),
         (
             "container: {runtime: apptainer, user: image}",
-            "1:39: container.user: runtime apptainer has no such thing: leave it out",
+            "1:39: container.user: not possible with runtime apptainer: leave it out",
         ),
         (
             "container: {runtime: pyxis, archive: a.tar}",
-            "1:38: container.archive: runtime pyxis has no such thing: leave it out",
+            "1:38: container.archive: not possible with runtime pyxis: leave it out",
         ),
         (
             "container: {runtime: apptainer, pull: always}",
-            "1:12: container: pull: Apptainer keeps what it has made of an image: name it by another tag",
+            "1:12: container: pull: Apptainer keeps converted images, so use another tag instead of always",
         ),
         (
             'container: {runtime: apptainer, mounts: ["/a:/b:rslave"]}',
-            "1:12: container: mounts: Apptainer has no propagation: of the options only ro and rw",
+            "1:12: container: mounts: Apptainer has no bind propagation, only ro and rw",
         ),
         (
             "container: {runtime: none}\nservices: [{name: a, run: b, image: c}]",
@@ -199,7 +200,7 @@ def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
     assert [line.split(": ")[0] for line in lines[:5]] == sorted(places)
     assert lines[5:] == [
         "--gpus-per-node: expected a count as 8, or a type and a count as h100:8, got 'many'",
-        "--set container.shm_size: expected a number with b, k, m or g, as 64g, got 'big'",
+        "--set container.shm_size: expected a number with b, k, m or g, for example 64g, got 'big'",
     ]
 
 
@@ -212,7 +213,7 @@ def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
         ("container: {ulimits: [a, core=0, b]}", ["1:23: container.ulimits, item 1: expected", "1:34: container.ulimits, item 3: expected"]),
         ("container: {mounts: [a:b, c, d:e]}", ["1:22: container.mounts, item 1: expected", "1:30: container.mounts, item 3: expected"]),
         ('container: {mounts: ["a:/b:x,ro,y"]}', ["1:22: container.mounts, item 1: unknown mount option 'x' and 'y'; known"]),
-        ("container: {mounts: [a:/x, b:/x, c:/y, d:/y]}", ["1:12: container: two mounts go to /x", "1:12: container: two mounts go to /y"]),
+        ("container: {mounts: [a:/x, b:/x, c:/y, d:/y]}", ["1:12: container: two mounts have the destination /x", "1:12: container: two mounts have the destination /y"]),
         ("run: [a, [b], c, {d: e}]", ["1:6: run: word 2: expected text, got a list", "1:6: run: word 4: expected text, got a mapping"]),
         ("prepare: [{name: a, run: [[b], c, [d]]}]", ["1:26: prepare, item 1, run: word 1: ", "1:26: prepare, item 1, run: word 3: "]),
         ("env: {NNODES: 1, A: 2, NODE_RANK: 3}", ["1:6: env: NNODES is set", "1:6: env: NODE_RANK is set"]),
@@ -362,7 +363,7 @@ def test_build_files_are_looked_up_whatever_else_is_wrong() -> None:
         "job.yaml:1:27: container.build.file: is empty; give it a value or leave it out"
     ]
     (refused,) = mistakes("container: {runtime: none, build: {file: missing}}")
-    assert refused.endswith("runtime none has no such thing: leave it out")
+    assert refused.endswith("not possible with runtime none: leave it out")
     assert mistakes("nodes: 2", ("container.build.file", "missing"))[-1] == (
         "--set container.build.file: no such file: missing"
     )

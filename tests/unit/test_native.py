@@ -20,12 +20,15 @@ import cloudpickle
 import pytest
 from submitit.core.utils import DelayedSubmission
 
+from slurmray.agent.script import settings_of
 from slurmray.errors import SlurmError, SpecError
-from slurmray.native import RayExecutor, luggage
+from slurmray.native import RayExecutor, bundle
 from slurmray.native.driver import REQUEUE_EXIT_CODE, mismatch
 from slurmray.native.on_slurm import RayJob, RaySlurmExecutor
 from slurmray.native.parameters import job_data
 from slurmray.native.watcher import FORGOTTEN, Watcher
+
+from .test_events import event_line
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/native.md").read_text()
@@ -107,7 +110,7 @@ def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
     [
         (
             {"nodez": 2},
-            r"nodez: no such parameter; there are name, nodes, gpus_per_node, .*, slurm_signal_delay_s, .*",
+            r"nodez: unknown parameter; known are name, nodes, gpus_per_node, .*, slurm_signal_delay_s, .*",
         ),
         ({"slurm_nodes": 3}, r"slurm_nodes: use nodes"),
         ({"slurm_cpus_per_task": 3}, r"slurm_cpus_per_task: use cpus_per_task"),
@@ -127,16 +130,16 @@ def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ({"timeout_min": 0}, r"timeout_min: expected minutes as a whole number, got 0"),
         ({"mem_gb": "4G"}, r"mem_gb: expected GiB as a number, got '4G'"),
         ({"stop": "TERM"}, r"stop: .*"),
-        ({"stop": {"signal": "TERM"}}, r"stop\.signal: that of the driver: leave it out"),
-        ({"stop": {"lead": 0}}, r"stop\.lead: the driver has to be warned: .*"),
-        ({"requeue": {"exit_code": 3}}, r"requeue\.exit_code: that of the driver: leave it out"),
+        ({"stop": {"signal": "TERM"}}, r"stop\.signal: set for the driver: leave it out"),
+        ({"stop": {"lead": 0}}, r"stop\.lead: the driver needs a warning: .*"),
+        ({"requeue": {"exit_code": 3}}, r"requeue\.exit_code: set for the driver: leave it out"),
         ({"container": "my/image"}, r"container: .*"),
         ({"ray": {"prot": 1}}, r"ray\.prot: unknown option, did you mean port\?"),
         ({"container": {"imago": "x"}}, r"container\.imago: unknown option, did you mean image\?"),
         ({"slurm_tasks_per_node": 2}, r"slurm\.tasks_per_node: .*"),
         ({"slurm_ntasks_per_node": 2}, r"slurm\.ntasks_per_node: .*"),
         ({"slurm_wait": True}, r"slurm_wait: result\(\) waits: leave it out"),
-        ({"slurm_signal_delay_s": 9, "stop": {"lead": 8}}, r"stop\.lead: slurm_signal_delay_s says .*"),
+        ({"slurm_signal_delay_s": 9, "stop": {"lead": 8}}, r"stop\.lead: slurm_signal_delay_s sets .*"),
         (
             {"timeout_min": 3, "stop": {"lead": 180}},
             r"stop: lead of 180 s is no less than slurm\.time, 3: .*",
@@ -179,15 +182,21 @@ def test_what_is_submitted(folder: Path) -> None:
         "#SBATCH --job-name=n", "#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8", "#SBATCH --mem=1536M",
         "#SBATCH --time=90", "#SBATCH --partition=gpu", "#SBATCH --wckey-x=y", "#SBATCH --signal=B:USR1@40",
         f"#SBATCH --output={folder}/runs/%j_0_log.out", f"#SBATCH --error={folder}/runs/%j_0_log.err",
-        "#SBATCH --requeue", "SETUP='module load podman'", f"RUN_DIR={folder}/runs/slurmray-runs",
-        "REQUEUE_MAX=0", f"REQUEUE_EXIT_CODE={REQUEUE_EXIT_CODE}", "STOP_GRACE=3",
-        "ENV_FROM_SUBMITTER=(SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES)",
+        "#SBATCH --requeue",
     ):  # fmt: skip
         assert f"\n{line}\n" in text, line
-    assert "stop_signal=USR2 cancel_signal=TERM" in text
-    assert f"run=-m run=slurmray.native.driver run={folder}/runs run={VERSION} run=" in text
+    settings = settings_of(text)
+    assert settings["setup"] == "module load podman"
+    assert settings["run_dir"] == f"{folder}/runs/slurmray-runs"
+    assert settings["requeue"] == {"max": 0, "exit_code": REQUEUE_EXIT_CODE}
+    assert settings["stop"] == {"lead": 40, "grace": 3, "signal": "USR2", "cancel_signal": "TERM"}
+    assert settings["env_from_submitter"] == ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"]
+    driver = ["-m", "slurmray.native.driver", f"{folder}/runs", VERSION, cloudpickle.__version__]
+    assert settings["trainer"]["command"] == ["python3", "-u", *driver]
     (packed,) = folder.glob("runs/slurmray-*.zip")
-    assert re.search(rf"'?env=PYTHONPATH={packed}:\S*:/mine'?", text)
+    first, *_, last = settings["env"]["PYTHONPATH"].split(":")
+    assert (first, last) == (str(packed), "/mine")
+    assert settings["env"]["A"] == "it's"
 
 
 def test_a_variable_that_is_not_set_is_warned_of() -> None:
@@ -198,10 +207,8 @@ def test_a_variable_that_is_not_set_is_warned_of() -> None:
 def test_what_is_submitted_without_a_container(folder: Path) -> None:
     text = script(nodes=1, slurm_setup=["module load cuda"])
     assert script(nodes=1, slurm_setup=["module load cuda"], container={"runtime": "none"}) == text
-    assert "RUNTIMES=(none)" in text
-    setup = re.search(r"^SETUP='(.*?)'$", text, re.MULTILINE | re.DOTALL)
-    assert setup
-    first, path, packages = setup[1].split("\n")
+    assert settings_of(text)["container"]["runtimes"] == ["none"]
+    first, path, packages = settings_of(text)["setup"].split("\n")
     assert first == "module load cuda"
     assert path == f"export PATH={Path(sys.executable).parent}:$PATH"
     assert packages.startswith(f"export PYTHONPATH={folder}/runs/slurmray-")
@@ -216,7 +223,7 @@ def test_a_short_time_limit_has_a_short_lead() -> None:
 def test_a_colon_in_a_path_is_refused(folder: Path) -> None:
     executor = RaySlurmExecutor(folder / "a:b", 3)
     executor.parameters = {"nodes": 1}
-    with pytest.raises(SpecError, match="a:b: a colon in a path, which PYTHONPATH and mounts cannot take"):
+    with pytest.raises(SpecError, match="a:b: paths with a colon are not possible in PYTHONPATH and mounts"):
         executor.submit(add, 1, 2)
     assert [path.suffix for path in executor.home.iterdir()] == [".zip"]
 
@@ -253,7 +260,8 @@ def test_an_array_has_files_of_its_own(folder: Path) -> None:
     text = script(array=4, nodes=1, stderr_to_stdout=True)
     assert f"\n#SBATCH --output={folder}/runs/%A_%a_0_log.out\n" in text
     assert "--error" not in text
-    assert "SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID)" in text
+    of_array = ["SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"]
+    assert settings_of(text)["env_from_submitter"][-2:] == of_array
 
 
 def test_the_number_of_the_job_in_the_folder(folder: Path) -> None:
@@ -261,12 +269,12 @@ def test_the_number_of_the_job_in_the_folder(folder: Path) -> None:
     assert data["slurm"]["output"] == f"{folder}/%A_%a/%A_%a_0_log.out"
 
 
-# -- luggage ---------------------------------------------------------------------------------------
+# -- bundle ----------------------------------------------------------------------------------------
 
 
-def test_the_same_luggage_is_one_file(folder: Path) -> None:
-    first = luggage.pack(folder)
-    assert luggage.pack(folder) == first
+def test_the_same_bundle_is_one_file(folder: Path) -> None:
+    first = bundle.pack(folder)
+    assert bundle.pack(folder) == first
     assert list(folder.iterdir()) == [first]
     names = zipfile.ZipFile(first).namelist()
     assert {"slurmray/native/driver.py", "submitit/__init__.py", "cloudpickle/__init__.py"} < set(names)
@@ -278,7 +286,7 @@ def test_a_module_that_imports_the_executor_needs_nothing_of_it_in_the_image(fol
         "from slurmray.native import RayExecutor, driver; print(RayExecutor.__module__)"
     )
     words = [sys.executable, "-S", "-c", program]
-    env = {"PYTHONPATH": str(luggage.pack(folder))}
+    env = {"PYTHONPATH": str(bundle.pack(folder))}
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("slurmray.native.executor\n", "")
 
@@ -287,9 +295,9 @@ def test_folders_of_the_caller(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     (folder / "code").mkdir()
     others = [str(folder / "not there"), "/", *(path for path in sys.path if "site-packages" in path)]
     monkeypatch.setattr(sys, "path", ["", str(folder / "code"), str(folder / "code"), str(ROOT), *others])
-    assert luggage.code_folders() == [folder, folder / "code"]
+    assert bundle.code_folders() == [folder, folder / "code"]
     monkeypatch.setattr(sys, "path", [str(ROOT), *others])
-    assert luggage.code_folders() == [ROOT]  # where the program is
+    assert bundle.code_folders() == [ROOT]  # where the program is
 
 
 # -- driver ----------------------------------------------------------------------------------------
@@ -359,7 +367,7 @@ def test_another_python_is_one_line(driver: Driver) -> None:
     code, said = driver.run("3.7")
     line = (
         f"the function comes from Python 3.7, {sys.executable} of the job is {VERSION}:"
-        f" take an image with Python 3.7, or submit from Python {VERSION}"
+        f" use an image with Python 3.7, or submit from Python {VERSION}"
     )
     assert (code, said) == (2, f"slurmray: {line}\n")
     assert driver.outcome() == ("error", line)
@@ -368,7 +376,7 @@ def test_another_python_is_one_line(driver: Driver) -> None:
 def test_another_cloudpickle_is_one_line() -> None:
     assert mismatch(VERSION, cloudpickle.__version__) == ""
     assert mismatch(VERSION, "1.0").startswith(
-        f"the function comes from cloudpickle 1.0, the job has {cloudpickle.__version__}: take "
+        f"the function comes from cloudpickle 1.0, the job has {cloudpickle.__version__}: remove "
     )
 
 
@@ -397,7 +405,7 @@ def test_a_checkpoint_is_what_the_next_attempt_runs(driver: Driver) -> None:
     driver.submit(Count(41))
     code, said = driver.interrupt(signal.SIGUSR2)
     assert code == REQUEUE_EXIT_CODE
-    assert "asks to be requeued" in said
+    assert "requests a requeue" in said
     assert not (driver.folder / "7_0_result.pkl").exists()
     assert driver.run()[0] == 0
     assert driver.outcome() == ("success", 42)
@@ -442,29 +450,34 @@ def states(watcher: Watcher, *jobs: str) -> list[str]:
 
 
 def test_states_of_all_jobs_in_one_question(answers: Callable[..., None], folder: Path) -> None:
-    answers("printf '7|RUNNING\\n8_0|COMPLETED\\n8_1|PENDING\\n'")
+    answers("printf '7|RUNNING|7\\n8_0|COMPLETED|9\\n8_1|PENDING|8\\n'")
     watcher = Watcher()
     assert states(watcher, "7", "8_0", "8_1") == ["RUNNING", "COMPLETED", "PENDING"]
     assert [watcher.is_done(job, mode="cache") for job in ("7", "8_0", "8_1")] == [False, True, False]
     assert (folder / "asked").read_text() == "squeue\n"
-    answers("""case $* in *8_0*) exit 1;; esac; printf '7|REQUEUE_HOLD\\n8_1|RUNNING\\n'""")
+    answers("""case $* in *8_0*) exit 1;; esac; printf '7|REQUEUE_HOLD|7\\n8_1|RUNNING|8\\n'""")
     assert states(watcher, "7", "8_0", "8_1") == ["REQUEUE_HOLD", "COMPLETED", "RUNNING"]
     assert not watcher.is_done("7", mode="cache")
 
 
-def test_a_job_that_slurm_cannot_complete(answers: Callable[..., None], folder: Path) -> None:
-    answers("echo '7|COMPLETING'")
-    job: RayJob[Any] = RayJob(folder, "7")
-    log = folder / "7_0_log.err"
-    first = (
-        "[slurmray 0.0 s] start: job 7\n[slurmray 9.0 s] requeue: x\n[slurmray 9.0 s] end: exit code 144\n"
-    )
-    for text, done in {"": False, first: False, first + "[slurmray 0.1 s] start: job 7\n": False}.items():
-        log.write_text(text)
-        assert job.done(force_check=True) is done
-    log.write_text(
-        first + "[slurmray 0.1 s] start: job 7\n[slurmray 30.0 s] end: exit code 71 from slurmray\n"
-    )
+@pytest.mark.parametrize("job_id", ["9", "7_1"])
+def test_a_job_that_slurm_cannot_complete(job_id: str, answers: Callable[..., None], folder: Path) -> None:
+    """Its run directory has its own number, which is not in the id of a task of an array."""
+    answers(f"echo '{job_id}|COMPLETING|9'")
+    job: RayJob[Any] = RayJob(folder / "%j", job_id)
+    assert not job.done(force_check=True)
+
+    def write(attempt: str, *names: str) -> None:
+        run = folder / "slurmray-runs" / attempt
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "events.jsonl").write_text("".join(map(event_line, names)))
+
+    write("7-0", "start", "end")  # another job
+    write("9-9", "start", "requeue", "end")
+    assert not job.done(force_check=True)
+    write("9-10", "start")
+    assert not job.done(force_check=True)
+    write("9-10", "start", "end")
     assert job.done(force_check=True)
 
 

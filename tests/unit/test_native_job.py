@@ -18,7 +18,7 @@ import pytest
 from submitit.core.utils import DelayedSubmission
 
 from slurmray.errors import SpecError
-from slurmray.native import RayExecutor, luggage
+from slurmray.native import RayExecutor, bundle
 from slurmray.native.driver import REQUEUE_EXIT_CODE
 from slurmray.native.parameters import PYTHON
 from tests.processes import bounded
@@ -29,7 +29,7 @@ FACTS = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURMRAY_ATTEMPT": "0
 def driver(
     folder: Path, python: str, path: list[Path], **env: str
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A driver as in a job: what it has of slurmray is the luggage."""
+    """A driver as in a job: of slurmray it has the bundle only."""
     run = folder / "slurmray-runs/7-0"
     run.mkdir(parents=True, exist_ok=True)
     (run / "mark").touch()
@@ -39,7 +39,7 @@ def driver(
 
 
 def test_another_python_is_one_line_whatever_else_it_has(tmp_path: Path) -> None:
-    with driver(tmp_path, "3.7", [luggage.pack(tmp_path)]) as process:
+    with driver(tmp_path, "3.7", [bundle.pack(tmp_path)]) as process:
         said = process.communicate()[1]
     assert process.returncode == 2
     assert said.startswith("slurmray: the function comes from Python 3.7, ")
@@ -48,14 +48,14 @@ def test_another_python_is_one_line_whatever_else_it_has(tmp_path: Path) -> None
     # And where submitit cannot be imported at all.
     (tmp_path / "submitit").mkdir()
     (tmp_path / "submitit/__init__.py").write_text("raise ImportError('not for this Python')")
-    with driver(tmp_path, "3.7", [tmp_path, luggage.pack(tmp_path)]) as process:
+    with driver(tmp_path, "3.7", [tmp_path, bundle.pack(tmp_path)]) as process:
         said = process.communicate()[1]
     assert said.startswith("slurmray: the function comes from Python 3.7, ")
 
 
 def test_a_warning_before_the_function_has_begun(tmp_path: Path) -> None:
     (tmp_path / "cloudpickle.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(60)\n")
-    with driver(tmp_path, PYTHON, [tmp_path, luggage.pack(tmp_path)]) as process:
+    with driver(tmp_path, PYTHON, [tmp_path, bundle.pack(tmp_path)]) as process:
         while not (tmp_path / "begun").exists():
             assert process.poll() is None
             time.sleep(0.05)
@@ -67,20 +67,20 @@ def test_a_warning_before_the_function_has_begun(tmp_path: Path) -> None:
 def test_an_attempt_after_one_that_was_killed_while_it_wrote(tmp_path: Path) -> None:
     DelayedSubmission(os.getenv, "SUBMITIT_PREEMPT_SIGNAL").dump(tmp_path / "7_submitted.pkl")
     (tmp_path / "7_0_result.pkl.save_tmp").write_bytes(b"half")
-    with driver(tmp_path, PYTHON, [luggage.pack(tmp_path)], SUBMITIT_PREEMPT_SIGNAL="USR1") as process:
+    with driver(tmp_path, PYTHON, [bundle.pack(tmp_path)], SUBMITIT_PREEMPT_SIGNAL="USR1") as process:
         said = process.communicate()[1]
     assert process.returncode == 0, said
     # A signal of the user's choice is none that the job sends.
     assert pickle.loads((tmp_path / "7_0_result.pkl").read_bytes()) == ("success", "USR2")  # noqa: S301
 
 
-def test_the_luggage_takes_nothing_from_the_image(tmp_path: Path) -> None:
-    archive = luggage.pack(tmp_path)
+def test_the_bundle_hides_nothing_of_the_image(tmp_path: Path) -> None:
+    archive = bundle.pack(tmp_path)
     names = zipfile.ZipFile(archive).namelist()
     tops = {name.partition("/")[0] for name in names}
     assert tops == {"slurmray", "submitit", "cloudpickle", "last"}
     assert [name for name in names if name.startswith("last/")] == ["last/typing_extensions.py"]
-    assert luggage.pack(tmp_path) == archive
+    assert bundle.pack(tmp_path) == archive
     assert [path for path in tmp_path.iterdir() if path != archive] == []
     # -S: a Python that has none of its own.
     words = [sys.executable, "-S", "-c", "import slurmray.native, typing_extensions as t; print(t.__file__)"]
@@ -95,7 +95,7 @@ def test_the_callers_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         sys, "path", [str(tmp_path / "bin"), str(Path(sys.executable).parent), *sys.path[1:], "", "/"]
     )
     monkeypatch.chdir(tmp_path)
-    found = luggage.code_folders()
+    found = bundle.code_folders()
     assert found[0] == tmp_path / "bin"
     assert tmp_path in found
     assert not {Path("/"), Path(sys.executable).parent.resolve()} & set(found)
@@ -104,16 +104,19 @@ def test_the_callers_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
-        ({"foo": 1}, "foo: no such parameter; there are name, nodes, "),
+        ({"foo": 1}, "foo: unknown parameter; known are name, nodes, "),
         ({"stop": "x"}, "stop: expected `name: value` pairs, got 'x'"),
-        ({"stop": {"signal": "INT"}}, "stop.signal: that of the driver: leave it out"),
-        ({"requeue": {"exit_code": 1}}, "requeue.exit_code: that of the driver: leave it out"),
+        ({"stop": {"signal": "INT"}}, "stop.signal: set for the driver: leave it out"),
+        ({"requeue": {"exit_code": 1}}, "requeue.exit_code: set for the driver: leave it out"),
         ({"container": "image"}, "container: expected `name: value` pairs, got 'image'"),
         ({"mem_gb": "4"}, "mem_gb: expected GiB as a number, got '4'"),
         ({"timeout_min": 1.5}, "timeout_min: expected minutes as a whole number, got 1.5"),
         ({"slurm_time": 600}, "slurm_time: use timeout_min"),
         ({"slurm_output": "x"}, "slurm_output: logs lie in the executor's folder: leave it out"),
-        ({"slurm_clusters": "a"}, "slurm_clusters: its jobs are asked after on "),
+        (
+            {"slurm_clusters": "a"},
+            "slurm_clusters: RayExecutor works with the default cluster only",
+        ),
         ({"slurm_setup": "module load x"}, "slurm_setup: expected a list of commands, got 'module load x'"),
         ({"slurm_array_parallelism": 0}, "slurm_array_parallelism: expected a whole number, 1 or more"),
         ({"slurm_additional_parameters": ["a"]}, "slurm_additional_parameters: expected `name: value` pairs"),
@@ -132,7 +135,7 @@ def test_wrong_parameters_set_nothing(tmp_path: Path, parameters: dict[str, Any]
 def test_what_only_shows_when_it_is_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Nothing is left of it but the luggage."""
+    """Only the bundle stays."""
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     sbatch = tmp_path / "bin/sbatch"
     sbatch.parent.mkdir()

@@ -9,7 +9,7 @@ import pytest
 from slurmray.errors import ExitCode, SpecError
 from slurmray.loading import load_spec
 from slurmray.presets import Advice, advise
-from slurmray.rendering import render
+from slurmray.script.settings import settings_of
 from slurmray.spec import JobSpec
 
 MAIN = ["python3", "-m", "verl.trainer.main_ppo"]
@@ -110,12 +110,9 @@ def test_resuming(max_requeues: int, own: list[str], expected: list[str]) -> Non
 
 
 def test_the_script_has_it() -> None:
-    text = render(job("a=${b}", requeue={"max": 1}))
-    words = next(line for line in text.splitlines() if line.startswith("RECORDS="))
-    assert words.endswith(
-        "run=python3 run=-m run=verl.trainer.main_ppo 'run=a=${b}' run=trainer.nnodes=2"
-        " run=trainer.n_gpus_per_node=8 resume=trainer.resume_mode=auto)"
-    )
+    trainer = settings_of(job("a=${b}", requeue={"max": 1}), "again")["trainer"]
+    assert trainer["command"] == [*MAIN, "a=${b}", *FILLED_IN]
+    assert trainer["resume"] == ["trainer.resume_mode=auto"]
 
 
 # -- what is refused -------------------------------------------------------------------------------

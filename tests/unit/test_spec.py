@@ -117,6 +117,8 @@ def test_mount_refused(text: str) -> None:
         {"container": {"ulimits": ["memlock"]}},
         {"container": {"mounts": ["a:/x", "b:/x/"]}},
         {"container": {"build": {"file": "f"}}},
+        {"template": ""},
+        {"template": "a\nb"},
         {"ray": {"port": 1023}},
         {"ray": {"port": 65536}},
         {"ray": {"port": 7000, "dashboard_port": 7000}},
@@ -126,6 +128,7 @@ def test_mount_refused(text: str) -> None:
         {"ray": {"ready_timeout": 0}},
         {"ray": {"head_args": ["--port=1"]}},
         {"ray": {"debug": "both"}},
+        {"ray": {"start": "slow"}},
         {"ray": {"runtime_env": "e.yaml"}},
         {"launch": "ray-job", "ray": {"runtime_env": ""}},
         {"launch": "ray-job", "ray": {"runtime_env": "a\nb"}},
@@ -241,9 +244,7 @@ def test_a_runtime_environment_needs_the_job_api() -> None:
 )
 def test_one_debugger_at_a_time(debug: str, env: dict[str, str | None]) -> None:
     (name,) = env
-    assert f"{name} is in env; take it out, and say what you want with ray.debug" in refusal(
-        ray={"debug": debug}, env=env
-    )
+    assert f"{name} is in env; remove it and use ray.debug" in refusal(ray={"debug": debug}, env=env)
 
 
 def test_breakpoints_can_be_turned_off_and_the_old_option_has_a_name() -> None:

@@ -1,4 +1,7 @@
-"""The house rules for what runs on nodes: shell scripts, and the Python files that travel in them."""
+"""The house rules for bash on nodes (stories, site templates, tasks of dstack) and for other scripts.
+
+`make lint` runs them.
+"""
 
 import re
 import subprocess
@@ -7,32 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rendering import template_root
+from slurmray.agent import script
+from slurmray.output import seal
+from slurmray.places import own
+from slurmray.script.render import assemble, story_of
+from slurmray.script.verify import STORIES
+from tests.unit.script.cases import ROOT, before_agent, hello
 
-ROOT = Path(__file__).parents[2]
-GOLDENS = sorted((ROOT / "tests/goldens").glob("*.sh"))
+TEMPLATES = own("templates")
 SCRIPTS = [
     *sorted(file for folder in ("slurmray", "bench") for file in (ROOT / folder).rglob("*.sh")),
     *sorted(file for file in (ROOT / ".ci").iterdir() if file.read_bytes().startswith(b"#!")),
 ]
-TASK = sorted((template_root() / "dstack").iterdir())
-# tests/unit/script looks at the new ones: their here-documents are data, which bash does not run.
-NEW = {*(template_root() / "agent").rglob("*"), *(template_root() / "sites").iterdir()}
-BASH = "\n".join(file.read_text() for file in [*sorted({*template_root().rglob("*.j2")} - NEW), *TASK])
-NODE_PROGRAMS = sorted((template_root() / "node").glob("*.py"))
+DSTACK = sorted((TEMPLATES / "dstack").glob("*.sh"))
+SITES = sorted((TEMPLATES / "sites").iterdir())
 
-# What the task of a node calls; Podman and Docker share theirs.
-OF_A_RUNTIME = ("choose_runtime", "container_args", "ensure_image", "run_words")
-
-every_golden = pytest.mark.parametrize("script", GOLDENS, ids=lambda file: file.name)
-every_script = pytest.mark.parametrize(
-    "script", GOLDENS + SCRIPTS, ids=lambda file: str(file.relative_to(ROOT))
-)
+every_story = pytest.mark.parametrize("name", STORIES)
+every_script = pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: str(file.relative_to(ROOT)))
 
 
-def said_by(*words: str | Path) -> str:
-    """What a program has to say, where silence means that all is well."""
-    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
+def output_of(*argv: str | Path) -> str:
+    """What a checker prints, where silence means that all is well."""
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
     return f"{done.stdout}{done.stderr}{done.returncode or ''}"
 
 
@@ -40,24 +39,57 @@ def tool(name: str) -> Path:
     return Path(sysconfig.get_path("scripts"), name)
 
 
+def check(text: str, folder: Path, bash_44: str) -> None:
+    """Have every checker read a script."""
+    file = folder / "generated.sh"
+    file.write_text(text)
+    assert output_of("bash", "-n", file) == ""
+    assert output_of(bash_44, "-n", file) == ""
+    assert output_of(tool("shellcheck"), file) == ""
+    assert output_of(tool("shfmt"), "-d", file) == ""
+
+
+def test_a_whole_script(bash_44: str, tmp_path: Path) -> None:
+    check(seal(hello()), tmp_path, bash_44)
+
+
+@every_story
+def test_a_script_before_its_agent(name: str, bash_44: str, tmp_path: Path) -> None:
+    check(before_agent(hello(name)), tmp_path, bash_44)
+
+
+@pytest.mark.parametrize("template", SITES, ids=lambda file: file.name)
+def test_a_script_with_a_site_s_blocks(template: Path, bash_44: str, tmp_path: Path) -> None:
+    check(before_agent(assemble([], "{}", ["podman"], template)), tmp_path, bash_44)
+
+
+@every_story
+def test_a_story_as_nodes_get_it(name: str, bash_44: str) -> None:
+    """As the argument of `bash -c`, with nothing before or after it."""
+    story = script.story_of(hello(name))
+    assert output_of("bash", "-n", "-c", story) == ""
+    assert output_of(bash_44, "-n", "-c", story) == ""
+
+
 @every_script
-def test_bash_reads_it(script: Path) -> None:
-    assert said_by("bash", "-n", script) == ""
+def test_other_scripts(file: Path) -> None:
+    assert output_of("bash", "-n", file) == ""
+    assert output_of(tool("shellcheck"), file) == ""
 
 
-@every_golden
-def test_bash_44_reads_it(script: Path, bash_44: str) -> None:
-    assert said_by(bash_44, "-n", script) == ""
+@pytest.mark.parametrize("file", SCRIPTS + DSTACK, ids=lambda file: str(file.relative_to(ROOT)))
+def test_shfmt(file: Path) -> None:
+    """Of tasks of dstack, shellcheck has to see all parts at once: test_dstack_commands.py."""
+    assert output_of(tool("shfmt"), "-d", file) == ""
 
 
-@every_script
-def test_shellcheck(script: Path) -> None:
-    assert said_by(tool("shellcheck"), script) == ""
+# -- rules -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", GOLDENS + SCRIPTS + TASK, ids=lambda file: str(file.relative_to(ROOT)))
-def test_shfmt(script: Path) -> None:
-    assert said_by(tool("shfmt"), "-d", script) == ""
+@pytest.fixture(scope="module")
+def bash() -> str:
+    """All bash that runs on nodes."""
+    return "\n".join([story_of(hello(name)) for name in STORIES] + [file.read_text() for file in DSTACK])
 
 
 @pytest.mark.parametrize(
@@ -70,69 +102,33 @@ def test_shfmt(script: Path) -> None:
         r"\$\{[ |][^}]",
     ],
 )
-def test_nothing_newer_than_bash_44(newer: str) -> None:
-    assert re.findall(f".*(?:{newer}).*", BASH) == []
+def test_nothing_newer_than_bash_44(newer: str, bash: str) -> None:
+    assert re.findall(f".*(?:{newer}).*", bash) == []
 
 
 @pytest.mark.parametrize(
-    "unwanted", [r"(?<![\w-])sleep ", r"(?<!<)<<-?['\"\w]", r"\bray stop\b", r"\bpkill\b|\bkillall\b"]
+    "unwanted",
+    [
+        r"(?<![\w-])sleep ",  # nothing waits for a time that somebody has guessed
+        r"(?<!<)<<-?['\"\w]",  # a here-document is a file in the host's /tmp
+        r"\bray stop\b|\bpkill\b|\bkillall\b",  # what they end may be somebody else's
+    ],
 )
-def test_what_no_template_does(unwanted: str) -> None:
-    assert re.findall(f".*(?:{unwanted}).*", BASH) == []
+def test_what_no_script_does(unwanted: str, bash: str) -> None:
+    assert re.findall(f".*(?:{unwanted}).*", bash) == []
 
 
-def test_nothing_in_the_background_holds_the_tether() -> None:
-    """Descriptor 9; what pulls an image runs before there is one."""
-    text = "".join(file.read_text() for file in template_root().rglob("*.sh.j2"))
-    background = [
-        line for line in re.findall(r"^.*[^&]&(?: #.*)?$", text, re.MULTILINE) if "TMPDIR=" not in line
-    ]
-    assert background
-    assert [line for line in background if "9>&-" not in line and "close_tethers" not in line] == []
-
-
-def test_every_step_waits_for_nobody() -> None:
-    steps = re.findall(r"\bsrun --.*", BASH.replace("\\\n", " "))
-    assert steps
-    for step in steps:
-        assert {"--overlap", "--export=ALL"} <= set(step.split())
+def test_a_step_waits_for_no_other() -> None:
+    for name in STORIES:
+        (step,) = re.findall(r"\bsrun --.*", story_of(hello(name)).replace("\\\n", " "))
+        assert {"--overlap", "--export=ALL", "--cpu-bind=none"} <= set(step.split())
         assert "--cpus-per-task=" in step
 
 
-def test_every_runtime_has_the_same_functions() -> None:
-    functions = {
-        file.name.removesuffix(".sh.j2"): re.findall(r"^(\w+)\(\) \{", file.read_text(), re.MULTILINE)
-        for file in (template_root() / "runtimes").iterdir()
-    }
-    assert set(functions) == {"docker", "podman", "apptainer", "none", "pyxis"}
-    engines = {
-        frozenset(name.removeprefix(f"{engine}_") for name in functions.pop(engine))
-        for engine in ("docker", "podman")
-    }
-    assert len(engines) == 1
-    assert {"works", "args", "nvidia_args"} <= engines.pop()
-    assert set(functions.pop("pyxis")) == {"step_args"}  # the others are those of none
-    for names in functions.values():
-        assert set(OF_A_RUNTIME) <= set(names)
-
-
-def test_what_others_call_of_a_runtime() -> None:
-    partials = template_root() / "partials"
-    engines = "".join((partials / f"{name}.sh.j2").read_text() for name in ("image", "container", "engine"))
-    others = "".join((partials / f"{name}.sh.j2").read_text() for name in ("supervisor", "leave"))
-    for name in OF_A_RUNTIME:
-        assert f"\n{name}() {{" in engines
-        assert f"\t{name}" in others
-
-
-@pytest.mark.parametrize("program", NODE_PROGRAMS, ids=lambda file: file.name)
-def test_a_program_is_readable_in_the_script(program: Path) -> None:
-    assert "'" not in program.read_text(), "a single quote becomes five characters in the script"
-
-
-def test_every_program_is_in_the_script() -> None:
-    assert {"node.py", "probe.py", "check.py"} <= {file.name for file in NODE_PROGRAMS}
-    goldens = [ROOT / f"tests/goldens/{name}.sh" for name in ("hostile.podman", "hostile-bare.none")]
-    scripts = "".join(golden.read_text() for golden in goldens)
-    for program in NODE_PROGRAMS:
-        assert f"""PROGRAMS["{program.name}"]='{program.read_text()}'\n""" in scripts
+def test_the_story_calls_the_containers_of_all_runtimes() -> None:
+    """The agent calls these functions by the names of its runtimes."""
+    for file in (TEMPLATES / "runtimes").iterdir():
+        functions = re.findall(r"^(\w+)\(\) \{", file.read_text(), re.MULTILINE)
+        assert functions == [f"run_with_{file.name.removesuffix('.sh.j2')}"]
+    runtimes = {file.stem for file in (ROOT / "slurmray/agent/runtimes").glob("*.py")}
+    assert {file.name.removesuffix(".sh.j2") for file in (TEMPLATES / "runtimes").iterdir()} <= runtimes

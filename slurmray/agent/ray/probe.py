@@ -8,99 +8,15 @@ and the message `failed` has been sent.
 
 import importlib
 import sys
-import time
 
 from ..context import send_to_controller
+from .readiness import node_table, not_ready, wait_until_ready
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import Any, Dict, List
 
 NOT_READY = 3
-NAMES_SHOWN = 4  # nodes that a line names; there may be hundreds
-
-
-def evaluate(
-    table: "List[Dict[str, Any]]", expected: "List[str]", gpus: int
-) -> "Tuple[int, int, Dict[str, str]]":
-    """(alive nodes, their GPUs, {node: what it lacks}).
-
-    table: dicts as `ray.nodes()` returns them. expected: node names. gpus: wanted on each node.
-    """
-    alive = {}
-    for row in table:
-        if row["Alive"]:
-            alive[row["NodeName"]] = int(row["Resources"].get("GPU", 0))
-    lacking = {}
-    for name in expected:
-        if name not in alive:
-            lacking[name] = "has not joined"
-        elif alive[name] < gpus:
-            lacking[name] = "has %d of %d GPUs" % (alive[name], gpus)
-    here = [name for name in expected if name in alive]
-    return len(here), sum(alive[name] for name in here), lacking
-
-
-def progress(nodes: int, total_gpus: int, lacking: "Dict[str, str]", expected: "List[str]", gpus: int) -> str:
-    """`3/4 nodes, 24/32 GPUs, waiting for gpu-2`."""
-    waiting = ", waiting for " + _names(list(lacking)) if lacking else ""
-    devices = ", %d/%d GPUs" % (total_gpus, gpus * len(expected)) if gpus else ""
-    return "%d/%d nodes%s%s" % (nodes, len(expected), devices, waiting)
-
-
-def not_ready(lacking: "Dict[str, str]", expected: "List[str]", timeout: float) -> str:
-    """`cluster not ready after 600 s: 3 of 4 nodes joined, missing node4. ...`, with what to do."""
-    missing = [name for name, text in lacking.items() if text == "has not joined"]
-    joined = len(expected) - len(missing)
-    parts = ["%d of %d nodes joined" % (joined, len(expected))]
-    if missing:
-        parts.append("missing " + _names(missing))
-    other = ["%s %s" % (name, text) for name, text in lacking.items() if name not in missing]
-    parts += [_names(other)] if other else []
-    fix = "Look at the logs of these nodes, or raise ray.ready_timeout"
-    return "cluster not ready after %g s: %s. %s" % (timeout, ", ".join(parts), fix)
-
-
-def wait_until_ready(
-    read_table: "Callable[[], List[Dict[str, Any]]]",
-    expected: "List[str]",
-    gpus: int,
-    timeout: float,
-    report: "Callable[[str], None]",
-    clock: "Callable[[], float]" = time.monotonic,
-    pause: "Callable[[float], None]" = time.sleep,
-) -> "Dict[str, str]":
-    """Read the table until no node lacks anything ({}) or time is up (what each lacks).
-
-    report: takes progress lines. timeout: seconds.
-    """
-    deadline = clock() + timeout
-    reported = ""
-    while True:
-        nodes, total, lacking = evaluate(read_table(), expected, gpus)
-        text = progress(nodes, total, lacking, expected, gpus)
-        if text != reported:
-            report(text)
-            reported = text
-        if not lacking or clock() >= deadline:
-            return lacking
-        pause(0.2)
-
-
-def node_table(address: str) -> "Callable[[], List[Dict[str, Any]]]":
-    """A function that reads the node table of the GCS.
-
-    Not `ray.init`: that registers a driver, for which the raylet starts a worker process per CPU.
-    """
-    from ray._private.state import GlobalState
-
-    options = importlib.import_module("ray._raylet").GcsClientOptions  # Ray's types do not name it
-    state = GlobalState()
-    state._initialize_global_state(
-        options.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
-    )
-    read: "Callable[[], List[Dict[str, Any]]]" = state.node_table
-    return read
 
 
 def main(argv: "List[str]") -> int:
@@ -129,8 +45,3 @@ def main(argv: "List[str]") -> int:
         send_to_controller(node, "not_ready", missing=name, why=text)
     send_to_controller(node, "failed", kind="probe", message=not_ready(lacking, expected, float(timeout)))
     return NOT_READY
-
-
-def _names(names: "List[str]") -> str:
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (" and %d more" % more if more > 0 else "")

@@ -136,7 +136,7 @@ class Apptainer(Runtime):
 
     def _run_argv(self, *command: str) -> "List[str]":
         node = self.node
-        argv = node.story("run_with_apptainer", self.image, *self.options, "--", *command)
+        argv = node.story("run_with_apptainer", self.image, str(len(self.options)), *self.options, *command)
         return ["env", "APPTAINER_TMPDIR=" + node.folder, *argv]
 
     def container_argv(self) -> "List[str]":

@@ -97,7 +97,7 @@ class Engine(Runtime):
         return self.node.run(argv, timeout=REMOVE_TIMEOUT).code == 0
 
     def _run_argv(self, name: str, image: str, options: "List[str]", command: "List[str]") -> "List[str]":
-        return self.node.story("run_with_" + self.name, name, image, *options, "--", *command)
+        return self.node.story("run_with_" + self.name, name, image, str(len(options)), *options, *command)
 
     def device_options(self, path: str) -> "List[str]":
         """As in Runtime."""

@@ -1,29 +1,16 @@
 """No container: Ray and the trainer run where the node agent does, with the Python that `setup` activated."""
 
 import os
-import shutil
 
-from .. import job_folder, processes
+from .. import job_folder, paths, processes
 from ..checks import gpus
+from ..fixes import PYTHON_FIX, PYTHON_WANTED
 from .base import Runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
 
-# The error is the last line that it prints. importlib.metadata takes 70 ms, so folders are listed first.
-CHECK = """
-import sys
-if sys.version_info < (3, 8): sys.exit("Python %d.%d" % sys.version_info[:2])
-import os
-for path in sys.path:
-    try: names = os.listdir(path or ".")
-    except OSError: continue
-    if any(name[:4] == "ray-" and name.endswith(".dist-info") for name in names): sys.exit(0)
-from importlib.metadata import PackageNotFoundError, version
-try: version("ray")
-except PackageNotFoundError: sys.exit("it has no Ray")
-"""
 LOCK_TIMEOUT = 10.0  # seconds
 
 
@@ -39,13 +26,11 @@ class NoRuntime(Runtime):
         return "%s, with %s" % (self.name, self.python)
 
     def works(self) -> bool:
-        """As in Runtime; without Ray there is a finding about that."""
-        node = self.node
-        self.python = shutil.which("python3", path=node.env.get("PATH")) or "python3"
-        found = node.run([self.python, "-c", CHECK])
-        if found.code:
-            wanted = "Python 3.8 or later, and ray[default] in it"
-            node.finding("image", self.python, found.why, wanted, "activate its environment in setup")
+        """As in Runtime; a finding where there is no python3. Ray is checked in the container process."""
+        # Not shutil.which: importing shutil takes each node 3 ms.
+        self.python = paths.find_program("python3", self.node.env.get("PATH", ""))
+        if not self.python:
+            self.node.finding("image", "python3", "not found", PYTHON_WANTED, PYTHON_FIX)
         return True
 
     def prepare_container(self) -> None:
@@ -61,7 +46,7 @@ class NoRuntime(Runtime):
         # All below it can be found by a variable, and its temporary files go with the job, as in a container.
         variables = ["%s=%s" % (processes.FOLDER_VARIABLE, node.folder), "TMPDIR=" + temp]
         command = ["-I", os.path.join(node.inside, "agent"), "guard", node.name]
-        return node.story("run_with_none", self.python, *variables, "--", *command)
+        return node.story("run_with_none", self.python, str(len(variables)), *variables, *command)
 
     def remove(self) -> bool:
         """As in Runtime."""

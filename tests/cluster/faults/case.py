@@ -12,19 +12,25 @@ import yaml
 
 from slurmray.job_states import FINAL
 from slurmray.rehearsal.lab import Lab
-from tests.cluster import bare, generation, sandbox
+from tests.cluster import bare, sandbox
 from tests.cluster.jobs import HANG, Job, Jobs, wait_clean, wait_until
 
-# What may outlive a fault until the next job sweeps it: nothing that runs or that others can read.
+# Leftovers that may stay until the next job removes them: nothing that runs or that others can read.
 _DEAD = re.compile(
     r"file /tmp/ray-|container \S+ \((Exited|Created|Dead)|Podman containers of a rootless user"
 )
-# What starts the first process in a container, or stands for a container.
+# Processes of a job, as patterns for `pgrep -f`. Without a container, the guard and its child, the container
+# process, have the same arguments.
+NODE_AGENT = "^[^ ]*python3 -I -S -c .* node$"
+CONTAINER_PROCESS = "^[^ ]*python3 -I [^ ]*/agent container "
+GUARD = "^[^ ]*python3 -I [^ ]*/agent guard "
+RAY_START = "^[^ ]*python3 [^ ]*/agent ray "
+# The parent of the container process on the node, by runtime: arguments of pgrep.
 CLIENTS = {
-    "podman": "^(/usr/bin/)?podman run ",
-    "docker": "^(/usr/bin/)?docker run ",
-    "none": "^[^ ]*python3 [^ ]*/inside/guard.py",
-    "apptainer": "^Apptainer runtime parent",
+    "podman": ["-f", "^(/usr/bin/)?podman run "],
+    "docker": ["-f", "^(/usr/bin/)?docker run "],
+    "none": ["--oldest", "-f", GUARD],
+    "apptainer": ["-f", "^Apptainer runtime parent"],
 }
 KILL_WAIT = 12  # seconds, of the labs
 TRAINER = ["bash", "-c", "echo started; exec sleep infinity"]
@@ -58,12 +64,12 @@ class Fault:
         self._at, self._seen = time.monotonic(), 0
 
     def until(self, text: str) -> None:
-        """Wait until the job has said something: where nobody strikes, the clock runs from here."""
+        """Wait until the log has this text; times are measured from here, unless a fault follows."""
         self.jobs.wait_for(self.job, text)
         self._at = time.monotonic()
 
     def train(self, run: Sequence[str] = TRAINER, args: Sequence[str] = (), **spec: Any) -> None:
-        """Submit a job whose trainer says `started`, and wait for that."""
+        """Submit a job whose trainer prints `started`, and wait for that."""
         self.submit(run, args, **spec)
         self.until("\nstarted\n")
 
@@ -71,7 +77,7 @@ class Fault:
         return self.jobs.log(self.job)
 
     def mark(self) -> None:
-        """The fault is being made: now the clock runs."""
+        """The fault happens now: times are measured from here."""
         self._at, self._seen = time.monotonic(), len(self.log())
 
     def strike(self, argv: Sequence[str], host: str = "login", user: str = "root") -> None:
@@ -81,18 +87,19 @@ class Fault:
         assert done.returncode == 0, done.stderr
 
     def kill(self, host: str, *process: str) -> None:
-        """The fault is SIGKILL for the processes of a host that pgrep finds with these words."""
-        process = tuple(map(generation.process, process))
+        """The fault is SIGKILL for the processes of a host that pgrep finds with these arguments."""
         pids = self.lab.run(["pgrep", *process], host=host).stdout.split()
         assert pids, f"no process {process} on {host}"
-        # One may end with another, as a child of srun's does with srun.
+        # One may end with another, e.g. a child of srun with srun.
         kill = 'for pid; do kill -KILL "$pid" && done=1; done; ((done))'
         self.strike(["bash", "-c", kill, "-", *pids], host)
 
     def kill_container(self, node: str) -> None:
-        """The fault is the end of the job's container, or of what is the first process in one."""
-        if self.runtime in ("none", "apptainer"):
-            self.kill(node, "-f", "^[^ ]*python3 [^ ]*/node.py")
+        """The fault is the end of the job's container, or of the container process where there is none."""
+        if self.runtime == "none":
+            self.kill(node, "--newest", "-f", GUARD)
+        elif self.runtime == "apptainer":
+            self.kill(node, "-f", CONTAINER_PROCESS)
         else:
             self.strike([self.runtime, "kill", f"slurmray-{self.job}-0-{node}"], node, "alice")
 
@@ -107,11 +114,12 @@ class Fault:
     ) -> Job:
         """Wait until the job is over and its hosts are clean.
 
-        notice: what the log says when it knows; "": the end of the job is the notice.
-        within, clean_within: seconds that the row of the matrix gives for it, and for clean hosts.
-        dead: dead records and the job's emptied folder may wait for the next job's sweep.
-        lost: a host has gone; for Slurm the job is COMPLETING until it hears of the host again, and its own
-        daemon waits there too.
+        notice: text in the log that names the fault; "": the end of the job counts.
+        within, clean_within: seconds that the row of the matrix allows until the notice, and until the hosts
+        are clean.
+        dead: dead containers and the job's emptied folder may stay until the next job removes them.
+        lost: a host is lost; for Slurm the job is COMPLETING until that host is back, and Slurm's own daemon
+        for it waits on the other hosts.
         """
         over = (*FINAL, "COMPLETING") if lost else FINAL
         noticed = self._passed(lambda: self._is(over) or (notice and notice in self.log()[self._seen :]))
@@ -132,7 +140,7 @@ class Fault:
         return job
 
     def left(self, *, dead: bool = False, lost: bool = False) -> list[str]:
-        """What jobs have left; dead, lost: see `end`."""
+        """Leftovers of jobs, one text each; dead, lost: see `end`."""
         return [
             line
             for line in self.lab.left_over()
@@ -150,6 +158,6 @@ class Fault:
         return self.lab.job(self.job).get("JobState") in states
 
     def _passed(self, holds: Callable[[], object]) -> float:
-        """Wait for something to hold, and return the seconds since the fault."""
+        """Wait until a condition is true, and return the seconds since the fault."""
         wait_until(lambda: bool(holds()), lambda: "\n".join([*self.left(), self.log()]), 120)
         return time.monotonic() - self._at

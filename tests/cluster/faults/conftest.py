@@ -1,4 +1,4 @@
-"""What every case of the fault matrix gets: one lab at a time, and a job to make a fault in."""
+"""Fixtures of the fault matrix: one lab at a time, and a job to make a fault in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from slurmray.rehearsal import images, machine, rootless, suites
 from slurmray.rehearsal.conf import USERS, Cluster, Gres
 from slurmray.rehearsal.lab import Lab
 from slurmray.rehearsal.layout import Layout
-from tests.cluster import generation
 
 from .case import KILL_WAIT, Fault
 from .rows import ROWS, VARIANTS, Variant
@@ -95,14 +94,12 @@ def lab(labs: Labs, variant: Variant, cluster: Cluster, archive: Path, request: 
     if variant.runtime == "apptainer":
         return labs.get(cluster, layout, archive)
     root = suites.hosts_root(machine.cache_folder(), variant.suite, print)
-    if variant.suite and generation.PACKAGES:
-        root = suites.root(machine.cache_folder(), variant.suite, print, generation.PACKAGES)
     return labs.get(cluster, dataclasses.replace(layout, root=root), archive)
 
 
 @pytest.fixture
 def fault(lab: Lab, folder: Path, variant: Variant, archive: Path, record_property: Any) -> Fault:
-    """A job of alice's that something happens to; what it measures goes into docs/faults.md."""
+    """A job of alice's in which a fault happens; its measurements go into docs/faults.md."""
     for name, command in {
         "Slurm": ["slurmctld", "-V"],
         "runtime": [PROGRAMS[variant.runtime], "--version"],

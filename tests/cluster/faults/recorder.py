@@ -1,4 +1,4 @@
-"""A plugin of pytest's that keeps what the fault matrix measures; docs/faults.py makes a page of it."""
+"""A pytest plugin that keeps the results of the fault matrix, for docs/faults.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Recorder:
         self.entries: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add what a phase of a test says; the last phase completes the case."""
+        """Add the result of one phase of a test; the last phase completes the case."""
         case = report.nodeid
         if "tests/cluster/faults/" not in case:
             return
@@ -41,9 +41,9 @@ class Recorder:
         if report.skipped and isinstance(report.longrepr, tuple):
             entry |= {"outcome": "skipped", "reason": report.longrepr[2].removeprefix("Skipped: ")}
         elif report.failed:
-            said = [line[1:].strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
-            said.sort(key=lambda line: not line.startswith("assert "))  # what did not hold tells most
-            entry |= {"outcome": "failed", "reason": "".join(said[:1])[:200]}
+            lines = [line[1:].strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
+            lines.sort(key=lambda line: not line.startswith("assert "))  # the failed assertion is the reason
+            entry |= {"outcome": "failed", "reason": "".join(lines[:1])[:200]}
         if report.when == "teardown":
             results = self.cache.get(RESULTS, {})
             before, of = results.get(case, {}), tree()

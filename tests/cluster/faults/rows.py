@@ -1,46 +1,53 @@
-"""The rows of the fault matrix and what a case of it runs on. docs/faults.md is made of these."""
+"""Rows of the fault matrix and variants that its cases run on; docs/faults.md is made of these."""
 
 from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
 
-RESULTS = "slurmray/faults"  # where pytest's cache keeps what was measured
+RESULTS = "slurmray/faults"  # key of the results in pytest's cache
 
-# The fault -> what must be true, whatever the runtime and the Slurm.
+# Fault -> what must be true with every runtime and every Slurm.
 ROWS = {
     "the trainer ends": (
-        "its exit code, 128+n for signal n, is Slurm's; the log says it is the trainer's; hosts clean"
+        "Slurm has its exit code, 128+n for signal n; the log names the trainer as its source; clean hosts"
     ),
-    "scancel": "CANCELLED; every container gone on every host before KillWait ends",
-    "a process of the launch is killed": (
-        "the container dies too; dead records of it are swept by the next job"
+    "scancel": "CANCELLED; no container is left on any host before KillWait ends",
+    "a process outside of the container is killed": (
+        "whether it is srun, a node agent or the runtime's client: the container ends, too; the next job "
+        "removes the leftovers"
     ),
-    "a trainer ignores SIGTERM": "killed after its grace, which stays below the cluster's KillWait",
+    "a trainer ignores SIGTERM": "killed after its grace period, which is shorter than KillWait",
+    "PID 1 does not reap": (
+        "after scancel, with KillWait 10, no process, container or folder is left; zombies of a PID 1 that "
+        "never waits for orphans, for example slurmd in a container, do not count"
+    ),
     "time limit": (
-        "the trainer gets stop.signal stop.lead seconds before, then is stopped: our code and event, "
-        "unless it exits 0 by itself; not stopped in time: TIMEOUT, hosts clean all the same"
+        "the trainer gets stop.signal stop.lead seconds before it, and is then stopped: exit code 72 and an "
+        "event, unless the trainer exits with 0; not stopped in time: TIMEOUT, and clean hosts all the same"
     ),
     "a worker's Ray or container dies": (
-        "noticed within 10 s; the log names the node and shows its last lines; the job fails with its "
-        "own code, or goes on with on_node_loss: continue"
+        "noticed within 10 s; the log names the node and shows its last lines; the job fails with exit code "
+        "71, or continues with on_node_loss: continue"
     ),
-    "the head's Ray or container dies": "the same, within 10 s",
+    "the head's Ray or container dies": "noticed within 10 s; as with a worker, but the job always fails",
     "Ray starts slowly, or not at all": (
-        "there is one deadline, ray.ready_timeout; a process of Ray that has ended is noticed within 10 s"
+        "the only timeout is ray.ready_timeout; a process of Ray that has exited is noticed within 10 s"
     ),
     "a host is lost": (
-        "within 45 s the job ends by itself and says which host; no restart unless asked for; the next "
-        "job there sweeps and starts"
+        "within 45 s the job ends by itself and names the host; no restart unless asked for; the next job "
+        "there removes the leftovers and starts"
     ),
-    "a port is taken": "another is used, or one clear error; no stack trace",
-    "a container of that name exists": "ours and ended: swept; somebody else's: left alone and reported",
-    "a node cannot run the container": "one clear line per node with the node and the remedy, in seconds",
-    "the run directory is of no use": "found by a canary before Ray starts",
-    "a secret is missing": "one line by name with our config code, before any image is touched",
+    "a port is taken": "another is used, or there is one clear error; no stack trace",
+    "a container of that name exists": (
+        "of an ended job of ours: removed; somebody else's: left alone and reported"
+    ),
+    "a node cannot run the container": "one clear line for each node, with the fix, within seconds",
+    "the run directory cannot be used": "found by a check before Ray starts",
+    "a secret is missing": "one line with its name, exit code 64, before any image is touched",
     "requeue": (
-        "a fresh attempt with its own run folder and ports; the old files stay; no requeue after a "
-        "config error; without requeue the script says --no-requeue"
+        "a new attempt with its own run directory and ports; the old files stay; no requeue after a config "
+        "error; without requeue the script has --no-requeue"
     ),
 }
 
@@ -48,16 +55,16 @@ ROWS = {
 # What no case can show on one machine, and why.
 NOT_RUN = {
     "a node cannot run the container, image storage on NFS": (
-        "there is no NFS in the kernels of the machines that the tests run on; the script knows what Podman "
-        "says then from Podman's own source"
+        "the kernels of the machines that run the tests have no NFS; Podman's error message is taken from "
+        "Podman's source"
     ),
     "limits of the job, on cgroup v2": (
-        "the controllers of the machines that the tests run on belong to v1; there proctrack/cgroup and "
-        "task/cgroup run for real, in tests/cluster/test_limits.py"
+        "the machines that run the tests have their controllers in cgroup v1; with v1 proctrack/cgroup and "
+        "task/cgroup are tested"
     ),
-    "all rows with Docker in rootless mode": "the hosts that the tests make have one daemon each, root's",
-    "all rows with SELinux": "the kernels of the machines that the tests run on do not enforce it",
-    "all rows with real GPUs": "there are none; Slurm's are declared",
+    "all rows with Docker in rootless mode": "the hosts of the tests have one daemon each, of root",
+    "all rows with SELinux": "the kernels of the machines that run the tests do not enforce it",
+    "all rows with real GPUs": "there are none; Slurm is configured with device files that stand for them",
 }
 
 

@@ -1,4 +1,4 @@
-"""Processes of Ray that are slow, or end, before the cluster is whole."""
+"""Processes of Ray that are slow, or exit, before the cluster is ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .case import TRAINER, Fault
 ROW = "Ray starts slowly, or not at all"
 SLOW = 40  # seconds: longer than Ray waits for a raylet, and a raylet for its agents
 
-# Where what these programs of Ray import takes long, as on a busy network file system, or fails.
+# An import of these programs of Ray takes long, as on a busy network file system, or fails.
 IMPORTS = """
 import sys, time
 if any(word.endswith({programs!r}) for word in sys.orig_argv):
@@ -26,14 +26,14 @@ PORT = 8465
 
 
 def submit(fault: Fault, programs: tuple[str, ...], what: str, run: Sequence[str], **ray: Any) -> None:
-    """Submit a job in which these programs of Ray do that before anything else."""
+    """Submit a job in which these programs of Ray run `what` first."""
     (fault.jobs.folder / "sitecustomize.py").write_text(IMPORTS.format(programs=programs, what=what))
     path = [str(fault.jobs.folder), *([str(bare.packages())] if fault.runtime == "none" else [])]
     fault.submit(run, env={"PYTHONPATH": ":".join(path)}, ray=ray)
 
 
 def stop_raylet(fault: Fault, host: str) -> None:
-    """The raylet of a host stands still before it has joined."""
+    """Stop the raylet of a host (SIGSTOP) before it has joined."""
     stop = "until pkill -STOP -f '/raylet [-]-raylet_socket_name'; do sleep 0.01; done"
     assert fault.lab.run(["timeout", "60", "bash", "-c", stop], host=host).returncode == 0
     fault.until(f"waiting for {host}")
@@ -90,7 +90,7 @@ def test_a_raylet_that_ends(fault: Fault, host: str) -> None:
     fault.submit(["echo", "trained"])
     stop_raylet(fault, host)
     fault.kill(host, "-x", "raylet")
-    job = fault.end(f"{host}: raylet ended while Ray was starting", within=10)
+    job = fault.end(f"{host}: raylet exited while Ray was starting", within=10)
     assert (job.state, job.code) == ("FAILED", "67:0"), job.log
     assert f"last lines of {job.run}/logs/{host}.log:" in job.log, job.log
     assert "trained" not in job.log
@@ -102,7 +102,7 @@ def test_a_gcs_that_ends(fault: Fault) -> None:
     fault.submit(["echo", "trained"])
     stop_raylet(fault, "node1")
     fault.kill("node1", "-x", "gcs_server")
-    job = fault.end("node1: gcs_server ended while Ray was starting", within=10)
+    job = fault.end("node1: gcs_server exited while Ray was starting", within=10)
     assert (job.state, job.code) == ("FAILED", "67:0"), job.log
     assert "trained" not in job.log
 
@@ -116,4 +116,7 @@ def test_an_end_beside_a_late_dashboard(fault: Fault, process: str) -> None:
     fault.kill("node1", "-x", process)
     job = fault.end("node1: ", within=10)
     assert (job.state, job.code) == ("FAILED", "71:0"), job.log
-    assert job.last_line == f"end: exit code 71 from slurmray: node1: {process} ended while Ray was starting"
+    assert job.last_line == (
+        f"failed (71 node lost): node1: {process} exited while Ray was starting."
+        " The node's log has its last lines"
+    )

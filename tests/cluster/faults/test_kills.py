@@ -1,49 +1,47 @@
-"""SIGKILL for what holds a container, and for what runs in it."""
+"""SIGKILL for the processes that start a container, and for those in it."""
 
 from __future__ import annotations
 
 import pytest
 
 from slurmray.container_options import DEFAULT_IMAGE
-from tests.cluster import generation
 from tests.cluster.jobs import wait_until
 
-from .case import CLIENTS, Fault
+from .case import CLIENTS, NODE_AGENT, RAY_START, Fault
 
 full = pytest.mark.full
-_TASK = "^(/usr)?(/bin/)?bash -c IFS= read"
 
 
-@pytest.mark.fault("a process of the launch is killed", "docker", "podman", "none", "apptainer")
+@pytest.mark.fault("a process outside of the container is killed", "docker", "podman", "none", "apptainer")
 @pytest.mark.parametrize(
     ("host", "process"),
     [
         ("node2", ""),
         pytest.param("node1", "", marks=full),
-        pytest.param("node2", _TASK, marks=full),
-        pytest.param("node1", _TASK, marks=full),
+        pytest.param("node2", NODE_AGENT, marks=full),
+        pytest.param("node1", NODE_AGENT, marks=full),
         pytest.param("node1", "^srun ", marks=full),
     ],
-    ids=["client of a worker", "client of the head", "task of a worker", "task of the head", "srun"],
+    ids=["client of a worker", "client of the head", "agent of a worker", "agent of the head", "srun"],
 )
 def test_killed(fault: Fault, host: str, process: str) -> None:
     fault.train()
-    fault.kill(host, "-f", process or CLIENTS[fault.runtime])
-    job = fault.end("] end: ", within=20, dead=True)
+    fault.kill(host, *(["-f", process] if process else CLIENTS[fault.runtime]))
+    job = fault.end("] failed (", within=20, dead=True)
     assert job.state == "FAILED", job.log
-    assert " from slurmray: " in job.last_line, job.log
+    assert job.last_line.startswith("failed ("), job.log
     fault.next_job()
 
 
-@pytest.mark.fault("a process of the launch is killed")
+@pytest.mark.fault("a process outside of the container is killed")
 @full
-@pytest.mark.parametrize("process", ["", _TASK], ids=["clients", "task"])
+@pytest.mark.parametrize("process", ["", NODE_AGENT], ids=["clients", "agent"])
 def test_killed_with_services(fault: Fault, process: str) -> None:
     places: dict[str, dict[str, object]] = {"image": {"image": DEFAULT_IMAGE}, "host": {"host": True}}
     services = [{"name": name, "run": "sleep 1000", **place} for name, place in places.items()]
     fault.train(services=services)
-    fault.kill("node2", "-f", process or CLIENTS[fault.runtime])
-    job = fault.end("] end: ", within=20, dead=True)
+    fault.kill("node2", *(["-f", process] if process else CLIENTS[fault.runtime]))
+    job = fault.end("] failed (", within=20, dead=True)
     assert job.state == "FAILED", job.log
     fault.next_job()
 
@@ -51,7 +49,7 @@ def test_killed_with_services(fault: Fault, process: str) -> None:
 def lost(fault: Fault, node: str) -> None:
     job = fault.end(f"{node}: ", within=10)
     assert (job.state, job.code) == ("FAILED", "71:0"), job.log
-    assert job.last_line.startswith(f"end: exit code 71 from slurmray: {node}: "), job.log
+    assert job.last_line.startswith(f"failed (71 node lost): {node}: "), job.log
     assert f"last lines of {job.run}/logs/{node}.log:" in job.log, job.log
 
 
@@ -71,7 +69,7 @@ def test_container_of_a_worker(fault: Fault) -> None:
     lost(fault, "node2")
 
 
-# Hears of the other node's end from a socket, as NCCL does; `ray start` sees the same later, here much later.
+# A trainer that learns of the other node's end from a socket, as with NCCL; `ray start` learns of it later.
 TALKING = """
 import os, ray, socket, sys, time
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
@@ -96,7 +94,7 @@ sys.exit("lost a peer")
 @pytest.mark.fault("a worker's Ray or container dies", "docker", "podman", "none", "apptainer")
 def test_the_trainer_dies_of_it(fault: Fault) -> None:
     fault.train(["python3", "-c", TALKING])
-    slow = ["-f", generation.process("^[^ ]*python3 [^ ]*/waiting_ray.py")]
+    slow = ["-f", RAY_START]
     assert fault.lab.run(["pkill", "-STOP", *slow], host="node2").returncode == 0
     fault.kill("node2", "-f", "^ray::talk|/raylet/raylet ")
     trainer = ["pgrep", "-f", "^python3 -c .*lost a peer"]
@@ -104,28 +102,28 @@ def test_the_trainer_dies_of_it(fault: Fault) -> None:
     fault.mark()
     assert fault.lab.run(["pkill", "-CONT", *slow], host="node2").returncode == 0
     lost(fault, "node2")
-    assert "; the trainer ended with 1" in fault.log()
+    assert "; the trainer exited with 1" in fault.log()
 
 
 @pytest.mark.fault("a worker's Ray or container dies", "podman", "docker")
 @full
-def test_a_worker_is_told_to_end(fault: Fault) -> None:
+def test_the_container_of_a_worker_gets_sigterm(fault: Fault) -> None:
     fault.train()
     fault.strike([fault.runtime, "kill", "--signal=TERM", f"slurmray-{fault.job}-0-node2"], "node2", "alice")
-    job = fault.end("its container has ended, and not by Slurm", within=20)
-    assert job.last_line.startswith("end: exit code 71 from slurmray: node2: "), job.log
+    job = fault.end("node2: container exited unexpectedly (not stopped by Slurm)", within=20)
+    assert job.last_line.startswith("failed (71 node lost): node2: "), job.log
 
 
 @pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
-def test_the_job_goes_on(fault: Fault) -> None:
+def test_the_job_continues(fault: Fault) -> None:
     run = "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"
     fault.train(["bash", "-c", run], on_node_loss="continue")
     fault.kill_container("node2")
-    fault.until("] node_loss: node2: ")
+    fault.until("] node loss: node2: ")
     (fault.jobs.folder / "go").touch()
     job = fault.end()
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
-    assert job.log.count("node_loss") == 1
+    assert job.log.count("] node loss: ") == 1
 
 
 @pytest.mark.fault("the head's Ray or container dies", "podman", "docker", "none", "apptainer")

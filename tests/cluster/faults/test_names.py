@@ -1,4 +1,4 @@
-"""Containers and folders that are there before the job."""
+"""Containers and folders that exist before the job."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from slurmray.rehearsal.lab import Lab
 
 from .case import Fault
 
-NEVER = 9_999_999  # the number of a job that Slurm does not have
+NEVER = 9_999_999  # the id of a job that Slurm does not have
 
 
 def create(lab: Lab, runtime: str, user: str, name: str, *options: str) -> str:
     """A container that has not been started, on node1; returns its id."""
-    words = [runtime, "create", "--name", name, *options, DEFAULT_IMAGE, "true"]
-    made = lab.run(words, user, "node1")
+    argv = [runtime, "create", "--name", name, *options, DEFAULT_IMAGE, "true"]
+    made = lab.run(argv, user, "node1")
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
 
@@ -26,26 +26,26 @@ def test_ours_of_an_ended_job(fault: Fault, lab: Lab) -> None:
     create(lab, fault.runtime, "alice", name, "--label", "slurmray.user=alice")
     lab.run(["mkdir", "-p", f"/tmp/ray-{NEVER}-0/inside"], "alice", "node1")
     fault.submit(["true"])
-    job = fault.end(f"sweep: removed {name} of an ended job from node1")
+    job = fault.end(f"leftovers: removed {name} of an ended job from node1")
     assert job.code == "0:0", job.log
 
 
 @pytest.mark.fault("a container of that name exists")
 @pytest.mark.full
-def test_ours_of_a_job_that_had_the_same_number(fault: Fault, lab: Lab) -> None:
-    """As after Slurm has begun to count anew."""
+def test_ours_of_a_job_that_had_the_same_id(fault: Fault, lab: Lab) -> None:
+    """For example after Slurm's state was lost and job ids start from 1 again."""
     fault.submit(["true"])
     fault.end()
     number = fault.job + 1
     name = f"slurmray-{number}-0-node1"
     create(lab, fault.runtime, "alice", name, "--label", "slurmray.user=alice")
-    # A task's number that no process has: the kernel's are smaller.
+    # A pid and a start time that no process has: the kernel's pids are smaller.
     folder = f"/tmp/ray-{number}-0"
-    old = f"mkdir -p {folder}/inside && echo {2**22 + 1} >{folder}/task && touch {folder}/inside/out"
+    old = f"mkdir -p {folder}/inside && echo {2**22 + 1} 1 >{folder}/task && touch {folder}/inside/out"
     assert lab.run(["bash", "-c", old], "alice", "node1").returncode == 0
     fault.submit(["true"])
     assert fault.job == number
-    job = fault.end(f"sweep: removed {name} of an ended job from node1")
+    job = fault.end(f"leftovers: removed {name} of an ended job from node1")
     assert job.code == "0:0", job.log
 
 
@@ -55,8 +55,8 @@ def test_ours_that_runs(fault: Fault, lab: Lab) -> None:
     fault.submit(["true"])
     fault.end()
     name = f"slurmray-{fault.job + 1}-0-node1"
-    words = ["run", "--detach", "--network", "host", "--name", name, "--label", "slurmray.user=alice"]
-    made = lab.run([fault.runtime, *words, DEFAULT_IMAGE, "sleep", "600"], "alice", "node1")
+    options = ["--detach", "--network", "host", "--name", name, "--label", "slurmray.user=alice"]
+    made = lab.run([fault.runtime, "run", *options, DEFAULT_IMAGE, "sleep", "600"], "alice", "node1")
     assert made.returncode == 0, made.stderr
     try:
         fault.submit(["true"])
@@ -66,7 +66,7 @@ def test_ours_that_runs(fault: Fault, lab: Lab) -> None:
     finally:
         lab.run([fault.runtime, "rm", "--force", name], "alice", "node1")
     assert (state, code) == ("FAILED", "65:0"), job_log
-    assert f"{name} is there, of alice" in job_log
+    assert f"{name} exists, of alice" in job_log
     assert running == made.stdout.split()
     fault.end()
 
@@ -87,6 +87,6 @@ def test_somebody_else_s(fault: Fault, lab: Lab) -> None:
     finally:
         lab.run([fault.runtime, "rm", made], user, "node1")
     assert (state, code) == ("FAILED", "65:0"), job_log
-    assert f"{name} is there, of somebody who does not use slurmray" in job_log
+    assert f"{name} exists, of somebody who does not use slurmray" in job_log
     assert there == [made]
     fault.end()

@@ -1,4 +1,4 @@
-"""Somebody takes a port between the moment in which it is chosen and that in which Ray opens it."""
+"""Another process takes a port after it was chosen for Ray and before Ray opens it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.cluster.jobs import HANG
 
 from .case import Fault
 
-# Reads in the node's log which ports Ray was told, and is faster than Ray.
+# Reads Ray's ports in the node's log, and takes one before Ray does.
 THIEF = """
 import glob, re, socket, sys, time
 found, deadline = None, time.monotonic() + 120  # bounds a hang
 while not found:
-    assert time.monotonic() < deadline, "Ray was told no port"
+    assert time.monotonic() < deadline, "the log has no port of Ray"
     time.sleep(0.01)
     found = re.search(sys.argv[2] + "=([0-9]+)", "".join(open(log).read() for log in glob.glob(sys.argv[1])))
 thief = socket.create_server(("0.0.0.0", int(found[1])))
@@ -32,10 +32,10 @@ def test_another_is_used(fault: Fault, lab: Lab, host: str) -> None:
     logs = f"{fault.jobs.folder}/slurmray-runs/*/logs/{host}.log"
     # With this machine's Python, in the host's network.
     enter = ["nsenter", "-t", str(lab.pids[host]), "-n", "setpriv", "--pdeathsig", "KILL"]
-    words = [*enter, sys.executable, "-c", THIEF, logs, "--node-manager-port"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as thief:
+    argv = [*enter, sys.executable, "-c", THIEF, logs, "--node-manager-port"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as thief:
         try:
-            # What runs beside Ray goes on meanwhile.
+            # A prepare step, which runs beside Ray, must not be disturbed.
             fault.submit(["true"], prepare=[{"name": "long", "run": "sleep 5", "where": "all"}])
             assert thief.stdout
             assert thief.stdout.readline() == "taken\n"
@@ -44,6 +44,6 @@ def test_another_is_used(fault: Fault, lab: Lab, host: str) -> None:
             thief.kill()
     job = fault.end()
     assert (state, code) == ("COMPLETED", "0:0"), job.log
-    said = (job.run / f"logs/{host}.log").read_text()
-    assert "of this node after it was chosen: Ray starts anew" in said
-    assert said.count("ray start --block") == 2
+    node_log = (job.run / f"logs/{host}.log").read_text()
+    assert "of this node after it was chosen: Ray is started again" in node_log
+    assert node_log.count("ray start --block") == 2

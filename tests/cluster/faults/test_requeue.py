@@ -11,9 +11,9 @@ from slurmray.rehearsal.conf import Cluster
 from slurmray.rehearsal.lab import Lab
 from tests.cluster.jobs import HANG, Job
 
-from .case import Fault
+from .case import RAY_START, Fault
 
-# The first attempt trains for ever, the second one ends.
+# The first attempt does not end by itself, the second one does.
 TRAINER = [
     "bash",
     "-c",
@@ -30,7 +30,7 @@ def cluster(cluster: Cluster) -> Cluster:
 
 
 def second_attempt(fault: Fault, lab: Lab) -> Job:
-    """The job starts anew by itself, and everything of both attempts is there."""
+    """Wait for the end of the second attempt; the files of both are kept."""
     state, code = lab.wait(fault.job, HANG)
     job = fault.end()
     assert (state, code) == ("COMPLETED", "0:0"), job.log
@@ -48,32 +48,32 @@ def second_attempt(fault: Fault, lab: Lab) -> Job:
 def test_a_raylet_that_dies(fault: Fault, lab: Lab) -> None:
     fault.train(TRAINER, requeue={"max": 1})
     fault.kill("node2", "--full", "raylet/raylet")
-    fault.until("requeue: node2: ray start ended with")
+    fault.until("requeue: node2: ray start exited with")
     second_attempt(fault, lab)
 
 
 @pytest.mark.fault("requeue", "podman", "docker", "none", "apptainer")
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("host", "said"),
+    ("host", "notice"),
     [
-        ("node2", "requeue: node2: no sign of life for"),
-        ("node1", "node2: no sign of life from the head node1"),
+        ("node2", "requeue: node2: no heartbeat for"),
+        ("node1", "node2: no heartbeat from the head node node1"),
     ],
     ids=["worker", "head"],
 )
-def test_a_lost_host(fault: Fault, lab: Lab, host: str, said: str) -> None:
-    """It boots again, and the job, which waits for it, starts there too."""
+def test_a_lost_host(fault: Fault, lab: Lab, host: str, notice: str) -> None:
+    """It boots again, and the second attempt, which waits for it, runs there."""
     fault.train(TRAINER, requeue={"max": 1})
     lab.power_off(host)
-    fault.until(said)
+    fault.until(notice)
     lab.power_on(host)
     second_attempt(fault, lab)
 
 
 @pytest.mark.fault("requeue")
 @pytest.mark.full
-def test_what_need_not_be_done_twice(fault: Fault, lab: Lab) -> None:
+def test_steps_that_run_once(fault: Fault, lab: Lab) -> None:
     items = [
         {"name": "data", "run": "echo data >>done", "once": True},
         {"name": "model", "run": "echo model-$NODE_RANK >>done", "once": True, "where": "all"},
@@ -102,14 +102,14 @@ def test_preemption(fault: Fault, lab: Lab) -> None:
 def test_not_too_often(fault: Fault) -> None:
     fault.train(requeue={"max": 1})
     fault.strike(["scontrol", "requeue", str(fault.job)])
-    fault.until("attempt: 1, and at most 0 more after losses")
+    fault.until("] attempt 1 of this job; at most 0 more after lost nodes or preemption")
     fault.strike(["scontrol", "requeue", str(fault.job)])
-    job = fault.end("Slurm has restarted the job 2 times, requeue.max is 1")
+    job = fault.end("Slurm has restarted the job 2 times; requeue.max is 1")
     assert job.code == "71:0", job.log
 
 
 @pytest.mark.fault("requeue")
-def test_not_after_a_mistake(fault: Fault) -> None:
+def test_not_after_a_config_error(fault: Fault) -> None:
     fault.submit(["true"], args=["--nodes=1"], requeue={"max": 3})
     job = fault.end("the allocation has 1 nodes, the script is for 2")
     assert (job.state, job.code) == ("FAILED", "64:0"), job.log
@@ -117,11 +117,11 @@ def test_not_after_a_mistake(fault: Fault) -> None:
 
 @pytest.mark.fault("requeue", "podman", "docker", "none", "apptainer")
 @pytest.mark.full
-def test_a_worker_that_fails_of_the_lost_head(fault: Fault, lab: Lab) -> None:
-    """It leaves before it knows that the head is silent, and asks Slurm all the same."""
+def test_a_worker_that_fails_because_of_the_lost_head(fault: Fault, lab: Lab) -> None:
+    """It has ended its container before the heartbeat timeout, and still requeues the job."""
     fault.train(TRAINER, requeue={"max": 1})
     lab.power_off("node1")
-    fault.kill("node2", "-f", "^[^ ]*python3 [^ ]*/waiting_ray.py")
-    fault.until("node2: no sign of life from the head node1")
+    fault.kill("node2", "-f", RAY_START)
+    fault.until("node2: no heartbeat from the head node node1")
     lab.power_on("node1")
     second_attempt(fault, lab)

@@ -1,4 +1,4 @@
-"""A run directory that is of no use, and a secret that is not there: found before Ray starts."""
+"""A run directory that cannot be used, and a secret that is not set: found before Ray starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slurmray.rehearsal.lab import Lab
 
 from .case import Fault
 
-ROW = "the run directory is of no use"
+ROW = "the run directory cannot be used"
 
 
 @pytest.mark.fault(ROW)
@@ -19,7 +19,7 @@ def test_not_shared(fault: Fault, lab: Lab) -> None:
     lab.run(["rm", "-r", "/var/tmp/runs"], host="node1")
     job = fault.end()
     assert job.code == "65:0", job.log
-    assert "is not what the head sees there" in job.last_line
+    assert "is not what the head node sees there" in job.last_line
     assert "ray: head at" not in job.log
 
 

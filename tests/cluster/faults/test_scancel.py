@@ -21,13 +21,34 @@ _LISTEN = (
 
 @pytest.fixture
 def silent_registry(lab: Lab) -> Iterator[str]:
-    """It takes connections and never says a word. It is in the login host's network only."""
+    """A registry that accepts connections and never answers. It is in the login host's network only."""
     enter = ["nsenter", "-t", str(lab.pids["login"]), "-n", "setpriv", "--pdeathsig", "KILL"]
     with subprocess.Popen([*enter, sys.executable, "-c", _LISTEN], stdout=subprocess.PIPE) as server:
         assert server.stdout
         assert server.stdout.readline() == b"1\n"
         yield "login:5000"
         server.kill()
+
+
+class Fake:
+    """A program that never gets to its work: first in PATH, it notes that it runs, and sleeps.
+
+    name: of a program in /usr/bin. only_if: bash; where it is false, that program is run.
+    """
+
+    def __init__(self, fault: Fault, name: str, only_if: str = "true"):
+        self.folder = fault.jobs.folder / "bin"
+        self._runs = fault.jobs.folder / "fake-runs"
+        self.folder.mkdir()
+        lines = ["#!/bin/bash", f'{only_if} || exec /usr/bin/{name} "$@"']
+        lines += [f"echo $$ >>{self._runs}", "exec sleep infinity"]
+        path = self.folder / name
+        path.write_text("\n".join(lines) + "\n")
+        path.chmod(0o755)
+
+    def runs_on_both(self) -> bool:
+        """Tell whether it has been started on both nodes."""
+        return self._runs.exists() and len(self._runs.read_text().split()) == 2
 
 
 def cancelled(fault: Fault, code: str = "143:0", clean_within: float = KILL_WAIT) -> Job:
@@ -56,35 +77,24 @@ def test_while_it_comes_up(fault: Fault, phase: str) -> None:
 
 
 @pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
-def test_before_its_first_process_has_begun(fault: Fault) -> None:
-    """Slurm's signal also ends the process that would become it."""
-    begun = fault.jobs.folder / "begun"
-    fake = fault.jobs.folder / "bin/setsid"
-    fake.parent.mkdir()
-    fake.write_text(f"#!/bin/bash\necho $$ >>{begun}\nexec sleep infinity\n")
-    fake.chmod(0o755)
-    fault.submit(setup=f"PATH={fake.parent}:$PATH")
-    wait_until(lambda: begun.exists() and len(begun.read_text().split()) == 2, fault.log)
+def test_while_the_node_agents_are_started(fault: Fault) -> None:
+    """Slurm's signal ends the Python that was about to become the agent."""
+    fake = Fake(fault, "python3", only_if="[[ ${!#} == node ]]")
+    site = fault.jobs.folder / "site.sbatch.j2"
+    block = f"{{% block site_prologue %}}\nexport PATH={fake.folder}:$PATH\n{{% endblock %}}"
+    site.write_text(f'{{% extends "job.sbatch.j2" %}}\n{block}\n')
+    fault.submit(template=str(site))
+    wait_until(fake.runs_on_both, fault.log)
     cancelled(fault, clean_within=5)
 
 
 @pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
-def test_while_a_node_asks_for_a_name(fault: Fault) -> None:
-    """Bash 5.2 breaks where a trap's turn is between two command substitutions of one command.
-
-    That is so when the signal comes after the answer of the first, but before its end.
-    """
-    asked = fault.jobs.folder / "asked"
-    slow = fault.jobs.folder / "bin/id"
-    slow.parent.mkdir()
-    in_time = f"[[ ! -e /tmp/ray-$SLURM_JOB_ID-0/client ]] || {{ exec >&-; echo >>{asked}; sleep 1; }}"
-    slow.write_text(f"#!/bin/bash\ntrap '' TERM\n/usr/bin/id \"$@\"\n{in_time}\n")
-    slow.chmod(0o755)
-    fault.submit(setup=f"PATH={slow.parent}:$PATH")
-    wait_until(lambda: asked.exists() and len(asked.read_text()) == 2, fault.log)
-    job = cancelled(fault)
-    said = "".join(file.read_text() for file in job.run.glob("logs/*"))
-    assert "unexpected EOF" not in said, said
+def test_before_the_container_process_exists(fault: Fault) -> None:
+    """Slurm's signal ends the program that was about to start it outside of the task's process tree."""
+    fake = Fake(fault, "setsid")
+    fault.submit(setup=f"PATH={fake.folder}:$PATH")
+    wait_until(fake.runs_on_both, fault.log)
+    cancelled(fault, clean_within=5)
 
 
 @pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
@@ -102,7 +112,7 @@ def test_in_a_stage(fault: Fault, stage: str) -> None:
     wait_until(lambda: up.exists() and up.read_text() == "up\n" * 2, fault.log)
     log = cancelled(fault).log
     assert f"] {stage}: long " in log, log
-    if stage == "prepare":  # which has the grace of a trainer
+    if stage == "prepare":  # it has the grace period of a trainer
         assert saved.read_text() == "saved\n" * 2
 
 

@@ -1,4 +1,4 @@
-"""The time limit. Slurm looks at limits twice a minute; an end that is set by hand may be at any second."""
+"""The time limit. Slurm checks limits twice a minute; an end that is set by hand may be at any second."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .case import Fault
 
 def train(fault: Fault, at_term: str, lead: int, left: int) -> None:
     """A trainer whose job ends in `left` seconds; lead: the spec's stop.lead."""
-    run = f"trap 'echo asked; {at_term}' TERM; echo started; while :; do sleep 0.1; done"
+    run = f"trap 'echo signalled; {at_term}' TERM; echo started; while :; do sleep 0.1; done"
     stop: dict[str, Any] = {"lead": lead, "grace": 3}
     fault.train(["bash", "-c", run], slurm={"time": "10"}, stop=stop)
     end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + left))
@@ -23,10 +23,10 @@ def train(fault: Fault, at_term: str, lead: int, left: int) -> None:
 @pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer")
 def test_trainer_saves_and_fails(fault: Fault) -> None:
     train(fault, "sleep 1; exit 5", lead=60, left=75)
-    job = fault.end("] time_limit: ")
-    assert "\nasked\n" in job.log, job.log
+    job = fault.end("] time limit or preemption near: the trainer gets TERM")
+    assert "\nsignalled\n" in job.log, job.log
     assert (job.state, job.code) == ("FAILED", "72:0"), job.log
-    assert job.last_line.startswith("end: exit code 72 from slurmray: "), job.log
+    assert job.last_line.startswith("failed (72 time limit): "), job.log
     events = [json.loads(line)["event"] for line in (job.run / "events.jsonl").read_text().splitlines()]
     assert "time_limit" in events
 
@@ -35,7 +35,7 @@ def test_trainer_saves_and_fails(fault: Fault) -> None:
 @pytest.mark.full
 def test_trainer_ignores_it(fault: Fault) -> None:
     train(fault, ":", lead=30, left=65)
-    job = fault.end("] time_limit: ")
+    job = fault.end("] time limit or preemption near: the trainer gets TERM")
     assert (job.state, job.code) == ("FAILED", "72:0"), job.log
 
 
@@ -43,13 +43,13 @@ def test_trainer_ignores_it(fault: Fault) -> None:
 @pytest.mark.full
 def test_trainer_ends_with_0(fault: Fault) -> None:
     train(fault, "exit 0", lead=60, left=75)
-    job = fault.end("] time_limit: ")
+    job = fault.end("] time limit or preemption near: the trainer gets TERM")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
 @pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer")
 @pytest.mark.full
-def test_nobody_is_asked(fault: Fault) -> None:
+def test_without_a_warning(fault: Fault) -> None:
     train(fault, ":", lead=0, left=5)
-    job = fault.end("asked to end")
+    job = fault.end("] stop: ")
     assert job.state == "TIMEOUT", job.log

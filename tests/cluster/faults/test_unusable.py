@@ -1,4 +1,4 @@
-"""A node that cannot run the container: one clear line for each, with the remedy."""
+"""A node that cannot run the container: one clear line for each, with the fix."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ NODES = ("node1", "node2")
 ROW = "a node cannot run the container"
 
 
-def check(fault: Fault, code: int, found: str, remedy: str) -> None:
-    """The job ends with that code, and both nodes say what they found and what helps."""
+def check(fault: Fault, code: int, found: str, fix: str) -> None:
+    """The job ends with that code, and the table has a row for each node, with what was found and the fix."""
     job = fault.end()
     assert job.code == f"{code}:0", job.log
     for node in NODES:
         rows = [line for line in job.log.splitlines() if re.match(rf"{node} +(?! |subordinate)", line)]
         assert len(rows) == 1, job.log
         assert re.search(found, rows[0]), job.log
-        assert remedy.format(node=node) in rows[0], job.log
-    assert re.match(rf"end: exit code {code} from slurmray: node[12]: ", job.last_line), job.log
+        assert fix.format(node=node) in rows[0], job.log
+    assert re.match(rf"failed \({code} [a-z ]+\): node[12]: ", job.last_line), job.log
 
 
 @contextmanager
 def on_both(lab: Lab, do: str, undo: str) -> Iterator[None]:
-    """Both nodes are changed by a command, and mended by another."""
+    """Run a command on both nodes, and another one afterwards."""
     try:
         for node in NODES:
             done = lab.run(["bash", "-c", do], host=node)
@@ -57,7 +57,7 @@ def test_a_registry_out_of_reach(fault: Fault) -> None:
     check(fault, 66, f"{fault.runtime} pull", "{node} does not reach the registry: load the image there")
 
 
-# A registry, as far as a pull of it gets: it has nothing, or wants to know who asks.
+# A registry that has no image, or wants a login.
 _REGISTRY = """
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -86,15 +86,15 @@ server.serve_forever()
 @pytest.mark.full
 @pytest.mark.parametrize("code", ["404", "401"])
 def test_a_pull_is_refused(fault: Fault, lab: Lab, code: str) -> None:
-    # Docker takes plain HTTP from the loopback, Podman where it is told to.
+    # Docker allows plain HTTP on the loopback, Podman where its configuration does.
     conf = r'[[registry]]\nlocation = "localhost:5000"\ninsecure = true\n'
     file = "/etc/containers/registries.conf"
     plain = f"printf '{conf}' >/run/registries.conf && mount --bind /run/registries.conf {file}"
     with ExitStack() as stack:
         for node in NODES:
             enter = ["nsenter", "-t", str(lab.pids[node]), "-n", "setpriv", "--pdeathsig", "KILL"]
-            words = [*enter, sys.executable, "-c", _REGISTRY, code]
-            server = stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE))
+            argv = [*enter, sys.executable, "-c", _REGISTRY, code]
+            server = stack.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE))
             stack.callback(server.kill)
             assert server.stdout
             assert server.stdout.readline() == b"1\n"
@@ -106,7 +106,7 @@ def test_a_pull_is_refused(fault: Fault, lab: Lab, code: str) -> None:
 
 @pytest.mark.fault(ROW, "docker")
 def test_no_daemon(fault: Fault, lab: Lab) -> None:
-    # The daemon's socket is what a client has of it.
+    # A client finds the daemon by its socket.
     with on_both(lab, "mv /run/docker.sock /run/away.sock", "mv /run/away.sock /run/docker.sock"):
         fault.submit(["true"])
         check(fault, 65, "container runtime .*docker", "start it on {node}: systemctl start docker")
@@ -121,7 +121,7 @@ def test_no_permission_on_the_socket(fault: Fault, lab: Lab) -> None:
 
 @pytest.mark.fault(ROW, "podman")
 def test_no_subordinate_ids(fault: Fault, lab: Lab) -> None:
-    # As most images do, this one has a file that does not belong to root.
+    # Like most images, this one has a file that does not belong to root.
     with tarfile.open(fault.jobs.folder / "layer.tar", "w") as tar:
         shadow = tarfile.TarInfo("etc/shadow")
         shadow.gid = 42
@@ -129,13 +129,13 @@ def test_no_subordinate_ids(fault: Fault, lab: Lab) -> None:
     recipe = fault.jobs.folder / "Containerfile"
     recipe.write_text("FROM scratch\nADD layer.tar /\n")
 
-    def anew() -> None:  # what Podman keeps running for a user has the old numbers
+    def restart_podman() -> None:  # its pause process still has the old ids
         for node in NODES:
             lab.run(["podman", "system", "migrate"], "alice", node)
 
     hide = "for file in /etc/subuid /etc/subgid; do mount --bind /dev/null $file; done"
     with on_both(lab, hide, "umount /etc/subuid /etc/subgid"):
-        anew()
+        restart_podman()
         fault.submit(["true"], container={"image": "localhost/small:1", "build": {"file": str(recipe)}})
         check(
             fault,
@@ -143,17 +143,17 @@ def test_no_subordinate_ids(fault: Fault, lab: Lab) -> None:
             "podman build.*(invalid argument|UIDs)",
             "add alice:100000:65536 to /etc/subuid and /etc/subgid of {node}",
         )
-    anew()
+    restart_podman()
 
 
 @pytest.mark.fault(ROW)
 @pytest.mark.full
 def test_a_build_fails(fault: Fault) -> None:
-    """What its command says is not taken for the runtime's, and its container goes."""
+    """An error of its command is not taken for one of the runtime, and its container is removed."""
     recipe = fault.jobs.folder / "Containerfile"
     recipe.write_text(f"FROM {DEFAULT_IMAGE}\nRUN no-such-program --timeout 5\n")
     fault.submit(["true"], container={"image": "localhost/small:1", "build": {"file": str(recipe)}})
-    check(fault, 66, f"{fault.runtime} build", f"mend {recipe}: ")
+    check(fault, 66, f"{fault.runtime} build", f"fix {recipe}: ")
 
 
 @pytest.mark.fault(ROW, "podman")
@@ -163,4 +163,4 @@ def test_no_runtime(fault: Fault, lab: Lab) -> None:
         fault.submit(["true"])
         state = lab.wait(fault.job, 60)[0]
     assert state == "FAILED"
-    check(fault, 65, "failed to run command .podman", "install it on {node}")
+    check(fault, 65, "cannot execute podman: Permission denied", "install it on {node}")

@@ -10,15 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import slurmray.agent
-from slurmray.agent import protocol
+from slurmray.agent import loader, protocol
+from slurmray.script.render import agent_text
 
-PACKAGE = Path(slurmray.agent.__file__).parent
 TIMEOUT = 60  # seconds; bounds a hang
 
 # A Ray that costs nothing and has the internals that `ray.start: fast` touches, in the shape of Ray 2.60. Its
@@ -234,6 +233,13 @@ def job(**changes: Any) -> dict[str, Any]:
     return {**json.loads(json.dumps(JOB)), "id": str(os.getpid()), **changes}
 
 
+def write_agent(folder: Path, text: str | None = None) -> str:
+    """Write the agent as a node agent does; the program's path. text: the agent's, if changed."""
+    path = str(folder / "agent")
+    loader.write_program(path, text or agent_text())
+    return path
+
+
 def write_ray(lib: Path, version: str = "2.60.0", **replaced: str) -> None:
     """The stand-in for Ray, in a folder for PYTHONPATH. replaced: path with `__` for `/` -> text."""
     files = {**RAY, **{name.replace("__", "/") + ".py": text for name, text in replaced.items()}}
@@ -252,11 +258,13 @@ class Node:
         self.received: list[dict[str, Any]] = []
         self._queue: queue.Queue[bytes] = queue.Queue()
         folder.mkdir()
-        shutil.copytree(PACKAGE, folder / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+        # A machine may have no address but this.
+        address = "ContainerProcess.choose_address = lambda self, family: '127.0.0.1'\n"
+        write_agent(
+            folder, agent_text().replace("\nmain = run_container", f"\n{address}main = run_container")
+        )
         for stream in ("out", "err"):
             os.mkfifo(folder / stream)
-        with (folder / "agent/container.py").open("a") as file:  # a machine may have no other address
-            file.write("\nContainerProcess.choose_address = lambda self, family: '127.0.0.1'\n")
         self.log = folder.parent / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -337,9 +345,13 @@ class Cluster:
         self.stages: dict[str, int] = {}
 
     def start(
-        self, spec: dict[str, Any], this_job: dict[str, Any] | None = None, role: str = "container"
+        self,
+        spec: dict[str, Any],
+        this_job: dict[str, Any] | None = None,
+        role: str = "container",
+        peers: Sequence[str] = (),
     ) -> None:
-        """Start the container processes and have them begin."""
+        """Start the container processes and have them begin. peers: addresses of all nodes."""
         this_job = {**(this_job or job()), "nodes": self.names}
         for rank, name in enumerate(self.names):
             node = Node(self.folder / f"job-{name}", name, self.env, role)
@@ -355,7 +367,7 @@ class Cluster:
                 exec_prefix=["podman", "exec", "it"],
                 folder=str(node.folder),
             )
-        self.send("start_ray", peers=[])
+        self.send("start_ray", peers=list(peers))
 
     def send(self, kind: str, **fields: Any) -> None:
         for node in self.nodes:

@@ -45,9 +45,10 @@ def test_the_container(tmp_path: Path) -> None:
     ]
     assert runtime.options == options
     command = ["python3", "-I", f"{node.folder}/agent", "container", "node1"]
-    begin = ["env", f"APPTAINER_TMPDIR={node.folder}", "story", "run_with_apptainer", image, *options, "--"]
+    argv = ["story", "run_with_apptainer", image, str(len(options)), *options]
+    begin = ["env", f"APPTAINER_TMPDIR={node.folder}", *argv]
     assert runtime.container_argv() == [*begin, *command]
-    assert calls(node)[-1].endswith("-- python3 --version")
+    assert calls(node)[-1].endswith(" /a b python3 --version")
     assert runtime.description == f"apptainer exec {image}"
     # What brings a command into such a container.
     node.program("story", 'printf "%s\\n" "$@" "$APPTAINER_TMPDIR"')

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent import batch, loader
+from slurmray.agent import script as parts
 from slurmray.loading import load_spec
 from slurmray.script.render import render_script
 
@@ -47,7 +49,7 @@ def receive(kind):
 
 send("started", step="0")
 job = receive("job")["job"]
-json.dump(dict(job, text=len(text)), open(folder + "/job.json", "w"))
+json.dump(dict(job, text=len(text), srun_env=dict(os.environ)), open(folder + "/job.json", "w"))
 if plays == "nothing":
     sys.exit(3)
 print("hello from somebody else", flush=True)
@@ -89,6 +91,7 @@ class Job:
         srun = SRUN.format(root=root, plays=plays, folder=str(folder))
         self.program("srun", srun, f"#!{sys.executable}")
         answers = 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;; esac'
+        self.program("squeue", "printf '%s\\n' '13 12_0' '12 12_3' '14 14'")
         self.program("scontrol", answers + '\necho "$*" >>"$CALLS"')
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
         settings["ray"] = {"temp_dir": "/tmp"}
@@ -139,6 +142,11 @@ class Job:
             time.sleep(0.02)
         return path
 
+    def job(self) -> dict[str, Any]:
+        """The job as the nodes get it."""
+        found: dict[str, Any] = json.loads((self.folder / "job.json").read_text())
+        return found
+
     def events(self, attempt: int = 0) -> list[dict[str, Any]]:
         lines = (self.folder / f"slurmray-runs/7-{attempt}/events.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
@@ -153,10 +161,13 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     assert "warned" in lines
     assert lines[-1].endswith(f"s] done: trainer exited with {code}")
     assert any(line.endswith("] hello from somebody else") for line in lines)
-    told = json.loads((tmp_path / "job.json").read_text())
-    assert told["text"] == len(job.script.read_bytes())
-    assert (told["nodes"], told["cpus"], told["grace"]) == (["node1"], 2, 10)
-    assert (tmp_path / "slurmray-runs/7-0/mark").read_text() == told["mark"] + "\n"
+    sent = job.job()
+    agent = parts.agent_of(job.script.read_text())
+    saved = len(agent.encode()) - len(loader.without(agent, batch.CONTROLLER_ONLY).encode())
+    assert sent["text"] == len(job.script.read_bytes()) - saved
+    assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], 2, 10)
+    assert (sent["id"], sent["name_for_commands"]) == ("7", "7")
+    assert (tmp_path / "slurmray-runs/7-0/mark").read_text() == sent["mark"] + "\n"
     events = job.events()
     assert [event["event"] for event in events] == ["start", "trainer", "end"]
     assert (events[-1]["exit_code"], events[-1]["source"]) == (code, "trainer")
@@ -205,10 +216,49 @@ def test_what_ends_a_job_before_its_step(tmp_path: Path, env: dict[str, str], co
     assert not (tmp_path / "job.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    # The last one was submitted from within a job of an array, and is of none.
+    [("13", "12_0"), ("12", "12_3"), ("14", "14")],
+)
+def test_a_job_of_an_array_has_its_own_name_for_slurm_s_commands(
+    number: str, expected: str, tmp_path: Path
+) -> None:
+    """That of the array itself would end, or requeue, all of its jobs."""
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": number, "SLURM_ARRAY_TASK_ID": "3"})
+    assert job.wait()[0] == 66, job.log()
+    assert (job.job()["id"], job.job()["name_for_commands"]) == (number, expected)
+
+
+def test_a_job_of_an_array_that_slurm_does_not_know(tmp_path: Path) -> None:
+    job = Job(tmp_path, "fails", {"SLURM_ARRAY_TASK_ID": "3"})
+    assert job.wait()[0] == 64
+    assert "squeue does not know the job 7 of an array" in job.log()
+
+
+def test_the_grace_period_is_over_before_slurm_kills(tmp_path: Path) -> None:
+    job = Job(tmp_path, "fails", stop={"grace": 60})
+    assert job.wait()[0] == 66, job.log()
+    assert job.job()["grace"] == 23
+    assert "stop.grace is 23 s here: the cluster's KillWait is 30 s" in job.log()
+    assert [event["event"] for event in job.events()] == ["grace", "start", "end"]
+
+
+def test_the_step_has_the_variables_of_the_submitter(tmp_path: Path) -> None:
+    """But those that change what srun does with its input and output."""
+    theirs = {"SCRATCH": "/scratch/me", "NODES": "a b", "LINES": "a\nb"}
+    unwanted = ("SRUN_LABEL", "SLURM_LABELIO", "SLURM_EXPORT_ENV", "SLURM_STDOUTMODE", "SLURM_UNBUFFEREDIO")
+    job = Job(tmp_path, "fails", {**theirs, **dict.fromkeys(unwanted, "1")})
+    assert job.wait()[0] == 66, job.log()
+    found = job.job()["srun_env"]
+    assert {name: found.get(name) for name in theirs} == theirs
+    assert not set(unwanted) & found.keys()
+
+
 def test_a_value_of_the_submitter(tmp_path: Path) -> None:
     job = Job(tmp_path, "0", {"KEY": "secret"}, env={"KEY": None})
     assert job.wait()[0] == 0, job.log()
-    assert json.loads((tmp_path / "job.json").read_text())["env"] == {"KEY": "secret"}
+    assert job.job()["env"] == {"KEY": "secret"}
     assert "secret" not in job.log() + job.script.read_text()
 
 

@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from tests.unit.agent.containers import RAY, Cluster, Node, cluster, job, left_over, settings
+from tests.unit.texts import TEXTS, TOKENS
 
 
 def trainer(*argv: str, **more: object) -> dict[str, object]:
@@ -62,6 +66,37 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
     dashboard = next(message for message in head.received if message["type"] == "dashboard")
     assert (dashboard["address"], dashboard["node"]) == ("127.0.0.1", "gpu-1")
     assert env["RAY_ADDRESS"].startswith("127.0.0.1:")
+
+
+SHOW_ALL = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
+
+
+@hypothesis_settings(max_examples=10)
+@given(arguments=st.lists(TEXTS, max_size=20), values=st.lists(TEXTS, max_size=20))
+@example(arguments=TOKENS, values=TOKENS)
+def test_any_text_reaches_the_trainer(
+    arguments: list[str], values: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    env = {f"V{number}": value for number, value in enumerate(values)}
+    env |= {"BASH_ENV": "/etc/passwd", "HOME": "/ho\nme"}
+    with cluster(tmp_path_factory.mktemp("job")) as made:
+        made.start(settings(env=env, trainer=trainer(sys.executable, "-c", SHOW_ALL, *arguments)))
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, "\n")
+        argv, environ = json.loads(made.output())
+    assert argv == arguments
+    assert {name: environ[name] for name in env} == env
+
+
+def test_no_node_is_reached_through_a_proxy(tmp_path: Path) -> None:
+    spec = settings(env={"http_proxy": "http://proxy"}, trainer=trainer(sys.executable, "-c", SHOW_ALL))
+    with cluster(tmp_path) as made:
+        made.start(spec, peers=["10.0.0.1", "fd00::1", "10.0.0.2"])
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, "\n")
+        env = json.loads(made.output())[1]
+    assert {"gpu-1", "127.0.0.1", "10.0.0.1", "10.0.0.2", "fd00::1"} <= set(env["no_proxy"].split(","))
+    assert env["NO_PROXY"] == env["no_proxy"]
 
 
 def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(tmp_path: Path) -> None:
@@ -280,6 +315,16 @@ def test_an_image_without_ray(tmp_path: Path) -> None:
         assert failure(made) == ("image", text)
 
 
+def test_a_python_without_ray_is_a_finding_where_no_container_has_it(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")
+        made.start(settings(trainer=shell("true")), role="guard")
+        row = made.run_until("finding")
+        assert (row["kind"], row["check"], row["found"]) == ("image", "/usr/bin/python3", "it has no Ray")
+        assert row["fix"] == "activate its environment in setup"
+        made.head.close()
+
+
 def test_a_ray_without_tokens(tmp_path: Path) -> None:
     with cluster(tmp_path, version="2.44.1") as made:
         kind, text = failure(made, ray={"auth": "token"})
@@ -364,6 +409,7 @@ def test_other_versions_than_on_the_head(tmp_path: Path) -> None:
         finding = made.run_until("finding")
         assert (finding["node"], finding["check"], finding["kind"]) == ("gpu-2", "versions", "preflight")
         assert finding["wanted"] == "Ray 2.60.0, Python 3.9.1, as on the head"
+        assert made.run_until("unfit")["node"] == "gpu-2"
 
 
 def test_stages_on_two_nodes(tmp_path: Path) -> None:

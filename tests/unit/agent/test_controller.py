@@ -122,6 +122,9 @@ def test_continue_without_a_worker_but_not_without_the_head() -> None:
     assert cluster.heartbeat_files
     cluster.silent.add("node2")
     assert not cluster.wait(60)
+    cluster.silent.clear()  # what is lost stays lost
+    assert not cluster.wait(10)
+    assert "node2" not in cluster.controller.monitor
     assert [name for name, _ in cluster.report.events].count("node_loss") == 1
     cluster.says("node1", "failed", kind="ray", message="raylet exited")
     assert cluster.wait(1)
@@ -199,8 +202,85 @@ def test_no_wait_when_all_nodes_have_found_something() -> None:
     cluster = Cluster(nodes=2)
     for node in cluster.nodes:
         cluster.says(node, "finding", kind="config", check="GPUs", found=4, wanted=8, fix="--gpus-per-node 4")
+        assert not cluster.wait(1)
+        cluster.says(node, "unfit")
     assert cluster.wait(1)
     assert cluster.end().text.endswith("GPUs: 4; slurmray render --gpus-per-node 4")
+
+
+def test_no_wait_for_nodes_that_lack_nothing() -> None:
+    cluster = Cluster(nodes=3)
+    row = {"kind": "preflight", "check": "mount", "found": "none", "wanted": "it", "fix": "mkdir"}
+    cluster.says("node1", "finding", **row)
+    for node in ("node1", "node2"):
+        cluster.says(node, "checked", addresses=[], proxy=False)
+    cluster.says("node1", "unfit")
+    assert not cluster.wait(1)
+    cluster.says("node3", "checked", addresses=[], proxy=False)
+    assert cluster.wait(1)
+    assert "start_ray" not in cluster.types()
+
+
+def test_equal_findings_are_one_row() -> None:
+    cluster = Cluster(nodes=3)
+    row = {"kind": "warn", "check": "/dev/shm", "found": "64 MB", "wanted": "1024 MB", "fix": "more"}
+    for node in ("node3", "node1", "node3"):
+        cluster.says(node, "finding", **row)
+    cluster.check()
+    assert [line.split()[0] for line in cluster.report.lines if "64 MB" in line] == ["node1,node3"]
+
+
+def test_the_head_node_has_cleaned_up() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.says("node1", "gone")
+    assert cluster.wait(1)
+
+
+@pytest.mark.parametrize("cause", ["is_stopping", "is_time_up", "is_ending", ""])
+def test_a_worker_that_has_cleaned_up(cause: str) -> None:
+    cluster = Cluster()
+    cluster.train()
+    if cause:
+        setattr(cluster.controller, cause, True)
+    cluster.says("node2", "gone")
+    assert (cluster.controller.failure is None) == bool(cause)
+
+
+def test_what_comes_while_the_step_is_ended_changes_nothing() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.begin_end()
+    cluster.says("node1", "exit", code=3)
+    assert cluster.controller.trainer_code is None
+
+
+def test_each_node_has_time_to_say_whether_its_ray_runs() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.says("node1", "exit", code=1)
+    for node in ("node1", "node3"):
+        cluster.says(node, "healthy")
+    assert not cluster.controller.is_over(cluster.now)
+    cluster.now += 1
+    cluster.says("node2", "heartbeat", doing="")  # it lives, but its answer may be on its way
+    assert not cluster.controller.is_over(cluster.now)
+    cluster.says("node2", "failed", kind="ray", message="raylet exited")
+    assert cluster.wait(1)
+    assert cluster.end().code == 71
+
+
+def test_findings_about_the_image_are_waited_for() -> None:
+    cluster = Cluster(nodes=2)
+    for node in cluster.nodes:
+        cluster.says(node, "checked", addresses=[], proxy=False)
+    row = {"kind": "image", "check": "python3", "found": "no Ray", "wanted": "Ray", "fix": "install it"}
+    cluster.says("node1", "finding", **row)
+    cluster.says("node1", "unfit")
+    assert not cluster.wait(5)
+    cluster.says("node2", "finding", **row)
+    cluster.says("node2", "unfit")
+    assert cluster.wait(1)
 
 
 def test_a_warning_ends_nothing() -> None:
@@ -359,14 +439,17 @@ def test_a_restart_after_a_loss(chances: int, restarts: bool) -> None:
     assert bool(cluster.controller.restart_reason(end)) == restarts
 
 
+@pytest.mark.parametrize("at_limit", [False, True])
 @pytest.mark.parametrize(("code", "restarts"), [(75, True), (1, False), (0, False)])
-def test_a_restart_that_the_trainer_asks_for(code: int, restarts: bool) -> None:
+def test_a_restart_that_the_trainer_asks_for(code: int, restarts: bool, at_limit: bool) -> None:
     cluster = Cluster(requeue={"max": 0, "exit_code": 75})
     cluster.train()
+    cluster.controller.is_time_up = at_limit
     cluster.says("node1", "exit", code=code)
     cluster.all_say("healthy")
     assert cluster.wait(1)
     assert bool(cluster.controller.restart_reason(cluster.end())) == restarts
+    assert cluster.controller.is_requeue_requested() == restarts
 
 
 def test_no_restart_after_scancel() -> None:

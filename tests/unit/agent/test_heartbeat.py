@@ -20,25 +20,25 @@ def test_a_heartbeat_is_due_every_five_seconds() -> None:
 
 def test_lost_nodes() -> None:
     monitor = Monitor(25)
-    monitor.heard("a", 0)
-    monitor.heard("b", 1)
-    monitor.heard("a", 2)
+    monitor.record("a", 0)
+    monitor.record("b", 1)
+    monitor.record("a", 2)
     assert monitor.nodes() == ["b", "a"]
     assert monitor.lost(26) == []
     assert monitor.lost(26.5) == ["b"]
     assert monitor.lost(28) == ["b", "a"]
     monitor.forget("b")
     assert monitor.lost(28) == ["a"]
-    assert monitor.silence("a", 28) == 26
+    assert monitor.seconds_since("a", 28) == 26
 
 
 def test_the_latest_besides_one() -> None:
     monitor = Monitor(25)
     assert monitor.latest("a") is None
-    monitor.heard("a", 3)
+    monitor.record("a", 3)
     assert monitor.latest("a") is None
-    monitor.heard("b", 4)
-    monitor.heard("a", 5)
+    monitor.record("b", 4)
+    monitor.record("a", 5)
     assert monitor.latest("a") == 4
     assert monitor.latest("c") == 5
 
@@ -48,12 +48,12 @@ def test_a_message_costs_the_same_at_any_number_of_nodes() -> None:
         monitor = Monitor(25)
         names = [f"node{number}" for number in range(nodes)]
         for name in names:
-            monitor.heard(name, 0)
+            monitor.record(name, 0)
         best = 1.0
         for _ in range(5):
             begin = time.perf_counter()
             for turn in range(2000):
-                monitor.heard(names[turn % nodes], turn / 1000)
+                monitor.record(names[turn % nodes], turn / 1000)
                 monitor.lost(turn / 1000)
                 monitor.latest(names[0])
             best = min(best, time.perf_counter() - begin)

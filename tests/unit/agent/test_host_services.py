@@ -89,11 +89,15 @@ def test_what_a_service_leaves_behind_is_killed(tmp_path: Path) -> None:
     node, services = make(tmp_path, "web")
     begin(node, "web", "sleep 60 & echo $! >>$OUT; exit 0")
     assert poll(services) == [("web", 0)]
-    pid = int((tmp_path / "out").read_text())
+    assert ends(int((tmp_path / "out").read_text()))
+
+
+def ends(pid: int) -> bool:
+    """Whether a process ends soon."""
     end = time.monotonic() + 5
     while time.monotonic() < end and is_running(pid):
         time.sleep(0.02)
-    assert not is_running(pid)
+    return not is_running(pid)
 
 
 def is_running(pid: int) -> bool:
@@ -117,7 +121,7 @@ def test_they_end_in_reverse_order(tmp_path: Path) -> None:
     output(node, "up\nup\nup\n")
     start = time.monotonic()
     services.stop()
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 3.5
     assert [line for line in output(node, "a").splitlines() if line in "abc"] == ["c", "b", "a"]
     assert services.poll() == []
 
@@ -133,9 +137,9 @@ def test_one_that_does_not_end_delays_the_others_by_a_second(tmp_path: Path) -> 
     pid = next(int(word) for word in (tmp_path / "out").read_text().split() if word.isdigit())
     start = time.monotonic()
     services.stop()
-    assert 0.9 < time.monotonic() - start < 2.5
-    assert "end-a" in (tmp_path / "out").read_text()
-    assert not is_running(pid)
+    assert 0.9 < time.monotonic() - start < 3.5
+    assert "end-a" in output(node, "end-a")
+    assert ends(pid)
 
 
 def test_a_service_holds_nobody_else_s_tether(tmp_path: Path) -> None:

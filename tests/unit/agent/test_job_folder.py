@@ -11,9 +11,11 @@ import pytest
 
 from slurmray.agent import job_folder
 from slurmray.agent.errors import JobError
+from slurmray.script.render import agent_text
 
 from .fake_node import FakeNode
 
+AGENT = agent_text()
 ENDED = str(2**22 + 1)  # larger than the kernel's numbers
 
 
@@ -21,7 +23,7 @@ def test_what_is_made(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     old = os.umask(0o077)
     try:
-        folder = Path(job_folder.make(node))
+        folder = Path(job_folder.make(node, AGENT))
     finally:
         os.umask(old)
     assert str(folder) == node.folder
@@ -32,6 +34,8 @@ def test_what_is_made(tmp_path: Path) -> None:
         found = (folder / "inside" / name).stat()
         assert stat.S_ISFIFO(found.st_mode)
         assert stat.S_IMODE(found.st_mode) == 0o666
+    for name in ("agent", "agent.txt"):
+        assert stat.S_IMODE((folder / "inside" / name).stat().st_mode) == 0o644
     assert job_folder.remove(node, None)
     assert not folder.exists()
 
@@ -61,20 +65,20 @@ def test_a_folder_of_a_job_that_had_the_same_number(tmp_path: Path, task: str | 
     node = FakeNode(tmp_path)
     folder = stale(node, task)
     if is_made:
-        job_folder.make(node)
+        job_folder.make(node, AGENT)
         assert (folder / "task").read_text().startswith(f"{os.getpid()} ")
     else:
         with pytest.raises(JobError, match=r"ray-9-0: File exists\. .* ray\.temp_dir") as error:
-            job_folder.make(node)
+            job_folder.make(node, AGENT)
         assert error.value.kind == "preflight"
     assert (folder / "old").exists() != is_made
 
 
 def test_a_task_that_runs(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
-    job_folder.make(node)
+    job_folder.make(node, AGENT)
     with pytest.raises(JobError):
-        job_folder.make(node)
+        job_folder.make(node, AGENT)
 
 
 def test_a_zombie_has_ended(tmp_path: Path) -> None:
@@ -83,7 +87,7 @@ def test_a_zombie_has_ended(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         stale(node, f"{process.pid}")
-        job_folder.make(node)
+        job_folder.make(node, AGENT)
 
 
 def test_a_container_that_still_runs(tmp_path: Path) -> None:
@@ -92,9 +96,9 @@ def test_a_container_that_still_runs(tmp_path: Path) -> None:
     handle = os.open(folder / "inside", os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_SH)
     with pytest.raises(JobError):
-        job_folder.make(node)
+        job_folder.make(node, AGENT)
     os.close(handle)
-    job_folder.make(node)
+    job_folder.make(node, AGENT)
 
 
 def test_somebody_s_link_is_not_followed(tmp_path: Path) -> None:
@@ -103,7 +107,7 @@ def test_somebody_s_link_is_not_followed(tmp_path: Path) -> None:
     folder.rename(tmp_path / "other")
     folder.symlink_to(tmp_path / "other")
     with pytest.raises(JobError):
-        job_folder.make(node)
+        job_folder.make(node, AGENT)
     assert (tmp_path / "other/old").exists()
 
 
@@ -117,14 +121,14 @@ def test_a_process_of_the_job_before_is_ended(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout
         process.stdout.readline()
-        job_folder.make(node)
+        job_folder.make(node, AGENT)
         assert process.wait(5) == -9
 
 
 def test_a_temp_folder_that_is_not_there(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, temp_dir="/no/such")
     with pytest.raises(JobError, match=r"cannot make /no/such/ray-9-0: No such file.*\. Set ray\.temp_dir"):
-        job_folder.make(node)
+        job_folder.make(node, AGENT)
 
 
 def test_what_is_not_the_submitter_s_is_removed_by_podman(
@@ -133,7 +137,7 @@ def test_what_is_not_the_submitter_s_is_removed_by_podman(
     from slurmray.agent.runtimes import make
 
     node = FakeNode(tmp_path)
-    job_folder.make(node)
+    job_folder.make(node, AGENT)
     monkeypatch.setattr(job_folder, "remove_tree", lambda _: None)
     node.program("podman", '[ "$1" = unshare ] && shift && exec "$@"')
     assert not job_folder.remove(node, make("docker", node))

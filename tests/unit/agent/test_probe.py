@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.ray import probe
+from slurmray.agent.ray import readiness
 
 
 def row(name: str, gpus: int = 8, alive: bool = True) -> dict[str, Any]:
@@ -31,16 +31,16 @@ NAMES = ["gpu-1", "gpu-2"]
     ],
 )
 def test_evaluate(table: list[Any], gpus: int, expected: tuple[int, int, dict[str, str]]) -> None:
-    assert probe.evaluate(table, NAMES, gpus) == expected
+    assert readiness.evaluate(table, NAMES, gpus) == expected
 
 
 def test_progress() -> None:
-    assert probe.progress(3, 24, {"gpu-2": "has not joined"}, ["a", "b", "c", "gpu-2"], 8) == (
+    assert readiness.progress(3, 24, {"gpu-2": "has not joined"}, ["a", "b", "c", "gpu-2"], 8) == (
         "3/4 nodes, 24/32 GPUs, waiting for gpu-2"
     )
-    assert probe.progress(2, 16, {}, NAMES, 8) == "2/2 nodes, 16/16 GPUs"
+    assert readiness.progress(2, 16, {}, NAMES, 8) == "2/2 nodes, 16/16 GPUs"
     many = {f"n{number}": "" for number in range(9)}
-    assert probe.progress(0, 0, many, list(many), 0).endswith("waiting for n0, n1, n2, n3 and 5 more")
+    assert readiness.progress(0, 0, many, list(many), 0).endswith("waiting for n0, n1, n2, n3 and 5 more")
 
 
 def wait(tables: list[list[Any]], timeout: float) -> tuple[dict[str, str], list[str]]:
@@ -51,7 +51,7 @@ def wait(tables: list[list[Any]], timeout: float) -> tuple[dict[str, str], list[
     def pause(_: float) -> None:
         now[0] += 1
 
-    lacking = probe.wait_until_ready(
+    lacking = readiness.wait_until_ready(
         lambda: tables[min(int(now[0]), len(tables) - 1)],
         NAMES,
         8,
@@ -85,7 +85,7 @@ def test_why_the_cluster_is_not_ready() -> None:
     names = ["n1", "n2", "n3", "n4"]
     lacking = {"n2": "has 7 of 8 GPUs", "n4": "has not joined"}
     text = "cluster not ready after 600 s: 3 of 4 nodes joined, missing n4, n2 has 7 of 8 GPUs. "
-    assert probe.not_ready(lacking, names, 600.0).startswith(text)
+    assert readiness.not_ready(lacking, names, 600.0).startswith(text)
     many = [f"n{number}" for number in range(9)]
     text = "0 of 9 nodes joined, missing n0, n1, n2, n3 and 5 more. "
-    assert text in probe.not_ready(dict.fromkeys(many, "has not joined"), many, 1.0)
+    assert text in readiness.not_ready(dict.fromkeys(many, "has not joined"), many, 1.0)

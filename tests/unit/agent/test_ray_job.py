@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.processes import bounded
-from tests.unit.agent.containers import PACKAGE, cluster, settings
+from tests.unit.agent.containers import cluster, settings, write_agent
 
 # Names and meanings are those of ray.job_submission; "how" is what it is to do wrong.
 CLIENT = """
@@ -85,7 +84,7 @@ class Run:
     def __init__(self, folder: Path):
         self.folder = folder
         write_client(folder / "lib")
-        shutil.copytree(PACKAGE, folder / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+        write_agent(folder)
 
     def start(
         self, argv: list[str], how: str = "", runtime_env: object = None, stop: str = "SIGTERM"

@@ -135,10 +135,20 @@ def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     image = "rayproject/ray:2.60.0"
     agent = ["-I", f"{node.folder}/agent", "container", "node1"]
     begin = ["story", "run_with_podman"]
-    assert runtime.container_argv() == [*begin, "slurmray-9-0-node1", image, *options, "--", *agent]
+    assert runtime.container_argv() == [
+        *[*begin, "slurmray-9-0-node1", image, str(len(options)), *options, *agent],
+    ]
     assert runtime.service_argv("web", "nginx", f"{node.inside}/service-web") == [
-        *[*begin, "slurmray-9-0-node1-web", "nginx", *options, "--entrypoint", "/bin/sh"],
-        *["--", f"{node.folder}/service-web", f"{tmp_path}/submit"],
+        *[
+            *begin,
+            "slurmray-9-0-node1-web",
+            "nginx",
+            str(len(options) + 2),
+            *options,
+            "--entrypoint",
+            "/bin/sh",
+        ],
+        *[f"{node.folder}/service-web", f"{tmp_path}/submit"],
     ]
     assert runtime.exec_prefix == ["podman", "exec", "slurmray-9-0-node1"]
     assert runtime.description == f"podman run {image}"
@@ -347,23 +357,12 @@ def test_service_images(tmp_path: Path) -> None:
 # -- none ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("why", ["Python 3.6", "it has no Ray"])
-def test_a_python_without_ray(tmp_path: Path, why: str) -> None:
+def test_a_node_without_python3(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, {"runtimes": ["none"], "image": ""})
-    node.program("python3", f"echo '{why}' >&2; exit 1")
+    node.env["PATH"] = f"{tmp_path}/bin"
     assert runtimes.choose(node).name == "none"
     wanted = "Python 3.8 or later, and ray[default] in it"
-    fix = "activate its environment in setup"
-    assert node.findings == [("image", f"{tmp_path}/bin/python3", why, wanted, fix)]
-
-
-def test_the_check_of_a_python(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, {"runtimes": ["none"], "image": ""})
-    node.program("python3", f'PYTHONPATH={tmp_path}/lib exec {sys.executable} "$@"')
-    (tmp_path / "lib/ray-9.dist-info").mkdir(parents=True)
-    (tmp_path / "lib/ray-9.dist-info/METADATA").write_text("Name: ray\nVersion: 9\n")
-    runtimes.choose(node)
-    assert node.findings == []
+    assert node.findings == [("image", "python3", "not found", wanted, "activate its environment in setup")]
 
 
 @pytest.mark.parametrize("name", ["none", "pyxis"])
@@ -375,8 +374,8 @@ def test_the_first_process_without_a_runtime(tmp_path: Path, name: str) -> None:
     runtime.prepare_container()
     python, inside = f"{tmp_path}/bin/python3", node.inside
     assert runtime.container_argv() == [
-        *["story", "run_with_none", python, f"SLURMRAY_TEMP={node.folder}", f"TMPDIR={inside}/tmp"],
-        *["--", "-I", f"{inside}/agent", "guard", "node1"],
+        *["story", "run_with_none", python, "2", f"SLURMRAY_TEMP={node.folder}", f"TMPDIR={inside}/tmp"],
+        *["-I", f"{inside}/agent", "guard", "node1"],
     ]
     assert Path(f"{inside}/tmp").is_dir()
     assert runtime.description == f"{name}, with {python}"

@@ -2,11 +2,11 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from slurmray.agent import context, stages
 from slurmray.agent import ready as ready_module
 from slurmray.agent.errors import JobError
 from slurmray.agent.head import Finished
-from tests.unit.agent.containers import PACKAGE, job, settings
+from tests.unit.agent.containers import job, settings, write_agent
 
 PREPARE: dict[str, Any] = {"where": "head", "needs_ray": False, "once": False}
 SERVICE: dict[str, Any] = {
@@ -52,7 +52,7 @@ class Node(context.Context):
         self.rank = nodes.index(name)
         self.sent: list[dict[str, Any]] = []
         if not (folder / "agent").exists():
-            shutil.copytree(PACKAGE, folder / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+            write_agent(folder)
         env = {"PATH": os.environ["PATH"], "OF_RAY": "1"}
         ray: Any = SimpleNamespace(env=env, gcs_address="10.0.0.1:6379")
         self.stages = stages.Stages(self, ray)
@@ -312,8 +312,9 @@ def test_a_service_outside_ends_with_its_tether(node: Callable[..., Node], tmp_p
 
 
 def ready(**how: object) -> int:
-    command = [sys.executable, str(PACKAGE), "ready", json.dumps({"timeout": 1, **how})]
-    return subprocess.run(command, check=False, capture_output=True, timeout=30).returncode
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, write_agent(Path(folder)), "ready", json.dumps({"timeout": 1, **how})]
+        return subprocess.run(command, check=False, capture_output=True, timeout=30).returncode
 
 
 class Retriever(BaseHTTPRequestHandler):

@@ -2,51 +2,37 @@
 
 import re
 import subprocess
-import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurmray import agent, rendering
+from slurmray import agent
 from slurmray.agent import loader
 from slurmray.errors import UsageError
-from slurmray.loading import load_spec
 from slurmray.output import seal
+from slurmray.places import own
 from slurmray.script import render as rendered
-from slurmray.script.render import agent_of, agent_sha256, agent_text, render_script, story_of, story_sha256
+from slurmray.script.render import (
+    agent_of,
+    agent_sha256,
+    agent_text,
+    assemble,
+    render_script,
+    story_of,
+    story_sha256,
+)
+from slurmray.script.verify import STORIES
 from slurmray.spec import JobSpec
-from tests.unit.test_render import CASES, MARKED, MARKS
 
-ROOT = Path(__file__).parents[3]
+from .cases import MARKED, MARKS, ROOT, RUNTIMES, every_case, hello, left_at_default, spec_of
+
 AGENT = Path(agent.__file__).parent
-IDS = [f"{spec.stem}.{runtime}" for spec, runtime in CASES]
-RUNTIMES = ("auto", "podman", "docker", "apptainer", "pyxis", "none")
-SITES = sorted((rendering.template_root() / "sites").iterdir())
-every_case = pytest.mark.parametrize(("path", "runtime"), CASES, ids=IDS)
+SITES = sorted((own("templates") / "sites").iterdir())
 
 
-def output_of(*argv: str | Path) -> str:
-    """What a checker prints, where silence means that all is well."""
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
-    return f"{done.stdout}{done.stderr}{done.returncode or ''}"
-
-
-def tool(name: str) -> Path:
-    return Path(sysconfig.get_path("scripts"), name)
-
-
-def text_of(path: Path, runtime: str) -> str:
-    spec = load_spec(path.relative_to(ROOT), [("--runtime", runtime)], [])
-    return render_script(spec, f"slurmray render {path.relative_to(ROOT)}")
-
-
-def hello(runtime: str = "auto", **fields: Any) -> str:
-    return render_script(JobSpec.model_validate({"container": {"runtime": runtime}, **fields}))
-
-
-def before_agent(text: str) -> str:
-    return text[: text.index("\n\n# ---- 3. agent") + 1]
+def text_of(path: Path, runtime: str | None) -> str:
+    return render_script(spec_of(path, runtime), f"slurmray render {path.relative_to(ROOT)}")
 
 
 @pytest.fixture
@@ -58,25 +44,16 @@ def frozen_agent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @every_case
 @pytest.mark.usefixtures("in_checkout", "frozen_agent")
-def test_every_example(path: Path, runtime: str, tmp_path: Path) -> None:
+def test_every_example(path: Path, runtime: str | None, tmp_path: Path) -> None:
+    spec = spec_of(path, runtime)
     text = text_of(path, runtime)
     assert text == text_of(path, runtime), "rendering is deterministic"
     assert agent_of(text) == rendered.agent_text()
-    assert story_of(text) == story_of(hello(runtime)), "the story depends on the runtime alone"
+    assert story_of(text) == story_of(hello(spec.container.runtime)), "the story depends on the runtime alone"
     file = tmp_path / "generated.sh"
     file.write_text(seal(text))
-    assert output_of("bash", "-n", file) == ""
-    assert output_of(tool("shfmt"), "-d", file) == ""
-    file.write_text(before_agent(text))  # shellcheck has nothing to say of the rest, slowly
-    assert output_of(tool("shellcheck"), file) == ""
-
-
-@pytest.mark.usefixtures("frozen_agent")
-def test_shellcheck_and_bash_44_read_all_of_it(tmp_path: Path, bash_44: str) -> None:
-    file = tmp_path / "generated.sh"
-    file.write_text(seal(hello()))
-    assert output_of(tool("shellcheck"), file) == ""
-    assert output_of(bash_44, "-n", file) == ""
+    done = subprocess.run(["bash", "-n", file], check=True, capture_output=True, timeout=120)
+    assert done.stderr == b""
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -104,6 +81,13 @@ def test_the_story_shows_the_commands_themselves() -> None:
     assert story_of(hello("pyxis")) == story_of(hello("none"))
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_only_the_containers_of_the_runtime_are_in_the_story(runtime: str) -> None:
+    names = STORIES.get(runtime, ("none",))
+    found = re.findall(r"^run_with_(\w+)\(\) \{$", story_of(hello(runtime)), re.MULTILINE)
+    assert tuple(found) == names
+
+
 def test_the_table_of_the_story_names_functions_of_the_agent() -> None:
     table = story_of(hello()).partition("set -Eeuo")[0]
     named = re.findall(r"\b([a-z]+)\.([a-z_]+)\b", table)
@@ -112,22 +96,31 @@ def test_the_table_of_the_story_names_functions_of_the_agent() -> None:
         assert f"def {function}(" in (AGENT / f"{module}.py").read_text(), f"{module}.{function}"
 
 
-def test_nothing_newer_than_bash_44() -> None:
-    bash = "".join(story_of(hello(runtime)) for runtime in RUNTIMES)
-    newer = r"EPOCH(SECONDS|REALTIME)|BASH_ARGV0|\bwait -(f|p)|\$\{[^}]*@[UuLKk]\}|\blocal -I"
-    assert re.findall(newer, bash) == []
-
-
-def test_values_stand_in_directives_and_settings_only() -> None:
-    fields = {**MARKED, "container": {**MARKED["container"], "archive": "Zmark-archive"}}
-    text = render_script(JobSpec.model_validate(fields), "Zmark-command")
+@pytest.mark.parametrize(
+    ("image", "value", "other"),
+    [
+        ({"build": {"file": "Zmark-file", "context": "Zmark-context"}}, "Zmark-context", "archive"),
+        ({"archive": "Zmark-archive"}, "Zmark-archive", "build"),
+    ],
+)
+def test_values_stand_in_directives_and_settings_only(image: dict[str, Any], value: str, other: str) -> None:
+    spec = JobSpec.model_validate({**MARKED, "container": MARKED["container"] | image})
+    files = {"preset.config", "template"}  # which are read when the script is rendered
+    assert set(left_at_default(spec)) == {*files, f"container.{other}"}, "give a new field a value in MARKED"
+    text = render_script(spec, "Zmark-command")
     head, _, rest = text.partition("\n: <<'SETTINGS'\n")
     settings, _, rest = rest.partition("\nSETTINGS\n")
     assert [line for line in rest.splitlines() if any(mark in line for mark in MARKS)] == []
     lines = [line for line in head.splitlines() if any(mark in line for mark in MARKS)]
     assert all(line.startswith(("#SBATCH --", "# slurmray-")) for line in lines)
-    for value in ("Zmark-command", "Zmark-setup", "Zmark-env", "Zmark-run", "8642010", "Zmark-archive"):
-        assert value in settings
+    for text in ("Zmark-command", "Zmark-setup", "Zmark-env", "Zmark-run", "8642010", "Zmark-arg", value):
+        assert text in settings
+
+
+def test_the_users_own_options_of_slurm() -> None:
+    text = hello(slurm={"gres": "gpu:h100:2,nvme:1", "extra": ["--odd=a b"]})
+    assert '\n#SBATCH --odd="a b"\n' in text
+    assert "\n#SBATCH --gres=gpu:h100:2,nvme:1\n" in text
 
 
 def test_the_header_names_the_hashes() -> None:
@@ -177,17 +170,12 @@ def test_the_parts_of_a_script_are_found_by_the_agent_too() -> None:
 
 
 @pytest.mark.parametrize("template", SITES, ids=lambda file: file.name)
-def test_examples_of_sites(template: Path, tmp_path: Path) -> None:
+def test_examples_of_sites(template: Path) -> None:
     assert len(template.read_text().splitlines()) < 20
-    text = render_script(JobSpec(), template=template)
+    text = render_script(JobSpec(template=str(template)))
     assert f"\n# slurmray-site: {template}\n" in text
     assert story_of(text) == story_of(hello()), "the story is looked at without the site's part"
     assert agent_of(text) == agent_text()
-    file = tmp_path / "generated.sh"
-    file.write_text(before_agent(text))
-    assert output_of("bash", "-n", file) == ""
-    assert output_of(tool("shellcheck"), file) == ""
-    assert output_of(tool("shfmt"), "-d", file) == ""
 
 
 def site(folder: Path, blocks: str) -> Path:
@@ -202,7 +190,7 @@ def test_what_a_site_adds(tmp_path: Path) -> None:
         "{% block site_prologue %}\necho prologue\n{% endblock %}"
         '{% block site_epilogue %}\n\techo "epilogue $*"\n{% endblock %}'
     )
-    text = render_script(JobSpec(name="it's"), template=site(tmp_path, blocks))
+    text = render_script(JobSpec(name="it's", template=str(site(tmp_path, blocks))))
     lines = text.splitlines()
     assert lines[lines.index("#SBATCH --qos=site") + 1] == "#"
     assert lines[1] == '#SBATCH --job-name="it\'s"'
@@ -219,6 +207,17 @@ def test_what_a_site_adds(tmp_path: Path) -> None:
     assert subprocess.check_output(argv, text=True) == "epilogue a b\n"
 
 
+def test_a_value_in_a_site_s_block_is_quoted(tmp_path: Path) -> None:
+    blocks = "{% block site_prologue %}printf '%s|' {{ settings }} {{ directives[0] }}; exit{% endblock %}"
+    file = tmp_path / "generated.sh"
+    text = render_script(JobSpec(name="it's $(id)", template=str(site(tmp_path, blocks))))
+    file.write_text(text)
+    settings = text.partition("\n: <<'SETTINGS'\n")[2].partition("\nSETTINGS\n")[0]
+    assert (
+        subprocess.check_output(["bash", file], text=True) == f'{settings}|#SBATCH --job-name="it\'s $(id)"|'
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -232,14 +231,14 @@ def test_a_template_that_cannot_be_used(content: str, message: str, tmp_path: Pa
     file = tmp_path / "site.j2"
     file.write_text(content)
     with pytest.raises(UsageError, match=re.escape(message)) as caught:
-        render_script(JobSpec(), template=file)
+        render_script(JobSpec(template=str(file)))
     assert str(caught.value).startswith(str(file))
 
 
 def test_a_template_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        render_script(JobSpec(), template=tmp_path / "x.j2")
+        render_script(JobSpec(template=str(tmp_path / "x.j2")))
     odd = tmp_path / "a\nrm -rf b.j2"
     odd.write_text('{% extends "job.sbatch.j2" %}{% block site_prologue %}true{% endblock %}')
-    text = render_script(JobSpec(), template=odd)
+    text = assemble([], "{}", ["podman"], odd)
     assert "\nrm -rf" not in text

@@ -1,33 +1,23 @@
 """Settings: their shape, their text, and that no value of a job spec can become anything else than text."""
 
 import json
-import os
 import re
-import subprocess
 import types
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from typing_extensions import is_typeddict
 
 from slurmray.agent import settings as shape
-from slurmray.loading import load_spec
 from slurmray.script.pretty import pretty
-from slurmray.script.render import assemble, render_script, settings_of_text
+from slurmray.script.render import render_script, settings_of_text
 from slurmray.script.settings import settings_of
 from slurmray.spec import JobSpec
-from tests.unit.test_render import CASES, GOLDENS, MARKED
 
-IDS = [f"{spec.stem}.{runtime}" for spec, runtime in CASES]
-every_case = pytest.mark.parametrize(("path", "runtime"), CASES, ids=IDS)
-
-
-def spec_of(path: Path, runtime: str, root: Path) -> JobSpec:
-    return load_spec(path.relative_to(root), [("--runtime", runtime)], [])
+from .cases import MARKED, every_case, spec_of
 
 
 def annotations() -> Any:
@@ -61,38 +51,40 @@ def misfits(value: Any, hint: Any, names: dict[str, Any], path: str = "") -> lis
 
 
 @every_case
-def test_settings_have_the_shape_the_agent_reads(path: Path, runtime: str, in_checkout: Path) -> None:
+@pytest.mark.usefixtures("in_checkout")
+def test_settings_have_the_shape_the_agent_reads(path: Path, runtime: str | None) -> None:
     hint, names = annotations()
-    assert misfits(settings_of(spec_of(path, runtime, in_checkout), "again"), hint, names) == []
+    assert misfits(settings_of(spec_of(path, runtime), "again"), hint, names) == []
 
 
 def test_a_spec_with_every_field_has_that_shape_too() -> None:
     hint, names = annotations()
-    settings = settings_of(JobSpec.model_validate(MARKED), "again")
-    assert misfits(settings, hint, names) == []
-    text = json.dumps(settings)
+    found = settings_of(JobSpec.model_validate(MARKED), "again")
+    assert misfits(found, hint, names) == []
+    text = json.dumps(found)
     for value in ("Zmark-setup", "Zmark-run", "Zmark-arg", "Zmark.io/zmark", "8642010", "Zmark-commit"):
         assert value in text
 
 
 def test_the_check_of_the_shape_finds_what_is_wrong() -> None:
     hint, names = annotations()
-    settings: dict[str, Any] = {**settings_of(JobSpec(), "again")}
-    assert misfits({**settings, "nodes": "2"}, hint, names) == [".nodes: '2' is no <class 'int'>"]
-    assert misfits({**settings, "nodes": True}, hint, names)
-    assert misfits({**settings, "env": {"A": None}}, hint, names)
-    assert misfits({key: settings[key] for key in settings if key != "nodes"}, hint, names)
+    found: dict[str, Any] = {**settings_of(JobSpec(), "again")}
+    assert misfits({**found, "nodes": "2"}, hint, names) == [".nodes: '2' is no <class 'int'>"]
+    assert misfits({**found, "nodes": True}, hint, names)
+    assert misfits({**found, "env": {"A": None}}, hint, names)
+    assert misfits({key: found[key] for key in found if key != "nodes"}, hint, names)
+
+
+def settings(**fields: Any) -> Any:
+    return settings_of(JobSpec.model_validate(fields), "again")
 
 
 def test_decisions() -> None:
-    def settings(**fields: Any) -> Any:
-        return settings_of(JobSpec.model_validate(fields), "again")
-
     assert settings()["container"]["runtimes"] == ["podman", "docker"]
     assert settings(run="echo $HOME")["trainer"]["command"] == ["bash", "-c", "echo $HOME"]
+    assert settings()["trainer"]["command"] == [], "the built-in check"
     assert settings(stop={"signal": "INT"})["stop"]["cancel_signal"] == "INT"
     assert settings(stop={"signal": "INT"}, requeue={"exit_code": 9})["stop"]["cancel_signal"] == "TERM"
-    assert settings(ray={"debug": "legacy"})["ray"]["args"] == ["--ray-debugger-external"]
     assert settings(env={"A": "b", "SECRET": None})["env"] == {"A": "b"}
     assert settings(env={"A": "b", "SECRET": None})["env_from_submitter"] == ["SECRET"]
     assert settings(checks={"paths": ["/a"]}, preflight="none")["checks"]["paths"] == []
@@ -101,6 +93,117 @@ def test_decisions() -> None:
     (service,) = settings(services=[{"name": "a", "run": "b", "image": "c"}])["services"]
     assert service["image_with_registry"] == "docker.io/library/c"
     assert service["run"] == ["bash", "-c", "b"]
+
+
+def test_what_is_passed_on_to_the_runtime() -> None:
+    found = settings(container={"user": "1000:100", "ulimits": ["memlock=-1:-1"], "args": ["--cap-add=X"]})
+    args = ["--user", "1000:100", "--ulimit", "memlock=-1:-1", "--cap-add=X"]
+    assert found["container"]["args"] == args
+    assert settings(container={"user": "image"})["container"]["args"] == []
+
+
+def test_gpus_of_the_job_and_of_ray() -> None:
+    assert settings(slurm={"gres": "gpu:h100:2,nvme:1"})["gpus_per_node"] == 2
+    services = [{"name": "a", "run": "x", "gpus": 2}, {"name": "b", "run": "x", "gpus": 1}]
+    found = settings(slurm={"gpus_per_node": "8"}, services=services)
+    assert (found["gpus_per_node"], found["ray"]["gpus"]) == (8, 5)
+
+
+@pytest.mark.parametrize(
+    ("slurm", "accelerator", "expected"),
+    [
+        ({}, "auto", []),
+        ({"gpus_per_node": "2"}, "auto", ["nvidia", "amd"]),
+        ({"gpus_per_node": "2"}, "amd", ["amd"]),
+        ({"gpus_per_node": "2"}, "none", []),
+    ],
+)
+def test_accelerators(slurm: dict[str, str], accelerator: str, expected: list[str]) -> None:
+    found = settings(slurm=slurm, container={"accelerator": accelerator})
+    assert found["container"]["accelerators"] == expected
+
+
+def test_a_preset() -> None:
+    run = ["python3", "-m", "verl.trainer.main_ppo", "a=${b}"]
+    job: dict[str, Any] = {"slurm": {"nodes": 2, "gpus_per_node": "8"}, "preset": "verl"}
+    found = settings(**job, run=run, requeue={"max": 1})
+    assert found["trainer"]["command"] == [*run, "trainer.nnodes=2", "trainer.n_gpus_per_node=8"]
+    assert found["trainer"]["resume"] == ["trainer.resume_mode=auto"]
+    assert not found["checks"]["bf16"]
+    run.append("actor_rollout_ref.rollout.dtype=bfloat16")
+    assert settings(**job, run=run)["checks"]["bf16"]
+    assert not settings(**job, run=run, preflight="none")["checks"]["bf16"]
+    roll = settings(**{**job, "preset": "roll"}, run=["python3", "main.py"])
+    assert (roll["node_env"]["RANK"], roll["node_env"]["MASTER_PORT"]) == ("rank", "ray_port")
+
+
+def test_a_runtime_environment_is_content_or_a_path() -> None:
+    content = {"working_dir": ".", "env_vars": {"A": 'é"'}}
+    found = settings(launch="ray-job", ray={"runtime_env": content})["trainer"]
+    assert (found["launch"], found["runtime_env"]) == ("ray-job", content)
+    path = "verl/trainer/runtime_env.yaml"
+    assert settings(launch="ray-job", ray={"runtime_env": path})["trainer"]["runtime_env"] == path
+    assert settings(launch="ray-job")["trainer"]["runtime_env"] is None
+
+
+@pytest.mark.parametrize(
+    ("debug", "env", "args"),
+    [
+        ("none", {}, []),
+        ("post-mortem", {"RAY_DEBUG": "1", "RAY_DEBUG_POST_MORTEM": "1"}, []),
+        ("legacy", {"RAY_DEBUG": "legacy", "RAY_DEBUG_POST_MORTEM": "0"}, ["--ray-debugger-external"]),
+    ],
+)
+def test_debuggers_exclude_each_other(debug: str, env: dict[str, str], args: list[str]) -> None:
+    found = settings(ray={"debug": debug, "args": ["--x"]})
+    assert (found["env"], found["ray"]["args"], found["ray"]["debug"]) == (env, ["--x", *args], debug)
+
+
+# -- images ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("ray:1", "docker.io/library/ray:1"),
+        ("rayproject/ray:1", "docker.io/rayproject/ray:1"),
+        ("a/b/c", "docker.io/a/b/c"),
+        ("quay.io/a/b", "quay.io/a/b"),
+        ("localhost/a", "localhost/a"),
+        ("registry:5000/a", "registry:5000/a"),
+        ("ray@sha256:1234", "docker.io/library/ray@sha256:1234"),
+    ],
+)
+def test_an_image_with_its_registry(image: str, expected: str) -> None:
+    container = settings(container={"runtime": "podman", "image": image})["container"]
+    assert (container["image"], container["image_with_registry"]) == (image, expected)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "container", "image", "source"),
+    [
+        ("none", {}, "", ""),
+        ("apptainer", {"image": "a/b:1"}, r"a-b-1-[0-9a-f]{8}\.sif", "docker://docker.io/a/b:1"),
+        ("apptainer", {"image": "oras://x/b"}, r"oras-x-b-[0-9a-f]{8}\.sif", "oras://x/b"),
+        ("apptainer", {"image": "~/b.sif"}, "~/b.sif", ""),
+        ("apptainer", {"image": "./b"}, "./b", ""),
+        (
+            "apptainer",
+            {"image": "a/b", "archive": "x.tar"},
+            r"a-b-[0-9a-f]{8}\.sif",
+            "docker-archive:x.tar",
+        ),
+        ("pyxis", {"image": "a/b:1"}, "a/b:1", ""),
+        ("pyxis", {"image": "ubuntu"}, "ubuntu", ""),
+        ("pyxis", {"image": "ghcr.io/a/b"}, "ghcr.io#a/b", ""),
+        ("pyxis", {"image": "ghcr.io#a/b"}, "ghcr.io#a/b", ""),
+        ("pyxis", {"image": "/a/b.sqsh"}, "/a/b.sqsh", ""),
+    ],
+)
+def test_how_runtimes_name_an_image(runtime: str, container: dict[str, str], image: str, source: str) -> None:
+    found = settings(container={"runtime": runtime, **container})["container"]
+    assert re.fullmatch(image, found["image"])
+    assert found["source"] == source
 
 
 def test_a_secret_has_no_value_in_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,61 +247,6 @@ def test_pretty_keeps_short_things_on_a_line() -> None:
         '  "f": {"g": 1}',
         "}",
     ]
-
-
-# -- through bash ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", sorted(GOLDENS.glob("hostile*.yaml")), ids=lambda path: path.stem)
-def test_hostile_values_are_text(path: Path, tmp_path: Path, in_checkout: Path) -> None:
-    runtime = {"hostile": "podman"}.get(path.stem, path.stem.removeprefix("hostile-").replace("bare", "none"))
-    spec = spec_of(path, runtime, in_checkout)
-    text = render_script(spec, "it's `id` $HOME \\ \u202e\n")
-    head, _, rest = text.partition(": <<'SETTINGS'\n")
-    body, end, after = rest.partition("\nSETTINGS\n")
-    assert end
-    assert json.loads(body) == settings_of(spec, "it's `id` $HOME \\ \u202e\n")
-    script = tmp_path / "script.sh"
-    script.write_text(f"{head}while IFS= read -r line; do echo \"$line\"; done <<'SETTINGS'\n{body}{end}")
-    done = subprocess.run(["/bin/bash", script], cwd=tmp_path, capture_output=True, check=True, env={})
-    assert done.stderr == b""
-    assert json.loads(done.stdout) == settings_of(spec, "it's `id` $HOME \\ \u202e\n")
-    assert list(tmp_path.iterdir()) == [script]
-    # The story has no value of the job spec in it.
-    story = after[: after.index("\n: <<'AGENT'\n")]
-    assert "it's" not in story.replace("job's", "")
-    assert "{{" not in story
-
-
-@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
-@pytest.mark.parametrize(
-    "setup",
-    [
-        "",
-        "module load python",
-        'it\'s "quoted" \\"\\\\ \\n %s %% $HOME `id`\n\tnext\n',
-        "a\rb\x01\x7f\\c\\0101 é☃",
-        '\\\\"',
-    ],
-)
-def test_bash_reads_the_setup_without_python(setup: str, locale: str, tmp_path: Path) -> None:
-    """A host without Python has nothing else that reads JSON."""
-    script = tmp_path / "script.sh"
-    script.write_text(render_script(JobSpec(setup=setup)))
-    env = {"LC_ALL": locale, "PATH": os.environ["PATH"]}
-    done = subprocess.run(["bash", script, "setup_of_settings"], env=env, capture_output=True, check=True)
-    assert done.stdout.decode() == setup
-
-
-@hypothesis_settings(max_examples=40)
-@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs", "Cf"], max_codepoint=0xFFFF)))
-def test_bash_reads_any_setup(tmp_path_factory: pytest.TempPathFactory, setup: str) -> None:
-    script = tmp_path_factory.mktemp("setup") / "script.sh"
-    text = assemble([], pretty({"version": "1", "setup": setup, "preflight": "fail"}), ["none"])
-    script.write_text(text.partition("\n# ---- 3. agent")[0] + "\n")
-    env = {"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
-    done = subprocess.run(["bash", script, "setup_of_settings"], env=env, capture_output=True, check=True)
-    assert done.stdout.decode() == setup
 
 
 def test_settings_of_text() -> None:

@@ -1,0 +1,69 @@
+"""Packages shipped with the pickled function: a zip, and the folders of the caller's own modules."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+import sysconfig
+import uuid
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import slurmray
+
+# All pure Python: to read a pickle of submitit, and for modules that import slurmray.native. The folder
+# `last` comes after the job's own packages in sys.path: Ray and the trainer may need a newer version.
+_PACKAGES = {"slurmray": "", "submitit": "", "cloudpickle": "", "typing_extensions": "last"}
+_DATE = (1980, 1, 1, 0, 0, 0)  # the same content is the same file
+
+
+def pack(folder: Path) -> Path:
+    """Return a zip of the packages for PYTHONPATH, written to the folder once for each content."""
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file in sorted(_files()):
+            archive.writestr(zipfile.ZipInfo(name, _DATE), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    content = memory.getvalue()
+    target = folder / f"slurmray-{hashlib.sha256(content).hexdigest()[:12]}.zip"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        part = target.with_suffix(f".{uuid.uuid4().hex}")
+        part.write_bytes(content)
+        part.replace(target)
+    return target
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    """(name in the zip, file) pairs. submitit's tests, which are among its modules, are left out."""
+    for package, folder in _PACKAGES.items():
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(f"no {package} here: pip install {package}")
+        origin = Path(spec.origin)
+        if not spec.submodule_search_locations:
+            yield str(Path(folder) / origin.name), origin
+            continue
+        for file in origin.parent.rglob("*.py"):
+            if not file.name.startswith("test_"):
+                yield str(Path(folder) / package / file.relative_to(origin.parent)), file
+
+
+def code_folders() -> list[Path]:
+    """Return the folders of the caller's own modules: those in sys.path that belong to no Python."""
+    paths = sysconfig.get_paths()
+    of_python = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    programs = {Path(paths["scripts"]).resolve(), Path(sys.executable).parent.resolve(), Path("/usr/bin")}
+    packed = Path(slurmray.__file__).resolve().parents[1]
+    found = []
+    for position, entry in enumerate(sys.path):
+        folder = Path(entry or ".").resolve()
+        if not folder.is_dir() or folder == Path("/") or (folder == packed and position):
+            continue
+        if folder.name in ("site-packages", "dist-packages") or folder in programs:  # of users and of Debian
+            continue
+        if not any(folder.is_relative_to(own) for own in of_python):
+            found.append(folder)
+    return list(dict.fromkeys(found))

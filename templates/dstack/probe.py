@@ -1,0 +1,11 @@
+"""The readiness probe: NODE GPUS_PER_NODE TIMEOUT NODE...; `host:port` of the GCS on standard input."""
+
+import sys
+
+NODE, GPUS, TIMEOUT, *NODES = sys.argv[1:]
+read_table = node_table(sys.stdin.read().strip())
+lacking = wait_until_ready(
+    read_table, NODES, int(GPUS), float(TIMEOUT), lambda text: print("slurmray: probe:", text, flush=True)
+)
+if lacking:
+    sys.exit("slurmray: " + not_ready(lacking, NODES, float(TIMEOUT)))

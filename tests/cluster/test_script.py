@@ -1,0 +1,144 @@
+"""Scripts with an edited story, a site's template, a search for Python, or Ray's own start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slurmray.container_options import DEFAULT_IMAGE
+from slurmray.rehearsal.lab import Lab
+
+from .jobs import Jobs
+
+NODES = ("node1", "node2")
+TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
+
+SITE = """\
+{% extends "job.sbatch.j2" %}
+{% block directives %}
+{{ super() -}}
+#SBATCH --comment=ours
+{% endblock %}
+{% block site_prologue %}
+export SITE="in the $SLURM_JOB_PARTITION"
+{% endblock %}
+{% block site_epilogue %}
+	echo "$1 $2 $SITE" >epilogue
+{% endblock %}
+"""
+
+# Comes before the system's python3 in PATH. On some nodes it is too old; {nodes}: a pattern of their names.
+OLD_PYTHON = """#!/bin/sh
+case $SLURMD_NODENAME in
+{nodes}) echo Python 3.5.2 ;;
+*) exec /usr/bin/python3 "$@" ;;
+esac
+"""
+
+# In the image: the last definition has other parameters than Ray's own.
+OTHER_SHAPE = """
+_own_del = _internal_kv_del
+
+
+def _internal_kv_del(*args, **options):
+    return _own_del(*args, **options)
+"""
+
+
+@pytest.fixture
+def jobs(podman_lab: Lab, folder: Path) -> Jobs:
+    return Jobs(podman_lab, folder)
+
+
+def test_an_edited_story_runs_on_all_nodes(jobs: Jobs) -> None:
+    prepare = [{"name": "show", "run": "echo EDITED is $EDITED", "where": "all"}]
+    script = jobs.script(TWO + yaml.safe_dump({"prepare": prepare}), ["true"])
+    text, command = script.read_text(), "exec podman run --rm "
+    assert text.count(command) == 1
+    script.write_text(text.replace(command, f"{command}--env=EDITED=yes "))
+    job = jobs.end(jobs.lab.sbatch(script, jobs.user, folder=jobs.folder))
+    assert job.code == "0:0", job.log
+    for node in NODES:
+        assert "\nEDITED is yes\n" in (job.run / f"logs/{node}.log").read_text()
+
+
+def test_a_template_of_a_site(jobs: Jobs) -> None:
+    template = jobs.folder / "site.sbatch.j2"
+    template.write_text(SITE)
+    setup = 'echo "$SITE" >"site-$SLURMD_NODENAME"'
+    spec = TWO + yaml.safe_dump({"template": str(template), "setup": setup})
+    job = jobs.run(spec, ["bash", "-c", "exit 3"])
+    assert job.code == "3:0", job.log
+    about = jobs.lab.job(job.id)
+    assert about["Comment"] == "ours"
+    site = f"in the {about['Partition']}"
+    for node in NODES:
+        assert (jobs.folder / f"site-{node}").read_text() == f"{site}\n"
+    assert (jobs.folder / "epilogue").read_text() == f"{job.run} 3 {site}\n"
+
+
+def with_old_python(jobs: Jobs, nodes: str) -> str:
+    """Make a python3 that is too old on these nodes; return the argument of sbatch that puts it into PATH."""
+    program = jobs.folder / "old/python3"
+    program.parent.mkdir()
+    program.write_text(OLD_PYTHON.replace("{nodes}", nodes))
+    program.chmod(0o755)
+    return f"--export=ALL,PATH={program.parent}:/usr/bin:/bin"
+
+
+def test_python_that_setup_provides(jobs: Jobs) -> None:
+    """Where the search needs it, `setup` runs first; it runs once on each node all the same."""
+    setup = 'export PATH=/usr/bin:/bin\necho once >>"setup-$SLURMD_NODENAME"'
+    job = jobs.run(TWO + yaml.safe_dump({"setup": setup}), ["true"], [with_old_python(jobs, "*")])
+    assert job.code == "0:0", job.log
+    for node in NODES:
+        assert (jobs.folder / f"setup-{node}").read_text() == "once\n"
+
+
+def test_a_node_without_python(jobs: Jobs) -> None:
+    job = jobs.run(TWO, ["true"], [with_old_python(jobs, "node2")])
+    assert (job.state, job.code) == ("FAILED", "65:0"), job.log
+    text = "no Python 3.6 or later. Load one in the job spec, for example setup: module load python"
+    assert job.last_line == f"failed (65 preflight): node2: {text}", job.log
+
+
+def count_nodes(jobs: Jobs, spec: str) -> str:
+    """Run a job whose driver counts the nodes and shows the dashboard's address; return the log."""
+    driver = (
+        "import ray; at = ray.init(logging_level='error').dashboard_url; print(len(ray.nodes()), 'nodes', at)"
+    )
+    job = jobs.run(TWO + spec, ["python3", "-c", driver])
+    assert job.code == "0:0", job.log
+    (dashboard,) = (event for event in job.events if event["event"] == "dashboard")
+    assert f"\n2 nodes {dashboard['address']}:{dashboard['port']}\n" in job.log
+    return job.log
+
+
+@pytest.mark.full
+def test_fast_start(jobs: Jobs) -> None:
+    assert "Ray's own start" not in count_nodes(jobs, "")
+
+
+@pytest.mark.full
+def test_plain_start(jobs: Jobs) -> None:
+    log = count_nodes(jobs, "ray: {start: plain}")
+    assert log.count("] ray: using Ray's own start: ray.start is plain\n") == 1, log
+
+
+def test_a_ray_with_other_internals(jobs: Jobs) -> None:
+    show = "import ray.experimental.internal_kv as m; print(m.__file__, m.__cached__, sep='\\n'); "
+    show += "print(open(m.__file__).read())"
+    run = ["podman", "run", "--rm", "--network=host", "--log-driver=none", "--entrypoint=python3"]
+    done = jobs.lab.run([*run, DEFAULT_IMAGE, "-c", show], host="node1")
+    assert done.returncode == 0, done.stderr
+    path, compiled, text = done.stdout.split("\n", 2)
+    (jobs.folder / "internal_kv.py").write_text(text + OTHER_SHAPE)
+    # The image has it compiled, without a check whether the source is still the same.
+    (jobs.folder / "empty").touch()
+    mounts = [f"internal_kv.py:{path}:ro", f"empty:{compiled}:ro"]
+    spec = yaml.safe_dump({"container": {"mounts": mounts}})
+    name = "ray.experimental.internal_kv._internal_kv_del"
+    log = count_nodes(jobs, spec)
+    assert log.count(f"] ray: using Ray's own start: {name} takes other arguments in this Ray\n") == 1, log

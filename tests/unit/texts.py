@@ -1,0 +1,25 @@
+"""Hostile texts: any of them may be in a job spec."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+# What ends a part of the script, where it is a line of its own, and what else bash, Jinja or a reader of the
+# script could take for something of theirs.
+# fmt: off
+LINES = [
+    "SETTINGS", "AGENT", ": <<'SETTINGS'", ": <<'AGENT'", "# ---- 2. story", "# ---- 3. agent", "exit",
+    '"${@:-main}"', "#SBATCH --hold", "# slurmray-lines: 0", "# ---- site prologue, from x", "main() {",
+    "# ---- end of site prologue", "#### agent/protocol.py",
+]
+TOKENS = [
+    *LINES, *(f"\n{line}\n" for line in LINES),
+    "'", '"', "\\", "$", "`", "\n", "\r", "\r\n", "\v", "\t", " ", "\x01", "\x7f", "~", "*", "?", "[a]", "!",
+    "!!", "#", "&", ";", "|", "<", ">", "(", ")", "-", "--", "=", "$'", "$(id)", "${HOME}", "`id`", "{{ x }}",
+    "{{", "}}", "{% raw %}", "{%", "{#", "#}", "{%#", "\\n", "\\u0041", "\\x41", "%s", "%b", "é", "☃",
+    "\U0001d4b3", "\u2028", "\u202e", "\ufeff", "\ud7ff", "\U000e0001",
+]
+# fmt: on
+TEXTS = st.lists(
+    st.sampled_from(TOKENS) | st.characters(codec="utf-8", exclude_characters="\0"), max_size=10
+).map("".join)
