@@ -47,5 +47,5 @@ def main(argv: "List[str]") -> int:
     threading.Thread(target=forward_input, args=[sink], daemon=True).start()
     status = os.waitpid(pid, 0)[1]
     process_tree.kill_descendants()
-    code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    os._exit(code % 256)  # the thread may hold a lock that a usual end would wait for
+    code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    os._exit(code)  # the thread may hold a lock that a usual end would wait for

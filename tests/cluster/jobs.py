@@ -18,7 +18,7 @@ from slurmray.output import write_script
 from slurmray.rehearsal.lab import Lab
 from slurmray.script.render import render_script
 
-HANG = 180  # seconds; no job of the tests takes a fifth of it
+HANG = 300  # seconds; no job takes a fifth of it on an idle machine
 # A row of the table of findings: nodes, check, `found | wanted | fix`.
 _ROW = re.compile(r"^([\w,-]+) +(\S.*?)  +(\S.* \| .* \| .*)$", re.MULTILINE)
 

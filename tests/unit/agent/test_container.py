@@ -228,7 +228,7 @@ def test_a_guard_kills_what_a_killed_container_process_leaves(tmp_path: Path) ->
             time.sleep(0.05)
         path = f"/proc/{made.head.process.pid}/task/{made.head.process.pid}/children"
         os.kill(int(Path(path).read_text().split()[0]), signal.SIGKILL)
-        assert made.head.process.wait(30) == 256 - signal.SIGKILL
+        assert made.head.process.wait(30) == 128 + signal.SIGKILL
         assert left_over(tmp_path) == []
 
 
