@@ -15,7 +15,7 @@ demo: install-demo ## a job on two hosts of a real Slurm, with Podman and Ray, o
 test: lint images ## lint, and all tests but those marked `full`
 	$(TESTS) --numprocesses 3 -m "not full"
 
-test-all: lint images ## lint, all tests, and docs/faults.md anew
+test-all: lint images ## lint, all tests, and writes docs/faults.md again
 	$(TESTS) --numprocesses 4; code=$$?; $(BIN)/python docs/faults.py; exit $$code
 
 images: install ## what most cluster tests run on, made once
@@ -39,7 +39,7 @@ goldens: install ## write tests/goldens again
 	rm -f tests/goldens/*.sh tests/goldens/*.settings tests/goldens/*.dstack.yml
 	$(PYTEST) --quiet --write-goldens tests/unit/script/test_goldens.py tests/unit/test_dstack.py
 
-schema: install ## write docs/job-spec.md and its JSON Schema anew
+schema: install ## write docs/job-spec.md and its JSON Schema again
 	$(BIN)/python docs/reference.py
 
 figures: install ## measure how long until the trainer runs, against three other ways

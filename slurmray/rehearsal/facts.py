@@ -1,4 +1,4 @@
-"""What a rehearsal reads in a rendered script besides its `#SBATCH` lines: some of the settings."""
+"""What a rehearsal reads in a rendered script other than its `#SBATCH` lines: some of the settings."""
 
 from __future__ import annotations
 
