@@ -22,14 +22,6 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def kill_group(pid: int) -> None:
-    """Kill a child, not waited for yet, that leads a process group, and all of the group."""
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except OSError:
-        pass  # ended, or all of it belongs to another user (sudo)
-
-
 def end_processes(folder: str) -> bool:
     """Kill this user's processes of the job with that folder; whether none is left.
 
