@@ -37,7 +37,7 @@ lint: install ## ruff, mypy --strict, import-linter, vermin; shellcheck and shfm
 
 goldens: install ## write tests/goldens again
 	rm -f tests/goldens/*.sh tests/goldens/*.settings tests/goldens/*.dstack.yml
-	$(PYTEST) --quiet --write-goldens tests/unit/script/test_goldens.py tests/unit/test_dstack.py
+	$(PYTEST) --quiet --write-goldens tests/unit/rendering/test_goldens.py tests/unit/rendering/test_dstack.py
 
 schema: install ## write docs/job-spec.md and its JSON Schema again
 	$(BIN)/python docs/reference.py

@@ -24,14 +24,14 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.loading import load_spec
-from slurmray.rehearsal import images, stores, suites
-from slurmray.rehearsal.conf import Cluster, Gres
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.loading.load import load_spec
+from slurmray.rehearsal.cluster.config import Cluster, Gres
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.images import ray_image, stores, suites
 from slurmray.rehearsal.machine import cache_folder, require
-from slurmray.script.render import render_script
+from slurmray.rendering.script import render_script
+from slurmray.spec.container import DEFAULT_IMAGE
 
 SCRIPTS = Path(__file__).with_name("scripts")
 WAYS = {
@@ -194,7 +194,7 @@ def machine(lab: Lab) -> str:
     podman = lab.run(["podman", "--version"]).stdout.split()[-1]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
-        f"Slurm {slurm}, Podman {podman}, Ray {images.RAY_VERSION}; {os.cpu_count()} CPUs "
+        f"Slurm {slurm}, Podman {podman}, Ray {ray_image.RAY_VERSION}; {os.cpu_count()} CPUs "
         f"({cpu[1] if cpu else platform.machine()}), {memory:.0f} GiB, Linux {platform.release()}"
     )
 
@@ -208,7 +208,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as `timeout` ends it
     require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
-    store = stores.podman_store(cache, images.archive(cache, DEFAULT_IMAGE, say), say)
+    store = stores.podman_store(cache, ray_image.archive(cache, DEFAULT_IMAGE, say), say)
     nodes = tuple(f"node{index}" for index in range(1, max(options.hosts) + 1))
     results: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-bench-") as folder:

@@ -32,12 +32,13 @@ from typing import Any, NamedTuple
 
 from bench import simulate, stand_in_ray
 from bench.boot import say, settle, until
-from slurmray.loading import load_spec
-from slurmray.rehearsal import machine, suites
-from slurmray.rehearsal.conf import Cluster
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
-from slurmray.script.render import render_script
+from slurmray.loading.load import load_spec
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.config import Cluster
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.images import suites
+from slurmray.rendering.script import render_script
 
 SCRIPTS = Path(__file__).with_name("scripts")
 BARE, ECHO, SLURMRAY = "bare", "echo", "slurmray"

@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.simulated_step import AT_ONCE, SPREAD, Result
-from slurmray.loading import load_spec
-from slurmray.script.render import render_script
+from slurmray.loading.load import load_spec
+from slurmray.rendering.script import render_script
 
 ROOT = Path(__file__).parents[1]
 HANG = 300  # seconds that a simulation may take beyond the trainer's

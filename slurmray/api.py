@@ -7,13 +7,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurmray import slurm_commands
-from slurmray.environment import clean_environment
 from slurmray.errors import ExitCode, SpecError
-from slurmray.job import Job
+from slurmray.slurm import commands
+from slurmray.slurm.environment import clean_environment
+from slurmray.slurm.job import Job
 
 if TYPE_CHECKING:
-    from slurmray.spec import JobSpec
+    from slurmray.spec.job import JobSpec
 
 # In messages of the job, which add options to its end, for example `--nodes 4`.
 _RENDER_AGAIN = "render it again in Python, with the equivalent of slurmray render"
@@ -21,7 +21,7 @@ _RENDER_AGAIN = "render it again in Python, with the equivalent of slurmray rend
 
 def load(path: str | Path) -> JobSpec:
     """Return the job spec in a YAML file; SpecError lists all mistakes, each with line and column."""
-    from slurmray.loading import load_spec
+    from slurmray.loading.load import load_spec
 
     return load_spec(Path(path))
 
@@ -32,9 +32,9 @@ def render(spec: JobSpec) -> str:
     SpecError for mistakes that only show now: files that do not exist, a placement that does not fit.
     UsageError where its `template` cannot be used. Relative paths begin at the current folder.
     """
-    from slurmray.output import seal
-    from slurmray.review import review
-    from slurmray.script.render import render_script
+    from slurmray.loading.validate import review
+    from slurmray.rendering.output import seal
+    from slurmray.rendering.script import render_script
 
     if problems := review(spec):
         raise SpecError(problems)
@@ -61,7 +61,7 @@ def submit(spec: JobSpec) -> Job:
     script = render(spec)
     for note in remarks(spec):
         warnings.warn(note, stacklevel=2)
-    done = slurm_commands.sbatch(text=script)
+    done = commands.sbatch(text=script)
     if done.said:
         warnings.warn(f"job {done.number}: {done.said}", stacklevel=2)
     return Job(done.number, run_dir=spec.run_dir, cluster=done.cluster)

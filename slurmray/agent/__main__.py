@@ -12,23 +12,23 @@ def main(role: str, arguments: "List[str]", text: str = "", rest: bytes = b"") -
     messages.
     """
     if role == "controller":
-        from . import batch
+        from .controller import process
 
-        return batch.run_controller(text, arguments, time.time())
+        return process.run_controller(text, arguments, time.time())
     if role == "node":
-        from . import node
+        from .node import agent
 
-        return node.run_node(text, rest)
+        return agent.run_node(text, rest)
     import importlib
 
-    module = importlib.import_module(__package__ + "." + IN_CONTAINER[role])
+    module = importlib.import_module(__package__ + ".container." + IN_CONTAINER[role])
     code: int = module.main(arguments)
     return code
 
 
-# Roles of processes in the container -> module with a function `main`.
+# Roles of processes in the container -> module of the package `container` with a function `main`.
 IN_CONTAINER = {
-    "container": "container",
+    "container": "process",
     "guard": "guard",
     "probe": "ray.probe",
     "ray": "ray.preload",

@@ -27,9 +27,9 @@ def sections(agent: str) -> "dict[str, str]":
     return files
 
 
-def without(agent: str, names: "Sequence[str]") -> str:
-    """The agent's text without these files."""
-    kept = [(name, text) for name, text in sections(agent).items() if name not in names]
+def without(agent: str, paths: "Sequence[str]") -> str:
+    """The agent's text without these files and folders, for example `settings.py` and `controller/`."""
+    kept = [(name, text) for name, text in sections(agent).items() if not name.startswith(tuple(paths))]
     return "".join(SECTION + name + "\n" + text for name, text in kept)[:-1]
 
 

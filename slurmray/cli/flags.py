@@ -13,7 +13,7 @@ from slurmray.errors import UsageError
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-# slurmray.loading.FLAGS says which field each one sets.
+# slurmray.loading.load.FLAGS says which field each one sets.
 _FLAGS = (
     ("--nodes", "N", "Number of nodes."),
     ("--gpus-per-node", "G", "GPUs on each node, for example 8 or h100:8."),

@@ -9,7 +9,7 @@ import click
 
 from slurmray.cli.flags import FILE, job_flags
 from slurmray.errors import Problem, SpecError, UsageError
-from slurmray.places import own
+from slurmray.resources import own
 
 _STDOUT, _JOB = Path("-"), Path("job.yaml")
 _CONFIG = ".config.yaml"  # a trainer's own file, which belongs to an example
@@ -38,7 +38,7 @@ def init(example: str | None, output: Path | None, force: bool, **flags: str | N
       slurmray init verl --nodes 4 --partition gpu --account rl
       slurmray init rlinf --nodes 2 -o math.yaml
     """
-    from slurmray.output import write_files
+    from slurmray.rendering.output import write_files
 
     known = _examples()
     if example is None:
@@ -76,8 +76,8 @@ def _examples() -> dict[str, Path]:
 
 def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[Path, str]:
     """Return the job spec and the files that it names, by path; SpecError for a wrong flag."""
-    from slurmray.amend import amended
-    from slurmray.loading import FLAGS
+    from slurmray.loading.edit import amended
+    from slurmray.loading.load import FLAGS
 
     if wrong := [problem for problem in _problems(example, answers) if problem.where.startswith("--")]:
         raise SpecError(wrong)
@@ -96,7 +96,7 @@ def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[
 
 
 def _problems(job: Path, answers: list[tuple[str, str]]) -> list[Problem]:
-    from slurmray.loading import load_spec
+    from slurmray.loading.load import load_spec
 
     try:
         load_spec(job, answers)

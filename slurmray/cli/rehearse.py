@@ -83,7 +83,7 @@ def _script(
     if job and _is_script(job):
         if nodes or runtime or settings or entrypoint:
             raise UsageError(f"{job} is rendered: set nodes, runtime, fields and command in its job spec")
-        from slurmray.source import decode
+        from slurmray.yaml_source import decode
 
         try:
             return decode(str(job), job.read_bytes())  # line ends stay: sbatch refuses others than \n

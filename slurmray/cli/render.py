@@ -14,7 +14,7 @@ from slurmray.cli.flags import FILE, job_flags
 from slurmray.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from slurmray.spec import JobSpec
+    from slurmray.spec.job import JobSpec
 
 # By target.
 DEFAULT_OUTPUT = {"slurm": Path("generated.sh"), "dstack": Path("generated.dstack.yml")}
@@ -97,7 +97,7 @@ def render(
       slurmray render job.yaml --target dstack
           a task of dstack for the same job; then: dstack apply -f generated.dstack.yml
     """
-    from slurmray.output import write_script
+    from slurmray.rendering.output import write_script
 
     output = output or DEFAULT_OUTPUT[target]
     spec, text = render_job(job, given(settings, flags), entrypoint, output, target)
@@ -127,15 +127,15 @@ def render_job(
     target: str = "slurm",
 ) -> tuple[JobSpec, str]:
     """Return the job spec and its sealed script or task; the first three arguments are those of load_spec."""
-    from slurmray.loading import load_spec
-    from slurmray.output import seal
+    from slurmray.loading.load import load_spec
+    from slurmray.rendering.output import seal
 
     if target == "dstack":
-        from slurmray.dstack import refusals, render_task
+        from slurmray.rendering.dstack.task import refusals, render_task
 
         spec = load_spec(job, settings, entrypoint, refusals)
         return spec, seal(render_task(spec))
-    from slurmray.script.render import render_script
+    from slurmray.rendering.script import render_script
 
     spec = load_spec(job, settings, entrypoint)
     return spec, seal(render_script(spec, _render_command(job, settings, entrypoint, output)))
@@ -164,7 +164,7 @@ def _render_command(
 
     So the entrypoint is in it as a setting. The job's log shows it, so it has no values of `env`.
     """
-    from slurmray.loading import without_env
+    from slurmray.loading.load import without_env
 
     argv = ["slurmray", "render"]
     if job is not None:
@@ -189,7 +189,7 @@ def _from_here(path: Path) -> str:
 def _remarks(spec: JobSpec, target: str) -> list[str]:
     """Return hints for the user who submits the job."""
     if target == "dstack":
-        from slurmray.dstack import remarks
+        from slurmray.rendering.dstack.task import remarks
 
         return remarks(spec)
     from slurmray.presets import advise

@@ -22,7 +22,7 @@ def schema() -> None:
 
 def schema_text() -> str:
     """Return the schema as it is printed and checked in."""
-    from slurmray.spec import JobSpec
+    from slurmray.spec.job import JobSpec
 
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobSpec.model_json_schema()}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

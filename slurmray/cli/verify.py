@@ -24,8 +24,8 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
       slurmray verify generated.sh
       slurmray verify --print-hash          to compare with the hashes that an administrator has reviewed
     """
-    from slurmray.script import verify as verifying
-    from slurmray.script.render import agent_sha256, story_sha256
+    from slurmray.rendering import verify as verifying
+    from slurmray.rendering.script import agent_sha256, story_sha256
 
     if print_hash:
         click.echo(f"{'agent':<16} {agent_sha256()}")

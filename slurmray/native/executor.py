@@ -50,7 +50,7 @@ class RayExecutor(core.Executor):
         requeue. Without container, Ray is that of this Python. None removes a parameter.
         """
         # Not above: modules with functions import this one in images, too, where pydantic may be missing.
-        from slurmray.spec import JobSpec
+        from slurmray.spec.job import JobSpec
 
         merged = {**self.parameters, **kwargs}
         parameters = {name: value for name, value in merged.items() if value is not None}

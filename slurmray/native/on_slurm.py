@@ -11,13 +11,13 @@ from typing import Any
 
 from submitit.core import core, utils
 
-from slurmray import slurm_commands
 from slurmray.errors import SlurmError
-from slurmray.job_states import Event, is_last_attempt_over, parse_events
 from slurmray.native.bundle import pack
 from slurmray.native.driver import RUN_DIR
 from slurmray.native.parameters import TIMEOUT_MIN, give_driver, job_data
 from slurmray.native.watcher import Watcher
+from slurmray.slurm import commands
+from slurmray.slurm.states import Event, is_last_attempt_over, parse_events
 
 
 class RayJob(core.Job[core.R]):
@@ -89,7 +89,7 @@ class RaySlurmExecutor(core.Executor):
                 job.paths.move_temporary_file(path, "submitted_pickle")
             jobs[0].paths.move_temporary_file(script, "submission_file")
         except BaseException:
-            slurm_commands.call(["scancel", number])  # without its pickle the job would fail
+            commands.call(["scancel", number])  # without its pickle the job would fail
             raise
         if done.said:
             warnings.warn(f"job {number}: {done.said}", stacklevel=2)
@@ -98,7 +98,7 @@ class RaySlurmExecutor(core.Executor):
     def script(self, array: int = 0) -> str:
         """Return the script. array: number of jobs in the array; 0: a single job."""
         from slurmray import api
-        from slurmray.spec import JobSpec
+        from slurmray.spec.job import JobSpec
 
         data = job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
         for note in api.remarks(JobSpec(**data)):
@@ -106,15 +106,15 @@ class RaySlurmExecutor(core.Executor):
         give_driver(data, self.folder, self.home, pack(self.home), bool(array))
         return api.render(JobSpec(**data))
 
-    def _sbatch(self, script: Path, array: int) -> slurm_commands.Submitted:
+    def _sbatch(self, script: Path, array: int) -> commands.Submitted:
         """Submit the script to the cluster that is asked for the states of jobs."""
         options = []
         if array:
             most = min(array, self.parameters.get("slurm_array_parallelism", array))
             options.append(f"--array=0-{array - 1}%{most}")
-        done = slurm_commands.sbatch(*options, str(script))
+        done = commands.sbatch(*options, str(script))
         if done.cluster:
-            slurm_commands.call(["scancel", f"--clusters={done.cluster}", str(done.number)])
+            commands.call(["scancel", f"--clusters={done.cluster}", str(done.number)])
             text = f"the job went to the cluster {done.cluster}, and was cancelled: RayExecutor works with "
             raise SlurmError(f"{text}the default cluster only: unset --clusters and SBATCH_CLUSTERS")
         return done

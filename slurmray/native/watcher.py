@@ -7,9 +7,9 @@ import time
 from submitit.core.core import InfoWatcher
 from submitit.core.logger import get_logger
 
-from slurmray import slurm_commands
 from slurmray.errors import SlurmError
-from slurmray.job_states import FINAL
+from slurmray.slurm import commands
+from slurmray.slurm.states import FINAL
 
 # State of a job that Slurm no longer knows. submitit waits forever for UNKNOWN ones.
 FORGOTTEN = "FORGOTTEN"
@@ -60,15 +60,15 @@ class Watcher(InfoWatcher):
 def _ask_squeue(jobs: list[str]) -> dict[str, _Info]:
     argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%A"]
     argv.append(f"--jobs={','.join(jobs)}")
-    done = slurm_commands.call(argv)
+    done = commands.call(argv)
     if done.returncode and "Invalid job id" not in done.stderr:  # its message when it knows none of them
-        raise slurm_commands.refusal(argv, done.stderr)
+        raise commands.refusal(argv, done.stderr)
     return _parse(done.stdout)
 
 
 def _ask_sacct(jobs: list[str]) -> dict[str, _Info]:
     """Empty where there is no accounting."""
-    return _parse(slurm_commands.sacct("JobID,State", f"--jobs={','.join(jobs)}"))
+    return _parse(commands.sacct("JobID,State", f"--jobs={','.join(jobs)}"))
 
 
 def _parse(text: str) -> dict[str, _Info]:

@@ -6,15 +6,15 @@ import pathlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slurmray import source
+from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
-from slurmray.preset_option import Preset
 from slurmray.presets import openrlhf, rlinf, roll, search_r1, verl
-from slurmray.presets.case import MOST, Case, Fact, Finding
+from slurmray.presets.command_line import read_words
+from slurmray.presets.context import MOST, Case, Fact, Finding
 from slurmray.presets.precision import asks_for_bf16
-from slurmray.presets.words import read_words
-from slurmray.source import Source
-from slurmray.spec import JobSpec
+from slurmray.spec.job import JobSpec
+from slurmray.spec.preset import Preset
+from slurmray.yaml_source import Source
 
 _TRAINERS: dict[str, Callable[[Case], None]] = {
     "verl": verl.advise,
@@ -92,7 +92,7 @@ def _read(name: str) -> Source:
         raise ValueError(text) from None
     except RuntimeError:
         raise ValueError("there is no such home folder here; write the path without ~") from None
-    config = source.read(name, source.decode(name, raw))
+    config = yaml_source.read(name, yaml_source.decode(name, raw))
     if not isinstance(config.data, dict | None):
         text = "expected `name: value` lines, as the trainer reads them"
         raise SpecError([Problem(config.where(config.values[()]), text)])

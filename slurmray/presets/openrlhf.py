@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from slurmray.presets.case import Case
-from slurmray.presets.words import Said
+from slurmray.presets.command_line import Said
+from slurmray.presets.context import Case
 
 _MODELS = ("actor", "ref", "critic", "reward")
 _COUNTS = {"num_nodes": 1, "num_gpus_per_node": 8}  # with OpenRLHF's defaults

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from slurmray.values import shown
+from slurmray.spec.types import shown
 
 _PART = re.compile(
     r"(all|[0-9]{1,9}(?:\s*-\s*[0-9]{1,9})?)\s*(?::\s*([0-9]{1,9}(?:\s*-\s*[0-9]{1,9})?))?", re.I

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurmray.presets.case import Case
+from slurmray.presets.command_line import Said
+from slurmray.presets.context import Case
 from slurmray.presets.ranks import Ranks, Span, parse, spans
-from slurmray.presets.words import Said
-from slurmray.source import Path
+from slurmray.yaml_source import Path
 
 _NODES, _GPUS = "cluster.num_nodes", "cluster.num_gpus_per_node"
 _PLACEMENT = "cluster.component_placement"

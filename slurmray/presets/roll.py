@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from slurmray.presets.case import MOST, Case, Finding
+from slurmray.presets.context import MOST, Case, Finding
 from slurmray.presets.ranks import spans
-from slurmray.source import Path
-from slurmray.values import shown
+from slurmray.spec.types import shown
+from slurmray.yaml_source import Path
 
 _OWN_RAY = {
     "ROLL_RAY_TEMP_DIR": "leave it out, and use ray.temp_dir",

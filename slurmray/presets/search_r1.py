@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from slurmray.presets import verl
-from slurmray.presets.case import Case
+from slurmray.presets.context import Case
 
 _ADDRESS = "http://127.0.0.1:8000/retrieve"
 _LOOPBACK = re.compile(r"//(127\.|localhost|\[::1\])")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from slurmray.presets.case import Case, counted
-from slurmray.presets.words import Said
+from slurmray.presets.command_line import Said
+from slurmray.presets.context import Case, counted
 
 NODES, GPUS = "trainer.nnodes", "trainer.n_gpus_per_node"
 _ROLLOUT = "actor_rollout_ref.rollout"

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from slurmray.errors import RehearsalError
-from slurmray.job_states import FINAL
-from slurmray.rehearsal.directives import Wanted
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.directives import Wanted
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.slurm.states import FINAL
 
 # What belongs to a job or to a daemon around us, and would be wrong on the hosts.
 _OTHERS = (

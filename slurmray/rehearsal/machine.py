@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal.cache import PATH
+from slurmray.rehearsal.images.cache import PATH
 
 # Program -> the package that has it, by Debian's and Ubuntu's names.
 _ALWAYS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal import job, machine, provide, suites
-from slurmray.rehearsal.directives import Wanted, wanted
-from slurmray.rehearsal.facts import facts
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import RUNTIMES, Layout, Runtime
+from slurmray.rehearsal import job, machine
+from slurmray.rehearsal.cluster.directives import Wanted, wanted
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import RUNTIMES, Layout, Runtime
+from slurmray.rehearsal.cluster.script_facts import facts
+from slurmray.rehearsal.images import provide, suites
 
 Say = Callable[[str], None]
 # Below these the hosts have their own, or what stands in for it.

@@ -6,9 +6,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from slurmray.rehearsal import cache as store
-from slurmray.rehearsal import images, machine, suites
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.images import cache as store
+from slurmray.rehearsal.images import ray_image, suites
 
 _RAY_COMMAND = "#!/usr/bin/python3\nfrom ray.scripts.scripts import main\nmain()\n"
 
@@ -33,7 +34,7 @@ def python() -> str:
 @cache
 def packages() -> Path:
     """A folder with ray[default] for the Python of these hosts."""
-    wanted = [f"--python-version={python()}", "--only-binary=:all:", f"ray[default]=={images.RAY_VERSION}"]
+    wanted = [f"--python-version={python()}", "--only-binary=:all:", f"ray[default]=={ray_image.RAY_VERSION}"]
 
     def build(path: Path) -> None:
         print("fetching Ray for hosts without containers (once)", flush=True)

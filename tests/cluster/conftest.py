@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.rehearsal import conf, images, machine, rootless, stores, suites
-from slurmray.rehearsal.conf import Cluster, Gres
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster import config
+from slurmray.rehearsal.cluster.config import Cluster, Gres
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.images import ray_image, rootless, stores, suites
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from . import bare, sandbox
 
@@ -38,7 +40,7 @@ def share() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def archive() -> Path:
-    return images.archive(machine.cache_folder(), DEFAULT_IMAGE, print)
+    return ray_image.archive(machine.cache_folder(), DEFAULT_IMAGE, print)
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +84,7 @@ def shared_labs() -> list[Lab]:
 def podman_lab(podman_layout: Layout, archive: Path, shared_labs: list[Lab]) -> Iterator[Lab]:
     """Three hosts with Podman; alice has the image too."""
     with Lab(Cluster(nodes=("node1", "node2", "node3"), gres=GPUS), podman_layout) as lab:
-        rootless.give(lab, archive, conf.USERS[0], print)
+        rootless.give(lab, archive, config.USERS[0], print)
         shared_labs.append(lab)
         yield lab
 

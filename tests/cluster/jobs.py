@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurmray.job_states import FINAL
-from slurmray.loading import load_spec
-from slurmray.output import write_script
-from slurmray.rehearsal.lab import Lab
-from slurmray.script.render import render_script
+from slurmray.loading.load import load_spec
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rendering.output import write_script
+from slurmray.rendering.script import render_script
+from slurmray.slurm.states import FINAL
 
 HANG = 300  # seconds; no job takes a fifth of it on an idle machine
 # A row of the table of findings: nodes, check, `found | wanted | fix`.

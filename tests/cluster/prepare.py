@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.rehearsal import images, machine, stores
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.images import ray_image, stores
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from . import bare, test_native
 
@@ -16,10 +17,10 @@ from . import bare, test_native
 def main() -> None:
     say = partial(print, flush=True)
     cache = machine.cache_folder()
-    archive = images.archive(cache, DEFAULT_IMAGE, say)
+    archive = ray_image.archive(cache, DEFAULT_IMAGE, say)
     stores.podman_store(cache, archive, say)
     stores.docker_root(cache, archive, say)
-    stores.podman_store(cache, images.archive(cache, test_native.IMAGE, say), say)
+    stores.podman_store(cache, ray_image.archive(cache, test_native.IMAGE, say), say)
     bare.packages()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-from slurmray.rehearsal import cache as store
-from slurmray.rehearsal import machine, suites
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.images import cache as store
+from slurmray.rehearsal.images import suites
 
 # Without squashfuse, which not every machine lets an ordinary user have, Apptainer unpacks a .sif file.
 _PACKAGES = ("apptainer", "tzdata")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from slurmray.rehearsal import conf
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster import config
+from slurmray.rehearsal.cluster.lab import Lab
 
 from .jobs import Jobs
 
@@ -26,6 +26,6 @@ def test_every_way_to_know_a_host(addressed_lab: Lab, folder: Path) -> None:
             ["python3", "-c", "import os, ray; ray.init(); print(len(ray.nodes()), os.environ['no_proxy'])"],
         )
         direct = re.findall("^2 (.*)", job.log, re.MULTILINE)[0].split(",")
-        known = [conf.addresses(addressed_lab.cluster, f"node{number}") for number in (1, 2)]
+        known = [config.addresses(addressed_lab.cluster, f"node{number}") for number in (1, 2)]
         assert {"node1", "node2", *(each for node in known for each in node)} <= set(direct), job.log
         assert re.search(f"head at {V6}:[0-9]+,", job.log), job.log

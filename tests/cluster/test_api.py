@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import slurmray
-from slurmray import slurm_commands
 from slurmray.errors import SlurmError
-from slurmray.job_states import FINAL
-from slurmray.rehearsal.conf import Cluster
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal.cluster.config import Cluster
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.slurm import commands as slurm_commands
+from slurmray.slurm.states import FINAL
 
 from .jobs import HANG, Jobs, commands, wait_until
 

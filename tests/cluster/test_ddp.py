@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal import images, machine, stores
-from slurmray.rehearsal.conf import Cluster
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.config import Cluster
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.images import ray_image, stores
 
 from .jobs import Jobs
 
@@ -28,7 +29,7 @@ STEPS, MEGABYTES = 20, 256 * 1024 * 4 / 1e6  # of the example; the size of its g
 def lab(podman_layout: Layout) -> Iterator[Lab]:
     """Two hosts with an image that has PyTorch, and with a second interface, ib0."""
     cache = machine.cache_folder()
-    store = stores.podman_store(cache, images.archive(cache, IMAGE, print, DEBIAN, WHEELS), print)
+    store = stores.podman_store(cache, ray_image.archive(cache, IMAGE, print, DEBIAN, WHEELS), print)
     with Lab(Cluster(), dataclasses.replace(podman_layout, store=store)) as lab:
         for number, node in enumerate(lab.cluster.nodes, start=1):
             add = "ip link add link eth0 name ib0 type macvlan mode bridge && ip link set ib0 up"

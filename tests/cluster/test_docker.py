@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import Jobs
 from .test_jobs import ONE, TWO, USERS, check_what_arrives

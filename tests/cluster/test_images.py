@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.rehearsal import images, machine
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.images import ray_image
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import HANG, Jobs, wait_clean
 
@@ -49,7 +50,7 @@ def test_two_jobs_build_once_on_each_node(jobs: Jobs) -> None:
 @pytest.mark.full
 def test_an_image_from_a_tar(jobs: Jobs) -> None:
     image = "docker.io/rayproject/ray:2.52.1-py311"
-    (jobs.folder / "image.tar").hardlink_to(images.archive(machine.cache_folder(), image, print))
+    (jobs.folder / "image.tar").hardlink_to(ray_image.archive(machine.cache_folder(), image, print))
     job = jobs.run(spec_of(jobs, {"image": image, "archive": "image.tar"}), ["true"])
     assert job.code == "0:0", job.log
     assert f"image: {jobs.lab.layout.runtime} load {image}" in job.log
@@ -58,7 +59,7 @@ def test_an_image_from_a_tar(jobs: Jobs) -> None:
 def test_a_tar_with_another_image(jobs: Jobs) -> None:
     with tarfile.open(jobs.folder / "layer.tar", "w") as layer:
         layer.add(__file__, "file")
-    images.write(jobs.folder / "image.tar", jobs.folder / "layer.tar", "docker.io/other/one:1", "amd64")
+    ray_image.write(jobs.folder / "image.tar", jobs.folder / "layer.tar", "docker.io/other/one:1", "amd64")
     job = jobs.run(spec_of(jobs, {"image": "none/such:1", "archive": "image.tar"}), ["true"])
     assert job.code == "66:0", job.log
     fix = f"set container.image to the name that {jobs.lab.layout.runtime} load prints"

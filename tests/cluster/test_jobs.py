@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from slurmray import events
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
 
 from .faults.case import RAY_START
 from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
 
 from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
 from .jobs import Jobs, wait_until

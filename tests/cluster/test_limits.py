@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal import conf, rootless
-from slurmray.rehearsal.conf import Cluster
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Runtime
+from slurmray.rehearsal.cluster import config
+from slurmray.rehearsal.cluster.config import Cluster
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Runtime
+from slurmray.rehearsal.images import rootless
 
 from .jobs import Jobs
 
@@ -22,7 +23,7 @@ def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) ->
     layout = request.getfixturevalue(f"{runtime}_layout")
     with Lab(Cluster(cpus=2, memory=8000, confined=True), layout) as lab:
         if runtime == "podman":
-            rootless.give(lab, archive, conf.USERS[0], print)
+            rootless.give(lab, archive, config.USERS[0], print)
         yield lab
 
 

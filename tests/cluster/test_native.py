@@ -16,17 +16,18 @@ from typing import Any
 
 import pytest
 
-from slurmray.rehearsal import images, machine, stores
-from slurmray.rehearsal.conf import Cluster, Gres
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.config import Cluster, Gres
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.images import ray_image, stores
 from tests.cluster import bare, sandbox
 from tests.cluster.jobs import HANG, commands, wait_until
 
 ROOT = Path(__file__).parents[2]
 # The image's Python has to be the one that submits.
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-IMAGE = f"docker.io/rayproject/ray:{images.RAY_VERSION}-py{PYTHON.replace('.', '')}"
+IMAGE = f"docker.io/rayproject/ray:{ray_image.RAY_VERSION}-py{PYTHON.replace('.', '')}"
 OPTIONS = {"AuthInfo": "cred_expire=15"}  # so long Slurm waits before it starts a job again
 # What every program below begins with.
 HEAD = """
@@ -113,7 +114,7 @@ def way(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def native_archive() -> Path:
-    return images.archive(machine.cache_folder(), IMAGE, print)
+    return ray_image.archive(machine.cache_folder(), IMAGE, print)
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.ray import preload
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.rehearsal import conf, rootless
-from slurmray.rehearsal.lab import Lab
+from slurmray.agent.container.ray import preload
+from slurmray.rehearsal.cluster import config
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.images import rootless
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import HANG, Jobs, wait_until
 
@@ -127,7 +128,7 @@ class Running:
 @pytest.fixture
 def podman_users(podman_lab: Lab, archive: Path) -> Lab:
     """Hosts on which bob has the image too."""
-    rootless.give(podman_lab, archive, conf.USERS[1], print)
+    rootless.give(podman_lab, archive, config.USERS[1], print)
     return podman_lab
 
 
@@ -194,7 +195,7 @@ def test_two_jobs_share_nodes_and_nothing_else(
 @pytest.mark.parametrize("host", [pytest.param("login", marks=pytest.mark.full), "node1"])
 def test_a_stranger_gets_nothing_from_any_port(alice: Running, host: str) -> None:
     asked = [
-        (conf.addresses(alice.jobs.lab.cluster, node)[0], port)
+        (config.addresses(alice.jobs.lab.cluster, node)[0], port)
         for node in NODES
         for _, port in alice.listeners(node)
     ]
@@ -234,7 +235,7 @@ def ask(job: Running, host: str, asked: list[tuple[str, int]], token: str | None
     shutil.copy(STRANGER, folder)
     run = ["podman", "run", "--rm", "--interactive", "--network=host", f"--volume={folder}:{folder}:ro"]
     run += ["--log-driver=none", "--entrypoint=python3", DEFAULT_IMAGE, f"{folder}/{STRANGER.name}"]
-    head = conf.addresses(job.jobs.lab.cluster, "node1")[0]
+    head = config.addresses(job.jobs.lab.cluster, "node1")[0]
     wanted = {"ports": asked, "token": token, "procedures": token != job.token}
     wanted["client"] = f"{head}:{ports(job)[1]}"
     done = job.jobs.lab.run(run, "bob", host, text=json.dumps(wanted), timeout=HANG)
@@ -275,7 +276,7 @@ def test_ray_s_hole_anybody_can_end_a_cluster(alice: Running) -> None:
     No setting of Ray's prevents that; the log has the cause, and the job ends. When this test fails, Ray is
     fixed: change docs/script.md.
     """
-    head = conf.addresses(alice.jobs.lab.cluster, "node1")[0]
+    head = config.addresses(alice.jobs.lab.cluster, "node1")[0]
     port = ports(alice)[1] - 1
     call = (
         f"import grpc; channel = grpc.insecure_channel('{head}:{port}')\n"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal.conf import Cluster
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal.cluster.config import Cluster
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
 from tests.cluster.jobs import Jobs
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
 
 from .jobs import Jobs
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.rehearsal import images, machine, stores
-from slurmray.rehearsal.conf import IMAGES, Cluster, Gres
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.config import IMAGES, Cluster, Gres
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.images import ray_image, stores
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import Job, Jobs
 
@@ -41,7 +42,7 @@ def lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Two hosts with Podman, with that Ray in the image and those addresses."""
     version, addresses = request.param
     cache = machine.cache_folder()
-    store = stores.podman_store(cache, images.archive(cache, image(version), print), print)
+    store = stores.podman_store(cache, ray_image.archive(cache, image(version), print), print)
     cluster = Cluster(gres=(Gres("gpu", "", 8),), features=(version,), addresses=addresses)
     assert podman_layout.store
     layout = dataclasses.replace(podman_layout, store=store, files=[podman_layout.store])

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.rehearsal import conf
-from slurmray.rehearsal.conf import Cluster
-from slurmray.rehearsal.directives import wanted
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal.cluster import config
+from slurmray.rehearsal.cluster.config import Cluster
+from slurmray.rehearsal.cluster.directives import wanted
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import HANG, wait_clean, wait_until
 
@@ -110,7 +110,7 @@ def test_a_job_of_a_user(podman_lab: Lab, folder: Path) -> None:
     assert podman_lab.wait(job, HANG) == ("FAILED", "7:0")
     log = folder / f"slurm-{job}.out"
     assert log.read_text().split() == ["alice", str(folder), "none"]
-    assert log.stat().st_uid == conf.USERS[0].uid
+    assert log.stat().st_uid == config.USERS[0].uid
 
 
 def test_every_option_is_met(folder: Path) -> None:
@@ -188,13 +188,13 @@ def test_the_machine_stays_as_it_is(folder: Path, podman_layout: Layout, tmp_pat
     (tmp_path / "data").write_text("old")
     missing = tmp_path / "missing"
     layout = dataclasses.replace(podman_layout, folder=folder, copy_on_write=[tmp_path], missing=[missing])
-    change = f"echo new >{tmp_path}/data; touch {missing}/x /usr/x /etc/x /var/x {conf.IMAGES}/x"
+    change = f"echo new >{tmp_path}/data; touch {missing}/x /usr/x /etc/x /var/x {config.IMAGES}/x"
     with Lab(Cluster(), layout) as lab:
         lab.run(["bash", "-c", change], host="node1")
         seen = lab.run(["bash", "-c", f"cat {tmp_path}/data"], host="node2")
         assert seen.stdout == "new\n"
         assert lab.run(["touch", "/usr/x"]).returncode != 0
-        assert lab.run(["touch", f"{conf.IMAGES}/x"]).returncode != 0
+        assert lab.run(["touch", f"{config.IMAGES}/x"]).returncode != 0
     assert (tmp_path / "data").read_text() == "old"
     assert not any(path.exists() for path in (missing, Path("/usr/x"), Path("/etc/x"), Path("/var/x")))
 

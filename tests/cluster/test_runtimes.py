@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from slurmray.job_states import FINAL
-from slurmray.loading import load_spec
-from slurmray.rehearsal.conf import Cluster, Gres
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.loading.load import load_spec
+from slurmray.rehearsal.cluster.config import Cluster, Gres
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.slurm.states import FINAL
 
 from . import bare, sandbox
 from .faults.case import GUARD, NODE_AGENT

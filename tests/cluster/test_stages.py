@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import Jobs
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from slurmray.cli import main
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.loading import load_spec
+from slurmray.loading.load import load_spec
 from slurmray.presets import Advice, advise
-from slurmray.rehearsal.lab import Lab
-from slurmray.spec import JobSpec
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.spec.container import DEFAULT_IMAGE
+from slurmray.spec.job import JobSpec
 
 from .jobs import Job, Jobs
 

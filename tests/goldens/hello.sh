@@ -81,17 +81,17 @@ SETTINGS
 # name, so changing an option here changes the job.
 #
 #   resolve nodes            the head is the node of this script; others by scontrol      main, below
-#   allocation, run folder   nodes and CPUs are those rendered for                        batch.run_controller
+#   allocation, run folder   nodes and CPUs are those rendered for                        controller/process.run_controller
 #   start step               one srun, one task on each node                              start_step, below
-#   node checks              setup, run directory, GPUs, mounts, temp folder, leftovers   node.run_node, leftovers.remove
-#   image                    pulled, built or loaded where it is missing                  image.ensure
-#   container                one on each node, ends with its standard input               container.run_container_process
-#   Ray head and workers     head address by IPv4 or IPv6, free ports, then ray start     container.on_start_ray
-#   readiness probe          all nodes and GPUs are in Ray                                container.on_ready
-#   prepare and services     on head or all nodes, before the trainer                     stages.begin, services.begin
-#   trainer                  on the head; its output is the job's                         batch.read_trainer_output
-#   exit code                the trainer's own, or 64 to 79 with the reason               controller.outcome
-#   clean-up                 every node by itself, also without the controller            node.run_node
+#   node checks              setup, run directory, GPUs, mounts, temp folder, leftovers   node/agent.run_node
+#   image                    pulled, built or loaded where it is missing                  node/image.ensure
+#   container                one on each node, ends with its standard input               container/process.run_container_process
+#   Ray head and workers     head address by IPv4 or IPv6, free ports, then ray start     container/process.on_start_ray
+#   readiness probe          all nodes and GPUs are in Ray                                container/process.on_ready
+#   prepare and services     on head or all nodes, before the trainer                     container/stages.begin
+#   trainer                  on the head; its output is the job's                         controller/process.read_trainer_output
+#   exit code                the trainer's own, or 64 to 79 with the reason               controller/decisions.outcome
+#   clean-up                 every node by itself, also without the controller            node/agent.run_node
 # Variables begin with SLURMRAY_: an exported one of the submitter's with the same name would be changed for the job.
 set -Eeuo pipefail
 readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, for example setup: module load python'
@@ -188,5 +188,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-64 files of slurmray/agent
+67 files of slurmray/agent
 AGENT

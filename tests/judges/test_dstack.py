@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from slurmray.dstack import make_task, render_task
-from slurmray.spec import JobSpec
+from slurmray.rendering.dstack.task import make_task, render_task
+from slurmray.spec.job import JobSpec
 from tests.judges import documents
 from tests.judges.environments import ROOT, ask
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from slurmray.loading import load_spec
+from slurmray.loading.load import load_spec
 from slurmray.presets import advise
 from tests.judges.environments import ask
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from slurmray.presets import Advice, advise
-from slurmray.spec import JobSpec
+from slurmray.spec.job import JobSpec
 from tests.judges import documents, stale
 from tests.judges.environments import ask
 

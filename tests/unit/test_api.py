@@ -13,11 +13,11 @@ import pytest
 import slurmray
 from slurmray.cli import main
 from slurmray.errors import SlurmError, SpecError, UsageError
-from slurmray.job_states import end_of, is_last_attempt_over, parse_end, parse_events, parse_job
-from slurmray.loading import load_spec
-from slurmray.places import own
-from slurmray.script.verify import verify
-from slurmray.slurm_commands import call, refusal
+from slurmray.loading.load import load_spec
+from slurmray.rendering.verify import verify
+from slurmray.resources import own
+from slurmray.slurm.commands import call, refusal
+from slurmray.slurm.states import end_of, is_last_attempt_over, parse_end, parse_events, parse_job
 
 from .test_events import event_line
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent import script
-from slurmray.output import seal
-from slurmray.places import own
-from slurmray.script.render import assemble, story_of
-from slurmray.script.verify import STORIES
-from tests.unit.script.cases import ROOT, before_agent, hello
+from slurmray.rendering.output import seal
+from slurmray.rendering.script import assemble, story_of
+from slurmray.rendering.verify import STORIES
+from slurmray.resources import own
+from tests.unit.rendering.cases import ROOT, before_agent, hello
 
 TEMPLATES = own("templates")
 SCRIPTS = [
@@ -130,5 +130,5 @@ def test_the_story_calls_the_containers_of_all_runtimes() -> None:
     for file in (TEMPLATES / "runtimes").iterdir():
         functions = re.findall(r"^(\w+)\(\) \{", file.read_text(), re.MULTILINE)
         assert functions == [f"run_with_{file.name.removesuffix('.sh.j2')}"]
-    runtimes = {file.stem for file in (ROOT / "slurmray/agent/runtimes").glob("*.py")}
+    runtimes = {file.stem for file in (ROOT / "slurmray/agent/node/runtimes").glob("*.py")}
     assert {file.name.removesuffix(".sh.j2") for file in (TEMPLATES / "runtimes").iterdir()} <= runtimes

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from slurmray.job_states import FINAL
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.slurm.states import FINAL
 from tests.cluster import bare, sandbox
 from tests.cluster.jobs import HANG, Job, Jobs, wait_clean, wait_until
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from slurmray.rehearsal import images, machine, rootless, suites
-from slurmray.rehearsal.conf import USERS, Cluster, Gres
-from slurmray.rehearsal.lab import Lab
-from slurmray.rehearsal.layout import Layout
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.config import USERS, Cluster, Gres
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.images import ray_image, rootless, suites
 
 from .case import KILL_WAIT, Fault
 from .rows import ROWS, VARIANTS, Variant
@@ -106,5 +107,5 @@ def fault(lab: Lab, folder: Path, variant: Variant, archive: Path, record_proper
         "kernel": ["uname", "-r"],
     }.items():
         record_property(name, lab.run(command, host="node1").stdout.strip())
-    record_property("Ray", images.RAY_VERSION)
+    record_property("Ray", ray_image.RAY_VERSION)
     return Fault(lab, folder, variant.runtime, archive, record_property)

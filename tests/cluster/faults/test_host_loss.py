@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
 from tests.cluster.jobs import HANG, wait_until
 
 from .case import Fault

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmray.container_options import DEFAULT_IMAGE
+from slurmray.spec.container import DEFAULT_IMAGE
 from tests.cluster.jobs import wait_until
 
 from .case import CLIENTS, NODE_AGENT, RAY_START, Fault

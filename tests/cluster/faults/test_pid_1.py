@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurmray.rehearsal.conf import Cluster
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.config import Cluster
+from slurmray.rehearsal.cluster.lab import Lab
 
 from .case import Fault
 

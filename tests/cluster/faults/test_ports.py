@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
 from tests.cluster.jobs import HANG
 
 from .case import Fault

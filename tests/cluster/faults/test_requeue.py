@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from slurmray.rehearsal.conf import Cluster
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.config import Cluster
+from slurmray.rehearsal.cluster.lab import Lab
 from tests.cluster.jobs import HANG, Job
 
 from .case import RAY_START, Fault

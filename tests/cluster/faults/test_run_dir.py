@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
 
 from .case import Fault
 

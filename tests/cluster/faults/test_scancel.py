@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
 from tests.cluster.jobs import Job, wait_until
 
 from .case import KILL_WAIT, Fault

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from slurmray.container_options import DEFAULT_IMAGE
-from slurmray.rehearsal.lab import Lab
+from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from .case import Fault
 

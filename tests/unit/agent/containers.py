@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmray.agent import loader, protocol
-from slurmray.script.render import agent_text
+from slurmray.rendering.script import agent_text
 
 TIMEOUT = 60  # seconds; bounds a hang
 

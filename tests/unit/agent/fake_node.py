@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmray.agent import errors
-from slurmray.agent.node_api import NodeApi, Result
+from slurmray.agent.node.api import NodeApi, Result
 
 CONTAINER: dict[str, Any] = {
     "runtimes": ["podman"],

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr
 from typing import Any, cast
 
-from slurmray.agent.controller import Actions, Controller, Outcome
+from slurmray.agent.controller.decisions import Actions, Controller, Outcome
 from slurmray.agent.report import LINES, Report
 from slurmray.events import EVENTS
 

@@ -1,0 +1,1 @@
+"""What runs inside the container of each node: Ray, prepare steps, services, the trainer."""

@@ -1,0 +1,51 @@
+"""The parent of the container process on a node without a container: does for it what a container does.
+
+Role `guard`, with the argument NODE. It forks the container process, forwards its input to it, and when that
+has ended, whatever the cause, kills what is left of it. When this process ends first, so does the input of
+the container process, which then ends everything.
+"""
+
+import os
+import signal
+import sys
+import threading
+
+from . import process_tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+
+def forward_input(pipe: int) -> None:
+    """Copy standard input to its end."""
+    try:
+        with open(pipe, "wb") as sink:
+            for data in iter(lambda: os.read(0, 65536), b""):
+                sink.write(data)
+                sink.flush()
+    except BrokenPipeError:
+        pass
+
+
+def main(argv: "List[str]") -> int:
+    """Run the container process to its end; its exit code. argv: NODE."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # they are for the node agent
+        signal.signal(number, lambda *_: None)
+    process_tree.lock_folder(os.path.dirname(os.path.abspath(sys.argv[0])))
+    process_tree.adopt_orphans()
+    source, sink = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(sink)
+        os.dup2(source, 0)
+        os.close(source)
+        from . import process
+
+        return process.run_container_process(argv, is_guarded=True)
+    os.close(source)
+    threading.Thread(target=forward_input, args=[sink], daemon=True).start()
+    status = os.waitpid(pid, 0)[1]
+    process_tree.kill_descendants()
+    code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    os._exit(code)  # the thread may hold a lock that a usual end would wait for

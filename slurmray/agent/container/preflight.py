@@ -1,0 +1,116 @@
+"""Checks inside the container, before Ray starts: what Ray and the trainer need of this node and image."""
+
+import os
+import resource
+import sys
+
+from ..errors import JobError, Unfit
+from .ray import command
+from .ray import environment as ray_environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, Tuple
+
+    from .context import Context
+    from .ray.command import Version
+
+    Row = Tuple[str, str, str, str]  # check, found, wanted, fix
+
+PYTHON_SINCE = (3, 8)  # Ray's, and that of importlib.metadata
+FILES_WANTED = 65535  # open files; Ray opens several for each worker process
+FILES_NEEDED = 8192  # with fewer, large trainers have been seen to fail
+# What Ray's distributed debugger needs (docs.ray.io, "Ray Distributed Debugger"; Ray has it since 2.39).
+DEBUGGER_SINCE = (2, 39)
+DEBUGPY_SINCE = (1, 8)
+
+
+def require_ray(context: "Context") -> "Tuple[str, Version]":
+    """(text, numbers) of Ray's version; JobError where there is none, or one too old for `ray.auth`.
+
+    Without a container nodes may differ, so what one lacks is a finding: Unfit.
+    """
+    is_old = context.is_guarded and sys.version_info < PYTHON_SINCE
+    version = None if is_old else command.ray_version()
+    if version is None and context.is_guarded:
+        from ..fixes import PYTHON_FIX, PYTHON_WANTED
+
+        found = "Python %d.%d" % sys.version_info[:2] if is_old else "it has no Ray"
+        row = {"check": sys.executable, "found": found, "wanted": PYTHON_WANTED, "fix": PYTHON_FIX}
+        context.send("finding", kind="image", **row)
+        raise Unfit
+    if version is None:
+        raise JobError("image", "%s has no Ray. Install ray[default] for it" % sys.executable)
+    if context.settings["ray"]["auth"] == "token" and version[1] < ray_environment.TOKEN_SINCE:
+        fix = "Use Ray 2.52 or later, or set ray.auth to auto or none"
+        raise JobError("config", "ray.auth is token, and Ray %s has no tokens. %s" % (version[0], fix))
+    return version
+
+
+def enter_workdir(folder: str) -> None:
+    """Enter the working directory, in which Ray and the trainer begin. JobError where that fails."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        fix = "The trainer runs there: mount it, create it, or set container.workdir"
+        raise JobError("config", "%s: %s. %s" % (folder, error.strerror, fix)) from error
+
+
+def check_node(context: "Context", version: "Version") -> None:
+    """Send findings on what this node lacks. Unfit where one of them ends the job."""
+    raise_file_limit()
+    for row in low_limits():
+        context.finding("warn", *row)
+    if context.settings["ray"]["debug"] == "post-mortem":
+        lacking = list(missing_for_debugger(version))
+        for row in lacking:
+            context.finding("preflight", *row)
+        if lacking and context.is_strict:
+            raise Unfit
+
+
+def compare_versions(context: "Context", own: str, head: str) -> None:
+    """Send a finding where versions differ from those on the head node. Unfit where that ends the job."""
+    if own != head:
+        fix = "use one image on all nodes, by digest, or one environment"
+        context.finding("preflight", "versions", own, head + ", as on the head", fix)
+        if context.is_strict:
+            raise Unfit
+
+
+def versions(ray: str) -> str:
+    """What must be the same on all nodes. ray: its version."""
+    import platform
+
+    return "Ray %s, Python %s" % (ray, platform.python_version())
+
+
+def raise_file_limit() -> None:
+    """Set the soft limit of open files to what Ray may need, as far as the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def low_limits() -> "Iterator[Row]":
+    """Limits that are lower than a trainer may need."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < FILES_NEEDED:
+        fix = "raise it there, or container.ulimits: [nofile=65535:65535]"
+        yield "open files", "at most %d" % hard, str(FILES_WANTED), fix
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    if os.path.isdir("/dev/infiniband") and locked != resource.RLIM_INFINITY:
+        fix = "raise it there, or container.ulimits: [memlock=-1:-1]"
+        yield "locked memory", "%d bytes" % locked, "no limit, for InfiniBand", fix
+
+
+def missing_for_debugger(ray: "Version") -> "Iterator[Row]":
+    """What Ray's distributed debugger lacks here. ray: its version."""
+    if ray < DEBUGGER_SINCE:
+        fix = "use a Ray that has it, or set ray.debug: legacy"
+        yield "debugger", "Ray %d.%d" % (ray[0], ray[1]), "Ray 2.39 or later", fix
+    found = command.package_version("debugpy")
+    if command.version_numbers(found) < DEBUGPY_SINCE:
+        fix = "install it beside Ray, or set ray.debug: none"
+        yield "debugpy", found or "none", "1.8.0 or later", fix

@@ -1,0 +1,180 @@
+"""The `ray start` of one node: prepared early, and started again where somebody took a leased port."""
+
+import json
+import os
+import subprocess
+import sys
+
+from ...errors import JobError
+from .. import environment, process_tree, reachability
+from . import command, network, ports, preload
+from . import environment as ray_environment
+from .watch import SEE_LOG, RayWatch, show_last_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import IO, Dict, List, Optional
+
+    from ..context import Context
+
+MAX_TRIES = 3
+
+
+class RayProcess:
+    """Ray on this node."""
+
+    def __init__(self, context: "Context") -> None:
+        self.context = context
+        self.watch = RayWatch(self)
+        self.version_text = ""
+        self.version: "command.Version" = ()
+        self.address = ""  # of this node
+        self.cluster: "Optional[str]" = None  # on a worker: `host:port` of the GCS
+        self.ports: "List[int]" = []
+        self.env: "Dict[str, str]" = {}  # of Ray and what runs beside it
+        self.node_env: "Dict[str, str]" = {}  # variables that a preset wants for the trainer
+        self.gpu_mask: "Dict[str, str]" = {}  # keeps Ray off the GPUs of services
+        self._tries = 0
+        self._lease: "Optional[socket.socket]" = None
+        self._input: "Optional[IO[bytes]]" = None  # of the process that waits for the argv of `ray start`
+        self._gcs_answers = False
+
+    def make_environment(self) -> None:
+        """Set `env`, with the job's token where this Ray has tokens."""
+        context = self.context
+        settings, job = context.settings, context.job
+        token = None
+        if ray_environment.uses_token(settings["ray"]["auth"], self.version):
+            token = os.path.join(context.folder, "token")
+            ray_environment.write_private(token, job["token"])
+        elif context.is_head:
+            danger = "runs without a token: every user who reaches it can run code"
+            context.phase("ray", "Ray %s %s" % (self.version_text, danger))
+        env = environment.default_environment(
+            context.user, job["cpus"], settings["ray"]["gpus"], context.folder
+        )
+        env.update(settings["env"])
+        env.update(job["env"])
+        env.update(self.gpu_mask)
+        self.env = ray_environment.ray_environment(
+            context.folder, env, token, self.version, settings["ray"]["metrics"]
+        )
+
+    def preload(self) -> None:
+        """Start the process that becomes `ray start`."""
+        context, start = self.context, preload.FAST
+        if not self.watch.plain_reason:
+            reason = preload.reason_for_plain(
+                context.settings["ray"]["start"], self.version_text, self.version
+            )
+            if reason:
+                self.watch.use_plain(reason)
+        if self.watch.plain_reason:
+            start = preload.PLAIN
+        env = ray_environment.start_timeouts(context.settings["timeouts"]["ready"])
+        env.update(self.env)
+        argv = [*context.program("ray"), start]
+        self._input = context.children.spawn("ray", argv, env, stdin=subprocess.PIPE).stdin
+
+    def start(self, address: str, cluster: "Optional[str]" = None) -> None:
+        """Lease ports, and give the waiting process its argv. cluster: None on the head."""
+        context = self.context
+        settings = context.settings
+        self.address, self.cluster = address, cluster
+        if self._lease:
+            self._lease.close()
+        self._lease, self.ports = ports.lease_ports(context.attempt_name, self._tries)
+        if cluster is None:
+            self._take_fixed_ports()
+        elif self._tries == 0 and settings["preflight"] != "none":
+            self._check_connections(cluster)
+        more = self._late_environment()
+        self.env.update(more)
+        extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
+        argv = command.start_command(
+            context.name,
+            address,
+            self.ports,
+            cluster,
+            self.version,
+            context.folder,
+            context.job["cpus"],
+            settings["ray"]["gpus"],
+            command.object_store_size(context.memory),
+            extra,
+        )
+        sys.stderr.write(" ".join(argv) + "\n")
+        sys.stderr.flush()
+        order = {"argv": argv, "env": more, "folder": context.folder}
+        process_tree.write_and_close(self._input, json.dumps(order).encode())
+        self.watch.begin()
+
+    @property
+    def gcs_address(self) -> str:
+        """`host:port` of the GCS."""
+        return self.cluster or network.join_host_port(self.address, self.ports[ports.GCS])
+
+    def does_gcs_answer(self) -> bool:
+        """Whether the GCS of this head accepts connections, and is Ray's."""
+        if network.is_open(self.address, self.ports[ports.GCS]) and not self.watch.is_port_taken():
+            self._gcs_answers = True
+        return self._gcs_answers
+
+    def is_known_to_others(self) -> bool:
+        """Whether other nodes know the ports of this Ray, so that it cannot be started again with others."""
+        return self._gcs_answers
+
+    def ended(self, code: int) -> None:
+        """`ray start` has ended, which ends the job unless somebody took one of its ports."""
+        if not self.watch.is_port_taken():
+            show_last_lines(self.context.folder)
+            raise JobError("ray", "ray start exited with %d. %s" % (code, SEE_LOG))
+        self._tries += 1
+        if self._tries == MAX_TRIES:
+            text = "ports were taken by others after they had been chosen, %d times. Submit the job again"
+            raise JobError("bring_up", text % MAX_TRIES)
+        self.make_environment()
+        self.preload()
+        self.start(self.address, self.cluster)
+
+    def _take_fixed_ports(self) -> None:
+        """Ports that the job spec names, in the places of leased ones."""
+        options = self.context.settings["ray"]
+        for field, port, place in (
+            ("port", options["port"], ports.GCS),
+            ("dashboard_port", options["dashboard_port"], ports.DASHBOARD),
+        ):
+            if port != "auto":
+                self.ports[place] = int(port)
+                if not ports.is_free(int(port)):
+                    text = "port %s is taken on this node. Set ray.%s to auto or to another port"
+                    raise JobError("bring_up", text % (port, field))
+
+    def _check_connections(self, cluster: str) -> None:
+        """Have the head connect to this worker, and connect to the head."""
+        context, port = self.context, self.ports[ports.REACHABILITY_PORT]
+        reachability.accept_once(self.address, port)
+        host, gcs_port = network.split_host_port(cluster)
+        reachability.check_reachable([("the head", host, gcs_port)], context.finding)
+        context.send("reachable_at", address=self.address, port=port)
+
+    def _late_environment(self) -> "Dict[str, str]":
+        """Variables that depend on the addresses of this node and of the head."""
+        context = self.context
+        head, port = network.split_host_port(self.gcs_address)
+        local = network.local_addresses()
+        peers = [head, *context.job["nodes"], *context.peers]
+        found = environment.network_environment(self.env, self.address, peers, local)
+        facts = {
+            "rank": str(context.rank),
+            "nodes": str(len(context.job["nodes"])),
+            "head": head,
+            "ray_port": str(port),
+            "interface": network.interface_of(self.address, local),
+        }
+        self.node_env = {name: facts[fact] for name, fact in context.settings["node_env"].items()}
+        found.update(self.node_env)
+        if context.settings["ray"]["metrics"]:
+            found.update(ray_environment.metrics_environment(self.env, self.ports))
+        return found

@@ -1,0 +1,132 @@
+"""Whether Ray of one node runs while it starts; Ray itself may need minutes to see what is wrong."""
+
+import os
+import sys
+import time
+
+from ...errors import JobError
+from .. import process_tree
+from . import ports, preload
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Set
+
+    from .start import RayProcess
+
+LAST_LINES = 5  # of the log of a process of Ray
+INTERVAL = 1.0  # seconds between two checks
+
+
+class RayWatch:
+    """Checks once a second, until `ray start` does so itself."""
+
+    def __init__(self, ray: "RayProcess") -> None:
+        self.ray = ray
+        self.is_active = False
+        self.guards_ports = False  # whether somebody else may still take a leased port
+        self.port_was_taken = False
+        self.plain_reason = ""  # why Ray's own start is used; "": fast
+        self._due = 0.0
+        self._ended: "Dict[int, str]" = {}  # pid -> name of what had ended at the last check
+
+    def begin(self) -> None:
+        """Ray is being started."""
+        self.is_active = self.guards_ports = True
+        self.port_was_taken, self._ended = False, {}
+        self._due = time.monotonic() + INTERVAL
+        try:
+            os.unlink(self._path(preload.STARTED))  # of an earlier try
+        except FileNotFoundError:
+            pass
+
+    def release_ports(self) -> None:
+        """The cluster is ready: one of the ports is for the trainer."""
+        self.guards_ports = False
+
+    def is_started(self) -> bool:
+        """Whether all of Ray is, so that `ray start` itself sees the end of a process in seconds.
+
+        In Ray's own order the raylet is last: with the node in the GCS everything is started.
+        """
+        return os.path.exists(self._path(preload.STARTED)) or bool(
+            self.plain_reason and self.ray.context.is_ready
+        )
+
+    def is_dashboard_started(self) -> bool:
+        """Whether the dashboard of a head that is in the GCS answers, or has failed."""
+        return os.path.exists(self._path(preload.STARTED)) or bool(self.plain_reason)
+
+    def tick(self) -> None:
+        """Called in each turn of the loop."""
+        if not self.is_active or time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + INTERVAL
+        self._read_plain_reason()
+        self.is_active = self.guards_ports or not self.is_started()
+        if self.is_active and not self.is_port_taken():
+            self._detect_end()
+
+    def use_plain(self, reason: str) -> None:
+        """Note that Ray's own start is used, and report it."""
+        self.plain_reason = reason
+        self.ray.context.phase("ray", "using Ray's own start: " + reason)
+
+    def is_healthy(self) -> bool:
+        """Whether the processes run without which there is no Ray on this node."""
+        return self._essential() <= set(process_tree.descendant_names().values())
+
+    def is_port_taken(self) -> bool:
+        """Whether somebody took a port between lease and use; if so, Ray is killed, to be started again."""
+        taken = ports.taken_ports(self.ray.ports) if self.guards_ports else []
+        if taken and not self.port_was_taken:
+            text = "another process took port %d of this node after it was chosen" % taken[0]
+            if self.ray.is_known_to_others():
+                raise JobError("bring_up", text + ". Submit the job again")
+            sys.stderr.write(text + ": Ray is started again\n")
+            sys.stderr.flush()
+            self.port_was_taken = True
+            self.ray.context.children.kill("ray")
+        return self.port_was_taken
+
+    def _read_plain_reason(self) -> None:
+        try:
+            with open(self._path(preload.NOT_FAST)) as file:
+                reason = file.read()
+        except FileNotFoundError:
+            return
+        if not self.plain_reason:
+            self.use_plain(reason)
+
+    def _essential(self) -> "Set[str]":
+        return {"raylet"} if self.ray.cluster else {"raylet", "gcs_server"}
+
+    def _detect_end(self) -> None:
+        """`ray start` checks what it has started only when everything is, and waits for that.
+
+        It takes two checks: what somebody waits for, e.g. `raylet --help`, is there a moment after its end.
+        """
+        before, self._ended = self._ended, process_tree.descendant_names(ended=True)
+        for name in sorted(self._essential() & {before.get(pid, "") for pid in self._ended}):
+            show_last_lines(self.ray.context.folder)
+            raise JobError("ray", "%s exited while Ray was starting. %s" % (name, SEE_LOG))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.ray.context.folder, name)
+
+
+SEE_LOG = "The node's log has its last lines"
+
+
+def show_last_lines(folder: str) -> None:
+    """Copy the last lines of Ray's processes into the node's log; `ray start` does not show them."""
+    import glob
+
+    for name in ("gcs_server", "raylet"):
+        pattern = os.path.join(glob.escape(folder), "session_2*", "logs", name + ".err")
+        for path in sorted(glob.glob(pattern))[-1:]:
+            with open(path, errors="replace") as file:
+                text = file.read().partition("*** StackTrace")[0]
+            for line in text.splitlines()[-LAST_LINES:]:
+                sys.stderr.write("%s: %s\n" % (name, line))
+    sys.stderr.flush()

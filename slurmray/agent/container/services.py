@@ -1,0 +1,168 @@
+"""The services of one node: processes beside Ray, from before the trainer starts until after it has ended."""
+
+import json
+import os
+import signal
+import time
+
+from ..errors import JobError
+from . import environment
+from .ready import NOT_READY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Set
+
+    from .context import Context
+    from .stages import Item, Stages
+
+SERVICE, READY = ROLES = ("service", "ready")
+STOP_EACH = 1.0  # seconds until the next one gets SIGTERM, too
+STOP_ALL = 2.0  # seconds for all; the controller's grace period leaves so many
+
+# A service outside of Ray's container ends with its input, as the container does; $1 is the submit folder. In
+# POSIX shell, as an image of its own may have no bash. The job's variables are for the service alone.
+TETHERED = """exec 3<&0 </dev/null
+(
+	%s
+	cd "$1" || exit
+	exec %s
+) 3<&- &
+service=$!
+(
+	while read -r _; do :; done
+	trap : TERM
+	kill -TERM 0
+	sleep 2
+	kill -KILL 0
+) <&3 &
+exec 3<&-
+trap : TERM
+wait "$service"
+code=$?
+if kill -0 "$service" 2>/dev/null; then # it was a signal that ended the wait
+	wait "$service"
+	code=$?
+fi
+exit "$code"
+"""
+
+
+class Services:
+    """Starts services, waits until each is ready, restarts one that ends, and stops them in order.
+
+    items: dicts as in the job spec, only those of this node.
+    """
+
+    def __init__(self, stages: "Stages", items: "List[Item]") -> None:
+        self.stages = stages
+        self.items = {item["name"]: item for item in items}
+        self.restarts = dict.fromkeys(self.items, 0)
+        self.waiting: "Set[str]" = set()  # names of those that are not ready yet
+
+    def begin(self) -> None:
+        """Start all of them."""
+        self.waiting = set(self.items)
+        for name in self.items:
+            self._start(name)
+        self._check_all_ready()
+
+    def on_service_ended(self, name: str, code: int) -> None:
+        """A service outside of this container has ended."""
+        self._lost(name, code)
+
+    def child_ended(self, role: str, name: str, code: int) -> None:
+        """A service in this container has ended, or the wait for one."""
+        if role == SERVICE:
+            self._lost(name, code)
+        elif code == NOT_READY:
+            text = "service %s is not ready after %s s. See the node's log, or raise its ready.timeout"
+            raise JobError("service", text % (name, self.items[name]["ready"]["timeout"]))
+        elif code:
+            text = "the readiness check of service %s exited with %d. The node's log has its output"
+            raise JobError("service", text % (name, code))
+        else:
+            self.waiting.discard(name)
+            self._check_all_ready()
+
+    def stop(self) -> None:
+        """Stop them in reverse order with SIGTERM, STOP_EACH apart, STOP_ALL in total."""
+        children = self.stages.context.children
+        children.on_end = lambda _role, _code: None
+        end = time.monotonic() + STOP_ALL
+        for name in reversed(list(self.items)):
+            role = "%s %s" % (SERVICE, name)
+            due = min(end, time.monotonic() + STOP_EACH)
+            pid = children.pid_of(role)
+            if pid is not None:
+                os.killpg(pid, signal.SIGTERM)
+            while children.pid_of(role) is not None and time.monotonic() < due:
+                time.sleep(0.05)
+                children.reap()
+
+    def _start(self, name: str) -> None:
+        """Start a service, and its readiness check."""
+        stages, item = self.stages, self.items[name]
+        own = dict(self._gpu_mask(name), **item["env"])
+        env = dict(stages.environment(), **own)
+        stages.context.phase("services", "%s starts" % name)
+        if item["host"] or item.get("image"):
+            write_script(stages.context, item, dict(stages.facts(), **own))
+        else:
+            stages.spawn("%s %s" % (SERVICE, name), item["run"], env)
+        if name not in self.waiting:  # it was ready before
+            return
+        if not item.get("ready"):
+            self.waiting.discard(name)
+        elif stages.context.children.pid_of("%s %s" % (READY, name)) is None:
+            argv = [*stages.context.program("ready"), json.dumps(item["ready"])]
+            stages.spawn("%s %s" % (READY, name), argv, env)
+
+    def _gpu_mask(self, name: str) -> "Dict[str, str]":
+        """The GPUs of a service: after those of Ray, in the order of the job spec."""
+        first: int = self.stages.context.settings["ray"]["gpus"]
+        for other, item in self.items.items():
+            if other == name:
+                break
+            first += item["gpus"]
+        return environment.visible_gpus(first, self.items[name]["gpus"])
+
+    def _check_all_ready(self) -> None:
+        if not self.waiting:
+            self.stages.report_done("services")
+
+    def _lost(self, name: str, code: int) -> None:
+        """A service has ended."""
+        context = self.stages.context
+        item = self.items[name]
+        text = "service %s exited with %d" % (name, code)
+        if self.restarts[name] < item["restarts"]:
+            self.restarts[name] += 1
+            count = "%d of %d" % (self.restarts[name], item["restarts"])
+            context.phase("services", "%s on %s: restart %s" % (text, context.name, count))
+            self._start(name)
+        elif (
+            context.deadline is not None
+        ):  # Slurm's signal reaches some services, and the trainer has its grace period
+            context.phase("services", "%s on %s while the job is being ended" % (text, context.name))
+        elif item["on_end"] == "fail" or name in self.waiting:
+            raise JobError("service", text + ". The node's log has its output")
+        else:
+            context.phase("services", "%s on %s; the job continues" % (text, context.name))
+
+
+def write_script(context: "Context", item: "Item", env: "Dict[str, str]") -> None:
+    """Write the script of a service outside of this container; the node agent looks for it and runs it.
+
+    item: as in the job spec. env: over that of the job.
+    """
+    import shlex
+
+    settings_env = dict(context.settings["env"], **context.job["env"])
+    exports = environment.export_lines(dict(settings_env, **env))
+    script = TETHERED % (exports, " ".join(map(shlex.quote, item["run"])))
+    path = os.path.join(context.folder, "new-" + item["name"])
+    with open(path, "wb") as file:
+        file.write(os.fsencode(script))
+    os.chmod(path, 0o644)  # the folder above keeps others out
+    os.rename(path, os.path.join(context.folder, "begin-" + item["name"]))

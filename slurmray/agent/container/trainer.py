@@ -1,0 +1,134 @@
+"""The trainer: the command of the job spec, which runs on the head node once the cluster is ready."""
+
+import json
+import os
+import signal
+import subprocess
+
+from ..errors import JobError
+from . import process_tree
+from .ray import environment as ray_environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+    from .context import Context
+    from .ray.start import RayProcess
+
+MAX_SHOWN = 200  # characters of its command in the log
+REFUSED = "ray-job-refused"  # file in the job's folder: why Ray did not take the job, as JSON
+
+
+class Trainer:
+    """The trainer's process, started on the head node when somebody reads its output."""
+
+    def __init__(self, context: "Context", ray: "RayProcess") -> None:
+        self.context = context
+        self.ray = ray
+        self._streams: "Dict[str, int]" = {}  # out, err -> descriptor of the FIFO to the batch script
+
+    @property
+    def is_ray_job(self) -> bool:
+        """Whether it is submitted to Ray's job API."""
+        return self.context.settings["trainer"]["launch"] == "ray-job"
+
+    def require_job_api(self) -> None:
+        """JobError where it is needed and the image does not have it."""
+        if not self.is_ray_job:
+            return
+        import importlib.util
+
+        if not all(
+            importlib.util.find_spec(name) for name in ("aiohttp", "aiohttp_cors")
+        ):  # of ray[default] alone
+            raise JobError(
+                "image",
+                "launch is ray-job, and the image has no ray[default]. Install it, or set launch: exec",
+            )
+
+    @property
+    def job_name(self) -> str:
+        """Its submission id in Ray."""
+        return "slurmray-" + self.context.attempt_name
+
+    def shown_command(self) -> str:
+        """The command for the job's log, shortened."""
+        argv = [self.job_name + ":"] if self.is_ray_job else []
+        argv += self.context.settings["trainer"]["command"] or ["the built-in check"]
+        return "".join(each if each.isprintable() else " " for each in " ".join(argv)[:MAX_SHOWN])
+
+    def start(self) -> bool:
+        """Start it once somebody reads its output; False while nobody does."""
+        if not self._open_output():
+            return False
+        context, settings = self.context, self.context.settings["trainer"]
+        argv = settings["command"] or context.program("check")
+        if context.job["attempt"]:
+            argv = argv + settings["resume"]
+        facts = context.facts("")
+        env = ray_environment.trainer_environment(self.ray.env, facts, self.ray.address, self.ray.ports)
+        env.update(self.ray.node_env)
+        out, err = self._streams["out"], self._streams["err"]
+        try:
+            if self.is_ray_job:
+                self._submit(argv, env, out, err)
+            else:
+                context.children.spawn("trainer", argv, env, out, err)
+        except OSError as error:
+            # What a shell would write and return.
+            os.write(err, ("slurmray: %s: %s\n" % (argv[0], error.strerror)).encode("utf-8", "replace"))
+            context.send("exit", code=127 if isinstance(error, FileNotFoundError) else 126)
+        os.close(out)
+        os.close(err)
+        return True
+
+    def ended(self, code: int) -> None:
+        """Report its exit code; JobError where it could not be submitted."""
+        try:
+            with open(os.path.join(self.context.folder, REFUSED)) as file:
+                refusal = json.load(file)
+        except FileNotFoundError:
+            self.context.send("exit", code=code)
+            return
+        raise JobError(refusal["kind"], refusal["message"])
+
+    def signal_name(self, is_warning: bool) -> str:
+        """The signal that asks it to end: near the time limit (is_warning), or after scancel."""
+        stop = self.context.settings["stop"]
+        return stop["signal"] if is_warning else stop["cancel_signal"] or stop["signal"]
+
+    def send_signal(self, name: str) -> bool:
+        """Send that signal, e.g. "TERM", to the trainer and its children; False where none runs."""
+        pid = self.context.children.pid_of("trainer")
+        if pid is not None:
+            os.killpg(pid, getattr(signal, "SIG" + name))
+        return pid is not None
+
+    def _submit(self, argv: "List[str]", env: "Dict[str, str]", out: int, err: int) -> None:
+        """Start the process that submits it to Ray's job API and stands for it."""
+        context = self.context
+        order = {
+            "id": self.job_name,
+            "argv": argv,
+            "env": {name: value for name, value in env.items() if self.ray.env.get(name) != value},
+            "runtime_env": context.settings["trainer"]["runtime_env"],
+            "signals": ["SIG" + self.signal_name(is_warning) for is_warning in (True, False)],
+            "folder": context.folder,
+        }
+        program = context.program("ray-job")
+        child = context.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
+        process_tree.write_and_close(child.stdin, json.dumps(order).encode())
+
+    def _open_output(self) -> bool:
+        """Open what is not open yet of the FIFOs; each stays open, as its reader ends with its writer."""
+        for name in ("out", "err"):
+            if name not in self._streams:
+                path = os.path.join(self.context.folder, name)
+                try:
+                    stream = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+                except OSError:  # ENXIO: no reader yet
+                    return False
+                os.set_blocking(stream, True)
+                self._streams[name] = stream
+        return True

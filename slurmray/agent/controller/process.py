@@ -1,0 +1,434 @@
+"""The process of the batch script, on the head node: everything that the controller does to the world."""
+
+import fcntl
+import glob
+import os
+import select
+import signal
+import subprocess
+import traceback
+import zlib
+
+from .. import errors, heartbeat, loader, paths, protocol, report, script, streams
+from .decisions import Actions, Controller
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    from ..settings import Job
+    from .decisions import Outcome
+
+LOG_LINES = 15  # of a node's log that the job's log shows
+END_WAIT = 15.0  # seconds for all nodes to clean up; then the step gets signals
+SIGNAL_WAIT = 10.0  # seconds between these
+SIGNAL_DELAY = 2.0  # seconds between what Slurm does to the tasks and to the batch script
+OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
+# Files of the agent that nodes do not get: srun passes its input on in pieces of 1 KiB, each to each node.
+CONTROLLER_ONLY = ("controller/", "settings.py")
+# What newer sruns take over from sbatch, what `sbatch --export=NONE` leaves, and what would change the
+# messages.
+UNWANTED = (
+    "SLURM_EXPORT_ENV",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_LABELIO",
+    "SLURM_UNBUFFEREDIO",
+    "SLURM_STDINMODE",
+    "SLURM_STDOUTMODE",
+    "SLURM_STDERRMODE",
+)
+
+
+def run_controller(text: str, nodes: "List[str]", started: float) -> int:
+    """Run the job to its end and return its exit code.
+
+    text: the script. nodes: their names, the head node first. started: time.time() when the batch script
+    began.
+    """
+    return Batch(text, nodes, started).run()
+
+
+class Batch(Actions):
+    """The batch script's process."""
+
+    def __init__(self, text: str, nodes: "List[str]", started: float) -> None:
+        self.text = text
+        self.settings = script.settings_of(text)
+        self.nodes = nodes
+        self.started = started
+        self.report = report.Report(started)
+        self.clock = heartbeat.Clock()
+        self.is_stopping = False
+        self.is_time_up = False
+        self.job: "Optional[Job]" = None
+        self.controller: "Optional[Controller]" = None
+        self._outbox: "Optional[streams.Outbox]" = None
+        self._files = streams.Worker()  # writes that the loop need not wait for
+        self._readers: "List[subprocess.Popen[bytes]]" = []
+        self._decoder = protocol.LineDecoder(protocol.MAX_TEXT)
+        self._wake = self._catch_signals()
+
+    def run(self) -> int:
+        """From the allocation to the exit code."""
+        try:
+            self.job = self.check_allocation()
+            self.make_run_directory()
+            outcome = self.run_step()
+        except errors.JobError as error:
+            outcome = self._outcome_of(error)
+        except Exception as error:
+            traceback.print_exc()
+            text = "%s: %s. Please report it with the lines above" % (type(error).__name__, error)
+            outcome = self._outcome_of(errors.JobError("internal", text))
+        self.report.event(
+            "end",
+            exit_code=outcome.code,
+            source=outcome.source,
+            kind=outcome.kind,
+            node=outcome.node,
+            text=outcome.text,
+        )
+        self._files.finish(report.FLUSH_SECONDS)
+        self.report.finish()
+        if self.job and script.has_function(self.text, "site_epilogue"):
+            argv = script.argv(self.text, "site_epilogue", self.job["run_dir"], str(outcome.code))
+            subprocess.call(argv, stdin=subprocess.DEVNULL)
+        return outcome.code
+
+    # -- before the step ---------------------------------------------------------------------------------
+
+    def check_allocation(self) -> "Job":
+        """What is known of the job; JobError where its allocation is not the one that the script is for."""
+        settings, env = self.settings, os.environ
+        again = settings["render_again"]
+        nodes = int(env["SLURM_JOB_NUM_NODES"])
+        if nodes != settings["nodes"]:
+            text = "the allocation has %d nodes, the script is for %d: %s --nodes %d"
+            raise errors.JobError("config", text % (nodes, settings["nodes"], again, nodes))
+        if len(self.nodes) != nodes:
+            text = "scontrol names %d of %d nodes in %s"
+            raise errors.JobError("internal", text % (len(self.nodes), nodes, env["SLURM_JOB_NODELIST"]))
+        cpus, wanted = self._cpus(), settings["cpus_per_node"]
+        if wanted and cpus != wanted:
+            text = "the allocation has %d CPUs, the script is for %d: %s --cpus-per-task %d"
+            raise errors.JobError("config", text % (cpus, wanted, again, cpus))
+        missing = [name for name in settings["env_from_submitter"] if name not in env]
+        if missing:
+            text = "env.%s is not set where the job was submitted: export it and run sbatch again"
+            raise errors.JobError("config", text % missing[0])
+        attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
+        number = env["SLURM_JOB_ID"]
+        return {
+            "id": number,
+            "name_for_commands": self._name_for_commands(number),
+            "attempt": attempt,
+            "chances": 0,
+            "nodes": self.nodes,
+            "cpus": cpus,
+            "grace": self._grace(),
+            "run_dir": os.path.join(paths.host_path(settings["run_dir"]), "%s-%d" % (number, attempt)),
+            "log_file": os.readlink("/proc/self/fd/2"),
+            "mark": os.urandom(16).hex(),
+            "token": os.urandom(32).hex(),
+            "started": self.started,
+            "env": {name: env[name] for name in settings["env_from_submitter"]},
+            "done_before": [],
+            "commit": "",
+        }
+
+    def _cpus(self) -> int:
+        """CPUs of each node: those of a task, or the fewest that a node of the job has."""
+        given = os.environ.get("SLURM_CPUS_PER_TASK")
+        if given:
+            return int(given)
+        counts = os.environ["SLURM_JOB_CPUS_PER_NODE"].split(",")  # such as 72(x2),36
+        return min(int(count.partition("(")[0]) for count in counts)
+
+    @staticmethod
+    def _name_for_commands(number: str) -> str:
+        """The job for scancel and scontrol: one task of an array has the array's number, which means all of
+        it.
+
+        squeue knows; SLURM_ARRAY_TASK_ID alone may come from an array that the job was submitted in.
+        """
+        if "SLURM_ARRAY_TASK_ID" not in os.environ:
+            return number
+        argv = ["squeue", "--all", "--noheader", "--array", "--jobs=" + number, "--format=%A %i"]
+        for line in _ask(argv, 20).splitlines():
+            found = line.split()
+            if found and found[0] == number:
+                return found[1]
+        raise errors.JobError("config", "squeue does not know the job %s of an array" % number)
+
+    def _grace(self) -> int:
+        """Seconds between stop signal and SIGKILL, so that all is over before KillWait ends."""
+        wanted, kill_wait = self.settings["stop"]["grace"], 30
+        for line in _ask(["scontrol", "show", "config"], 10).splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "KillWait":
+                kill_wait = int(value.split()[0])
+        grace = max(0, min(wanted, kill_wait - 7))
+        if grace != wanted:
+            self.report.event("grace", seconds=grace, kill_wait=kill_wait)
+        return grace
+
+    def make_run_directory(self) -> None:
+        """The run directory of this attempt, shared by the nodes, which know it by its mark."""
+        job = self._job()
+        run_dir = job["run_dir"]
+        try:
+            os.makedirs(os.path.join(run_dir, "logs"), exist_ok=True)
+        except OSError as error:
+            text = "cannot make the run directory %s: %s. Set run_dir" % (run_dir, error.strerror)
+            raise errors.JobError("config", text) from error
+        try:
+            with open(os.path.join(run_dir, "mark"), "w") as file:
+                file.write(job["mark"] + "\n")
+        except OSError as error:
+            text = "cannot write to the run directory %s: %s" % (run_dir, error.strerror)
+            raise errors.JobError("preflight", text) from error
+        self.report.open(run_dir)
+        count = len(self.nodes)
+        self.report.event(
+            "start",
+            job=job["id"],
+            attempt=job["attempt"],
+            nodes=self.nodes,
+            nodes_text="1 node" if count == 1 else "%d nodes" % count,
+            head=self.nodes[0],
+            run_dir=run_dir,
+        )
+        if self.settings["checks"]["same_commit"]:
+            job["commit"] = paths.commit_of(paths.host_path(self.settings["checks"]["same_commit"]))
+        self._count_attempts(job)
+
+    def _count_attempts(self, job: "Job") -> None:
+        requeue = self.settings["requeue"]
+        others = glob.escape(job["run_dir"].rpartition("-")[0]) + "-*"
+        done = glob.glob(os.path.join(others, "prepared-*"))
+        job["done_before"] = sorted({path.rpartition("/prepared-")[2] for path in done})
+        if not (requeue["max"] or requeue["exit_code"]):
+            return
+        asked = len(glob.glob(os.path.join(others, "asked")))
+        job["chances"] = requeue["max"] - job["attempt"] + asked
+        if job["attempt"]:
+            self.report.event("attempt", attempt=job["attempt"], chances=job["chances"])
+        if job["chances"] < 0:
+            text = "Slurm has restarted the job %d times; requeue.max is %d" % (
+                job["attempt"],
+                requeue["max"],
+            )
+            raise errors.JobError("node_lost", text)
+
+    # -- the step ----------------------------------------------------------------------------------------
+
+    def run_step(self) -> "Outcome":
+        """Start one task on every node, follow them, end them."""
+        job = self._job()
+        controller = self.controller = Controller(self.settings, job, self.report, self)
+        srun = self._start_step()
+        self.send({"type": "job", "job": job})
+        while not controller.is_over(self.clock.now()):
+            self._turn(srun, controller)
+        self._end_step(srun, controller)
+        srun_code = srun.wait()
+        self._end_output(controller.trainer_code is None)
+        if not (controller.failure or self.is_stopping) and controller.trainer_code is None:
+            # Slurm's SIGTERM may have ended all tasks before this process gets it.
+            select.select([self._wake], [], [], SIGNAL_DELAY)
+        self._hand_on_signals(controller)
+        controller.findings.show()
+        for node in controller.not_ready:
+            self.report.log("not ready: %s %s" % (node["missing"], node["why"]))
+        for name in controller.shows_log_of():
+            self._show_log(name)
+        outcome = controller.outcome(srun_code)
+        reason = controller.restart_reason(outcome)
+        if reason:
+            self._restart(reason, controller.is_requeue_requested())
+        return outcome
+
+    def _start_step(self) -> "subprocess.Popen[bytes]":
+        settings, job = self.settings, self._job()
+        options = ["--no-kill"] if settings["on_node_loss"] == "continue" else []
+        if settings["container"]["runtimes"] == ["pyxis"]:
+            from ..node.runtimes import pyxis
+
+            options += pyxis.step_options(settings, job, os.environ["SLURM_SUBMIT_DIR"])
+        argv = script.argv(self.text, "start_step", str(len(self.nodes)), str(job["cpus"]), *options)
+        env = {
+            name: value for name, value in os.environ.items() if name not in UNWANTED and name[:5] != "SRUN_"
+        }
+        env["SLURMRAY_SETUP"] = settings["setup"]  # for a node that has no Python without it
+        srun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        assert srun.stdin and srun.stdout
+        self._outbox = streams.Outbox(os.dup(srun.stdin.fileno()))
+        srun.stdin.close()
+        agent = script.agent_of(self.text)
+        text = self.text.replace(agent, loader.without(agent, CONTROLLER_ONLY))
+        self._outbox.send(zlib.compress(text.encode("utf-8", "surrogateescape")))
+        return srun
+
+    def _turn(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
+        """Wait for a message or a signal, at most half a second, and hand on what has happened."""
+        assert srun.stdout
+        messages = srun.stdout.fileno()
+        ready, _, _ = select.select([messages, self._wake], [], [], 0.5)
+        if self._wake in ready:
+            os.read(self._wake, 4096)
+        now = self.clock.now()
+        if messages in ready:
+            data = os.read(messages, 1 << 16)
+            if not data:
+                controller.on_step_over()
+            for line in self._decoder.feed(data):
+                self._receive(line, controller, now)
+        self._hand_on_signals(controller)
+        controller.tick(now)
+
+    def _hand_on_signals(self, controller: Controller) -> None:
+        controller.is_stopping = controller.is_stopping or self.is_stopping
+        controller.is_time_up = controller.is_time_up or self.is_time_up
+
+    @staticmethod
+    def _receive(line: bytes, controller: Controller, now: float) -> None:
+        try:
+            message = protocol.decode(line)
+        except protocol.ProtocolError as error:
+            controller.on_output(str(error))
+            return
+        if message:
+            controller.on_message(message, now)
+        else:
+            controller.on_output(line.decode("utf-8", "replace"))
+
+    def _end_step(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
+        """Every node cleans up when its input ends; then the step is over. Lost nodes are not waited for."""
+        controller.begin_end()
+        assert self._outbox
+        self._outbox.close()
+        due, signals = self.clock.now() + END_WAIT, ["TERM", "KILL"]
+        while not controller.is_step_over:
+            self._turn(srun, controller)
+            now = self.clock.now()
+            if controller.all_nodes_ended() or (now > due and not signals):
+                srun.kill()  # no node that can still clean up needs it
+            elif now > due:
+                # Never srun itself: it would have every task killed without letting it clean up.
+                if controller.step:
+                    step = "%s.%s" % (self._job()["name_for_commands"], controller.step)
+                    _ask(["scancel", "--signal=" + signals[0], step], 10)
+                signals, due = signals[1:], now + SIGNAL_WAIT
+
+    def _end_output(self, is_lost: bool) -> None:
+        """The rest of the trainer's output, which is here once its container has gone."""
+        for reader in self._readers:
+            if is_lost:
+                reader.kill()
+            try:
+                reader.wait(OUTPUT_WAIT)
+            except subprocess.TimeoutExpired:
+                reader.kill()
+
+    def _restart(self, reason: str, is_requested: bool) -> None:
+        """Have Slurm start the job again, which ends this process meanwhile. is_requested: by the trainer."""
+        job = self._job()
+        if is_requested:
+            try:
+                open(os.path.join(job["run_dir"], "asked"), "w").close()
+            except OSError:
+                self.report.log(
+                    "cannot write to %s: the next attempt counts as one after a loss" % job["run_dir"]
+                )
+        self.report.event("requeue", reason=reason, attempt=job["attempt"] + 1)
+        code, _, error = _run(["scontrol", "requeue", job["name_for_commands"]], 20)
+        if code:
+            self.report.log("scontrol requeue exited with %d: %s" % (code, error.strip()))
+
+    def _show_log(self, node: str) -> None:
+        path = os.path.join(self._job()["run_dir"], "logs", node + ".log")
+        lines = paths.last_lines(path, LOG_LINES)
+        if lines:
+            self.report.log("last lines of %s:" % path)
+            self.report.raw("".join(line + "\n" for line in lines))
+
+    def _outcome_of(self, error: errors.JobError) -> "Outcome":
+        if self.is_stopping:  # what fails while Slurm ends the job fails because of that
+            return Controller.stopped()
+        return Controller.failed(error.kind, "", error.message)
+
+    # -- what the controller does ------------------------------------------------------------------------
+
+    def send(self, message: "Dict[str, Any]") -> None:
+        if self._outbox:
+            self._outbox.send(protocol.encode(message))
+
+    def read_trainer_output(self) -> None:
+        """Start processes that copy the trainer's output; nothing of Slurm's or the runtime's buffers it."""
+        job = self._job()
+        folder = paths.job_folder(self.settings["temp_dir"], job)
+        for name, target in (("out", "1"), ("err", "2")):
+            # scancel does not end them: the trainer still has its grace period then.
+            argv = [
+                "sh",
+                "-c",
+                "trap '' TERM; exec cat <\"$0\" >&" + target,
+                os.path.join(folder, "inside", name),
+            ]
+            self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
+
+    def write_heartbeat_file(self) -> None:
+        path = os.path.join(self._job()["run_dir"], "heartbeat")
+        text = "%.1f\n" % self.clock.now()
+
+        def write() -> None:
+            with open(path, "w") as file:
+                file.write(text)
+
+        self._files.do(write)
+
+    def mark_done(self, name: str) -> None:
+        path = os.path.join(self._job()["run_dir"], "prepared-" + name)
+        if all(letter.isalnum() or letter in "@._-" for letter in name):
+            self._files.do(lambda: report.append(path, ""))
+
+    # -- the rest ----------------------------------------------------------------------------------------
+
+    def _job(self) -> "Job":
+        assert self.job
+        return self.job
+
+    def _catch_signals(self) -> int:
+        """Note signals of Slurm's, and wake the loop; returns the descriptor that wakes it."""
+        wake, waker = os.pipe()
+        for descriptor in (wake, waker):
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
+        signal.set_wakeup_fd(waker)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "is_stopping", True))
+        if self.settings["stop"]["lead"]:
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                signal.signal(number, lambda *_: setattr(self, "is_time_up", True))
+        return wake
+
+
+def _run(argv: "List[str]", seconds: float) -> "tuple[int, str, str]":
+    """(exit code, standard output, standard error) of a command; 124 where it does not end in time, 127 where
+    it is not there.
+    """
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        return 127, "", str(error)
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return 124, "", "no answer after %d s" % seconds
+    return process.returncode, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape")
+
+
+def _ask(argv: "List[str]", seconds: float) -> str:
+    return _run(argv, seconds)[1]

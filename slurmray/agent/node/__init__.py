@@ -1,0 +1,1 @@
+"""The node agent: the task on each node, outside the container."""

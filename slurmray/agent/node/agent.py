@@ -1,0 +1,490 @@
+"""The task on every node: checks, image, container, clean-up, while heartbeats go both ways.
+
+The main thread has one loop: messages, signals, heartbeats. It never waits for anything else. What a node
+does, one step after another, is in a thread: `Node.work`.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+
+from .. import errors, heartbeat, paths, protocol, report, script, streams
+from . import detached
+from .api import NodeApi, Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    from ..settings import Job
+    from .host_services import HostServices
+    from .runtimes import Runtime
+
+TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL of a command
+CLIENT_WAIT = 10.0  # seconds for the container to end once its input has ended
+SUCCESSORS = 6  # workers that may tell Slurm that the head node is lost
+SUCCESSOR_WAIT = 10.0  # seconds that each of them leaves to the one before
+FORWARDED = (
+    "start_ray",
+    "head_versions",
+    "check_reachable",
+    "join",
+    "ready",
+    "stage_done",
+    "check_health",
+    "stop",
+    "stop_at_limit",
+)
+
+
+def run_node(text: str, rest: bytes) -> int:
+    """Run this node's task to its end. text: the script. rest: what has come of the messages."""
+    return Node(text, rest).main()
+
+
+class Node(NodeApi):
+    """One node of the job, as checks and runtimes see it, and its life."""
+
+    def __init__(self, text: str, rest: bytes) -> None:
+        self._text = text
+        self.settings = script.settings_of(text)
+        self.name = os.environ["SLURMD_NODENAME"]
+        self.env = dict(os.environ)
+        self.env.pop("SLURMRAY_SETUP", None)
+        # The story has run it to find a Python: its environment is this process's.
+        self._is_set_up = self.env.pop("SLURMRAY_SETUP_DONE", "") == self.name
+        self.folder = ""
+        self.clock = heartbeat.Clock()
+        self.doing = ""  # what takes long at the moment, for heartbeats
+        self._job: "Optional[Job]" = None
+        self._rest = rest
+        self._decoder = protocol.LineDecoder()
+        self._messages = streams.Outbox(os.dup(1))
+        self._sender = heartbeat.Sender()
+        self._last_message = self.clock.now()
+        self._waker = -1  # wakes the main thread's loop
+        self._changed = threading.Condition()  # of the next few, which both threads use
+        self._is_stopped = False  # this node is to end
+        self._is_orphan = False  # because the controller sends no heartbeats
+        self._is_input_over = False
+        self._is_stop_requested = False  # by Slurm's SIGTERM
+        self._is_unfit = False
+        self._is_cleaning_up = False  # commands run to their end, although the node is stopped
+        self._container: "Optional[detached.Detached]" = None
+        self._waiting: "List[protocol.Message]" = []  # for a container that is not there yet
+
+    # -- the main thread ---------------------------------------------------------------------------------
+
+    def main(self) -> int:
+        """Until this node has cleaned up and the controller needs it no more."""
+        wake, self._waker = self._catch_signals()
+        self._send({"type": "started", "step": os.environ.get("SLURM_STEP_ID", "")})
+        worker = threading.Thread(target=self.work, daemon=True)
+        worker.start()
+        self._receive(self._rest)
+        while worker.is_alive() or not (self._is_input_over or self._is_orphan):
+            inputs = [wake] if self._is_input_over else [wake, 0]
+            ready, _, _ = select.select(inputs, [], [], 0.5)
+            if wake in ready:
+                os.read(wake, 4096)
+            if 0 in ready:
+                data = os.read(0, 1 << 16)
+                self._receive(data)
+                if not data:
+                    self._is_input_over = True
+                    self._stop()
+            self._handle_signals()
+            self._check_heartbeats()
+        if self._is_orphan:
+            self._end_without_head()
+        self._messages.close()
+        self._messages.join(1)
+        return 0
+
+    def _receive(self, data: bytes) -> None:
+        for line in self._decoder.feed(data):
+            self._last_message = self.clock.now()
+            message = protocol.decode(line)
+            if not message:
+                continue
+            if message["type"] == "job":
+                with self._changed:
+                    self._job = message["job"]
+                    self._changed.notify_all()
+            elif message["type"] in FORWARDED:
+                self._forward(message)
+
+    def _forward(self, message: "protocol.Message") -> None:
+        with self._changed:
+            if self._container:
+                self._container.send(protocol.encode(message))
+            else:
+                self._waiting.append(message)
+
+    def _handle_signals(self) -> None:
+        if not self._is_stop_requested:
+            return
+        self._is_stop_requested = False
+        self._send({"type": "stop_requested"})
+        if self._container and self._job:  # the trainer gets its signal and its grace period
+            self._forward({"type": "stop", "seconds": self._job["grace"]})
+        else:
+            self._stop()
+
+    def _check_heartbeats(self) -> None:
+        now = self.clock.now()
+        if self._sender.is_due(now):
+            self._send({"type": "heartbeat", "doing": self.doing})
+        if not self._is_input_over and now - self._last_message > self.settings["timeouts"]["heartbeat"]:
+            self._is_orphan = True
+            self._stop()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def _catch_signals(self) -> "Tuple[int, int]":
+        """Note Slurm's signal; returns the pipe that wakes the loop."""
+        wake, waker = os.pipe()
+        for descriptor in (wake, waker):
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
+        signal.set_wakeup_fd(waker)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_is_stop_requested", True))
+        return wake, waker
+
+    # -- what a node does, step by step ------------------------------------------------------------------
+
+    def work(self) -> None:
+        """From the first check to the clean-up, whatever happens in between."""
+        from . import checks, host_services, job_folder, leftovers, runtimes
+
+        runtime: "Optional[Runtime]" = None
+        services: "Optional[HostServices]" = None
+        try:
+            self._await_job()
+            checks.open_run_directory(self)
+            self._run_setup()
+            checks.check_node(self)
+            self.folder = job_folder.make(self, script.agent_of(self._text))
+            runtime = runtimes.choose(self)
+            leftovers.remove(self, runtime)
+            runtime.prepare_container()
+            self._send({"type": "checked", "addresses": checks.addresses(self), "proxy": self._has_proxy()})
+            self.require_no_findings()
+            runtime.ensure_image()
+            runtime.pull_service_images()
+            self.require_no_findings()
+            services = host_services.HostServices(self, runtime)
+            self._run_container(runtime, services)
+        except errors.Unfit:
+            self._send({"type": "unfit"})
+            self._await_stop()  # the controller ends the job when all nodes have reported
+        except errors.Stopped:
+            pass
+        except errors.JobError as error:
+            self._send({"type": "failed", "kind": error.kind, "message": error.message})
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()
+            text = "%s: %s" % (type(error).__name__, error)
+            self._send({"type": "failed", "kind": "internal", "message": text})
+        finally:
+            try:
+                self._clean_up(runtime, services)
+            except Exception as error:
+                import traceback
+
+                traceback.print_exc()
+                self.phase("end", "%s: cannot clean up: %s" % (self.name, error))
+            self._send({"type": "gone"})
+            os.write(self._waker, b"\0")
+
+    def _await_job(self) -> None:
+        with self._changed:
+            while not self._job:
+                if self._is_stopped:
+                    raise errors.Stopped
+                self._changed.wait(1)
+        job = self.job = self._job
+        self.is_head = self.name == job["nodes"][0]
+        self.container_name = "slurmray-%s-%d-%s" % (job["id"], job["attempt"], self.name)
+        self.log_path = os.path.join(job["run_dir"], "logs", self.name + ".log")
+
+    def _await_stop(self) -> None:
+        with self._changed:
+            while not self._is_stopped:
+                self._changed.wait(1)
+
+    def _run_setup(self) -> None:
+        """The job spec's `setup`; what it exports is for everything that is started on this node."""
+        commands = self.settings["setup"]
+        if not commands or self._is_set_up:
+            return
+        path = os.path.join(self.job["run_dir"], "logs", "." + self.name + ".env")
+        # The story's function prints the environment on descriptor 3.
+        argv = ["bash", "-c", 'umask 077; exec 3>"$0" && "$@"', path, *self.story("run_setup", commands)]
+        try:
+            # Without `doing`: a setup that hangs must not extend the time until the cluster is to be ready.
+            result = self._run(argv, None, None)
+            with open(path, "rb") as file:
+                environment = file.read().decode("utf-8", "surrogateescape")
+        finally:
+            paths.remove_file(path)
+        if result.code or not environment:
+            text = "setup exited with %d: %s" % (
+                result.code,
+                " / ".join(result.out.splitlines()[-3:]) or "no output",
+            )
+            raise errors.JobError("preflight", text)
+        pairs = (entry.partition("=") for entry in environment.split("\0"))
+        self.env = {name: value for name, equals, value in pairs if equals}
+
+    def _run_container(self, runtime: "Runtime", services: "HostServices") -> None:
+        """Start the container process, and follow it to its end."""
+        argv = runtime.container_argv()
+        self.phase("container", runtime.description)
+        container = detached.Detached(argv, self.env, 1)
+        for message in self._first_messages(runtime):
+            container.send(protocol.encode(message))
+        with self._changed:
+            self._container = container
+            for message in self._waiting:
+                container.send(protocol.encode(message))
+        while not self._is_stopped:
+            code = container.poll(0.5)
+            if code:  # a container process that ends by itself has given its reason, and exits with 0
+                raise errors.JobError("ray", "%s exited with %d" % (runtime.description, code))
+            if code == 0:
+                return
+            for name, service_code in services.poll():
+                self._forward({"type": "service_ended", "name": name, "code": service_code})
+
+    def _first_messages(self, runtime: "Runtime") -> "List[protocol.Message]":
+        import pwd
+
+        from . import checks
+
+        try:
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            user = str(os.getuid())
+        return [
+            {"type": "settings", "settings": self.settings},
+            {"type": "job", "job": self.job},
+            {
+                "type": "node",
+                "rank": self.job["nodes"].index(self.name),
+                "user": user,
+                "memory": checks.memory_of_job(self.env),
+                "addresses": checks.resolved_addresses(self.name),
+                "exec_prefix": runtime.exec_prefix,
+                "workdir": self.settings["container"]["workdir"] or self.env["SLURM_SUBMIT_DIR"],
+                "folder": self.folder,
+            },
+        ]
+
+    def _clean_up(self, runtime: "Optional[Runtime]", services: "Optional[HostServices]") -> None:
+        """Nothing of the job stays on this node."""
+        from . import job_folder
+
+        self._is_cleaning_up = True
+        if services:
+            services.stop()
+        if self._container:
+            self._container.end(CLIENT_WAIT)
+        if runtime and self._container and not runtime.remove():
+            self.phase("end", "cannot end everything of %s on %s" % (self.container_name, self.name))
+        if self.folder and not job_folder.remove(self, runtime):
+            self.phase("end", "cannot remove %s on %s" % (self.folder, self.name))
+
+    def _end_without_head(self) -> None:
+        """No heartbeat of the controller: its host is lost, or this one is cut off. One node informs Slurm,
+        unless the job has ended.
+        """
+        head, others = self.job["nodes"][0], self.job["nodes"][1:]
+        seconds = self.settings["timeouts"]["heartbeat"]
+        text = "%s: no heartbeat from the head node %s for %d s. Has it lost power or its network?"
+        text = text % (self.name, head, seconds)
+        self.log(report.log_line(self.job["started"], text))
+        if self.name not in others[:SUCCESSORS]:
+            return
+        time.sleep(SUCCESSOR_WAIT * others.index(self.name))  # those before may be lost, too
+        if self.settings["on_node_loss"] == "continue" and self._head_is_alive():
+            return  # it goes on without this node
+        if not self._job_is_running():
+            return
+        self._report_head_loss(text)
+        name = self.job["name_for_commands"]
+        if self.job["chances"] and self._slurm(["scontrol", "requeue", name])[0] == 0:
+            return
+        if self._job_is_running():  # another node may have requeued it
+            self._slurm(["scancel", name])
+
+    def _head_is_alive(self) -> bool:
+        """Whether the controller still writes its heartbeat into the run directory."""
+        path = os.path.join(self.job["run_dir"], "heartbeat")
+        seen = []
+        for _ in range(2):
+            time.sleep(SUCCESSOR_WAIT)
+            os.listdir(self.job["run_dir"])  # a network file system looks again
+            with open(path) as file:
+                seen.append(file.read())
+        return seen[0] != seen[1]
+
+    def _job_is_running(self) -> bool:
+        argv = ["squeue", "--all", "--noheader", "--jobs=" + self.job["name_for_commands"], "--format=%T"]
+        return self._slurm(argv)[1].strip() == "RUNNING"
+
+    def _report_head_loss(self, text: str) -> None:
+        """Into the job's log and events, which the controller can write no more."""
+        for path in (self.job["log_file"], os.path.join(self.job["run_dir"], "events.jsonl")):
+            if not os.access(path, os.W_OK):
+                continue
+            if path.endswith(".jsonl"):
+                report.append(
+                    path, report.event_line("node_loss", {"node": self.job["nodes"][0], "text": text})
+                )
+            else:
+                report.append(path, report.log_line(self.job["started"], text))
+
+    def _slurm(self, argv: "List[str]") -> "Tuple[int, str]":
+        """(exit code, output) of one of Slurm's commands."""
+        try:
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=10, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return 1, ""
+        return done.returncode, done.stdout.decode("utf-8", "replace")
+
+    # -- what checks and runtimes use --------------------------------------------------------------------
+
+    def phase(self, phase: str, text: str) -> None:
+        self._send({"type": "phase", "phase": phase, "text": text})
+
+    def finding(self, kind: str, check: str, found: "Any", wanted: "Any", fix: str) -> None:
+        if kind != "warn":
+            self._is_unfit = True
+        row = {"check": check, "found": str(found), "wanted": str(wanted), "fix": fix}
+        self._send(dict(row, type="finding", kind=kind))
+
+    def soft_finding(self, check: str, found: "Any", wanted: "Any", fix: str) -> None:
+        level = self.settings["preflight"]
+        if level != "none":
+            self.finding("warn" if level == "warn" else "preflight", check, found, wanted, fix)
+
+    def require_no_findings(self) -> None:
+        if self._is_unfit:
+            raise errors.Unfit
+        if self._is_stopped:
+            raise errors.Stopped
+
+    def run(self, argv: "List[str]", timeout: float = 20.0, env: "Optional[Dict[str, str]]" = None) -> Result:
+        return self._run(argv, timeout, env)
+
+    def run_long(self, argv: "List[str]", doing: str, env: "Optional[Dict[str, str]]" = None) -> Result:
+        self.doing = doing
+        try:
+            return self._run(argv, None, env)
+        finally:
+            self.doing = ""
+
+    def _run(self, argv: "List[str]", timeout: "Optional[float]", env: "Optional[Dict[str, str]]") -> Result:
+        """Run a command to its end; timeout: None for one that takes long, whose output goes to the log as it
+        comes, as one stream.
+        """
+        is_long = timeout is None
+        try:
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=self.env if env is None else env,
+                stderr=subprocess.STDOUT if is_long else subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            why = "cannot execute %s: %s" % (argv[0], error.strerror)
+            if isinstance(error, FileNotFoundError):
+                why = "%s: not found" % argv[0]
+            return Result(127, "", why, why)
+        end = float("inf") if timeout is None else time.monotonic() + timeout
+        is_late = False
+        out, err = self._read_output(process) if is_long else b"", b""
+        while True:
+            try:
+                rest, err = process.communicate(timeout=0.2)
+                break
+            except subprocess.TimeoutExpired:
+                is_late = time.monotonic() > end
+                if is_late or self._is_interrupted():
+                    rest, err = self._end_session(process)
+                    break
+        out += rest or b""
+        text, errors_text = (data.decode("utf-8", "surrogateescape") if data else "" for data in (out, err))
+        self.log((rest or b"").decode("utf-8", "surrogateescape") if is_long else errors_text)
+        if self._is_interrupted():
+            raise errors.Stopped
+        if is_late:
+            return Result(124, text, errors_text, "%s does not answer" % " ".join(argv[:2]))
+        lines = (text if is_long else errors_text).rstrip().splitlines()
+        why = lines[-1] if lines else "%s exited with %d" % (" ".join(argv[:2]), process.returncode)
+        return Result(process.returncode, text, errors_text, why)
+
+    def _is_interrupted(self) -> bool:
+        """Whether commands are to be stopped."""
+        return self._is_stopped and not self._is_cleaning_up
+
+    def _read_output(self, process: "subprocess.Popen[bytes]") -> bytes:
+        """A command's output, copied to the log, until its end or until this node is to stop."""
+        assert process.stdout
+        parts = []
+        descriptor = process.stdout.fileno()
+        while not self._is_interrupted():
+            if select.select([descriptor], [], [], 0.2)[0]:
+                data = os.read(descriptor, 1 << 16)
+                if not data:
+                    break
+                os.write(2, data)
+                parts.append(data)
+        return b"".join(parts)
+
+    @staticmethod
+    def _end_session(process: "subprocess.Popen[bytes]") -> "Tuple[bytes, bytes]":
+        """TERM, so that a runtime cleans up what it has begun, then KILL; returns what it wrote."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, number)
+            except ProcessLookupError:
+                pass
+            try:
+                return process.communicate(timeout=TERM_WAIT)
+            except subprocess.TimeoutExpired:
+                pass
+        return b"", b""  # a process in another session holds its output open
+
+    def story(self, function: str, *args: str) -> "List[str]":
+        return script.argv(self._text, function, *args)
+
+    def host_path(self, text: str) -> str:
+        return paths.host_path(text, self.env)
+
+    def log(self, text: str) -> None:
+        if text:
+            os.write(2, (text.rstrip("\n") + "\n").encode("utf-8", "surrogateescape"))
+
+    def wait(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped, seconds)
+        if self._is_stopped:
+            raise errors.Stopped
+
+    def _has_proxy(self) -> bool:
+        names = ("http_proxy", "https_proxy", "all_proxy")
+        given = (self.settings["env"], self.job["env"], self.env)
+        return any(env.get(name) or env.get(name.upper()) for env in given for name in names)
+
+    def _send(self, message: "protocol.Message") -> None:
+        self._messages.send(protocol.encode_to_controller(dict(message, node=self.name)))

@@ -1,0 +1,80 @@
+"""What a node must have before Ray starts: one module for each kind of check, which record findings."""
+
+import os
+
+from ... import paths
+from . import storage
+from .network import addresses, resolved_addresses
+from .run_directory import open_run_directory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping
+
+    from ..api import NodeApi
+
+__all__ = ["addresses", "check_node", "memory_of_job", "open_run_directory", "resolved_addresses"]
+
+
+def memory_of_job(env: "Mapping[str, str]" = os.environ) -> int:
+    """MiB of the job on this node, by the one of these variables that Slurm sets; 0: not known."""
+
+    def number(name: str) -> int:
+        text = env.get(name, "")
+        return int(text) if text.isdigit() else 0
+
+    return (
+        number("SLURM_MEM_PER_NODE")
+        + number("SLURM_MEM_PER_CPU") * number("SLURM_CPUS_ON_NODE")
+        + number("SLURM_MEM_PER_GPU") * number("SLURM_GPUS_ON_NODE")
+    )
+
+
+def check_node(node: "NodeApi") -> None:
+    """Temp folder, CPUs, /dev/shm, the job spec's paths and commit, and GPUs from Slurm. Records findings."""
+    if node.settings["preflight"] != "none":
+        storage.check_temp_folder(node)
+        _check_cpus(node)
+        if not node.settings["container"]["shm_size"]:
+            storage.check_shared_memory(node)
+        _check_paths(node)
+        _check_commit(node)
+    _check_gpus_of_slurm(node)
+
+
+def _check_cpus(node: "NodeApi") -> None:
+    allowed = len(os.sched_getaffinity(0))
+    wanted = node.job["cpus"]
+    if allowed < wanted and allowed != os.cpu_count():
+        fix = "ask the site how steps are bound to CPUs"
+        node.finding("warn", "CPUs", "the step may use %d" % allowed, str(wanted), fix)
+
+
+def _check_paths(node: "NodeApi") -> None:
+    for path in node.settings["checks"]["paths"]:
+        if not os.path.exists(node.host_path(path)):
+            node.soft_finding(
+                "checks.paths",
+                "%s: no such file or directory" % path,
+                "the paths of the job spec",
+                "create it there, or remove it from checks.paths",
+            )
+
+
+def _check_commit(node: "NodeApi") -> None:
+    folder = node.settings["checks"]["same_commit"]
+    if not folder:
+        return
+    commit, wanted = paths.commit_of(node.host_path(folder)), node.job["commit"]
+    if commit != wanted:
+        found = "%s at %s" % (folder, commit or "no commit")
+        node.soft_finding("checks.same_commit", found, wanted or "a commit on the head", "git checkout there")
+
+
+def _check_gpus_of_slurm(node: "NodeApi") -> None:
+    text = node.env.get("SLURM_GPUS_ON_NODE", "")
+    given = int(text) if text.isdigit() else 0
+    wanted = node.settings["gpus_per_node"]
+    if given != wanted:
+        fix = "--gpus-per-node %d" % given  # the controller puts the command before it
+        node.finding("config", "GPUs", "%d given to the job" % given, str(wanted), fix)

@@ -1,0 +1,125 @@
+"""The GPUs that Slurm gave this job on this node: counted, and handed to the containers; nothing else is."""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+    from ..api import NodeApi
+    from ..runtimes.base import Runtime
+
+# none: GPUs are neither counted nor handed to the containers. For rehearsals on machines without any.
+SWITCH = "SLURMRAY_ACCELERATOR"
+
+
+def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]":
+    """The runtime's options for the job's GPUs and InfiniBand. Records findings. root: of the file system."""
+    vendors = node.settings["container"]["accelerators"]
+    if not vendors:
+        return []
+    found: "List[str]" = []
+    if node.env.get(SWITCH) == "none":
+        node.phase("container", SWITCH + "=none: GPUs are neither counted nor handed to the containers")
+    elif "nvidia" in vendors and os.path.exists(os.path.join(root, "dev/nvidiactl")):
+        found += _nvidia(node, runtime)
+    elif "amd" in vendors and os.path.exists(os.path.join(root, "dev/kfd")):
+        found += _amd(node, runtime, root)
+    else:
+        node.finding(
+            "preflight",
+            "GPUs",
+            "no driver of %s here" % " or ".join(vendors),
+            "%d GPUs" % node.settings["gpus_per_node"],
+            "fix the driver, or set container.accelerator: none",
+        )
+    if os.path.isdir(os.path.join(root, "dev/infiniband")):
+        found += runtime.device_options("/dev/infiniband")
+    return found
+
+
+def _nvidia(node: "NodeApi", runtime: "Runtime") -> "List[str]":
+    """GPUs by UUID, since an index means different things inside and outside of a job's cgroup."""
+    uuids = _query(node, "uuid")
+    wanted = node.settings["gpus_per_node"]
+    if len(uuids) != wanted:
+        node.finding(
+            "preflight",
+            "GPUs",
+            "%d seen by nvidia-smi" % len(uuids),
+            str(wanted),
+            "look at nvidia-smi on %s; drain it if one is missing" % node.name,
+        )
+    found = runtime.nvidia_options(uuids)
+    if node.settings["checks"]["bf16"]:
+        _check_bf16(node)
+    return found
+
+
+def _query(node: "NodeApi", field: str) -> "List[str]":
+    """Lines of nvidia-smi about the job's GPUs; none where it fails: errors may be on its standard output."""
+    argv = ["nvidia-smi", "--query-gpu=" + field, "--format=csv,noheader"]
+    mask = node.env.get("CUDA_VISIBLE_DEVICES")
+    if mask:
+        argv.append("--id=" + mask)
+    found = node.run(argv)
+    return [] if found.code else found.out.splitlines()
+
+
+def _check_bf16(node: "NodeApi") -> None:
+    """Warn of GPUs without bfloat16: NVIDIA's have it from compute capability 8.0 on."""
+    import re
+
+    for line in sorted(set(_query(node, "name,compute_cap"))):
+        name, _, capability = line.partition(",")
+        # Old drivers do not know that field.
+        if re.match(r" *[1-7]\.[0-9]+$", capability):
+            node.finding(
+                "warn",
+                "bf16",
+                "%s of compute capability %s" % (name, capability.strip()),
+                "8.0 or higher",
+                "have the trainer compute in fp16, or ask for other GPUs",
+            )
+
+
+def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
+    """/dev/kfd and a render node for each GPU; groups by number, since the image may name them otherwise."""
+    mask = node.env.get("ROCR_VISIBLE_DEVICES") or node.env.get("SLURM_STEP_GPUS", "")
+    wanted = mask.split(",") if mask else []
+    count = node.settings["gpus_per_node"]
+    if len(wanted) != count:
+        fix = "look at gres.conf of %s: File= is missing" % node.name
+        node.finding("preflight", "GPUs", "%d named by Slurm" % len(wanted), str(count), fix)
+    if not runtime.isolates_devices:
+        return runtime.amd_options()
+    renders = _render_nodes(root)
+    devices = ["/dev/kfd"]
+    for index in wanted:
+        path = renders[int(index)] if index.isdigit() and int(index) < len(renders) else ""
+        if path and os.path.exists(root + path):
+            devices.append(path)
+        else:
+            fix = "load amdgpu on %s; drain it if that fails" % node.name
+            node.finding("preflight", "GPUs", "GPU %s has no render node" % index, "one in /dev/dri", fix)
+    found: "List[str]" = []
+    for path in devices:
+        found += [*runtime.device_options(path), "--group-add", str(os.stat(root + path).st_gid)]
+    return found
+
+
+def _render_nodes(root: str) -> "List[str]":
+    """Render nodes in the driver's order, which is Slurm's."""
+    renders: "List[str]" = []
+    index = 0
+    while True:
+        path = os.path.join(root, "sys/class/kfd/kfd/topology/nodes/%d/properties" % index)
+        try:
+            with open(path) as file:
+                properties = dict(line.split(None, 1) for line in file if " " in line)
+        except OSError:
+            return renders
+        minor = properties.get("drm_render_minor", "0").strip()
+        if minor != "0":  # 0: a CPU
+            renders.append("/dev/dri/renderD" + minor)
+        index += 1

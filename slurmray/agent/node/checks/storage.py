@@ -1,0 +1,56 @@
+"""The node's temp folder and shared memory."""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..api import NodeApi
+
+MIB = 1024 * 1024
+FREE = 100  # MiB in the temp folder: logs and sockets of Ray
+SHARED_MEMORY = 1024  # MiB
+# File systems that other hosts serve, by stat(1)'s names.
+REMOTE = ("lustre", "gpfs", "cifs", "afs", "panfs", "beegfs")
+REMOTE_PREFIXES = ("nfs", "ceph", "fuse", "smb")  # e.g. nfs4, fuseblk, smb2
+
+
+def file_system(node: "NodeApi", path: str) -> str:
+    """The type of file system, e.g. ext2/ext3, nfs; "missing" without it. By a process: a server may hang."""
+    found = node.run(["stat", "--file-system", "--format=%T", path])
+    return found.out.strip() if found.code == 0 else "missing"
+
+
+def is_remote(file_system_type: str) -> bool:
+    """Whether a file system of that type is served by other hosts."""
+    return file_system_type in REMOTE or file_system_type.startswith(REMOTE_PREFIXES)
+
+
+def check_temp_folder(node: "NodeApi") -> None:
+    """ray.temp_dir must be on this node's own disk, with some free space."""
+    folder = node.settings["temp_dir"]
+    found = file_system(node, folder)
+    if found == "missing" or is_remote(found):
+        wanted = "a folder on this node's own disk"
+        node.soft_finding("temp folder", "%s: %s" % (folder, found), wanted, "set ray.temp_dir")
+        return
+    free = os.statvfs(folder)
+    free_mib = free.f_bavail * free.f_frsize // MIB
+    if free_mib < FREE:
+        node.soft_finding(
+            "temp folder",
+            "%d MB free in %s" % (free_mib, folder),
+            "%d MB" % FREE,
+            "free some, or set ray.temp_dir",
+        )
+
+
+def check_shared_memory(node: "NodeApi", path: str = "/dev/shm") -> None:
+    """/dev/shm must have room for Ray's object store."""
+    try:
+        found = os.statvfs(path)
+        size = found.f_blocks * found.f_frsize // MIB
+    except OSError:
+        size = 0
+    if size < SHARED_MEMORY:
+        wanted = "%d MB, for Ray's object store" % SHARED_MEMORY
+        node.finding("warn", "/dev/shm", "%d MB" % size, wanted, "enlarge it, or set container.shm_size")

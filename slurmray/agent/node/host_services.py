@@ -1,0 +1,78 @@
+"""Services outside Ray's container: on the node itself, or in containers of their own."""
+
+import os
+import time
+
+from . import detached, processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Tuple
+
+    from .api import NodeApi
+    from .runtimes.base import Runtime
+
+STOP_EACH = 1.0  # seconds until the one before it is stopped, too
+STOP_ALL = 2.0  # seconds for all of them
+
+
+class HostServices:
+    """Starts a service when the container process has written its script, FOLDER/inside/begin-NAME.
+
+    The script ends the service when its standard input ends, its tether: this process has the writing end.
+    """
+
+    def __init__(self, node: "NodeApi", runtime: "Runtime") -> None:
+        self._node = node
+        self._runtime = runtime
+        # name -> image; "": on the node itself
+        self._images: "Dict[str, str]" = {
+            item["name"]: item.get("image") or ""
+            for item in node.settings["services"]
+            if item.get("host") or item.get("image")
+        }
+        self._running: "Dict[str, detached.Detached]" = {}
+
+    def poll(self) -> "List[Tuple[str, int]]":
+        """Start the services that are due; (name, exit code) of those that have ended. Does not block."""
+        ended = []
+        for name, image in self._images.items():
+            if name in self._running:
+                code = self._running[name].poll()
+                if code is not None:
+                    self._running.pop(name).close_input()
+                    ended.append((name, code))
+            elif os.path.exists(os.path.join(self._node.inside, "begin-" + name)):
+                code = self._start(name, image)
+                if code:
+                    ended.append((name, code))
+        return ended
+
+    def stop(self) -> None:
+        """End them in reverse order, each when those after it had a second. Takes two seconds at most."""
+        due = time.monotonic() + STOP_ALL
+        for name in reversed(list(self._images)):
+            if name in self._running:
+                self._running[name].close_input()
+                self._running[name].poll(min(STOP_EACH, max(0.0, due - time.monotonic())))
+        for service in self._running.values():
+            service.end(0)  # a container's client; Runtime.remove() ends the container
+        self._running = {}
+
+    def _start(self, name: str, image: str) -> int:
+        """Start one; 0, or the exit code of what cannot be started."""
+        node = self._node
+        script = os.path.join(node.inside, "service-" + name)
+        try:
+            os.rename(os.path.join(node.inside, "begin-" + name), script)
+            if image:
+                argv, env = self._runtime.service_argv(name, image, script), node.env
+            else:
+                argv = ["/bin/sh", script, node.env["SLURM_SUBMIT_DIR"]]
+                env = dict(node.env, **{processes.FOLDER_VARIABLE: node.folder})
+            with open(node.log_path, "ab") as log:
+                self._running[name] = detached.Detached(argv, env, log.fileno(), log.fileno())
+        except OSError as error:
+            node.log("cannot start service %s: %s" % (name, error))
+            return 127
+        return 0

@@ -1,0 +1,127 @@
+"""What ended jobs of this user left on the node, e.g. after a power failure or SIGKILL of everything."""
+
+import os
+import re
+
+from . import job_folder, processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, List, Optional, Set, Tuple
+
+    from .api import NodeApi
+    from .runtimes.base import Runtime
+
+    Attempt = Tuple[str, str]  # job id, attempt
+
+CONTAINER = re.compile(r"slurmray-([0-9]+)-([0-9]+)-.")
+# TEMP_DIR/ray-JOBID-ATTEMPT, and job_folder.scratch().
+FOLDER = re.compile(r"(slurm)?ray-([0-9]+)-([0-9]+)(-.+)?$")
+
+
+def remove(node: "NodeApi", runtime: "Runtime") -> None:
+    """Remove containers and folders of jobs that have ended. slurmctld is asked only where there are some.
+
+    Records a finding where this node's container name is taken.
+    """
+    # Both are listed before Slurm is asked: nothing of a job that starts meanwhile is among them.
+    folders = _folders(node)
+    containers = runtime.list_containers("slurmray-")
+    user = processes.user_name()
+    found = set(folders.values())
+    for _, name, labels in containers:
+        match = CONTAINER.match(name)
+        if match and _label(labels, "user") == user:
+            found.add((match.group(1), match.group(2)))
+    ended = _ended(node, found)
+    for container in containers:
+        _remove_container(node, runtime, container, user, ended)
+    for path, attempt in folders.items():
+        if attempt in ended and processes.end_processes(path):
+            job_folder.remove_tree(path)
+
+
+def _folders(node: "NodeApi") -> "Dict[str, Attempt]":
+    """Folders of this user's jobs. Nobody else's, and no links, which others may have made."""
+    found = {}
+    for folder in (node.settings["temp_dir"], os.path.dirname(job_folder.scratch(node))):
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            match, path = FOLDER.match(name), os.path.join(folder, name)
+            if not match:
+                continue
+            is_scratch, rest = bool(match.group(1)), match.group(4) or ""
+            if rest != ("-" + node.name if is_scratch else ""):
+                continue
+            if job_folder.is_own_folder(path) and (is_scratch or os.path.isdir(os.path.join(path, "inside"))):
+                found[path] = (match.group(2), match.group(3))
+    return found
+
+
+def _remove_container(
+    node: "NodeApi",
+    runtime: "Runtime",
+    container: "Tuple[str, str, str]",
+    user: str,
+    ended: "Set[Attempt]",
+) -> None:
+    container_id, name, labels = container
+    match, owner = CONTAINER.match(name), _label(labels, "user")
+    is_mine = bool(match) and owner == user
+    removed = False
+    if name == node.container_name or name.startswith(node.container_name + "-"):
+        # Of a job that had the same number, but not if it runs. The label: other nodes may be on this host.
+        if is_mine and _label(labels, "node") in ("", node.name):
+            removed = runtime.remove_container(container_id, force=False)
+    elif is_mine and match and (match.group(1), match.group(2)) in ended:
+        removed = runtime.remove_container(container_id, force=True)
+    if removed:
+        node.phase("leftovers", "removed %s of an ended job from %s" % (name, node.name))
+    elif name == node.container_name:
+        found = "%s exists, of %s" % (name, owner or "somebody who does not use slurmray")
+        fix = "%s rm %s, if it is yours to remove" % (runtime.name, name)
+        node.finding("preflight", "container name", found, "that name", fix)
+
+
+def _label(labels: str, name: str) -> str:
+    """A label's value, in `a=b,c=d` or `map[a:b c:d]`, as versions differ."""
+    match = re.search(r"slurmray\.%s[:=]([^], ]+)" % name, labels)
+    return match.group(1) if match else ""
+
+
+def _ended(node: "NodeApi", attempts: "Set[Attempt]") -> "Set[Attempt]":
+    """Those that Slurm has not on this node any more. Of this job, which it has, all but this attempt."""
+    own = node.job["id"], str(node.job["attempt"])
+    foreign = {job for job, _ in attempts if job != own[0]}
+    alive = _alive(node, foreign) if foreign else set()
+    if alive is None:  # nobody knows
+        alive = foreign
+    return {attempt for attempt in attempts if attempt != own and attempt[0] not in alive}
+
+
+def _alive(node: "NodeApi", jobs: "Iterable[str]") -> "Optional[Set[str]]":
+    """Those of the jobs that may use a node, by one request to slurmctld; None where it does not answer."""
+    ids = sorted(jobs, key=int)
+    # The user's SQUEUE_STATES would list ended jobs.
+    env = {name: value for name, value in node.env.items() if not name.startswith("SQUEUE_")}
+    argv = ["squeue", "--all", "--noheader", "--jobs=" + ",".join(ids), "--format=%A %t"]
+    found = node.run(argv, env=env)
+    if found.code == 0:
+        lines: "List[List[str]]" = [line.split() for line in found.out.splitlines()]
+        # PD: requeued, and its last attempt has left its nodes.
+        return {line[0] for line in lines if line and line[1:] != ["PD"]}
+    if "Invalid job id specified" not in found.err:
+        return None
+    if len(ids) == 1:
+        return set()
+    # Of which, no version says; those that answer so for one of several are asked for each.
+    alive: "Set[str]" = set()
+    for job in ids[:20]:
+        answer = _alive(node, [job])
+        if answer is None:
+            return None
+        alive |= answer
+    return alive | set(ids[20:])

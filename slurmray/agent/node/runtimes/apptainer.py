@@ -1,0 +1,162 @@
+"""Apptainer: an image is a file or folder, and a container a process of the user's."""
+
+import os
+
+from ...errors import JobError
+from .. import image, processes
+from ..checks import gpus
+from .base import Runtime
+from .mounts import mount_options
+from .none import remove_processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+
+class Apptainer(Runtime):
+    """As in Runtime."""
+
+    name = "apptainer"
+
+    @property
+    def description(self) -> str:
+        """As in Runtime."""
+        return "apptainer exec " + self.image
+
+    @property
+    def exec_prefix(self) -> "List[str]":
+        """As in Runtime: a program that container_argv() writes."""
+        return [os.path.join(self.node.folder, "enter")]
+
+    def works(self) -> bool:
+        """As in Runtime."""
+        found = self.node.run(["apptainer", "--version"])
+        self.why = found.why
+        return found.code == 0
+
+    def prepare_container(self) -> None:
+        """As in Runtime. What a container writes to its own file systems is in the job's folder or memory."""
+        node = self.node
+        work = os.path.join(node.folder, "work")
+        os.mkdir(work)
+        self.options += ["--workdir", work, "--env", _pair(processes.FOLDER_VARIABLE, node.folder)]
+        self.options += mount_options(node, self)
+        self.options += gpus.options(node, self)
+        self.options += node.settings["container"]["args"]
+
+    def nvidia_options(self, uuids: "List[str]") -> "List[str]":  # noqa: ARG002
+        """As in Runtime: containers see the GPUs that the job's cgroup allows; the mask has the job's."""
+        return ["--nv", *self._mask("CUDA_VISIBLE_DEVICES")]
+
+    def amd_options(self) -> "List[str]":
+        """As in Runtime: the same."""
+        return ["--rocm", *self._mask("ROCR_VISIBLE_DEVICES")]
+
+    def _mask(self, name: str) -> "List[str]":
+        value = self.node.env.get(name)
+        return ["--env", _pair(name, value)] if value else []
+
+    def device_options(self, path: str) -> "List[str]":
+        """As in Runtime."""
+        return ["--bind", path]
+
+    def ensure_image(self) -> None:
+        """As in Runtime: a file or folder that Apptainer can start."""
+        node = self.node
+        if node.settings["container"]["source"]:
+            if not self._make_image():
+                return
+        else:
+            self.image = node.host_path(self.image)
+        # It can take long where there is no squashfuse.
+        node.phase("image", "apptainer exec " + self.image)
+        result = node.run_long(self._run_argv("python3", "--version"), "exec")
+        if result.code:
+            image.report(node, self.name, "exec", self.image, result)
+
+    def _make_image(self) -> bool:
+        """Make a file of `source` in this user's cache, which nodes and jobs share; whether it is there."""
+        import fcntl
+
+        node, container = self.node, self.node.settings["container"]
+        source = container["source"]
+        if container["archive"]:
+            source = "docker-archive:" + node.host_path(container["archive"])
+        cache = node.env.get("APPTAINER_CACHEDIR") or os.path.join(node.env["HOME"], ".apptainer/cache")
+        folder = os.path.join(cache, "slurmray")
+        self.image = os.path.join(folder, self.image)
+        try:
+            os.makedirs(folder, exist_ok=True)
+            lock = open(self.image + ".lock", "ab")
+        except OSError as error:
+            message = "cannot write to %s: %s. Set APPTAINER_CACHEDIR in setup" % (folder, error.strerror)
+            raise JobError("image", message) from None
+        with lock:
+            while True:
+                try:
+                    fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._wait_for_image()
+                    continue
+                except OSError:  # the file system has no locks
+                    pass
+                break
+            os.listdir(folder)  # makes a network file system look again
+            return os.path.exists(self.image) or self._build(source)
+
+    def _wait_for_image(self) -> None:
+        node = self.node
+        node.doing = "build"
+        try:
+            name = os.path.basename(self.image)
+            node.phase("image", "waiting for another node, or job, that makes %s" % name)
+            node.wait(1)
+        finally:
+            node.doing = ""
+
+    def _build(self, source: str) -> bool:
+        node = self.node
+        if node.settings["container"]["pull"] == "never":
+            found = "is not in %s" % os.path.dirname(self.image)
+            fix = "apptainer build %s %s" % (self.image, source)
+            node.finding("image", source, found, "the image, as container.pull is never", fix)
+            return False
+        part = "%s.%s" % (self.image, node.name)
+        try:
+            result = image.run_long(node, self.name, ["build", "--force", part, source], self.image)
+            if result.code == 0:
+                os.rename(part, self.image)
+                return True
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
+        image.report(node, self.name, "build", self.image, result)
+        return False
+
+    def _run_argv(self, *command: str) -> "List[str]":
+        node = self.node
+        argv = node.story("run_with_apptainer", self.image, str(len(self.options)), *self.options, *command)
+        return ["env", "APPTAINER_TMPDIR=" + node.folder, *argv]
+
+    def container_argv(self) -> "List[str]":
+        """As in Runtime."""
+        import shlex
+
+        node = self.node
+        prefix = " ".join(map(shlex.quote, self._run_argv()))
+        path = self.exec_prefix[0]
+        with open(path, "wb") as file:
+            file.write(os.fsencode('#!/bin/bash\nexec %s "$@"\n' % prefix))
+        os.chmod(path, 0o700)
+        return self._run_argv("python3", "-I", os.path.join(node.folder, "agent"), "container", node.name)
+
+    def remove(self) -> bool:
+        """As in Runtime."""
+        return remove_processes(self.node.folder)
+
+
+def _pair(name: str, value: str) -> str:
+    """The value of --env, which is CSV where it has more than one `=`."""
+    text = "%s=%s" % (name, value)
+    return '"%s"' % text.replace('"', '""') if text.count("=") > 1 else text

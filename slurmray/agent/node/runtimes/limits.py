@@ -1,0 +1,47 @@
+"""CPUs and memory of the job, for containers that leave its cgroup."""
+
+import os
+
+from ..checks import memory_of_job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+    from ..api import NodeApi
+
+
+def cgroup_of_job(job_id: str, root: str = "/") -> str:
+    """The last line of /proc/self/cgroup about the job: v1's come before v2's. "": none."""
+    try:
+        with open(os.path.join(root, "proc/self/cgroup")) as file:
+            lines = [line.rstrip("\n") for line in file if "/job_%s/" % job_id in line]
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
+
+
+def allocation_options(node: "NodeApi", runtime: str, root: str = "/") -> "List[str]":
+    """What the job has of CPUs and memory, as options; none where that is the whole node."""
+    options = []
+    allowed = _allowed_cpus(root)
+    with open(os.path.join(root, "sys/devices/system/cpu/online")) as file:
+        online = file.read().strip()
+    if allowed and allowed != online:
+        options += ["--cpuset-cpus", allowed]
+    memory = memory_of_job(node.env)
+    if memory:
+        options += ["--memory", "%dm" % memory]
+    if options:
+        node.phase("container", "%s leaves the job's cgroup, so it gets %s" % (runtime, " ".join(options)))
+    return options
+
+
+def _allowed_cpus(root: str) -> str:
+    """The CPUs of this process, e.g. 0-3,8."""
+    with open(os.path.join(root, "proc/self/status")) as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name == "Cpus_allowed_list":
+                return value.strip()
+    return ""

@@ -1,0 +1,62 @@
+"""Podman, rootless or of root."""
+
+import os
+
+from ...fixes import fix_for
+from ..processes import user_name
+from .engine import Engine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+
+
+class Podman(Engine):
+    """As in Runtime."""
+
+    name = "podman"
+    _warned = False
+
+    def works(self) -> bool:
+        """As in Runtime. The same command says whether it has the image: each takes 0.1 s and more."""
+        node = self.node
+        found = node.run(["podman", "image", "exists", self.image])
+        self.image_is_here = found.code == 0
+        self.why = found.why
+        if "no subuid ranges" in found.err and not self._warned:
+            # It still works for an image that is here, but cannot unpack most others.
+            self._warned = True
+            fix = fix_for("use", "subuid", node.name, user_name())
+            node.finding("warn", "subordinate ids", "none", "65536", fix)
+        # 125 and more: Podman itself is in trouble. Without its pause process it is, too, but answers 1.
+        return found.code <= 1 and "podman system migrate" not in found.err
+
+    def has_image(self, image: str = "") -> bool:
+        """As in Runtime, whichever registry a short name means."""
+        if not image:
+            return self.image_is_here
+        return self.node.run(["podman", "image", "exists", image]).code == 0
+
+    def user_options(self) -> "List[str]":
+        """As in Engine."""
+        # Root in a rootless container is the submitter on the host, and a root job's root is root.
+        # The annotation keeps the submitter's other groups (crun knows it, runc ignores it).
+        return ["--user", "0:0", "--annotation", "run.oci.keep_original_groups=1"]
+
+    def limit_options(self, group: str) -> "List[str]":
+        """As in Engine."""
+        found = self.node.run(["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"])
+        if found.out.strip() == "crun":
+            return ["--cgroups=disabled"]
+        return super().limit_options(group)  # runc needs a cgroup
+
+    def nvidia_options(self, uuids: "List[str]") -> "List[str]":
+        """As in Runtime, by CDI."""
+        import glob
+
+        if not any(glob.glob(os.path.join(folder, "*nvidia*")) for folder in CDI_FOLDERS):
+            fix = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml on %s" % self.node.name
+            self.node.finding("preflight", "GPUs", "no CDI specification", "one, for Podman", fix)
+        return ["--device=nvidia.com/gpu=" + uuid for uuid in uuids]

@@ -1,0 +1,53 @@
+"""Pyxis: srun starts the node agents in containers, and they run the job as without a runtime."""
+
+import os
+import re
+
+from ...errors import JobError
+from .mounts import IGNORED, one_name
+from .none import NoRuntime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+    from ...settings import Job, Settings
+
+
+class Pyxis(NoRuntime):
+    """As in Runtime."""
+
+    name = "pyxis"
+
+    @property
+    def exec_prefix(self) -> "List[str]":
+        """As in Runtime: srun's options that start a container of the same image."""
+        temp_dir = self.node.settings["temp_dir"]
+        return ["--container-image=" + self.image, "--container-mounts=%s:%s" % (temp_dir, temp_dir)]
+
+
+def step_options(settings: "Settings", job: "Job", submit_dir: str) -> "List[str]":
+    """The options of the job's one srun. JobError where Pyxis cannot express a mount."""
+    container = settings["container"]
+    mounts = [
+        (path, path, "") for path in (settings["temp_dir"], os.path.dirname(job["run_dir"]), submit_dir)
+    ]
+    for mount in container["mounts"]:
+        text = mount["source"]
+        if text == "~" or text.startswith("~/"):
+            text = os.environ["HOME"] + text[1:]
+        source = one_name(os.path.join(submit_dir, text))
+        flags = "+".join(option for option in mount["options"] if option not in IGNORED)
+        mounts.append((source, mount["destination"] or source, flags))
+    for source, target, _ in mounts:
+        for path in (source, target):
+            if re.search(r"[\s,:]", path):
+                message = "pyxis cannot mount %s. Use a path without blanks, commas and colons" % path
+                raise JobError("config", message)
+    texts = ["%s:%s%s" % (source, target, flags and ":" + flags) for source, target, flags in mounts]
+    return [
+        "--no-container-remap-root",
+        "--container-mounts=" + ",".join(texts),
+        "--container-image=" + container["image"],
+        *container["args"],
+    ]

@@ -1,0 +1,1 @@
+"""A real Slurm of several hosts, made of namespaces on one machine."""

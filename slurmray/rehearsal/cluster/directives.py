@@ -1,0 +1,202 @@
+"""From the `#SBATCH` lines of a script to a cluster that can run it. Nothing here reads or runs anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from slurmray.rehearsal.cluster.config import Cluster, Gres
+from slurmray.slurm import syntax
+
+# Accepted by a Slurm without accounting, and of no effect there, or of no effect on one machine.
+_NO_EFFECT = {
+    "account": "the rehearsal has no accounts, any is accepted",
+    "bb": "there is no burst buffer",
+    "bbf": "there is no burst buffer",
+    "cpu-freq": "the CPUs keep their frequency",
+    "gpu-freq": "there are no GPUs, only their number",
+    "mail-type": "no mail is sent",
+    "mail-user": "no mail is sent",
+    "mcs-label": "there are no security labels",
+    "network": "there is no interconnect",
+    "power": "there is no power management",
+    "qos": "the rehearsal has no QOS, any is accepted",
+    "reboot": "the nodes have just booted",
+    "switches": "the nodes have one switch",
+    "wckey": "the rehearsal has no accounting",
+}
+# Would keep the job from starting: overruled on sbatch's command line, by the words here.
+_OVERRULED = {
+    "begin": ("--begin=now", "the job starts now"),
+    "deadline": ("--deadline=now+7days", "the deadline is next week"),
+    "dependency": ("--dependency=", "the job waits for no other"),
+    "priority": ("--priority=1", "there are no other jobs"),
+}
+_UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "": 1}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a script's `#SBATCH` lines make of a rehearsal.
+
+    cluster: the nodes. reservations: to be made before the job is submitted. held: it must be released.
+    overrule: words for sbatch's command line. notes: what is not imitated, one line each.
+    """
+
+    cluster: Cluster
+    reservations: tuple[str, ...]
+    held: bool
+    overrule: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def words(script: str) -> list[str]:
+    """Return the words of the `#SBATCH` lines as sbatch reads them (src/sbatch/opt.c, _get_argument).
+
+    A backslash stands for the next character, within either kind of quotes too; an unquoted # begins a
+    comment; the first line that is not a comment ends the options.
+    """
+    found = []
+    for line in script.split("\n"):
+        if line.startswith("#SBATCH"):
+            found += _line_words(line.removeprefix("#SBATCH"))
+        elif line.strip() and not line.startswith("#"):
+            break
+    return found
+
+
+def _line_words(line: str) -> list[str]:
+    found: list[str] = []
+    word, quote, open_word = "", "", False
+    characters = iter(line)
+    for character in characters:
+        if character == "\\":
+            word += next(characters, "")
+            open_word = True
+        elif quote:
+            quote, word = ("", word) if character == quote else (quote, word + character)
+        elif character in "\"'":
+            quote, open_word = character, True
+        elif character == "#":
+            break
+        elif not character.isspace():
+            word, open_word = word + character, True
+        elif open_word:
+            found.append(word)
+            word, open_word = "", False
+    return [*found, word] if open_word else found
+
+
+def options(script: str) -> dict[str, str]:
+    """Return the long options of a script, name -> value ("" without one); a later one wins.
+
+    Only `--name=value` and `--name` are read, which is what slurmray writes; ValueError names anything else.
+    """
+    found = {}
+    for word in words(script):
+        if not word.startswith("--"):
+            raise ValueError(f"#SBATCH {word}: write it as --option=value to rehearse the script")
+        name, _, value = word[2:].partition("=")
+        found[name] = value
+    return found
+
+
+def wanted(script: str) -> Wanted:
+    """Return what the script's options make of a rehearsal; ValueError says what it cannot read."""
+    given = options(script)
+    if "clusters" in given:
+        raise ValueError("--clusters: Slurm needs its accounting database for it, the rehearsal has none")
+    gpu = syntax.gpus_in_gres(given.get("gres", ""))
+    if "gpus-per-node" in given and given["gpus-per-node"] != "0":
+        gpu = syntax.gpus_in_count(given["gpus-per-node"])
+    gres = [Gres("gpu", gpu[0] or "", gpu[1])] if gpu[1] else []
+    gres += [
+        other for element in syntax.gres_elements(given.get("gres", "")) if (other := _other_gres(element))
+    ]
+    cpus = max(
+        _count("cpus-per-task", given.get("cpus-per-task"))
+        * (_count("ntasks-per-node", given.get("ntasks-per-node")) or 1),
+        _count("cpus-per-gpu", given.get("cpus-per-gpu")) * gpu[1],
+        _count("mincpus", given.get("mincpus")),
+    )
+    memory = max(
+        _mebibytes(given.get("mem", "")),
+        _mebibytes(given.get("mem-per-cpu", "")) * (cpus or 1),
+        _mebibytes(given.get("mem-per-gpu", "")) * gpu[1],
+    )
+    cluster = Cluster(
+        nodes=_nodes(given),
+        absent=tuple(hosts(given.get("exclude", ""))),
+        cpus=cpus or Cluster.cpus,
+        memory=max(memory, Cluster.memory),
+        gres=tuple(gres),
+        features=tuple(dict.fromkeys(_features(given))),
+        partitions=tuple(given.get("partition", "batch").split(",")),
+        options={"Licenses": given["licenses"].replace("|", ",")} if given.get("licenses") else {},
+    )
+    notes = [f"--{name}={given[name]}: {text}" for name, text in _NO_EFFECT.items() if name in given]
+    notes += [f"--{name}={given[name]}: {text}" for name, (_, text) in _OVERRULED.items() if name in given]
+    return Wanted(
+        cluster,
+        tuple(filter(None, given.get("reservation", "").split(","))),
+        "hold" in given,
+        tuple(word for name, (word, _) in _OVERRULED.items() if name in given),
+        tuple(notes),
+    )
+
+
+def hosts(text: str) -> list[str]:
+    """Expand a list of hosts such as `gpu-[0,2-3],r[1-2]n[1-2]`; leading zeros stay."""
+    found = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        names = [""]
+        for index, piece in enumerate(re.split(r"\[([^\]]*)\]", part)):
+            ends = _numbers(part, piece) if index % 2 else [piece]
+            names = [name + end for name in names for end in ends]
+        found += names
+    return found
+
+
+def _numbers(part: str, ranges: str) -> list[str]:
+    found = []
+    for piece in ranges.split(","):
+        if not re.fullmatch("[0-9]{1,9}(-[0-9]{1,9})?", piece):
+            raise ValueError(f"{part}: expected numbers in the brackets, as node[1-3,7]")
+        first, _, last = piece.partition("-")
+        found += [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+    return found
+
+
+def _count(name: str, text: str | None) -> int:
+    if text and not re.fullmatch("[0-9]{1,9}", text):
+        raise ValueError(f"--{name}: expected a whole number, got {text!r}")
+    return int(text or 0)
+
+
+def _nodes(given: dict[str, str]) -> tuple[str, ...]:
+    named = hosts(given.get("nodelist", ""))
+    count = _count("nodes", given.get("nodes", "1").partition("-")[0])
+    more = (f"node{number}" for number in range(1, 10_000))
+    taken = {*named, *hosts(given.get("exclude", ""))}
+    while len(named) < count:
+        if (name := next(more)) not in taken:
+            named.append(name)
+    return tuple(named)
+
+
+def _features(given: dict[str, str]) -> list[str]:
+    text = " ".join(given.get(name, "") for name in ("constraint", "prefer", "batch"))
+    return re.findall(r"[A-Za-z_][\w.:-]*", text)
+
+
+def _other_gres(element: str) -> Gres | None:
+    name, *rest = element.split(":")
+    if not name or name in ("gpu", "none"):
+        return None
+    count = int(rest[-1]) if rest and rest[-1].isdecimal() else 1
+    return Gres(name, rest[0] if rest and not rest[0].isdecimal() else "", count)
+
+
+def _mebibytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
+    return int(int(found[1]) * _UNITS[found[2]]) if found else 0

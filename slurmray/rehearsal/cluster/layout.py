@@ -1,0 +1,103 @@
+"""The plan that the first process of a rehearsal works from: from a cluster, and what this machine is."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from slurmray.rehearsal.cluster import cgroups, config
+from slurmray.rehearsal.images.cache import PATH
+from slurmray.rehearsal.images.suites import slurm_major
+from slurmray.rehearsal.machine import cache_folder, is_root
+
+Runtime = Literal["podman", "docker", "none"]
+RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the hosts of a rehearsal are made of.
+
+    folder: the submit folder, the same on all hosts and on the machine, writable.
+    runtime: "docker": the nodes have a Docker daemon; the others need none.
+    store: a Podman graph root or a Docker data root with the images (see `stores`); read only.
+    root: the root filesystem that the hosts' programs come from.
+    copy_on_write: more folders of the machine that the hosts see; what is written there is lost at the end.
+    files: more files of the machine that the hosts see; read only.
+    missing: folders that the job wants and the machine does not have: empty ones, lost at the end.
+    """
+
+    folder: Path
+    runtime: Runtime = "podman"
+    store: Path | None = None
+    root: Path = Path("/")
+    copy_on_write: Sequence[Path] = ()
+    files: Sequence[Path] = ()
+    missing: Sequence[Path] = ()
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a rehearsal's programs; an ordinary user's PATH lacks /usr/sbin."""
+    packages = str(Path(__file__).parents[3])
+    return {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{PATH}", "PYTHONPATH": packages}
+
+
+def plan(cluster: config.Cluster, layout: Layout) -> dict[str, Any]:
+    """Return the plan, JSON types only."""
+    daemons = dict.fromkeys(cluster.nodes, "slurmd") | {config.LOGIN: "munged slurmctld"}
+    if layout.runtime == "docker":
+        daemons |= dict.fromkeys(cluster.nodes, "dockerd slurmd")
+    images = [(str(layout.store), config.IMAGES)] if layout.store and layout.runtime == "podman" else []
+    mount_point = cache_folder() / "lab"
+    rootless = cache_folder() / "rootless"
+    for folder in (mount_point, rootless):
+        folder.mkdir(parents=True, exist_ok=True)
+    return {
+        "mount_point": str(mount_point),
+        "root": str(layout.root),
+        "etc": config.etc_files(cluster, slurm_major(layout.root), _limits(), str(Path.home())),
+        "pid_namespace": cgroups.pid_namespace(),
+        "controllers": cgroups.controllers() if cluster.confined else [],
+        "devices": config.gres_devices(cluster),
+        "overlay_options": "" if is_root() else ",userxattr",
+        "docker_root": str(layout.store or "") if layout.runtime == "docker" else "",
+        "copy_on_write": [str(path) for path in _distinct(layout.copy_on_write)],
+        "missing": [str(path) for path in layout.missing],
+        "read_only": [*images, *((str(path), str(path)) for path in layout.files)],
+        "binds": [(str(layout.folder), str(layout.folder)), (str(rootless), config.ROOTLESS)],
+        "homes": {user.home: user.uid for user in config.USERS} if is_root() else {},
+        "gateways": [config.GATEWAY_V4, config.GATEWAY_V6],
+        "hosts": {
+            host: {
+                "daemons": daemons[host],
+                "addresses": [
+                    f"{address}/{64 if ':' in address else 16}" for address in config.addresses(cluster, host)
+                ],
+            }
+            for host in cluster.hosts
+        },
+    }
+
+
+def _distinct(paths: Sequence[Path]) -> list[Path]:
+    """Leave out what a folder shows that is there already: below it, and on the same filesystem."""
+    kept: list[Path] = []
+    for path in sorted({path.resolve() for path in paths}):
+        device = path.stat().st_dev
+        if not any(path.is_relative_to(other) and device == other.stat().st_dev for other in kept):
+            kept.append(path)
+    return kept
+
+
+def _limits() -> dict[str, int]:
+    """Without CAP_SYS_RESOURCE a container can be given no more than this process has."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    tasks = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    return {
+        "nofile": 1_048_576 if files < 0 else min(files, 1_048_576),
+        "nproc": 4_194_304 if tasks < 0 else min(tasks, 4_194_304),
+    }

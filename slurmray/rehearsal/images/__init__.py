@@ -1,0 +1,1 @@
+"""Container images and root file systems for the hosts of a rehearsal, built once and cached."""

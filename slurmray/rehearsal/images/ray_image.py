@@ -1,0 +1,148 @@
+"""The rehearsal's container image, built from Debian and Ray without a registry, and stores that hold it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import platform
+import re
+import shlex
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from slurmray.errors import RehearsalError
+from slurmray.rehearsal.images import cache as store
+from slurmray.rehearsal.images import suites
+
+RAY_VERSION = "2.60.0"
+# The suite decides the Python, and the Python which of Ray's wheels fits. noble is Ubuntu 24.04.
+_SUITES = {"3.11": "bookworm", "3.12": "noble", "3.13": "trixie"}
+_DEBIAN = ["python3", "libstdc++6", "procps"]
+# OCI's names for the machines Ray has wheels for.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# 45 MB that need Java, or packages `ray[default]` does not bring.
+_DROPPED = ("bin", "ray/jars", "ray/rllib", "ray/llm")
+_RAY_COMMAND = "#!/usr/bin/python3\nimport sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n"
+# User, group and home are those of rayproject/ray: an image that does not run as root.
+_CONFIG = {
+    "User": "ray",
+    "WorkingDir": "/home/ray",
+    "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/ray", "LANG=C.UTF-8"],
+    "Cmd": ["bash"],
+}
+_EPOCH = "1970-01-01T00:00:00Z"
+
+
+def archive(
+    cache: Path, tag: str, say: Callable[[str], None], debian: Sequence[str] = (), wheels: Sequence[str] = ()
+) -> Path:
+    """A docker-archive of minimal Debian and `ray[default]`; Podman and Docker load it as `tag`.
+
+    rayproject/ray:VERSION-pyXY… has that version of Ray and, from py311 to py313, of Python; any other name
+    RAY_VERSION and 3.11. About 450 MB; a minute the first time. debian, wheels: more packages of Debian's,
+    and more requirements for pip. They come from the Debian mirror and from pip's configured index. Runs as
+    root and as an ordinary user. RehearsalError names what could not be had.
+    """
+    machine = platform.machine()
+    if machine not in _ARCHITECTURES:
+        raise RehearsalError(f"no Ray is published for {machine}: name a container image that runs there")
+    ray, python = ray_of(tag), python_of(tag)
+    suite = _SUITES[python]
+    pip, packages = [*_pip(machine, ray, python), *wheels], [*_DEBIAN, *debian]
+    # Without the interpreter's path and the cache's: where things are must not change the key.
+    recipe = [machine, tag, pip[1:], suites.command(suite, packages, _hooks("", python)), _DROPPED, _CONFIG]
+
+    def build(path: Path) -> None:
+        if not find_spec("pip"):
+            raise RehearsalError(f"no pip: {sys.executable} -m ensurepip, or apt-get install python3-pip")
+        tree = path.parent / "dist-packages"
+        env = {"TMPDIR": str(path.parent)}
+        say(f"fetching Ray {ray} (once)")
+        store.call([*pip, "--target", str(tree)], f"Ray {ray} could not be fetched", env)
+        for name in _DROPPED:
+            shutil.rmtree(tree / name, ignore_errors=True)
+        script = path.parent / "ray"
+        script.write_text(_RAY_COMMAND)
+        script.chmod(0o755)
+        say(f"building a Debian {suite} with Ray {ray} (once, about a minute)")
+        layer = path.parent / "layer.tar"
+        suites.bootstrap(suites.command(suite, packages, _hooks(str(path.parent), python)), layer)
+        write(path, layer, tag, _ARCHITECTURES[machine])
+
+    return store.once(cache, f"ray-{ray}-{store.key(recipe)}.tar", build, say)
+
+
+def ray_of(tag: str) -> str:
+    """Return the Ray that an image of this name has, as far as its name says."""
+    named = re.search(r"(?:^|/)rayproject/ray:([0-9]+\.[0-9]+\.[0-9]+)", tag)
+    return named.group(1) if named else RAY_VERSION
+
+
+def python_of(tag: str) -> str:
+    """Return the Python (e.g. 3.13) of an image of this name: what the name says, where a suite has it."""
+    named = re.search(r"(?:^|/)rayproject/ray:[^/]*-py3([0-9]+)", tag)
+    python = f"3.{named.group(1)}" if named else ""
+    return python if python in _SUITES else "3.11"
+
+
+def _pip(machine: str, ray: str, python: str) -> list[str]:
+    """pip's command line for the image's Python, whatever Python runs slurmray."""
+    platforms = [f"--platform={name}_{machine}" for name in ("manylinux2014", "manylinux_2_28")]
+    return [
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"),
+        *(f"--python-version={python}", "--implementation=cp", *platforms, f"ray[default]=={ray}"),
+    ]
+
+
+def _hooks(folder: str, python: str) -> list[str]:
+    """What is done to the minimal Debian; `folder` holds `dist-packages` and the `ray` command."""
+    source = shlex.quote(folder)
+    packages = f"/usr/local/lib/python{python}/dist-packages"
+    # Ray's start is bound by the CPU. Files that say they need no check spare it compiling and comparing.
+    options = "-q -f -j 0 --invalidation-mode unchecked-hash"
+    compiled = f"python3 -m compileall {options} /usr/lib/python{python} {packages}"
+    return [
+        f"copy-in {source}/dist-packages {packages.rpartition('/')[0]}",
+        f"copy-in {source}/ray /usr/local/bin",
+        f'chroot "$1" chown -R 0:0 {packages} /usr/local/bin',
+        'echo "ray:x:1000:100::/home/ray:/bin/bash" >> "$1/etc/passwd"',
+        'chroot "$1" install -d -o 1000 -g 100 /home/ray',
+        f'chroot "$1" {compiled}',
+        # An image whose Ray does not start is found here, not on the hosts.
+        'chroot "$1" python3 -B /usr/local/bin/ray --version',
+    ]
+
+
+def write(path: Path, layer: Path, tag: str, architecture: str) -> None:
+    """Write the docker-archive: manifest.json, the image's config and its one layer.
+
+    The format is Docker's image specification 1.2, github.com/moby/moby/blob/master/image/spec/v1.2.md.
+    """
+    with layer.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    config = json.dumps(
+        {
+            "architecture": architecture,
+            "os": "linux",
+            "created": _EPOCH,
+            "config": _CONFIG,
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+            "history": [{"created": _EPOCH, "created_by": "slurmray rehearse"}],
+        }
+    ).encode()
+    name = f"{hashlib.sha256(config).hexdigest()}.json"
+    manifest = json.dumps([{"Config": name, "RepoTags": [tag], "Layers": [f"{digest}.tar"]}]).encode()
+    with tarfile.open(path, "w") as tar:
+        for member, content in (("manifest.json", manifest), (name, config)):
+            entry = tarfile.TarInfo(member)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+        entry = tarfile.TarInfo(f"{digest}.tar")
+        entry.size = layer.stat().st_size
+        with layer.open("rb") as stream:
+            tar.addfile(entry, stream)

@@ -1,0 +1,53 @@
+"""How each runtime wants images, mounts and limits to be written."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from slurmray.spec.container import Container
+from slurmray.spec.image_names import APPTAINER_SOURCES
+
+
+def image_of(container: Container) -> tuple[str, str]:
+    """Return what IMAGE says, and for Apptainer, if that is a file to be made, of what."""
+    image = container.image
+    if container.runtime == "pyxis":
+        return _enroot_image(image), ""
+    if container.runtime != "apptainer":
+        return "" if container.runtime == "none" else image, ""
+    if container.archive:
+        source = f"docker-archive:{container.archive}"
+    elif image.partition(":")[0] in APPTAINER_SOURCES:
+        source = image
+    elif image.startswith(("/", "./", "../", "~")) or image.endswith(".sif"):
+        return image, ""
+    else:
+        source = f"docker://{with_registry(image)}"
+    # What has the same name may come from elsewhere.
+    digest = hashlib.sha256(source.encode()).hexdigest()[:8]
+    return f"{re.sub('[^A-Za-z0-9.]+', '-', image)}-{digest}.sif", source
+
+
+def _enroot_image(image: str) -> str:
+    """Return a path as it is, a name as pyxis has it: [REGISTRY#]IMAGE, without registry for docker.io."""
+    if image.startswith(("/", "./")) or "#" in image:
+        return image
+    registry, _, name = with_registry(image).partition("/")
+    return name.removeprefix("library/") if registry == "docker.io" else f"{registry}#{name}"
+
+
+def with_registry(image: str) -> str:
+    """Return the image's name with its registry: the first part is one if it could be a host's name."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def container_args(container: Container) -> list[str]:
+    """Return the options for the container that are texts of the job spec."""
+    words = [] if container.user in ("auto", "image") else ["--user", container.user]
+    for limit in container.ulimits:
+        words += ["--ulimit", limit]
+    return words + container.args

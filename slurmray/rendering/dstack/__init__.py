@@ -1,0 +1,1 @@
+"""From a job spec to a task of dstack."""

@@ -1,0 +1,197 @@
+"""The text of an sbatch script: directives, settings, story, agent."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import jinja2
+
+from slurmray import __version__
+from slurmray import agent as package
+from slurmray.agent import script as parts
+from slurmray.agent.loader import SECTION
+from slurmray.errors import UsageError
+from slurmray.rendering.directives import directives_of
+from slurmray.rendering.output import HEADER
+from slurmray.rendering.pretty_json import pretty
+from slurmray.rendering.settings import runtimes_of, settings_of
+from slurmray.resources import own
+from slurmray.spec.job import JobSpec
+
+# Those with a function in the story; pyxis is a container around the task, inside which there is none.
+RUN_FUNCTIONS = {"pyxis": "none"}
+LINES_FIELD = "# slurmray-lines:"
+SUM_DIGITS = 3  # tell which line was edited; the seal tells whether any was
+_SITE = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# ---- end of site \1\n")
+
+
+class _Verbatim(str):
+    """Text that is not quoted for bash: slurmray's own, or already quoted for Slurm."""
+
+    __slots__ = ()
+
+
+class _Environment(jinja2.Environment):
+    @staticmethod
+    def concat(data: Iterable[str]) -> _Verbatim:
+        """What blocks have rendered, for `super()`: it is quoted already."""
+        return _Verbatim("".join(data))
+
+
+def render_script(spec: JobSpec, command: str = "slurmray render") -> str:
+    """Return the script of a job, without a seal; the same for the same input on every machine.
+
+    command: renders it again, for the shell; messages of the job add options such as `--nodes 4` to its end.
+    UsageError where the spec's template cannot be used.
+    """
+    settings = pretty(settings_of(spec, command))
+    template = Path(spec.template) if spec.template else None
+    return assemble(directives_of(spec), settings, runtimes_of(spec), template)
+
+
+def assemble(
+    directives: Sequence[str], settings: str, runtimes: Sequence[str], template: Path | None = None
+) -> str:
+    """Return the script of these parts. directives: `#SBATCH` lines. settings: JSON without last newline.
+
+    template: a site's file that extends job.sbatch.j2; UsageError where it cannot be used.
+    """
+    names = _run_functions(runtimes)
+    text = _render(directives, settings, names, template, sha256(_story(names)))
+    return _with_line_sums(text)
+
+
+def agent_text() -> str:
+    """Return the agent as the script carries it: each file of the package after a line with its name."""
+    folder = Path(package.__file__).parent
+    files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.py"))
+    files.sort(key=lambda name: name != "loader.py")  # the bootstrap executes the first one
+    return "".join(f"{SECTION}{name}\n{(folder / name).read_text(encoding='utf-8')}" for name in files)
+
+
+def agent_sha256() -> str:
+    """Return the hash of the installed version's agent."""
+    return sha256(agent_text())
+
+
+def story_sha256(runtimes: Sequence[str]) -> str:
+    """Return the hash of the installed version's story for these runtimes."""
+    return sha256(_story(_run_functions(runtimes)))
+
+
+def story_of(text: str) -> str:
+    """Return the story of a script, without what a site has added; ValueError where it has none."""
+    return parts.story_of(without_site(text))
+
+
+def agent_of(text: str) -> str:
+    """Return the agent of a script; ValueError where it has none."""
+    return parts.agent_of(text) + "\n"
+
+
+def settings_of_text(text: str) -> str:
+    """Return the settings of a script, as JSON; ValueError where it has none."""
+    return parts.between(text, parts.SETTINGS_BEGIN, parts.SETTINGS_END)
+
+
+def without_site(text: str) -> str:
+    """Return a script without the commands that a site's template has added."""
+    return _SITE.sub("", text)
+
+
+def line_sums(text: str) -> list[str]:
+    """Return a checksum of SUM_DIGITS for each line of directives and settings."""
+    lines = re.findall("^#SBATCH.*", text.partition("\n\n")[0], re.MULTILINE)
+    return [sha256(line)[:SUM_DIGITS] for line in [*lines, *settings_of_text(text).split("\n")]]
+
+
+def _with_line_sums(text: str) -> str:
+    sums = "".join(line_sums(text))
+    return re.sub(f"^{LINES_FIELD}$", f"{LINES_FIELD} {sums}", text, count=1, flags=re.MULTILINE)
+
+
+def _run_functions(runtimes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(RUN_FUNCTIONS.get(name, name) for name in runtimes)
+
+
+@functools.cache
+def _story(names: tuple[str, ...]) -> str:
+    return parts.story_of(_render([], "{}", names, None, ""))
+
+
+def _render(
+    directives: Sequence[str], settings: str, names: Sequence[str], template: Path | None, story_hash: str
+) -> str:
+    environment, agent = _environment(), agent_text()
+    values = {
+        "directives": list(directives),
+        "settings": settings,
+        "runtimes": list(names),
+        "version": __version__,
+        "story_sha256": story_hash,
+        "agent_sha256": sha256(agent),
+        "agent": agent.removesuffix("\n"),
+        "site": _comment(str(template)) if template else "",
+    }
+    if template is None:
+        return environment.get_template("job.sbatch.j2").render(values)
+    try:
+        text = environment.from_string(_read(template)).render(values)
+    except jinja2.TemplateNotFound as error:
+        raise UsageError(f"{template}: there is no template {error.name}; extend job.sbatch.j2") from None
+    except TypeError as error:
+        raise UsageError(f"{template}: {error}; write plain text into its blocks") from None
+    except jinja2.TemplateError as error:
+        place = f":{error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+        raise UsageError(f"{template}{place}: {error.message}; correct the template") from None
+    if HEADER not in text:
+        raise UsageError(f'{template}: its first line must be {{% extends "job.sbatch.j2" %}}')
+    return text
+
+
+def _read(template: Path) -> str:
+    try:
+        return template.expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{template}: {error.strerror}; name a file that extends job.sbatch.j2") from None
+    except RuntimeError:
+        raise UsageError(f"{template}: no such home folder here; write the path without ~") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{template}: {error}; save the file as UTF-8") from None
+
+
+def _environment() -> jinja2.Environment:
+    environment = _Environment(
+        loader=jinja2.FileSystemLoader(own("templates")),
+        undefined=jinja2.StrictUndefined,
+        finalize=_written,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # The usual mark for comments is in bash's ${#array[@]}.
+        comment_start_string="{%#",
+        comment_end_string="#%}",
+        autoescape=False,
+    )
+    environment.filters["verbatim"] = _Verbatim
+    return environment
+
+
+def _written(value: object) -> str:
+    """What a template's `{{ value }}` writes; jinja2.UndefinedError where there is no such value."""
+    return value if isinstance(value, _Verbatim) else shlex.quote(str(value))
+
+
+def _comment(text: str) -> str:
+    """A text that cannot end a comment's line."""
+    return pretty(text)[1:-1]
+
+
+def sha256(text: str) -> str:
+    """Return the hash of a text as the header has it."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()

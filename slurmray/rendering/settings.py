@@ -1,0 +1,154 @@
+"""The job spec as the agent reads it: every decision that does not need a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from slurmray import __version__
+from slurmray.presets import Advice, advise
+from slurmray.rendering.container_args import container_args, image_of, with_registry
+from slurmray.spec.job import JobSpec
+from slurmray.spec.ray import DEBUG_ENV
+from slurmray.spec.stages import Prepare, Service
+
+if TYPE_CHECKING:
+    from slurmray.agent import settings as shape
+
+# The first that works on a node is used there.
+AUTO_RUNTIMES = ("podman", "docker")
+# Five heartbeats; shorter than what Slurm's own SlurmdTimeout (300 s) needs to notice a lost node.
+HEARTBEAT_TIMEOUT = 25  # seconds
+
+
+def runtimes_of(spec: JobSpec) -> list[str]:
+    """Return the container runtimes a node may use, the preferred one first."""
+    runtime = spec.container.runtime
+    return list(AUTO_RUNTIMES) if runtime == "auto" else [runtime]
+
+
+def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
+    """Return the settings of a job's script. render_again: the command that renders it, for its messages."""
+    advice = advise(spec)
+    return {
+        "version": __version__,
+        "render_again": render_again,
+        "nodes": spec.slurm.nodes,
+        "gpus_per_node": spec.gpus,
+        "cpus_per_node": spec.slurm.cpus_per_task or 0,
+        "run_dir": spec.run_dir,
+        "temp_dir": spec.ray.temp_dir,
+        "setup": spec.setup,
+        "preflight": spec.preflight,
+        "on_node_loss": spec.on_node_loss,
+        "requeue": {"max": spec.requeue.max, "exit_code": spec.requeue.exit_code},
+        "stop": {
+            "lead": spec.stop.lead,
+            "grace": spec.stop.grace,
+            "signal": spec.stop.signal,
+            # A trainer that asks for another attempt at stop.signal has to know scancel by another signal.
+            "cancel_signal": "TERM" if spec.requeue.exit_code else spec.stop.signal,
+        },
+        "timeouts": {"ready": spec.ray.ready_timeout, "heartbeat": HEARTBEAT_TIMEOUT},
+        "container": _container(spec),
+        "checks": _checks(spec, advice),
+        "ray": _ray(spec),
+        "network": {"interface": spec.network.interface or "", "family": spec.network.family},
+        "env": _env(spec, advice),
+        "env_from_submitter": spec.env_from_submitter,
+        "node_env": {name: str(fact) for name, fact in advice.node_env.items()},
+        "prepare": [_stage(item) for item in spec.prepare],
+        "services": [_service(item) for item in spec.services],
+        "trainer": {
+            "launch": spec.launch,
+            "command": _argv(advice.run) if advice.run else [],
+            "resume": advice.resume,
+            "runtime_env": spec.ray.runtime_env,
+        },
+    }
+
+
+def _container(spec: JobSpec) -> shape.Container:
+    container = spec.container
+    image, source = image_of(container)
+    return {
+        "runtimes": runtimes_of(spec),
+        "accelerators": _accelerators(spec),
+        "image": image,
+        "image_with_registry": with_registry(image) if image else "",
+        "source": source,
+        "pull": container.pull,
+        "build": {"file": container.build.file, "context": container.build.context}
+        if container.build
+        else None,
+        "archive": container.archive or "",
+        "user": container.user,
+        "mounts": [
+            {
+                "source": mount.source,
+                "destination": mount.destination or "",
+                # rw is the default; z and Z have no effect, as SELinux labels are off for the container.
+                "options": [option for option in mount.options if option not in ("rw", "z", "Z")],
+            }
+            for mount in container.mounts
+        ],
+        "args": container_args(container),
+        "workdir": container.workdir or "",
+        "shm_size": container.shm_size or "",
+    }
+
+
+def _accelerators(spec: JobSpec) -> list[str]:
+    if not spec.gpus or spec.container.accelerator == "none":
+        return []
+    return ["nvidia", "amd"] if spec.container.accelerator == "auto" else [spec.container.accelerator]
+
+
+def _checks(spec: JobSpec, advice: Advice) -> shape.Checks:
+    if spec.preflight == "none":
+        return {"paths": [], "same_commit": "", "bf16": False}
+    return {
+        "paths": spec.checks.paths,
+        "same_commit": spec.checks.same_commit or "",
+        "bf16": advice.bf16,
+    }
+
+
+def _ray(spec: JobSpec) -> shape.RayOptions:
+    ray = spec.ray
+    return {
+        "gpus": spec.ray_gpus,
+        "port": str(ray.port),
+        "dashboard_port": str(ray.dashboard_port),
+        "auth": ray.auth,
+        "metrics": ray.metrics,
+        "debug": ray.debug,
+        "start": ray.start,
+        "args": [*ray.args, *(["--ray-debugger-external"] if ray.debug == "legacy" else [])],
+        "head_args": ray.head_args,
+        "worker_args": ray.worker_args,
+    }
+
+
+def _env(spec: JobSpec, advice: Advice) -> dict[str, str]:
+    env = {**advice.env, **spec.env, **DEBUG_ENV[spec.ray.debug]}
+    return {name: value for name, value in env.items() if value is not None}
+
+
+def _argv(command: list[str] | str) -> list[str]:
+    return ["bash", "-c", command] if isinstance(command, str) else command
+
+
+def _stage(item: Prepare | Service) -> dict[str, Any]:
+    """A prepare step or service as in the job spec, its commands as argv."""
+    fields = item.model_dump(exclude_none=True)
+    for part in (fields, fields.get("ready", {})):
+        if "run" in part:
+            part["run"] = _argv(part["run"])
+    return fields
+
+
+def _service(service: Service) -> dict[str, Any]:
+    fields = _stage(service)
+    if service.image:
+        fields["image_with_registry"] = with_registry(service.image)
+    return fields

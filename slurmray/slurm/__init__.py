@@ -1,0 +1,1 @@
+"""Slurm: its syntax, commands and job states, and a submitted job."""

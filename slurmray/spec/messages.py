@@ -1,0 +1,104 @@
+"""What pydantic finds wrong with a job spec, in the words of somebody who writes one."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from slurmray.errors import Problem
+from slurmray.slurm import syntax
+from slurmray.spec.types import shown
+from slurmray.yaml_source import Path
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+
+# By pydantic's kind of error (docs.pydantic.dev, "Validation Errors").
+_WORDS = {
+    "string_type": "expected text, got {got}",
+    "string_unicode": "not UTF-8; a job spec holds text only",
+    "list_type": "expected a list, got {got}",
+    "dict_type": "expected `name: value` pairs, got {got}",
+    "model_type": "expected `name: value` pairs, got {got}",
+    "literal_error": "expected {expected}, got {got}",
+    "greater_than_equal": "expected {ge} or more, got {got}",
+    "less_than_equal": "expected {le} or less, got {got}",
+    "missing": "is needed",
+}
+
+
+def mistakes(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """Return one line for each mistake in a `model`: the field and what to do."""
+    details = error.errors(include_url=False)
+    return [problem for detail in details for problem in _describe(detail, model)]
+
+
+def _describe(error: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]:
+    path = error["loc"]
+    if error["type"] == "extra_forbidden":
+        yield Problem("", f"{dotted(path)}: {_unknown(path, model)}", (*path, "[key]"))
+        return
+    field = path[:-1] if path[-1:] == ("[key]",) else path
+    for text in _words(error["type"], error["input"], error.get("ctx", {}), error["msg"]):
+        yield Problem("", f"{dotted(field)}: {text}" if field else text, path)
+
+
+def dotted(path: Path) -> str:
+    """Return `container.mounts, item 2`, or `services, item 1, ready.http`, for a path."""
+    text = ""
+    for number, part in enumerate(path):
+        if isinstance(part, int):
+            text += f", item {part + 1}"
+        elif number:
+            text += ("." if isinstance(path[number - 1], str) else ", ") + part
+        else:
+            text = part
+    return text
+
+
+def _words(kind: str, value: object, context: dict[str, Any], message: str) -> list[str]:
+    if kind == "value_error":
+        return [str(text) for text in context["error"].args]
+    expected = str(context.get("expected", "")).replace("'", "")
+    return [_WORDS.get(kind, message).format(**{**context, "expected": expected, "got": shown(value)})]
+
+
+def _sections(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, list[str]]]:
+    """Yield the path, without positions, and the field names of every part of the job spec."""
+    yield path, list(model.model_fields)
+    for name, info in model.model_fields.items():
+        for part in _models(info.annotation):
+            yield from _sections(part, (*path, name))
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for candidate in typing.get_args(annotation):
+        yield from _models(candidate)
+
+
+def _unknown(path: Path, model: type[BaseModel]) -> str:
+    section, name = tuple(part for part in path[:-1] if isinstance(part, str)), str(path[-1])
+    if section in ((), ("slurm",)) and (instead := syntax.TAKEN.get(name.replace("_", "-"))):
+        return instead
+    sections = dict(_sections(model))
+    guess, fields = name.replace("-", "_"), sections.get(section, [])
+    if guess in fields:
+        return f"unknown option, did you mean {guess}?"
+    for other, names in sections.items():
+        if guess in names:
+            return f"unknown option, did you mean {dotted((*other, guess))}?"
+    if close := difflib.get_close_matches(guess, fields, n=1):
+        return f"unknown option, did you mean {close[0]}?"
+    if section == ("slurm",):
+        return (
+            f"unknown option; if your Slurm knows it, put --{name.replace('_', '-')}=VALUE into slurm.extra"
+        )
+    return f"unknown option; known here: {', '.join(fields)}"

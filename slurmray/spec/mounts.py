@@ -1,0 +1,67 @@
+"""Mounts, as a job spec has them."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Annotated, NamedTuple
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+
+from slurmray.spec.types import checked_text, shown
+
+
+class Mount(NamedTuple):
+    """A host folder or file that the containers see.
+
+    source: as written; `~` and relative paths are resolved on the node. destination: absolute path in the
+    container; None: the same as the resolved source. options: words for the runtime.
+    """
+
+    source: str
+    destination: str | None
+    options: tuple[str, ...]
+
+
+# Of each group at most one. Docker and Podman agree on these (docker-run and podman-run, --volume).
+_MOUNT_OPTIONS = (
+    ("ro", "rw"),
+    ("z", "Z"),
+    ("shared", "slave", "private", "rshared", "rslave", "rprivate"),
+)
+
+
+def parse_mount(value: object) -> Mount:
+    """Split `SOURCE[:DEST[:OPTIONS]]`; ValueError says what to mend."""
+    if isinstance(value, Mount):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
+    parts = checked_text(value).split(":")
+    if len(parts) > 3 or not all(parts) or "\n" in value:
+        raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
+    destination = None
+    if len(parts) > 1:
+        destination = "/" + posixpath.normpath(parts[1]).lstrip("/")
+        if not parts[1].startswith("/") or destination == "/":
+            raise ValueError(f"expected an absolute path below / after the colon, got {shown(parts[1])}")
+    options = tuple(parts[2].split(",")) if len(parts) > 2 else ()
+    known = [word for group in _MOUNT_OPTIONS for word in group]
+    if unknown := [option for option in options if option not in known]:
+        names = " and ".join(map(shown, unknown))
+        raise ValueError(f"unknown mount option {names}; known are {', '.join(known)}")
+    for group in _MOUNT_OPTIONS:
+        if len(chosen := [option for option in options if option in group]) > 1:
+            raise ValueError(f"mount options {' and '.join(chosen)} exclude each other")
+    return Mount(parts[0], destination, options)
+
+
+def _mount_text(mount: Mount) -> str:
+    return ":".join(part for part in (mount.source, mount.destination, ",".join(mount.options)) if part)
+
+
+MountField = Annotated[
+    Mount,
+    PlainValidator(parse_mount),
+    PlainSerializer(_mount_text),
+    WithJsonSchema({"type": "string", "description": "SOURCE[:DEST[:OPTIONS]]"}),
+]

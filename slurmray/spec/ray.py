@@ -1,0 +1,119 @@
+"""The `ray:` part of the job spec: how Ray is started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from slurmray.spec.slurm import Model
+from slurmray.spec.types import AbsolutePath, Count, Flag, Port, RuntimeEnv, Text, shown
+
+TEMP_DIR_MAX = 25  # characters; Ray's sockets allow 107, the rest is slurmray's and Ray's own folders
+
+# Options of `ray start` that slurmray sets, each with what to use instead.
+RAY_TAKEN: dict[str, str] = {
+    "--address": "slurmray sets it",
+    "--block": "slurmray sets it",
+    "--dashboard-port": "use ray.dashboard_port",
+    "--head": "slurmray sets it",
+    "--node-ip-address": "use network.interface and network.family",
+    "--node-name": "slurmray sets it",
+    "--num-cpus": "use slurm.cpus_per_task",
+    "--num-gpus": "use slurm.gpus_per_node",
+    "--port": "use ray.port",
+    "--ray-debugger-external": "use ray.debug: legacy",
+    "--temp-dir": "use ray.temp_dir",
+}
+
+# What each `ray.debug` sets for Ray and the trainer, over the image's own: the debuggers exclude each other
+# (docs.ray.io, "Ray Distributed Debugger" and "Using the Ray Debugger"; ray/util/rpdb.py reads both).
+DEBUG_ENV: dict[str, dict[str, str]] = {
+    "none": {},
+    "post-mortem": {"RAY_DEBUG": "1", "RAY_DEBUG_POST_MORTEM": "1"},
+    "legacy": {"RAY_DEBUG": "legacy", "RAY_DEBUG_POST_MORTEM": "0"},
+}
+
+
+def _not_set_by_slurmray(text: str) -> str:
+    option = text.partition("=")[0]
+    if instead := RAY_TAKEN.get(option):
+        raise ValueError(f"{option}: {instead}")
+    return text
+
+
+RayOption = Annotated[Text, AfterValidator(_not_set_by_slurmray)]
+
+
+class Ray(Model):
+    """How Ray is started. Options that are not set have Ray's own defaults."""
+
+    start: Literal["fast", "plain"] = "fast"
+    """plain: Ray's public `ray start`. fast: the same, started sooner by changes to Ray's internals.
+
+    fast is used with the Ray versions that it was tested with. With others it falls back to plain, with one
+    line in the log.
+    """
+    port: Port = "auto"
+    """Port of the GCS on the head node; auto: a free one."""
+    dashboard_port: Port = "auto"
+    """Port of the dashboard on the head node."""
+    ready_timeout: Count = 600
+    """Seconds from the first answer of the head node's GCS until all nodes are in Ray with their GPUs.
+
+    Plus 15, it is also how long the job waits without progress on any node before the trainer starts, for
+    example where `setup` hangs. A pull, a build and the stages count as progress.
+    """
+    temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
+    """Folder on the node's own disk; the job's private folder is made in it. At most 25 characters."""
+    auth: Literal["auto", "token", "none"] = "auto"
+    """auto: token authentication if Ray has it (2.52 and later). token: the job fails with an older Ray."""
+    metrics: Flag = False
+    """Export Prometheus metrics, unauthenticated."""
+    debug: Literal["none", "post-mortem", "legacy"] = "none"
+    """post-mortem: Ray's distributed debugger waits at breakpoints and failures; legacy: for `ray debug`.
+
+    While a debugger waits, anyone who reaches the node can run code through it.
+    """
+    runtime_env: RuntimeEnv = None
+    """Runtime environment for `launch: ray-job`: a mapping, or the path of a YAML file.
+
+    The path is relative to container.workdir, as is `working_dir` in it.
+    """
+    args: list[RayOption] = Field(default=[])
+    """More options of `ray start`, on every node."""
+    head_args: list[RayOption] = Field(default=[])
+    """More options of `ray start`, on the head node."""
+    worker_args: list[RayOption] = Field(default=[])
+    """More options of `ray start`, on the worker nodes."""
+
+    @field_validator("temp_dir")
+    @classmethod
+    def _short(cls, value: str) -> str:
+        if len(value) > TEMP_DIR_MAX:
+            raise ValueError(
+                f"{len(value)} characters; at most {TEMP_DIR_MAX}, because Ray's sockets below it allow 107"
+            )
+        if not re.fullmatch(r"[A-Za-z0-9_./-]+", value):
+            raise ValueError(f"use only letters, digits and _ . - / in it, got {shown(value)}")
+        return value
+
+    @model_validator(mode="after")
+    def _two_ports(self) -> Ray:
+        if self.port == self.dashboard_port != "auto":
+            raise ValueError(f"port and dashboard_port are both {self.port}")
+        return self
+
+
+def check_debug(debug: str, env: Mapping[str, str | None]) -> None:
+    """ValueError where `env` of the spec sets up debugging, too."""
+    wrong = [
+        f"{name} is in env; remove it and use ray.debug"
+        for name in ("RAY_DEBUG_POST_MORTEM", "RAY_DEBUG")
+        # RAY_DEBUG=0, which turns breakpoints off, goes with `none`.
+        if name in env and (debug != "none" or name != "RAY_DEBUG" or env[name] in (None, "legacy"))
+    ]
+    if wrong:
+        raise ValueError(*wrong)

@@ -1,0 +1,375 @@
+"""What is done before the trainer starts and runs beside it, on one node with real processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slurmray.agent.container import context, stages
+from slurmray.agent.container import ready as ready_module
+from slurmray.agent.container.head import Finished
+from slurmray.agent.errors import JobError
+from tests.unit.agent.containers import job, settings, write_agent
+
+PREPARE: dict[str, Any] = {"where": "head", "needs_ray": False, "once": False}
+SERVICE: dict[str, Any] = {
+    "where": "all", "host": False, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"
+}  # fmt: skip
+
+
+def argv(command: Any) -> list[str]:
+    return ["bash", "-c", command] if isinstance(command, str) else list(command)
+
+
+class Node(context.Context):
+    """What stages ask of a node, with real children; `sent` is what the controller would get."""
+
+    def __init__(self, folder: Path, name: str, spec: dict[str, Any], attempt_job: dict[str, Any]) -> None:
+        super().__init__(str(folder), name, self.child_ended)
+        self.settings = settings(  # type: ignore[assignment]
+            prepare=[{**PREPARE, **item, "run": argv(item["run"])} for item in spec.get("prepare", [])],
+            services=[
+                {**SERVICE, **item, "run": argv(item["run"]), **made_ready(item)}
+                for item in spec.get("services", [])
+            ],
+            ray={"gpus": spec.get("gpus", 0)},
+        )
+        nodes = ["gpu-1", "gpu-2"]
+        self.job = job(id="7", attempt=1, nodes=nodes, **attempt_job)  # type: ignore[assignment]
+        self.rank = nodes.index(name)
+        self.sent: list[dict[str, Any]] = []
+        if not (folder / "agent").exists():
+            write_agent(folder)
+        env = {"PATH": os.environ["PATH"], "OF_RAY": "1"}
+        ray: Any = SimpleNamespace(env=env, gcs_address="10.0.0.1:6379")
+        self.stages = stages.Stages(self, ray)
+
+    def send(self, message_type: str, **fields: Any) -> None:
+        self.sent.append({"type": message_type, **fields})
+
+    def texts(self) -> list[str]:
+        return [message["text"] for message in self.sent if message["type"] == "phase"]
+
+    def until_done(self, stage: str) -> None:
+        self.until(lambda: {"type": "stage_done", "stage": stage} in self.sent)
+
+    def child_ended(self, role: str, code: int) -> None:
+        self.stages.child_ended(role, code)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 30  # bounds a hang
+        while not holds():
+            assert time.monotonic() < deadline, self.sent
+            self.children.reap()
+            time.sleep(0.02)
+
+
+def made_ready(item: dict[str, Any]) -> dict[str, Any]:
+    return {"ready": {"timeout": 600, **item["ready"]}} if "ready" in item else {}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    made: list[Node] = []
+
+    def make(name: str = "gpu-1", done_before: list[str] | None = None, **spec: Any) -> Node:
+        made.append(Node(tmp_path, name, spec, {"done_before": done_before or []}))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.children.on_end = lambda *_: None
+        for pid in each.children.roles:
+            os.killpg(pid, 9)
+        for pid in list(each.children.roles):
+            os.waitpid(pid, 0)
+
+
+def write(path: Path, *words: str) -> str:
+    return f"echo {' '.join(words)} >>{path}"
+
+
+def test_the_order(node: Callable[..., Node], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    one = node(
+        prepare=[
+            {"name": "one", "run": write(log, "one")},
+            {"name": "late", "run": write(log, "late $RAY_ADDRESS"), "needs_ray": True},
+            {
+                "name": "two",
+                "run": write(log, "two $NODE_RANK $NNODES $SLURMRAY_ATTEMPT $OF_RAY-$RAY_ADDRESS"),
+            },
+        ],
+        services=[{"name": "reward", "run": write(log, "reward") + "; sleep 60"}],
+    )
+    one.stages.begin()
+    assert one.stages.doing == "prepare"
+    one.until_done("prepare")
+    assert log.read_text() == "one\ntwo 0 2 1 1-\n"
+    assert one.stages.doing == ""
+    one.stages.begin()
+    assert "reward" not in log.read_text(), "another node still prepares"
+    one.stages.on_stage_done("prepare")
+    one.until(lambda: "reward" in log.read_text())
+    one.until_done("services")
+    assert "late" not in log.read_text()
+    one.is_ready = True
+    one.stages.begin()
+    one.until_done("prepare-with-ray")
+    assert "late 10.0.0.1:6379\n" in log.read_text()
+    for stage in ("services", "prepare-with-ray"):
+        assert not one.stages.are_done()
+        one.stages.on_stage_done(stage)
+    assert one.stages.are_done()
+    sent = [message["stage"] for message in one.sent if message["type"] == "stage_done"]
+    assert sent == ["prepare", "services", "prepare-with-ray"]
+
+
+def test_heartbeats_while_a_node_works_on_a_stage(node: Callable[..., Node]) -> None:
+    one = node(prepare=[{"name": "data", "run": "sleep 60"}])
+    heartbeat = {"type": "heartbeat", "doing": "prepare"}
+    one.stages.begin()
+    for _ in range(3):
+        one.stages.tick()
+    assert one.sent.count(heartbeat) == 1
+    one.stages._heartbeat_due = 0.0
+    one.stages.tick()
+    assert one.sent.count(heartbeat) == 2
+    worker = node("gpu-2", prepare=[{"name": "data", "run": "sleep 60"}])
+    worker.stages.begin()
+    worker.stages.tick()
+    assert worker.sent == [{"type": "stage_done", "stage": "prepare"}]
+
+
+def test_why_a_service_is_not_ready_is_logged_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ready_module, "REPORT_INTERVAL", 0.1)
+    assert ready_module.main([json.dumps({"tcp": "127.0.0.1:9", "timeout": 1})]) == ready_module.NOT_READY
+    assert "not ready yet: [Errno 111] Connection refused\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("run", ["exit 3", ["/no/such/program"]])
+def test_a_command_that_fails(node: Callable[..., Node], run: object) -> None:
+    one = node(prepare=[{"name": "data", "run": run}])
+    with pytest.raises(JobError) as caught:
+        one.stages.begin()
+        one.until(lambda: False)
+    assert caught.value.kind == "prepare"
+    texts = ("prepare step data exited with 3", "data: /no/such/program: No such file or directory")
+    assert caught.value.message.startswith(texts)
+
+
+def test_what_is_not_done_twice(node: Callable[..., Node], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    items = [
+        {"name": "data", "run": write(log, "data"), "once": True},
+        {"name": "model", "run": write(log, "model"), "once": True, "where": "all"},
+        {"name": "each", "run": write(log, "each")},
+    ]
+    first = node(prepare=items)
+    first.stages.begin()
+    first.until_done("prepare")
+    marks = [message["name"] for message in first.sent if message["type"] == "prepared"]
+    assert marks == ["data", "model@gpu-1"]
+    for name, expected in (("gpu-1", "each\n"), ("gpu-2", "model\n")):
+        log.write_text("")
+        again = node(name, marks, prepare=items)
+        again.stages.begin()
+        again.until_done("prepare")
+        assert log.read_text() == expected
+
+
+def test_the_grace_of_a_command(node: Callable[..., Node], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    save = f"trap 'echo saved >>{log}; exit 3' USR1; echo up >>{log}; while :; do sleep 0.05; done"
+    items = [{"name": "data", "run": save, "once": True}, {"name": "next", "run": write(log, "next")}]
+    one = node(prepare=items, services=[{"name": "reward", "run": write(log, "reward")}])
+    one.stages.begin()
+    one.until(lambda: log.exists() and log.read_text() == "up\n")
+    one.deadline = time.monotonic() + 60
+    assert one.stages.send_signal("USR1")
+    one.until_done("prepare")
+    assert one.stages.send_signal("USR1"), "the one of another node runs"
+    with pytest.raises(Finished):
+        one.stages.on_stage_done("prepare")
+    assert not one.stages.are_done()
+    assert not one.children.roles
+    assert log.read_text() == "up\nsaved\n"
+    assert "prepared" not in [message["type"] for message in one.sent]
+
+
+def test_a_service_starts_again_so_often(node: Callable[..., Node], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    one = node(services=[{"name": "reward", "run": write(log, "begins") + "; exit 5", "restarts": 2}])
+    with pytest.raises(JobError) as caught:
+        one.stages.begin()
+        one.until(lambda: False)
+    assert (caught.value.kind, caught.value.message[:28]) == ("service", "service reward exited with 5")
+    assert log.read_text() == "begins\n" * 3
+    again = [text for text in one.texts() if "restart" in text]
+    assert again == [f"service reward exited with 5 on gpu-1: restart {count} of 2" for count in (1, 2)]
+
+
+def test_a_service_whose_end_is_only_logged(node: Callable[..., Node]) -> None:
+    one = node(services=[{"name": "reward", "run": "exit 5", "on_end": "ignore"}])
+    one.stages.begin()
+    one.until(lambda: "service reward exited with 5 on gpu-1; the job continues" in one.texts())
+
+
+def test_a_service_that_ends_before_it_is_ready(node: Callable[..., Node]) -> None:
+    service = {"name": "reward", "run": "exit 5", "on_end": "ignore", "ready": {"run": "exit 1"}}
+    one = node(services=[service])
+    with pytest.raises(JobError) as caught:
+        one.stages.begin()
+        one.until(lambda: False)
+    assert (caught.value.kind, caught.value.message[:28]) == ("service", "service reward exited with 5")
+
+
+def test_the_gpus_of_services(node: Callable[..., Node], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    show = f'echo "$NAME: $CUDA_VISIBLE_DEVICES" >>{log}; sleep 60'
+    one = node(
+        gpus=5,
+        services=[
+            {"name": name, "run": show, "env": {"NAME": name}, "gpus": gpus}
+            for name, gpus in (("a", 2), ("b", 0), ("c", 1))
+        ],
+    )
+    one.stages.begin()
+    one.until(lambda: log.exists() and log.read_text().count("\n") == 3)
+    assert set(log.read_text().splitlines()) == {"a: 5,6", "b: ", "c: 7"}
+    assert one.stages.gpu_mask() == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
+    assert node().stages.gpu_mask() == {}
+
+
+def test_services_end_in_order(node: Callable[..., Node], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    run = "trap 'echo $NAME >>LOG; exit' TERM; echo up >>LOG; while :; do sleep 0.05; done".replace(
+        "LOG", str(log)
+    )
+    deaf = {"name": "deaf", "run": "trap '' TERM; echo up >>LOG; sleep 60".replace("LOG", str(log))}
+    one = node(services=[{"name": n, "run": run, "env": {"NAME": n}} for n in ("first", "last")] + [deaf])
+    one.stages.begin()
+    one.until(lambda: log.exists() and log.read_text() == "up\n" * 3)
+    one.stages.services.stop()
+    assert log.read_text() == "up\n" * 3 + "last\nfirst\n"
+
+
+@contextmanager
+def handed_out(
+    node: Callable[..., Node], tmp_path: Path, run: list[str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A service outside of the container, as the task of the node runs it."""
+    env = {"PATH": "/nowhere", "MINE": 'it\'s "$HOME"\n`id`'}
+    one = node(services=[{"name": "reward", "run": run, "image": "some/image", "env": env}])
+    one.stages.begin()
+    assert one.sent[-1] == {"type": "stage_done", "stage": "services"}
+    script = tmp_path / "begin-reward"
+    command = ["/bin/sh", str(script), str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as service:
+        try:
+            yield service
+        finally:
+            if service.poll() is None:
+                os.killpg(service.pid, signal.SIGKILL)
+
+
+def test_a_service_outside_of_the_container(node: Callable[..., Node], tmp_path: Path) -> None:
+    show = 'printf "%s" "$MINE $NODE_RANK ${OF_RAY-nothing of Ray}" >out; exit 5'
+    with handed_out(node, tmp_path, ["/bin/sh", "-c", show]) as service:
+        assert service.wait(20) == 5
+    assert (tmp_path / "out").read_text() == 'it\'s "$HOME"\n`id` 0 nothing of Ray'
+
+
+@pytest.mark.parametrize("trap", [":", "''"])
+def test_a_service_outside_ends_with_its_tether(node: Callable[..., Node], tmp_path: Path, trap: str) -> None:
+    run = f"trap {trap} TERM; echo >up; while :; do /bin/sleep 0.1; done"
+    with handed_out(node, tmp_path, ["/bin/sh", "-c", run]) as service:
+        deadline = time.monotonic() + 20  # bounds a hang
+        while not (tmp_path / "up").exists():
+            assert service.poll() is None
+            assert time.monotonic() < deadline
+        assert service.stdin
+        service.stdin.close()
+        assert service.wait(20) != 0
+
+
+# -- ready -----------------------------------------------------------------------------------------
+
+
+def ready(**how: object) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, write_agent(Path(folder)), "ready", json.dumps({"timeout": 1, **how})]
+        return subprocess.run(command, check=False, capture_output=True, timeout=30).returncode
+
+
+class Retriever(BaseHTTPRequestHandler):
+    """Takes the one POST that it knows, as Search-R1's retriever does; a GET finds nothing."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        good = json.loads(body) == {"queries": ["x"], "topk": 1} and "json" in self.headers["Content-Type"]
+        self.send_response(200 if good else 422)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def retriever() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Retriever)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_service_is_ready(retriever: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    url = f"http://{retriever}/retrieve"
+    assert ready(http=url, post='{"queries": ["x"], "topk": 1}') == 0
+    assert ready(http=url, post='{"queries": []}') == ready_module.NOT_READY
+    assert ready(http=url) == ready_module.NOT_READY
+    assert ready(tcp=retriever) == 0
+    assert ready(run=["true"]) == 0
+    assert ready(run=["false"]) == ready_module.NOT_READY
+
+
+def test_a_service_that_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+    assert ready(tcp=place) == ready_module.NOT_READY
+    assert ready(http=f"http://{place}") == ready_module.NOT_READY
+
+
+def test_a_service_that_ends_while_the_job_is_being_ended(node: Callable[..., Node]) -> None:
+    """Slurm's signal reaches services on the host; the trainer still has its grace period."""
+    one = node(services=[{"name": "reward", "run": "exit 5"}])
+    one.deadline = time.monotonic() + 60
+    one.stages.services.on_service_ended("reward", 143)
+    assert one.texts() == ["service reward exited with 143 on gpu-1 while the job is being ended"]
+
+
+def test_a_service_that_is_never_ready(node: Callable[..., Node]) -> None:
+    one = node(services=[{"name": "reward", "run": "sleep 60", "ready": {"run": ["false"], "timeout": 0}}])
+    with pytest.raises(JobError, match="service reward is not ready after 0 s") as caught:
+        one.stages.begin()
+        one.until(lambda: False)
+    assert caught.value.kind == "service"

@@ -1,0 +1,114 @@
+"""How the controller ends a job when several things happen at once; see also agent/test_controller.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ..simulation import Cluster
+from .test_process import HANG, Job
+
+
+def events(cluster: Cluster) -> list[str]:
+    return [name for name, _ in cluster.report.events]
+
+
+def test_a_worker_fails_after_the_trainer_has_failed_because_of_it() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.says("node1", "exit", code=1)
+    for node in ("node1", "node3"):
+        cluster.says(node, "healthy")
+    assert not cluster.wait(2), "node2 has not answered yet"
+    cluster.says("node2", "failed", kind="ray", message="ray start exited with 1")
+    assert cluster.wait(1)
+    end = cluster.end()
+    assert (end.code, end.source, end.kind, end.node) == (71, "slurmray", "node_lost", "node2")
+    text = "failed (71 node lost): node2: ray start exited with 1; the trainer exited with 1"
+    assert end.text == text
+
+
+def test_a_worker_that_was_told_to_end_is_waited_for_after_the_trainer_has_failed() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.says("node2", "signalled")
+    cluster.says("node1", "exit", code=1)
+    cluster.all_say("healthy")
+    assert not cluster.wait(8), "it ends after its grace period only"
+    cluster.says("node2", "gone")
+    assert cluster.wait(1)
+    end = cluster.end()
+    assert (end.code, end.node) == (71, "node2")
+    assert end.text.endswith(
+        "container exited unexpectedly (not stopped by Slurm); the trainer exited with 1"
+    )
+
+
+def test_a_lost_worker_does_not_explain_a_failed_trainer_where_the_job_continues() -> None:
+    cluster = Cluster(on_node_loss="continue")
+    cluster.train()
+    cluster.says("node2", "signalled")
+    cluster.says("node2", "gone")
+    assert not cluster.wait(3)
+    cluster.says("node1", "exit", code=5)
+    cluster.all_say("healthy")
+    assert cluster.wait(1)
+    end = cluster.end()
+    assert (end.code, end.source) == (5, "trainer")
+    assert events(cluster).count("node_loss") == 1
+
+
+def test_a_head_that_was_told_to_end_when_the_trainer_had_succeeded() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.says("node1", "signalled")
+    cluster.says("node1", "exit", code=0)
+    assert cluster.wait(1)
+    end = cluster.end()
+    assert (end.code, end.source) == (0, "trainer")
+
+
+def test_a_node_without_heartbeat_after_the_end_is_not_lost() -> None:
+    for on_node_loss in ("fail", "continue"):
+        cluster = Cluster(on_node_loss=on_node_loss)
+        cluster.train()
+        cluster.says("node1", "exit", code=0)
+        assert cluster.wait(1)
+        cluster.controller.begin_end()
+        cluster.silent.add("node2")
+        for _ in range(60):  # seconds
+            cluster.now += 1
+            cluster.all_say("heartbeat", doing="")
+            cluster.controller.tick(cluster.now)
+        for node in ("node1", "node3"):
+            cluster.says(node, "gone")
+        assert cluster.controller.all_nodes_ended(), "srun is not waited for"
+        end = cluster.controller.outcome(0)
+        assert (end.code, end.source) == (0, "trainer")
+        assert "node_loss" not in events(cluster)
+
+
+def test_a_worker_that_ends_because_slurm_signals_the_tasks_alone() -> None:
+    """A preemption with GraceTime does so."""
+    cluster = Cluster()
+    cluster.train()
+    for node in ("node1", "node2"):
+        cluster.says(node, "stop_requested")
+    cluster.says("node2", "gone")
+    assert not cluster.wait(2)
+    cluster.says("node1", "exit", code=143)
+    assert cluster.wait(1)
+    end = cluster.end()
+    assert (end.code, end.source) == (143, "trainer")
+    assert "stop" in events(cluster)
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_log_on_a_full_disk_does_not_change_the_exit_code(code: int, tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to("/dev/full")
+    job = Job(tmp_path, str(code))
+    try:
+        assert job.process.wait(HANG) == code
+    finally:
+        job.process.kill()

@@ -1,0 +1,277 @@
+"""The batch script's process: a real one, with a stand-in for srun that plays a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.agent import loader
+from slurmray.agent import script as parts
+from slurmray.agent.controller import process
+from slurmray.loading.load import load_spec
+from slurmray.rendering.script import render_script
+
+HANG = 30  # seconds
+
+# Plays the only node of a job: reads the script, then answers; its argument says how the trainer ends.
+SRUN = """
+import json, os, sys, time, zlib
+sys.path.insert(0, {root!r})
+from slurmray.agent import protocol
+plays, folder = {plays!r}, {folder!r}
+stream = zlib.decompressobj()
+text = b""
+while not stream.eof:
+    text += stream.decompress(os.read(0, 65536))
+decoder = protocol.LineDecoder()
+lines = decoder.feed(stream.unused_data)
+
+def send(type_, **fields):
+    os.write(1, protocol.encode_to_controller(dict(fields, type=type_, node="node1")))
+
+def receive(kind):
+    while True:
+        while lines:
+            message = protocol.decode(lines.pop(0))
+            if message["type"] == kind:
+                return message
+        data = os.read(0, 65536)
+        if not data:
+            return None
+        lines.extend(decoder.feed(data))
+
+send("started", step="0")
+job = receive("job")["job"]
+json.dump(dict(job, text=len(text), srun_env=dict(os.environ)), open(folder + "/job.json", "w"))
+if plays == "nothing":
+    sys.exit(3)
+print("hello from somebody else", flush=True)
+if plays == "fails":
+    send("failed", kind="image", message="no such image")
+else:
+    inside = job["run_dir"] + "/../../temp/ray-7-0/inside"
+    os.makedirs(inside)
+    for name in ("out", "err"):
+        os.mkfifo(inside + "/" + name)
+    send("checked", addresses=["10.0.0.1"], proxy=False)
+    receive("start_ray")
+    send("ready")
+    receive("ready")
+    send("prepared", name="data@node1")
+    send("trainer", command="python3 train.py")
+    with open(inside + "/out", "w") as out, open(inside + "/err", "w") as err:
+        out.write("trained\\n")
+        err.write("warned\\n")
+    if plays == "waits":
+        open(folder + "/waits", "w").close()
+        open(folder + "/stop", "w").write(json.dumps(receive(sys.argv[-1])))
+    send("exit", code=int(plays) if plays.isdigit() else 5)
+    send("healthy")
+receive("end")
+send("gone")
+"""
+
+
+class Job:
+    """A batch script. plays: what its node does, an exit code for one."""
+
+    def __init__(
+        self, folder: Path, plays: str, variables: dict[str, str] | None = None, **spec: Any
+    ) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        root = str(Path(__file__).parents[4])
+        srun = SRUN.format(root=root, plays=plays, folder=str(folder))
+        self.program("srun", srun, f"#!{sys.executable}")
+        answers = 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;; esac'
+        self.program("squeue", "printf '%s\\n' '13 12_0' '12 12_3' '14 14'")
+        self.program("scontrol", answers + '\necho "$*" >>"$CALLS"')
+        settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
+        settings["ray"] = {"temp_dir": "/tmp"}
+        (folder / "job.yaml").write_text(json.dumps(settings))
+        text = render_script(load_spec(folder / "job.yaml", [], []))
+        self.script = folder / "generated.sh"
+        self.script.write_text(text.replace('"temp_dir": "/tmp"', f'"temp_dir": "{folder}/temp"'))
+        self.process = subprocess.Popen(
+            ["bash", str(self.script)],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=(folder / "log").open("wb"),
+            stderr=subprocess.STDOUT,
+            env={
+                "PATH": f"{folder}/bin:{os.environ['PATH']}",
+                "HOME": str(folder),
+                "CALLS": str(folder / "calls"),
+                "SLURMD_NODENAME": "node1",
+                "SLURM_JOB_ID": "7",
+                "SLURM_JOB_NODELIST": "node1",
+                "SLURM_JOB_NUM_NODES": "1",
+                "SLURM_JOB_CPUS_PER_NODE": "4(x2),2",
+                "SLURM_SUBMIT_DIR": str(folder),
+                **(variables or {}),
+            },
+        )
+
+    def program(self, name: str, text: str, shebang: str = "#!/bin/sh") -> None:
+        path = self.folder / "bin" / name
+        path.write_text(f"{shebang}\n{text}\n")
+        path.chmod(0o755)
+
+    def wait(self) -> tuple[int, str]:
+        """Exit code and log."""
+        try:
+            code = self.process.wait(HANG)
+        finally:
+            self.process.kill()
+        return code, self.log()
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def wait_for(self, name: str) -> Path:
+        deadline = time.monotonic() + HANG
+        while not (path := self.folder / name).exists():
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+        return path
+
+    def job(self) -> dict[str, Any]:
+        """The job as the nodes get it."""
+        found: dict[str, Any] = json.loads((self.folder / "job.json").read_text())
+        return found
+
+    def events(self, attempt: int = 0) -> list[dict[str, Any]]:
+        lines = (self.folder / f"slurmray-runs/7-{attempt}/events.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_from_start_to_end(tmp_path: Path, code: int) -> None:
+    job = Job(tmp_path, str(code))
+    assert job.wait()[0] == code, job.log()
+    lines = job.log().splitlines()
+    assert "trained" in lines
+    assert "warned" in lines
+    assert lines[-1].endswith(f"s] done: trainer exited with {code}")
+    assert any(line.endswith("] hello from somebody else") for line in lines)
+    sent = job.job()
+    agent = parts.agent_of(job.script.read_text())
+    saved = len(agent.encode()) - len(loader.without(agent, process.CONTROLLER_ONLY).encode())
+    assert sent["text"] == len(job.script.read_bytes()) - saved
+    assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], 2, 10)
+    assert (sent["id"], sent["name_for_commands"]) == ("7", "7")
+    assert (tmp_path / "slurmray-runs/7-0/mark").read_text() == sent["mark"] + "\n"
+    events = job.events()
+    assert [event["event"] for event in events] == ["start", "trainer", "end"]
+    assert (events[-1]["exit_code"], events[-1]["source"]) == (code, "trainer")
+    assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
+
+
+def test_a_node_that_fails(tmp_path: Path) -> None:
+    code, log = Job(tmp_path, "fails").wait()
+    assert code == 66, log
+    assert log.splitlines()[-1].endswith("failed (66 image): node1: no such image")
+
+
+def test_a_step_that_ends_by_itself(tmp_path: Path) -> None:
+    code, log = Job(tmp_path, "nothing").wait()
+    assert code == 67
+    assert log.splitlines()[-1].endswith("node1: the step ended by itself; srun returned 3")
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGTERM, "stop"), (signal.SIGUSR1, "stop_at_limit")])
+def test_slurms_signals(tmp_path: Path, number: signal.Signals, kind: str) -> None:
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    srun.write_text(srun.read_text().replace("sys.argv[-1]", repr(kind)))
+    job.wait_for("waits")
+    job.process.send_signal(number)
+    code, log = job.wait()
+    assert json.loads((tmp_path / "stop").read_text())["type"] == kind
+    assert code == (5 if kind == "stop" else 72), log
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "text"),
+    [
+        ({"SLURM_JOB_NUM_NODES": "2"}, 64, "the allocation has 2 nodes, the script is for 1"),
+        ({"SLURM_CPUS_PER_TASK": "3"}, 64, "the allocation has 3 CPUs, the script is for 2"),
+        ({"SLURM_RESTART_COUNT": "3"}, 71, "Slurm has restarted the job 3 times; requeue.max is 2"),
+        ({"SLURM_SUBMIT_DIR": "/proc"}, 64, "cannot make the run directory /proc/slurmray-runs/7-0"),
+        ({"SLURM_JOB_CPUS_PER_NODE": "many"}, 79, "Please report it"),
+    ],
+)
+def test_what_ends_a_job_before_its_step(tmp_path: Path, env: dict[str, str], code: int, text: str) -> None:
+    cpus = {"cpus_per_task": 2} if "SLURM_CPUS_PER_TASK" in env else {}
+    job = Job(tmp_path, "0", env, slurm={"nodes": 1, **cpus}, requeue={"max": 2})
+    assert job.wait()[0] == code, job.log()
+    assert text in job.log().splitlines()[-1]
+    assert not (tmp_path / "job.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    # The last one was submitted from within a job of an array, and is of none.
+    [("13", "12_0"), ("12", "12_3"), ("14", "14")],
+)
+def test_a_job_of_an_array_has_its_own_name_for_slurm_s_commands(
+    number: str, expected: str, tmp_path: Path
+) -> None:
+    """That of the array itself would end, or requeue, all of its jobs."""
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": number, "SLURM_ARRAY_TASK_ID": "3"})
+    assert job.wait()[0] == 66, job.log()
+    assert (job.job()["id"], job.job()["name_for_commands"]) == (number, expected)
+
+
+def test_a_job_of_an_array_that_slurm_does_not_know(tmp_path: Path) -> None:
+    job = Job(tmp_path, "fails", {"SLURM_ARRAY_TASK_ID": "3"})
+    assert job.wait()[0] == 64
+    assert "squeue does not know the job 7 of an array" in job.log()
+
+
+def test_the_grace_period_is_over_before_slurm_kills(tmp_path: Path) -> None:
+    job = Job(tmp_path, "fails", stop={"grace": 60})
+    assert job.wait()[0] == 66, job.log()
+    assert job.job()["grace"] == 23
+    assert "stop.grace is 23 s here: the cluster's KillWait is 30 s" in job.log()
+    assert [event["event"] for event in job.events()] == ["grace", "start", "end"]
+
+
+def test_the_step_has_the_variables_of_the_submitter(tmp_path: Path) -> None:
+    """But those that change what srun does with its input and output."""
+    theirs = {"SCRATCH": "/scratch/me", "NODES": "a b", "LINES": "a\nb"}
+    unwanted = ("SRUN_LABEL", "SLURM_LABELIO", "SLURM_EXPORT_ENV", "SLURM_STDOUTMODE", "SLURM_UNBUFFEREDIO")
+    job = Job(tmp_path, "fails", {**theirs, **dict.fromkeys(unwanted, "1")})
+    assert job.wait()[0] == 66, job.log()
+    found = job.job()["srun_env"]
+    assert {name: found.get(name) for name in theirs} == theirs
+    assert not set(unwanted) & found.keys()
+
+
+def test_a_value_of_the_submitter(tmp_path: Path) -> None:
+    job = Job(tmp_path, "0", {"KEY": "secret"}, env={"KEY": None})
+    assert job.wait()[0] == 0, job.log()
+    assert job.job()["env"] == {"KEY": "secret"}
+    assert "secret" not in job.log() + job.script.read_text()
+
+
+def test_a_value_that_the_submitter_does_not_have(tmp_path: Path) -> None:
+    job = Job(tmp_path, "0", env={"KEY": None})
+    assert job.wait()[0] == 64, job.log()
+    assert "env.KEY is not set where the job was submitted" in job.log()
+
+
+def test_a_restart_that_the_trainer_asks_for(tmp_path: Path) -> None:
+    job = Job(tmp_path, "75", requeue={"exit_code": 75})
+    assert job.wait()[0] == 75, job.log()
+    assert "requeue 7\n" in (tmp_path / "calls").read_text()
+    assert (tmp_path / "slurmray-runs/7-0/asked").exists()
+    assert "requeue: the trainer asks for it by exit code 75; attempt 1 follows" in job.log()

@@ -1,0 +1,324 @@
+"""The node agent: a real process, with a test in the place of the controller and of the container."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.agent import protocol, script
+from slurmray.loading.load import load_spec
+from slurmray.rendering.script import render_script
+
+HANG = 30  # seconds
+
+# Stands for the container process: writes what it gets into a file, and does what its first argument says.
+CONTAINER = """
+import json, os, sys, time
+folder, does = sys.argv[1:3]
+log = open(os.path.join(folder, "container"), "w", buffering=1)
+print(json.dumps({"v": 1, "type": "phase", "node": "node1", "phase": "container", "text": "up"}), flush=True)
+print("PYTHON", os.environ.get("MARK", ""), file=log)
+if does == "exit":
+    sys.exit(7)
+for line in sys.stdin:
+    log.write(line)
+    if does == "stop" and '"type":"stop"' in line:
+        sys.exit(0)
+log.write("end of input\\n")
+if does == "stay":
+    time.sleep(1000)
+"""
+
+
+class NodeProcess:
+    """A node agent. folder: everything of it is in there. does: what the container process does."""
+
+    def __init__(self, folder: Path, does: str = "", **spec: Any) -> None:
+        self.folder = folder
+        self.temp = Path(tempfile.mkdtemp(prefix="node-"))  # short, as Ray's sockets are below it
+        self.run_dir = folder / "run"
+        (folder / "ray-2.60.0.dist-info").mkdir()
+        (folder / "bin").mkdir()
+        (folder / "container.py").write_text(CONTAINER)
+        (self.run_dir / "logs").mkdir(parents=True)
+        for name in ("squeue", "scancel", "scontrol"):
+            self.program(name, 'echo "${0##*/} $*" >>"$CALLS"; [ "${0##*/}" != squeue ] || echo RUNNING')
+        (self.run_dir / "mark").write_text("m4rk\n")
+        settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
+        settings["ray"] = {"temp_dir": str(self.temp), **spec.get("ray", {})}
+        (folder / "job.yaml").write_text(json.dumps(settings))
+        text = render_script(load_spec(folder / "job.yaml", [], []))
+        text = re.sub(r'"heartbeat": 25', '"heartbeat": 3', text)
+        run = f'run_with_none() {{\n\texec {sys.executable} {folder}/container.py {folder} "{does}"\n}}\n'
+        self.text = re.sub(r"run_with_none\(\) \{.*?\n\}\n", lambda _: run, text, count=1, flags=re.DOTALL)
+        self.messages: list[dict[str, Any]] = []
+        self.decoder = protocol.LineDecoder()
+        self.process = subprocess.Popen(
+            ["bash", "-c", script.story_of(self.text), "slurmray", "start_node"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+            env={
+                "PATH": f"{folder}/bin:{os.environ['PATH']}",
+                "PYTHONPATH": str(folder),
+                "HOME": str(folder),
+                "CALLS": str(folder / "calls"),
+                "SLURMD_NODENAME": "node1",
+                "SLURM_JOB_ID": "7",
+                "SLURM_STEP_ID": "0",
+                "SLURM_SUBMIT_DIR": str(folder),
+                "SLURMRAY_ACCELERATOR": "none",
+            },
+        )
+        self.write(zlib.compress(self.text.encode()))
+
+    def program(self, name: str, text: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.write(protocol.encode({"type": kind, **fields}))
+
+    def send_job(self, nodes: tuple[str, ...] = ("node1",), chances: int = 0) -> None:
+        job = {
+            "id": "7",
+            "name_for_commands": "7",
+            "attempt": 0,
+            "chances": chances,
+            "nodes": list(nodes),
+            "cpus": 1,
+            "grace": 5,
+            "run_dir": str(self.run_dir),
+            "log_file": str(self.folder / "slurm-7.out"),
+            "mark": "m4rk",
+            "token": "t0ken",
+            "started": time.time(),
+            "env": {},
+            "done_before": [],
+            "commit": "",
+        }
+        self.send("job", job=job)
+
+    def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The next message of that type, with these fields; those before it are dropped. Sends heartbeats."""
+        assert self.process.stdout
+        wanted = {"type": kind, **fields}
+        deadline = time.monotonic() + HANG
+        while time.monotonic() < deadline:
+            while self.messages:
+                message = self.messages.pop(0)
+                if wanted.items() <= message.items():
+                    return message
+            if select.select([self.process.stdout], [], [], 1)[0]:
+                data = os.read(self.process.stdout.fileno(), 65536)
+                lines = self.decoder.feed(data)
+                self.messages += [found for line in lines if (found := protocol.decode(line))]
+                assert data, f"no {wanted}:\n{self.log()}"
+            elif not self.process.stdin or self.process.stdin.closed:
+                pass
+            else:
+                self.send("heartbeat")
+        raise AssertionError(f"no {wanted}:\n{self.log()}")
+
+    def container_log(self, text: str) -> str:
+        """What the container process got, once that is in it."""
+        deadline = time.monotonic() + HANG
+        while time.monotonic() < deadline:
+            path = self.folder / "container"
+            if path.exists() and text in path.read_text():
+                return path.read_text()
+            time.sleep(0.02)
+        raise AssertionError(f"no {text!r}:\n{self.log()}")
+
+    def log(self) -> str:
+        return "".join(path.read_text() for path in self.run_dir.glob("logs/*"))
+
+    def calls(self) -> str:
+        path = self.folder / "calls"
+        return path.read_text() if path.exists() else ""
+
+    def end(self) -> int:
+        """End its input, and wait for it."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.stdin = None
+        out, err = self.process.communicate(timeout=HANG)
+        lines = self.decoder.feed(out)
+        self.messages += [found for line in lines if (found := protocol.decode(line))]
+        assert err == b""
+        return self.process.returncode
+
+
+@pytest.fixture
+def nodes() -> Iterator[list[NodeProcess]]:
+    made: list[NodeProcess] = []
+    yield made
+    for node in made:
+        node.process.kill()
+        node.process.wait()
+        shutil.rmtree(node.temp)
+
+
+def start(nodes: list[NodeProcess], folder: Path, *args: Any, **spec: Any) -> NodeProcess:
+    nodes.append(NodeProcess(folder, *args, **spec))
+    assert nodes[-1].wait_for("started")["step"] == "0"
+    return nodes[-1]
+
+
+def test_from_start_to_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path)
+    node.send_job()
+    assert node.wait_for("checked")["proxy"] is False
+    node.wait_for("phase", text="up")
+    assert (node.temp / "ray-7-0").stat().st_mode & 0o777 == 0o700
+    node.send("start_ray", peers=[])
+    node.send("stage_done", stage="prepare")
+    lines = node.container_log("stage_done").splitlines()
+    messages = [json.loads(line) for line in lines[1:]]
+    assert [message["type"] for message in messages] == ["settings", "job", "node", "start_ray", "stage_done"]
+    assert messages[2]["rank"] == 0
+    assert messages[2]["workdir"] == str(tmp_path)
+    assert node.end() == 0
+    assert node.messages[-1]["type"] == "gone"
+    assert "end of input" in node.container_log("end of input")
+    assert list(node.temp.iterdir()) == []
+    assert "cancel" not in node.calls()
+
+
+def test_messages_that_come_before_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, setup="sleep 1")
+    node.send_job()
+    node.send("start_ray", peers=["10.0.0.1"])
+    assert '"10.0.0.1"' in node.container_log("start_ray")
+
+
+def test_slurms_signal_gives_the_trainer_its_grace_period(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, "stop")
+    node.send_job()
+    node.wait_for("phase", text="up")
+    node.process.send_signal(signal.SIGTERM)
+    node.wait_for("stop_requested")
+    assert '"seconds":5' in node.container_log('"type":"stop"')
+    node.wait_for("gone")
+    assert list(node.temp.iterdir()) == []
+
+
+def test_slurms_signal_before_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, setup="sleep 1000")
+    node.send_job()
+    time.sleep(0.5)
+    node.process.send_signal(signal.SIGTERM)
+    node.wait_for("stop_requested")
+    node.wait_for("gone")
+    assert not (tmp_path / "container").exists()
+
+
+def test_a_container_that_exits(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, "exit")
+    node.send_job()
+    failed = node.wait_for("failed")
+    assert failed["kind"] == "ray"
+    assert failed["message"].endswith(" exited with 7")
+    node.wait_for("gone")
+
+
+def test_a_container_that_is_killed(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, "stay")
+    node.send_job()
+    node.wait_for("phase", text="up")
+    pids = subprocess.run(["pgrep", "-f", f"{tmp_path}/container.py"], stdout=subprocess.PIPE, check=True)
+    for pid in pids.stdout.split():
+        os.kill(int(pid), signal.SIGKILL)
+    assert node.wait_for("failed")["kind"] == "ray"
+
+
+def test_setup_is_for_what_is_started_on_the_node(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, setup="export MARK='a\nb'; echo hello; echo x >>runs")
+    node.send_job()
+    assert node.container_log("b").startswith("PYTHON a\nb\n")
+    assert "hello" in node.log()
+    node.end()
+    assert not list(node.run_dir.glob("logs/.*"))
+
+
+@pytest.mark.parametrize("setup", ["echo cannot load; exit 3", "echo cannot load; (exit 3)"])
+def test_a_setup_that_fails(nodes: list[NodeProcess], tmp_path: Path, setup: str) -> None:
+    node = start(nodes, tmp_path, setup=setup)
+    node.send_job()
+    failed = node.wait_for("failed")
+    assert failed["kind"] == "preflight"
+    assert failed["message"] == "setup exited with 3: cannot load"
+
+
+def test_heartbeats_while_setup_takes_long(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, setup="echo begun; sleep 7")
+    node.send_job()
+    node.wait_for("heartbeat")
+    # A setup that hangs ends the job by ray.ready_timeout: it is not reported as work that takes long.
+    assert not node.wait_for("heartbeat")["doing"]
+    assert "begun" in node.log()
+    node.wait_for("phase", text="up")
+
+
+def test_a_finding_ends_nothing_by_itself(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, checks={"paths": ["/no/such"]})
+    node.send_job()
+    finding = node.wait_for("finding", check="checks.paths")
+    assert finding["found"].startswith("/no/such: no such")
+    node.wait_for("checked")
+    node.wait_for("unfit")
+    node.wait_for("heartbeat")
+    assert not (tmp_path / "container").exists()
+    node.end()
+    assert node.messages[-1]["type"] == "gone"
+
+
+def test_another_run_directory_than_that_of_the_head(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path)
+    (node.run_dir / "mark").write_text("other\n")
+    node.send_job()
+    assert node.wait_for("finding")["check"] == "run directory"
+
+
+@pytest.mark.parametrize(
+    ("chances", "call"), [(0, "scancel 7\n"), (1, "scontrol requeue 7\n")], ids=["cancel", "requeue"]
+)
+def test_a_silent_controller(nodes: list[NodeProcess], tmp_path: Path, chances: int, call: str) -> None:
+    node = start(nodes, tmp_path)
+    (tmp_path / "slurm-7.out").touch()
+    node.send_job(("head", "node1"), chances)
+    node.process.wait(HANG)
+    assert node.calls().splitlines()[0].startswith("squeue ")
+    assert node.calls().endswith(call)
+    assert "node1: no heartbeat from the head node head for 3 s" in (tmp_path / "slurm-7.out").read_text()
+    assert list(node.temp.iterdir()) == []
+    assert "end of input" in node.container_log("end of input")
+
+
+def test_a_task_that_is_killed_takes_its_container_along(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path)
+    node.send_job()
+    node.wait_for("phase", text="up")
+    node.process.kill()
+    assert "end of input" in node.container_log("end of input")

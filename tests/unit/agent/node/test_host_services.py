@@ -1,0 +1,168 @@
+"""Services outside Ray's container."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.agent.container.services import TETHERED
+from slurmray.agent.node import host_services, processes, runtimes
+
+from ..fake_node import FakeNode
+
+
+def make(folder: Path, *names: str, **other: Any) -> tuple[FakeNode, host_services.HostServices]:
+    items = [{"name": name, "host": True, **other} for name in names] + [{"name": "in-ray"}]
+    node = FakeNode(folder, services=items)
+    node.make_folder()
+    node.env["OUT"] = f"{folder}/out"
+    (folder / "out").touch()
+    return node, host_services.HostServices(node, runtimes.make("podman", node))
+
+
+def begin(node: FakeNode, name: str, script: str) -> None:
+    path = Path(node.inside, f"begin-{name}")
+    (path.parent / f"new-{name}").write_text(script)
+    (path.parent / f"new-{name}").rename(path)
+
+
+def poll(services: host_services.HostServices, seconds: float = 5) -> list[tuple[str, int]]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        ended = services.poll()
+        if ended:
+            return ended
+        time.sleep(0.02)
+    return []
+
+
+def output(node: FakeNode, expected: str) -> str:
+    end = time.monotonic() + 5
+    while expected not in (found := (node.root / "out").read_text()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+def test_a_service_on_the_node(tmp_path: Path) -> None:
+    node, services = make(tmp_path, "web")
+    assert services.poll() == []
+    begin(node, "web", 'echo "$1 $SLURMRAY_TEMP" >>$OUT; echo text; exit 7')
+    assert poll(services) == [("web", 7)]
+    assert (tmp_path / "out").read_text() == f"{tmp_path}/submit {node.folder}\n"
+    assert Path(node.log_path).read_text() == "text\n"
+    assert poll(services, 0.1) == []
+    begin(node, "web", "kill -KILL $$")  # it starts again
+    assert poll(services) == [("web", 137)]
+
+
+def test_a_service_of_ray_s_container_is_not_started_here(tmp_path: Path) -> None:
+    node, services = make(tmp_path, "web")
+    begin(node, "in-ray", "echo x >>$OUT")
+    begin(node, "other", "echo x >>$OUT")
+    assert poll(services, 0.2) == []
+    assert (tmp_path / "out").read_text() == ""
+
+
+def test_a_service_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, services = make(tmp_path, "web", host=False, image="nginx")
+    monkeypatch.setattr(node, "story", lambda *words: ["sh", "-c", 'echo "$@" >>$OUT', *words])
+    begin(node, "web", "")
+    assert poll(services) == [("web", 0)]
+    words = (tmp_path / "out").read_text().split()
+    assert words[:2] == ["slurmray-9-0-node1-web", "nginx"]
+    assert words[-2:] == [f"{node.folder}/service-web", f"{tmp_path}/submit"]
+
+
+def test_a_service_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, services = make(tmp_path, "web", host=False, image="nginx")
+    monkeypatch.setattr(node, "story", lambda *_: ["/no/such"])
+    begin(node, "web", "")
+    assert poll(services) == [("web", 127)]
+    assert "/no/such: No such file or directory" in Path(node.log_path).read_text()
+    assert services.poll() == []
+
+
+def test_what_a_service_leaves_behind_is_killed(tmp_path: Path) -> None:
+    node, services = make(tmp_path, "web")
+    begin(node, "web", "sleep 60 & echo $! >>$OUT; exit 0")
+    assert poll(services) == [("web", 0)]
+    assert ends(int((tmp_path / "out").read_text()))
+
+
+def ends(pid: int) -> bool:
+    """Whether a process ends soon."""
+    end = time.monotonic() + 5
+    while time.monotonic() < end and is_running(pid):
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
+def is_running(pid: int) -> bool:
+    """Also false for a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_they_end_in_reverse_order(tmp_path: Path) -> None:
+    node, services = make(tmp_path, "a", "b", "c")
+    for name in ("a", "b", "c"):
+        begin(
+            node,
+            name,
+            TETHERED
+            % ("", f"sh -c \"trap 'echo {name} >>$OUT; exit' TERM; echo up >>$OUT; sleep 60 & wait\""),
+        )
+    services.poll()
+    output(node, "up\nup\nup\n")
+    start = time.monotonic()
+    services.stop()
+    assert time.monotonic() - start < 3.5
+    assert [line for line in output(node, "a").splitlines() if line in "abc"] == ["c", "b", "a"]
+    assert services.poll() == []
+
+
+def test_one_that_does_not_end_delays_the_others_by_a_second(tmp_path: Path) -> None:
+    node, services = make(tmp_path, "a", "b")
+    begin(node, "a", "echo up >>$OUT; cat; echo end-a >>$OUT")
+    begin(node, "b", "trap '' TERM; echo $$ >>$OUT; sleep 60")
+    services.poll()
+    output(node, "up")
+    while len((tmp_path / "out").read_text().split()) < 2:
+        time.sleep(0.02)
+    pid = next(int(word) for word in (tmp_path / "out").read_text().split() if word.isdigit())
+    start = time.monotonic()
+    services.stop()
+    assert 0.9 < time.monotonic() - start < 3.5
+    assert "end-a" in output(node, "end-a")
+    assert ends(pid)
+
+
+def test_a_service_holds_nobody_else_s_tether(tmp_path: Path) -> None:
+    node, services = make(tmp_path, "a", "b")
+    begin(node, "a", "echo up-a >>$OUT; cat; echo end-a >>$OUT")
+    begin(node, "b", "echo up-b >>$OUT; exec sleep 60")
+    services.poll()
+    output(node, "up-a")
+    output(node, "up-b")
+    services._running["a"].close_input()
+    assert "end-a" in output(node, "end-a")
+    services.stop()
+
+
+def test_end_of_a_service_that_nobody_else_waits_for(tmp_path: Path) -> None:
+    """A zombie has no environment, so it does not count as a process that is left."""
+    node, services = make(tmp_path, "web")
+    begin(node, "web", "exec sleep 60")
+    services.poll()
+    end = time.monotonic() + 5
+    while not processes.processes_of(node.folder, "9") and time.monotonic() < end:
+        time.sleep(0.02)
+    for pid in processes.processes_of(node.folder, "9"):
+        os.kill(pid, signal.SIGKILL)
+    assert processes.end_processes(node.folder)
+    assert poll(services) == [("web", 137)]

@@ -1,0 +1,248 @@
+"""Images on a node: pull, load, build."""
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.agent import errors
+from slurmray.agent.node import image, job_folder, runtimes
+
+from ..fake_node import FakeNode
+
+NAME = "rayproject/ray:2.60.0"
+BUILD = {"file": "Dockerfile", "context": "."}
+
+
+def make(
+    folder: Path, podman: str, is_here: bool = False, **container: Any
+) -> tuple[FakeNode, runtimes.Runtime]:
+    """A node whose podman does so; an image is there once a file `here` is."""
+    node = FakeNode(folder, container)
+    if is_here:
+        (folder / "here").touch()
+    text = f'cd {folder}\n[ "$1" = image ] && {{ [ -e here ]; exit; }}\necho "$@" >>calls\n{podman}'
+    node.program("podman", text)
+    runtime = runtimes.make("podman", node)
+    assert runtime.works()
+    return node, runtime
+
+
+def calls(node: FakeNode) -> list[str]:
+    path = node.root / "calls"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("container", "is_here", "expected"),
+    [
+        ({}, True, []),
+        ({}, False, [f"pull docker.io/{NAME}"]),
+        ({"pull": "always"}, True, [f"pull docker.io/{NAME}"]),
+        ({"pull": "always", "archive": "x.tar"}, True, []),
+        ({"pull": "always", "build": BUILD}, True, []),
+        ({"archive": "x.tar"}, False, ["load --input SUBMIT/x.tar"]),
+        ({"build": BUILD}, False, [f"build --force-rm --tag {NAME} --file SUBMIT/Dockerfile SUBMIT/."]),
+        ({"build": BUILD, "pull": "never"}, True, []),
+    ],
+)
+def test_how_an_image_comes(
+    tmp_path: Path, container: dict[str, Any], is_here: bool, expected: list[str]
+) -> None:
+    node, runtime = make(tmp_path, "touch here", is_here, **container)
+    runtime.ensure_image()
+    assert [call.replace(f"{tmp_path}/submit", "SUBMIT") for call in calls(node)] == expected
+    assert node.findings == []
+    assert not list((tmp_path / "tmp").iterdir())
+    # What was pulled is run under the name by which it was pulled.
+    assert runtime.image == (f"docker.io/{NAME}" if expected and "pull" in expected[0] else NAME)
+
+
+def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, "", pull="never")
+    runtime.ensure_image()
+    wanted = "the image, as container.pull is never"
+    assert node.findings == [("image", NAME, "is not on this node", wanted, "podman load it on node1")]
+    assert calls(node) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "good", "pulls", "is_found"),
+    [
+        ("toomanyrequests: You have reached your pull rate limit", 2, 2, True),
+        ("received unexpected HTTP status: 503 Service Unavailable", 3, 3, True),
+        ("dial tcp: i/o timeout", 9, 3, False),
+        ("manifest unknown", 9, 1, False),
+    ],
+)
+def test_an_image_is_asked_for_again_where_that_may_help(
+    tmp_path: Path, answer: str, good: int, pulls: int, is_found: bool
+) -> None:
+    node, runtime = make(
+        tmp_path, f"[ $(wc -l <calls) = {good} ] || {{ echo 'Error: {answer}' >&2; exit 1; }}"
+    )
+    node.job["nodes"] = [f"node{number}" for number in range(9)]
+    runtime.ensure_image()
+    assert len(calls(node)) == pulls
+    jitter, *pauses = node.waited
+    assert 0 <= jitter <= 2
+    assert len(pauses) == pulls - 1
+    assert all(10 * number <= pause <= 10 * number + 10 for number, pause in enumerate(pauses, 1))
+    assert [finding[:4] for finding in node.findings] == (
+        [] if is_found else [("image", "podman pull", f"Error: {answer}", f"docker.io/{NAME}")]
+    )
+
+
+def test_an_archive_with_something_else(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, "", archive="x.tar")
+    runtime.ensure_image()
+    ((kind, check, found, wanted, fix),) = node.findings
+    assert (kind, check, wanted) == ("image", f"{tmp_path}/submit/x.tar", NAME)
+    assert (found, fix) == (
+        "has no image of that name",
+        "set container.image to the name that podman load prints",
+    )
+
+
+def test_a_build_that_fails(tmp_path: Path) -> None:
+    text = "ERROR: failed to solve: process x did not complete successfully: exit code: 127"
+    node, runtime = make(tmp_path, f"echo '{text}' >&2; exit 1", build=BUILD)
+    runtime.ensure_image()
+    fix = f"fix Dockerfile: {node.log_path} has all of the output"
+    assert node.findings == [("image", "podman build", text, NAME, fix)]
+    assert not list((tmp_path / "temp").iterdir())
+
+
+def lock_file(node: FakeNode) -> Path:
+    return node.root / f"temp/slurmray-build-{os.geteuid()}"
+
+
+def test_one_job_builds_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next one finds what the first one has built, although that has removed its lock file."""
+    node, runtime = make(tmp_path, "touch here", build=BUILD)
+    other = lock_file(node).open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    waits: list[str] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(node.doing)
+        time.sleep(seconds / 100)
+        if len(waits) == 3:
+            (tmp_path / "here").touch()
+            lock_file(node).unlink()
+            other.close()
+
+    monkeypatch.setattr(node, "wait", wait)
+    runtime.ensure_image()
+    assert waits == ["build"] * 3
+    assert node.doing == ""
+    assert calls(node) == []
+    assert node.phases == ["image waiting for another job that builds on this node"] * 3
+    assert not lock_file(node).exists()
+
+
+def test_the_lock_is_held_during_the_build(tmp_path: Path) -> None:
+    check = f"flock --nonblock {tmp_path}/temp/slurmray-build-* true && exit 9; touch here"
+    node, runtime = make(tmp_path, check, build=BUILD)
+    runtime.ensure_image()
+    assert node.findings == []
+
+
+def test_a_lock_on_a_file_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last owner has removed it between our open and our lock."""
+    node, runtime = make(tmp_path, "touch here", build=BUILD)
+    real = fcntl.flock
+    files: list[int] = []
+
+    def flock(handle: int, flags: int) -> None:
+        if not files:
+            lock_file(node).unlink()
+        files.append(os.fstat(handle).st_nlink)
+        real(handle, flags)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    runtime.ensure_image()
+    assert files == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_somebody_else_s_lock_file_is_not_used(tmp_path: Path, kind: str) -> None:
+    node, runtime = make(tmp_path, "touch here", build=BUILD)
+    if kind == "link":
+        lock_file(node).symlink_to(tmp_path / "theirs")
+    else:
+        lock_file(node).mkdir()
+    runtime.ensure_image()
+    assert calls(node)[0].startswith("build ")
+    assert not (tmp_path / "theirs").exists()
+    assert lock_file(node).is_symlink() == (kind == "link")
+
+
+def test_a_lock_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, runtime = make(tmp_path, "touch here", build=BUILD)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    lock_file(node).touch()
+    runtime.ensure_image()
+    assert calls(node)[0].startswith("build ")
+    assert lock_file(node).exists()
+
+
+def test_a_wait_that_is_stopped_leaves_no_lock(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, "touch here", build=BUILD)
+    other = lock_file(node).open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    node.is_stopped = True
+    with pytest.raises(errors.Stopped):
+        runtime.ensure_image()
+    assert node.doing == ""
+    other.close()
+
+
+def test_the_folder_of_somebody_else_is_not_used_for_images(tmp_path: Path) -> None:
+    """A link that others have laid: nobody but its owner can say where it leads."""
+    node, runtime = make(tmp_path, 'touch "$TMPDIR/layer"')
+    (tmp_path / "theirs").mkdir()
+    scratch = Path(job_folder.scratch(node))
+    scratch.symlink_to(tmp_path / "theirs")
+    with pytest.raises(errors.JobError, match=rf"cannot make {scratch} \(TMPDIR\): File exists") as error:
+        runtime.ensure_image()
+    assert error.value.kind == "preflight"
+    assert not list((tmp_path / "theirs").iterdir())
+
+
+def test_pulls_have_a_tmpdir_of_their_own(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, f'touch "$TMPDIR/layer" && echo "$TMPDIR" >{tmp_path}/where')
+    runtime.ensure_image()
+    assert (tmp_path / "where").read_text() == f"{tmp_path}/tmp/slurmray-9-0-node1\n"
+    assert not Path(job_folder.scratch(node)).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nginx", "docker.io/library/nginx"),
+        ("a/b:1", "docker.io/a/b:1"),
+        ("localhost/x", "localhost/x"),
+        ("ghcr.io/x/y", "ghcr.io/x/y"),
+        ("host:5000/x", "host:5000/x"),
+    ],
+)
+def test_a_name_with_its_registry(name: str, expected: str) -> None:
+    assert image.with_registry(name) == expected
+
+
+def test_two_jobs_build_once(tmp_path: Path) -> None:
+    program = "echo x >>built; sleep 0.3; touch here"
+    made = [make(tmp_path, program, build=BUILD) for _ in range(2)]
+    for node, _ in made:
+        node.wait = lambda seconds: time.sleep(seconds / 50)  # type: ignore[method-assign]
+    threads = [threading.Thread(target=runtime.ensure_image) for _, runtime in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "built").read_text() == "x\n"

@@ -1,0 +1,144 @@
+"""The folder of a job on a node."""
+
+import fcntl
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent.errors import JobError
+from slurmray.agent.node import job_folder
+from slurmray.rendering.script import agent_text
+
+from ..fake_node import FakeNode
+
+AGENT = agent_text()
+ENDED = str(2**22 + 1)  # larger than the kernel's numbers
+
+
+def test_what_is_made(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    old = os.umask(0o077)
+    try:
+        folder = Path(job_folder.make(node, AGENT))
+    finally:
+        os.umask(old)
+    assert str(folder) == node.folder
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert (folder / "task").read_text().split()[0] == str(os.getpid())
+    assert stat.S_IMODE((folder / "inside").stat().st_mode) == 0o777
+    for name in ("out", "err"):
+        found = (folder / "inside" / name).stat()
+        assert stat.S_ISFIFO(found.st_mode)
+        assert stat.S_IMODE(found.st_mode) == 0o666
+    for name in ("agent", "agent.txt"):
+        assert stat.S_IMODE((folder / "inside" / name).stat().st_mode) == 0o644
+    assert job_folder.remove(node, None)
+    assert not folder.exists()
+
+
+def stale(node: FakeNode, task: str | None) -> Path:
+    folder = Path(node.folder)
+    node.make_folder()
+    (folder / "old").touch()
+    if task is not None:
+        (folder / "task").write_text(task)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "is_made"),
+    [
+        (f"{ENDED} 5\n", True),
+        (f"{ENDED}\n", True),
+        (f"{os.getpid()} 5\n", True),  # the number is somebody else's now
+        (f"{os.getpid()}\n", False),
+        (None, False),
+        ("\n", False),
+    ],
+    ids=["ended", "ended, of an old agent", "another process", "runs", "no file", "empty"],
+)
+def test_a_folder_of_a_job_that_had_the_same_number(tmp_path: Path, task: str | None, is_made: bool) -> None:
+    node = FakeNode(tmp_path)
+    folder = stale(node, task)
+    if is_made:
+        job_folder.make(node, AGENT)
+        assert (folder / "task").read_text().startswith(f"{os.getpid()} ")
+    else:
+        with pytest.raises(JobError, match=r"ray-9-0: File exists\. .* ray\.temp_dir") as error:
+            job_folder.make(node, AGENT)
+        assert error.value.kind == "preflight"
+    assert (folder / "old").exists() != is_made
+
+
+def test_a_task_that_runs(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    job_folder.make(node, AGENT)
+    with pytest.raises(JobError):
+        job_folder.make(node, AGENT)
+
+
+def test_a_zombie_has_ended(tmp_path: Path) -> None:
+    """Where process 1 does not reap, it stays."""
+    node = FakeNode(tmp_path)
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        stale(node, f"{process.pid}")
+        job_folder.make(node, AGENT)
+
+
+def test_a_container_that_still_runs(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    folder = stale(node, ENDED)
+    handle = os.open(folder / "inside", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    with pytest.raises(JobError):
+        job_folder.make(node, AGENT)
+    os.close(handle)
+    job_folder.make(node, AGENT)
+
+
+def test_somebody_s_link_is_not_followed(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    folder = stale(node, ENDED)
+    folder.rename(tmp_path / "other")
+    folder.symlink_to(tmp_path / "other")
+    with pytest.raises(JobError):
+        job_folder.make(node, AGENT)
+    assert (tmp_path / "other/old").exists()
+
+
+def test_a_process_of_the_job_before_is_ended(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    stale(node, ENDED)
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"],
+        env={"SLURMRAY_TEMP": node.folder, "SLURM_JOB_ID": "9"},
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        job_folder.make(node, AGENT)
+        assert process.wait(5) == -9
+
+
+def test_a_temp_folder_that_is_not_there(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, temp_dir="/no/such")
+    with pytest.raises(JobError, match=r"cannot make /no/such/ray-9-0: No such file.*\. Set ray\.temp_dir"):
+        job_folder.make(node, AGENT)
+
+
+def test_what_is_not_the_submitter_s_is_removed_by_podman(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slurmray.agent.node.runtimes import make
+
+    node = FakeNode(tmp_path)
+    job_folder.make(node, AGENT)
+    monkeypatch.setattr(job_folder, "remove_tree", lambda _: None)
+    node.program("podman", '[ "$1" = unshare ] && shift && exec "$@"')
+    assert not job_folder.remove(node, make("docker", node))
+    assert job_folder.remove(node, make("podman", node))

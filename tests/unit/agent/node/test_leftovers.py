@@ -1,0 +1,180 @@
+"""What ended jobs left on a node."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent.node import leftovers
+from slurmray.agent.node.processes import user_name
+from slurmray.agent.node.runtimes import make
+
+from ..fake_node import FakeNode
+
+ID = "0123456789ab" + "0" * 52
+
+
+def make_node(folder: Path, rows: list[str], squeue: str, runtime: str = "podman") -> FakeNode:
+    """A node with these containers (`podman ps` rows without ids), and a Slurm that answers so."""
+    node = FakeNode(folder)
+    lines = "\n".join(f"{ID} {row}" for row in rows)
+    (folder / "ps").write_text(lines.replace("USER", user_name()) + "\n")
+    node.program(runtime, f'[ "$1" = ps ] && exec cat {folder}/ps\necho "$@" >>{folder}/calls')
+    node.program("squeue", squeue)
+    return node
+
+
+def calls(node: FakeNode) -> list[str]:
+    path = node.root / "calls"
+    return path.read_text().replace(ID, "ID").splitlines() if path.exists() else []
+
+
+def requests(node: FakeNode) -> list[list[str]]:
+    return [argv[1:] for argv in node.commands if argv[0] == "squeue"]
+
+
+# Podman 4 and 5; Docker.
+LABELS = ["map[slurmray.job:7 slurmray.user:USER]", "slurmray.job=7,slurmray.user=USER"]
+UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+def test_slurm_is_not_asked_where_nothing_is_found(tmp_path: Path) -> None:
+    node = make_node(tmp_path, ["slurmray-9-0-node2 slurmray.user=USER"], UNKNOWN)
+    (tmp_path / "temp/ray-9-0/inside").mkdir(parents=True)  # this attempt's own
+    leftovers.remove(node, make("podman", node))
+    assert (requests(node), calls(node)) == ([], [])
+    assert (tmp_path / "temp/ray-9-0").exists()
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize(
+    ("squeue", "is_removed"),
+    [
+        (UNKNOWN, True),
+        ("exit 0", True),  # ended, and Slurm still knows it
+        ("echo 7 PD", True),  # requeued, and no node has it
+        ("echo 7 R", False),
+        ("echo 7 CG", False),
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", False),
+        ("exit 127", False),
+    ],
+)
+def test_a_container_and_a_folder(tmp_path: Path, labels: str, squeue: str, is_removed: bool) -> None:
+    node = make_node(tmp_path, [f"slurmray-7-0-node1 {labels}"], squeue)
+    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    leftovers.remove(node, make("podman", node))
+    assert requests(node) == [["--all", "--noheader", "--jobs=7", "--format=%A %t"]]
+    assert calls(node) == (["rm --force --volumes ID"] if is_removed else [])
+    assert (tmp_path / "temp/ray-7-0").exists() != is_removed
+    message = "leftovers removed slurmray-7-0-node1 of an ended job from node1"
+    assert node.phases == ([message] if is_removed else [])
+
+
+def test_one_request_for_all(tmp_path: Path) -> None:
+    node = make_node(tmp_path, ["slurmray-10-0-node1 slurmray.user=USER"], "echo 8 R")
+    for name in ("temp/ray-7-0/inside", "temp/ray-8-3/inside", "tmp/slurmray-7-1-node1"):
+        (tmp_path / name).mkdir(parents=True)
+    leftovers.remove(node, make("podman", node))
+    assert [argv[2] for argv in requests(node)] == ["--jobs=7,8,10"]
+    assert calls(node) == ["rm --force --volumes ID"]
+    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-3"]
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_ids_that_are_refused_together_are_asked_for_one_by_one(tmp_path: Path) -> None:
+    answer = f"case $* in *--jobs=8\\ *) echo 8 R ;; *) {UNKNOWN} ;; esac"
+    node = make_node(tmp_path, [], answer)
+    for name in ("ray-7-0", "ray-8-0"):
+        (tmp_path / "temp" / name / "inside").mkdir(parents=True)
+    leftovers.remove(node, make("podman", node))
+    assert [argv[2] for argv in requests(node)] == ["--jobs=7,8", "--jobs=7", "--jobs=8"]
+    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-0"]
+
+
+def test_the_user_s_squeue_variables_change_nothing(tmp_path: Path) -> None:
+    node = make_node(tmp_path, [], '[ -z "$SQUEUE_STATES" ] || echo 7 R')
+    node.env["SQUEUE_STATES"] = "all"
+    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    leftovers.remove(node, make("podman", node))
+    assert not (tmp_path / "temp/ray-7-0").exists()
+
+
+def test_earlier_attempts_of_this_job_have_ended(tmp_path: Path) -> None:
+    node = make_node(tmp_path, ["slurmray-9-0-node1 slurmray.user=USER,slurmray.node=node1"], "exit 1")
+    node.job["attempt"], node.container_name = 1, "slurmray-9-1-node1"
+    (tmp_path / "temp/ray-9-0/inside").mkdir(parents=True)
+    leftovers.remove(node, make("podman", node))
+    assert requests(node) == []
+    assert calls(node) == ["rm --force --volumes ID"]
+    assert not (tmp_path / "temp/ray-9-0").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        # Of a job that had the same number; not if it runs.
+        ("slurmray-9-0-node1 slurmray.user=USER,slurmray.node=node1", ["rm --volumes ID"]),
+        ("slurmray-9-0-node1-web slurmray.user=USER,slurmray.node=node1", ["rm --volumes ID"]),
+        ("slurmray-9-0-node1-2 slurmray.user=USER,slurmray.node=node1-2", []),  # a node on the same host
+        ("slurmray-7-0-node1 slurmray.user=somebody", []),
+        ("slurmray-7-0-node1 slurmray.user=USER2", []),
+        ("not-slurmray-7-0-node1 slurmray.user=USER", []),
+        ("slurmray-7-0-node1", []),
+    ],
+)
+def test_whose_containers(tmp_path: Path, row: str, expected: list[str]) -> None:
+    node = make_node(tmp_path, [row], UNKNOWN)
+    leftovers.remove(node, make("podman", node))
+    assert calls(node) == expected
+    assert (node.findings, requests(node)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("labels", "owner"), [("slurmray.user=bob", "bob"), ("map[]", "somebody who does not use slurmray")]
+)
+def test_a_name_that_is_taken(tmp_path: Path, labels: str, owner: str) -> None:
+    node = make_node(tmp_path, [f"slurmray-9-0-node1 {labels}"], UNKNOWN)
+    leftovers.remove(node, make("podman", node))
+    assert node.findings == [
+        (
+            "preflight",
+            "container name",
+            f"slurmray-9-0-node1 exists, of {owner}",
+            "that name",
+            "podman rm slurmray-9-0-node1, if it is yours to remove",
+        )
+    ]
+
+
+def test_what_is_none_of_ours_stays(tmp_path: Path) -> None:
+    node = make_node(tmp_path, [], UNKNOWN)
+    kept = ["temp/ray-7-0", "temp/ray-x-0/inside", "temp/ray/inside", "temp/xray-7-0/inside", "other/inside"]
+    kept += ["temp/ray-7-1-more/inside", "tmp/slurmray-7-0-node2"]
+    for name in kept:
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "temp/ray-7-2").symlink_to(tmp_path / "other")
+    leftovers.remove(node, make("podman", node))
+    assert all((tmp_path / name).exists() for name in [*kept, "temp/ray-7-2"])
+
+
+def test_folders_of_somebody_else_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = make_node(tmp_path, [], UNKNOWN)
+    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    leftovers.remove(node, make("podman", node))
+    assert (tmp_path / "temp/ray-7-0").exists()
+
+
+def test_what_a_job_makes_that_starts_meanwhile(tmp_path: Path) -> None:
+    """Slurm was asked before it began, so it knows nothing of it."""
+    node = make_node(tmp_path, [], f"mkdir -p {tmp_path}/temp/ray-8-0/inside; {UNKNOWN}")
+    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    leftovers.remove(node, make("podman", node))
+    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-0"]
+
+
+def test_without_a_container_runtime(tmp_path: Path) -> None:
+    node = make_node(tmp_path, [], UNKNOWN)
+    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    leftovers.remove(node, make("none", node))
+    assert not (tmp_path / "temp/ray-7-0").exists()

@@ -1,0 +1,116 @@
+"""What the measurement prints, without a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import boot
+from bench.boot import Measured
+
+HEAD = (
+    "| hosts | way | trainer's first line, s | CPU seconds until then | job over, hosts clean, s |\n"
+    "|---|---|---|---|---|\n"
+)
+
+
+class Terminated(SystemExit):
+    """SIGTERM came, as from `timeout`."""
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Measured | BaseException]]:
+    """What the runs give, one after another."""
+    given: list[Measured | BaseException] = []
+    terminated = signal.getsignal(signal.SIGTERM)
+
+    @contextlib.contextmanager
+    def lab(*_: object) -> Iterator[None]:
+        yield
+
+    def measure(*_: object) -> Measured:
+        found = given.pop(0)
+        if isinstance(found, Terminated):
+            os.kill(os.getpid(), signal.SIGTERM)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    for name in ("require", "write_scripts", "settle", "sweep"):
+        monkeypatch.setattr(boot, name, lambda *_, **__: None)
+    monkeypatch.setattr("bench.boot.ray_image.archive", lambda *_: Path("archive"))
+    monkeypatch.setattr("bench.boot.stores.podman_store", lambda *_: Path("store"))
+    monkeypatch.setattr(boot, "Lab", lab)
+    monkeypatch.setattr(boot, "machine", lambda _: "Slurm 0")
+    monkeypatch.setattr(boot, "measure", measure)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    words = ["boot", "--hosts", "2", "3", "--repeat", "2", "--ways", "bare", "slurmray"]
+    monkeypatch.setattr(sys, "argv", words)
+    yield given
+    signal.signal(signal.SIGTERM, terminated)
+
+
+def test_a_whole_run(runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]) -> None:
+    runs += [
+        Measured(2, 4, 0, 3.0),
+        Measured(1, 6, 0, 1.5),
+        Measured(4, 8, 0, 6.0),
+        Measured(6, None, 3, 9.0),
+    ] * 2
+    boot.main()
+    assert capsys.readouterr().out == (
+        "Slurm 0; medians of 2, ratios to the first way in brackets.\n\n"
+        + HEAD
+        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (75%) | 4.0 (1.00) |\n"
+        + "| 2 | slurmray | 1.0 (0.50) | 1.5 (75%) | 6.0 (1.50) |\n"
+        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 6.0 (75%) | 8.0 (1.00) |\n"
+        + "| 3 | slurmray | 6.0 (1.50) | 9.0 (75%) | never: 3 containers left |\n"
+    )
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit("bare.sh failed"), Terminated("not seen")])
+def test_a_run_that_is_cut_short_prints_what_it_has(
+    end: BaseException, runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs += [Measured(2, 4, 0, 3.0), Measured(1, 6, 0, 1.5), Measured(4, 8, 0, 6.0), end]
+    with pytest.raises((KeyboardInterrupt, SystemExit)) as caught:
+        boot.main()
+    assert (str(caught.value) == "143") == isinstance(end, Terminated)
+    assert capsys.readouterr().out == (
+        "Slurm 0; PARTIAL, cut short after 3 of 8 runs: medians of 2 or fewer, ratios to the first way in "
+        "brackets.\n\n"
+        + HEAD
+        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (75%) | 4.0 (1.00) |\n"
+        + "| 2 | slurmray | 1.0 (0.50) | 1.5 (75%) | 6.0 (1.50) |\n"
+        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 6.0 (75%) | 8.0 (1.00) |\n"
+    )
+
+
+def test_a_run_that_is_cut_short_at_once(
+    runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        boot.main()
+    assert capsys.readouterr().out.startswith("Slurm 0; PARTIAL, cut short after 0 of 8 runs: ")
+
+
+def test_a_first_way_that_is_never_clean_gives_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    runs = {("verl", 2): [Measured(2, None, 2, 3.0)], ("slurmray", 2): [Measured(1, 4, 0, 1.5)]}
+    assert boot.table(runs).splitlines()[2:] == [
+        "| 2 | the verl script's sequence | 2.0 (1.00) | 3.0 (75%) | never: 2 containers left |",
+        "| 2 | slurmray | 1.0 (0.50) | 1.5 (75%) | 4.0 |",
+    ]
+
+
+def test_cpu_seconds_are_without_waiting() -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    stat = f"cpu  {3 * tick} {tick} {2 * tick} {50 * tick} {9 * tick} 0 0 0 0 0\ncpu0 1 1 1"
+    assert boot.busy_seconds(stat) == 6

@@ -1,0 +1,709 @@
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import slurmray
+from slurmray import cli
+from slurmray.agent.script import settings_of
+from slurmray.cli import render as render_verb
+from slurmray.errors import ExitCode
+from slurmray.loading.load import FLAGS
+from slurmray.rendering.verify import verify
+from slurmray.resources import own
+from slurmray.spec.job import JobSpec
+
+ROOT = Path(slurmray.__file__).parent.parent
+HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
+NO_CODES = ["", "-1", "--nope", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
+CODES = (
+    "expected 0 to 255, CODE:SIGNAL, for example 0:15, or one of usage, config, preflight, image, bring_up, "
+    "probe, prepare, service, node_lost, time_limit, rehearsal, internal"
+)
+SITES = sorted((own("templates") / "sites").iterdir())
+DOWN_ALONE = "slurmray rehearse --down: takes nothing else; leave out the rest"
+
+
+pytestmark = pytest.mark.usefixtures("current_folder")
+
+
+def run(*words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "slurmray", *words],
+        check=False,
+        input=stdin,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def imported_by(code: str, **env: str) -> tuple[set[str], str]:
+    """Modules of HEAVY that are imported when `code` has run, and what it wrote."""
+    code = f"import sys\ntry:\n    {code}\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return HEAVY & set(done.stderr.split()), done.stdout
+
+
+def main(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = cli.main(words)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["init"],
+        ["init", "--help"],
+        ["render", "--help"],
+        ["schema", "--help"],
+        ["explain"],
+    ],
+)
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    heavy, out = imported_by(f"from slurmray.cli import main; main({words})")
+    assert out
+    assert not heavy
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"), [("re", {"render", "rehearse"}), ("render --no", {"--nodes"})]
+)
+def test_completion_imports_nothing_heavy(typed: str, expected: set[str]) -> None:
+    heavy, out = imported_by(
+        "from slurmray.cli import main; main([])",
+        _SLURMRAY_COMPLETE="bash_complete",
+        COMP_WORDS=f"slurmray {typed}",
+        COMP_CWORD=str(len(typed.split())),
+    )
+    assert {line.split(",")[1] for line in out.split()} == expected
+    assert not heavy
+
+
+def test_help_has_a_line_for_each_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = main(["--help"], capsys)
+    assert code == 0
+    for verb in ("init", "render", "rehearse", "verify", "explain", "schema"):
+        assert any(line.split()[:1] == [verb] for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
+        (
+            ["xyz"],
+            "slurmray: unknown command 'xyz', known are init, render, rehearse, verify, explain, schema",
+        ),
+        (["render", "--"], "slurmray: no command after --; leave out the -- too for the built-in check"),
+        (["--", "render"], "slurmray: a verb is missing before --: render or rehearse"),
+        (["explain", "--", "71"], "slurmray explain: takes no command: leave out -- and what follows it"),
+        (["rehearse", "x.sh"], "x.sh: No such file or directory"),
+        (["render", "j\udcff.yaml"], r"'j\udcff.yaml': not UTF-8; give the file another name"),
+        (["render", "-o", "\udcff.sh"], r"'\udcff.sh': not UTF-8; give the file another name"),
+        (["init", "verl", "-o", "\udcff"], r"'\udcff': not UTF-8; give the file another name"),
+        (["render", "--template", "\udcff"], "--template: not UTF-8; a job spec holds text only"),
+        (["render", "--template", ""], "--template: is empty; give it a value or leave it out"),
+        (
+            ["render", "--template", "x.j2", "--target", "dstack"],
+            "--template: dstack has no such thing; leave it out: --set template=null",
+        ),
+        (
+            ["rehearse", "no.yaml", "--down"],
+            DOWN_ALONE,
+        ),
+        (
+            ["rehearse", "--down", "--", "y"],
+            DOWN_ALONE,
+        ),
+        (
+            ["rehearse", "--shell", "--build-image", "--", "y"],
+            "slurmray rehearse --shell: takes a command after -- and nothing else; leave out the rest",
+        ),
+        (
+            ["render", "--set", "name"],
+            "--set name: expected PATH=VALUE, for example --set container.shm_size=64g",
+        ),
+        (["render", "nope.yaml"], "nope.yaml: no such file; `slurmray init` writes one to begin with"),
+        (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
+        (
+            ["explain", "noed_lost"],
+            "slurmray explain: 'noed_lost' is not an exit code, did you mean node_lost?",
+        ),
+        *((["explain", bad], f"slurmray explain: {bad!r} is not an exit code, {CODES}") for bad in NO_CODES),
+    ],
+)
+def test_mistakes(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = main(words, capsys)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.splitlines()[0] == expected
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("example", "words", "message"),
+    [
+        ("verl", ["--gpus-per-node", "3"], "an engine of 2 would lie across nodes of 3 GPUs"),
+        (
+            "rlinf",
+            ["--", "python3", "main_grpo.py", "cluster.num_nodes=3"],
+            "cluster.num_nodes is 3, the job has",
+        ),
+        (
+            "search-r1",
+            ["--", "python3", "-m", "verl.trainer.main_ppo", "trainer.nnodes=3"],
+            "trainer.nnodes=3",
+        ),
+        ("roll", ["--gpus-per-node", "1"], "num_gpus_per_node is 2, the job has 2 nodes x 1 = 2"),
+        ("openrlhf", ["--nodes", "1"], "--actor_num_nodes 2, the job has 1 node x 8 = 8"),
+    ],
+)
+def test_a_placement_that_does_not_fit_is_bad_input(
+    example: str, words: list[str], message: str, in_checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = in_checkout / "not-written.sh"
+    code, out, err = main(["render", f"examples/{example}.yaml", "-o", str(output), *words], capsys)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert message in err
+    assert not output.exists()
+
+
+def test_a_script_is_known_by_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--nodes", "1", "-o", "job.sbatch"], capsys)[0] == 0
+    code, _, err = main(["rehearse", "job.sbatch", "--nodes", "2"], capsys)
+    assert (code, err.startswith("job.sbatch is rendered: set nodes, ")) == (ExitCode.USAGE, True), err
+
+
+def test_a_script_is_rehearsed_byte_for_byte(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda script, _: seen.append(script))
+    Path("x.sh").write_bytes(b"#!/bin/bash\r\necho \xc3\xa9\n")
+    assert main(["rehearse", "x.sh"], capsys)[0] == 0
+    assert seen == ["#!/bin/bash\r\necho é\n"]
+    Path("x.sh").write_bytes(b"#!/bin/bash\n\xff")
+    said = "x.sh:2:1: not UTF-8; save the file as UTF-8\n"
+    assert main(["rehearse", "x.sh"], capsys) == (ExitCode.USAGE, "", said)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("render >&-", "standard output: is closed; send it to /dev/null where it is not wanted\n"),
+        ("render - <&-", "stdin: is closed; pipe the job spec into it, or name a file\n"),
+    ],
+)
+def test_a_closed_stream_is_one_line(words: str, expected: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.quote(sys.executable)} -m slurmray {words}"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (ExitCode.USAGE, expected)
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["init", "render", "rehearse"])
+def test_a_folder_that_is_no_more(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, _, err = main([verb, "-o", str(tmp_path / "x.sh")], capsys)
+    assert (code, err) == (2, "the current folder: No such file or directory; cd to one that exists\n")
+    assert list(tmp_path.iterdir()) == []
+    assert main(["explain", "71"], capsys)[0] == 0
+
+
+def test_a_file_is_checked_where_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click has other messages, and would check files that are only written, too."""
+    Path("job.yaml").touch()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for _ in range(2):
+        assert cli.main(["render", "job.yaml", "-o", "x.sh"]) == 0
+
+
+def test_clicks_own_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = main(["render", "--nodez", "2"], capsys)
+    assert code == ExitCode.USAGE
+    assert "--nodes" in err
+
+
+def test_the_first_command_of_a_new_user() -> None:
+    done = run("render", "--nodes", "2")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [
+        "wrote generated.sh: 2 nodes, no GPUs (ask for them with --gpus-per-node 8), "
+        "as many CPUs as Slurm gives, often 1 (ask for more with --cpus-per-task 8), the built-in check",
+        "submit it with: sbatch generated.sh",
+        "or try it on this machine: slurmray rehearse generated.sh",
+    ]
+    assert os.access("generated.sh", os.X_OK)
+    assert "#SBATCH --nodes=2" in Path("generated.sh").read_text().splitlines()
+
+
+def test_an_edited_script_is_kept_until_forced() -> None:
+    assert run("render").returncode == 0
+    assert run("render").returncode == 0
+    with Path("generated.sh").open("a") as script:
+        script.write("# mine\n")
+    refused = run("render")
+    assert refused.returncode == ExitCode.USAGE
+    assert refused.stderr.startswith("generated.sh: was edited")
+    assert Path("generated.sh").read_text().endswith("# mine\n")
+    assert run("render", "--force").returncode == 0
+
+
+def test_a_task_of_dstack() -> None:
+    Path("job.yaml").write_text("slurm: {nodes: 2, gpus_per_node: 8, partition: p}\nenv: {A: 1, B: null}\n")
+    done = run("render", "job.yaml", "--target", "dstack")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [
+        "wrote generated.dstack.yml: 2 nodes, 8 GPUs each, as many CPUs as the instances have, 2 or more "
+        "(ask for more with --cpus-per-task 8), the built-in check",
+        "env.B is not set here: export it before dstack apply",
+        "without a meaning under dstack, and left out: slurm.partition",
+        "container.shm_size is not set: /dev/shm has 64 MB under dstack, so ask for more, as 64g",
+        "run it with: dstack apply -f generated.dstack.yml",
+    ]
+    task = Path("generated.dstack.yml")
+    assert task.stat().st_mode & 0o111 == 0
+    assert task.read_text().splitlines()[2] == "type: task"
+    assert run("render", "job.yaml", "--target", "dstack").returncode == 0
+    with task.open("a") as file:
+        file.write("priority: 1\n")
+    assert run("render", "--target", "dstack").stderr.startswith("generated.dstack.yml: was edited")
+    to_stdout = run("render", "--target", "dstack", "-o", "-", "--set", "container.shm_size=1g")
+    assert (to_stdout.returncode, to_stdout.stderr) == (0, "")
+    refused = run("render", "--target", "dstack", "--runtime", "podman", "-o", "x.yml")
+    assert (refused.returncode, refused.stdout) == (ExitCode.USAGE, "")
+    assert refused.stderr == "--runtime: dstack runs containers with Docker; set it to auto\n"
+    assert not Path("x.yml").exists()
+
+
+def test_standard_input_and_output() -> None:
+    from_stdin = run("render", "-", "-o", "-", stdin="slurm: {nodes: 3}\n")
+    assert (from_stdin.returncode, from_stdin.stderr) == (0, "")
+    assert "#SBATCH --nodes=3" in from_stdin.stdout.splitlines()
+    assert list(Path().iterdir()) == []
+
+
+def test_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
+    Path("job.yaml").write_text("slurm: {nodes: 2}\nenv: {A: é}\ncontainer: {mounts: [~/d]}\n")
+    here = run("render", "job.yaml", "-o", "-", HOME="/a", LANG="C", PYTHONUTF8="0", PYTHONHASHSEED="1")
+    there = run(
+        "render", str(tmp_path / "job.yaml"), "-o", "-", HOME="/b", LANG="C.UTF-8", PYTHONHASHSEED="2"
+    )
+    assert here.returncode == there.returncode == 0
+    assert here.stdout == there.stdout
+
+
+def test_a_variable_that_is_not_exported_is_named() -> None:
+    words = ["render", "--env", "HERE", "--env", "NOT_HERE", "--env", "NOR_HERE", "--env", "WRITTEN=x"]
+    warnings = [
+        f"env.{name} is not set here: export it before sbatch, or the job ends with 64"
+        for name in ("NOT_HERE", "NOR_HERE")
+    ]
+    done = run(*words, HERE="")
+    assert (done.returncode, done.stderr.splitlines()[1:3]) == (0, warnings)
+    assert "sbatch generated.sh" in done.stderr.splitlines()[3]
+    script = Path("generated.sh").read_text()
+    to_stdout = run(*words, "-o", "-", HERE="")
+    assert to_stdout.stderr.splitlines() == warnings
+    all_there = run(*words, "-o", "-", HERE="1", NOT_HERE="2", NOR_HERE="3")
+    assert all_there.stderr == ""
+    assert script == to_stdout.stdout == all_there.stdout
+
+
+def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"--runtime": "podman", "--time": "2:00"}
+    given = {flag: values.get(flag, "7") for flag in FLAGS}
+    words = [word for flag, value in given.items() for word in (flag, value)]
+    commands: list[str] = []
+    seen: list[JobSpec] = []
+
+    def fake(spec: JobSpec, command: str) -> str:
+        seen.append(spec)
+        commands.append(command)
+        return "# Rendered by slurmray\n"
+
+    monkeypatch.setattr("slurmray.rendering.script.render_script", fake)
+    extra = ["--mount", "a:/a", "--env", "A=b c", "--env", "B", "--set", "stop.grace=3"]
+    assert (
+        cli.main(["render", *words, *extra, "-o", "x.sh", "--", "python", "-c", "'\"\n", "--", "--nodes"])
+        == 0
+    )
+    (spec,) = seen
+    found = spec.model_dump()
+    for flag, path in FLAGS.items():
+        value: Any = found
+        for name in path.split("."):
+            value = value[name]
+        assert str(value) == given[flag]
+    assert found["container"]["mounts"] == ["a:/a"]
+    assert found["env"] == {"A": "b c", "B": None}
+    assert found["stop"]["grace"] == 3
+    assert found["run"] == ["python", "-c", "'\"\n", "--", "--nodes"]
+    # The command that the script names makes the same script, and takes more options at its end.
+    again = shlex.split(commands[0].replace(" A=... ", " 'A=b c' "))
+    assert again[:2] == ["slurmray", "render"]
+    assert cli.main([*again[1:], "--nodes", "9"]) == 0
+    assert seen[1].model_copy(update={"slurm": spec.slurm}) == spec
+    assert seen[1].slurm.nodes == 9
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--env", "TOKEN=hunter2"], "--env TOKEN=..."),
+        (["--env", "TOKEN=a=hunter2"], "--env TOKEN=..."),
+        (["--set", "env.TOKEN=hunter2"], "--set env.TOKEN=..."),
+        (["--set", "env={A: hunter2}"], "--set env=..."),
+        (
+            ["--set", 'services=[{name: a, run: b, "env": {A: hunter2}}]'],
+            "--set services=...",
+        ),
+        (["--set", "launch=ray-job", "--set", "ray.runtime_env={env_vars: {A: hunter2}}"], "runtime_env=..."),
+        (["--set", "launch=ray-job", "--set", "ray.runtime_env.env_vars.A=hunter2"], "env_vars.A=..."),
+    ],
+)
+def test_the_values_of_env_are_in_no_command(
+    words: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["render", *words]) == 0
+    script = Path("generated.sh").read_text()
+    again = settings_of(script)["render_again"]
+    assert again.endswith(shown)
+    assert script.count("hunter2") == 1
+    # It is refused as it is, and so makes no job with other values.
+    code, _, err = main(shlex.split(again)[1:], capsys)
+    assert code == ExitCode.USAGE
+    assert "write the value where ... stands" in err
+
+
+def test_what_is_not_of_env_is_in_the_command() -> None:
+    words = "--set env.B=null --set prepare='[{name: a, run: b}]' --env A --account '[x'"
+    assert cli.main(["render", *shlex.split(words)]) == 0
+    again = "slurmray render --set env.B=null --set 'prepare=[{name: a, run: b}]' --env A --account '[x'"
+    assert settings_of(Path("generated.sh").read_text())["render_again"] == again
+
+
+def site_of(script: str) -> str:
+    """What `slurmray verify` shows about the site's template in a script that nobody edited."""
+    verdict = verify(Path(script).read_text())
+    assert verdict
+    assert not verdict.is_changed
+    return verdict.text.partition("; ")[2]
+
+
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.name)
+def test_the_template_of_a_site(site: Path) -> None:
+    """In the job spec or on the command line, where a relative path begins at the current folder."""
+    for path in ("job.yaml", "jobs/job.yaml"):
+        Path("jobs").mkdir(exist_ok=True)
+        shutil.copy(site, "site.j2")
+        Path(path).write_text("template: site.j2\n")
+        assert cli.main(["render", path, "-o", "by-spec.sh", "--force"]) == 0
+        assert site_of("by-spec.sh") == "site block added by site.j2"
+    assert cli.main(["render", "--template", "site.j2"]) == 0
+    assert site_of("generated.sh") == "site block added by site.j2"
+    assert cli.main(["render", "--template", str(site), "-o", "absolute.sh"]) == 0
+    assert site_of("absolute.sh") == f"site block added by {site}"
+    assert cli.main(["render", "-o", "without.sh"]) == 0
+    assert site_of("without.sh") == ""
+
+
+def test_the_flag_wins_over_the_template_of_the_job_spec() -> None:
+    shutil.copy(SITES[0], "site.j2")
+    Path("job.yaml").write_text("template: no-such-file.j2\n")
+    assert cli.main(["render", "job.yaml", "--template", "site.j2"]) == 0
+    assert site_of("generated.sh") == "site block added by site.j2"
+    again = settings_of(Path("generated.sh").read_text())["render_again"]
+    assert again == "slurmray render job.yaml --template site.j2"
+    assert cli.main(["render", "job.yaml", "--set", "template=null"]) == 0
+    assert site_of("generated.sh") == ""
+
+
+def test_a_template_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    shutil.copy(SITES[0], tmp_path / "home/site.j2")
+    assert cli.main(["render", "--template", "~/site.j2"]) == 0
+    assert site_of("generated.sh") == "site block added by ~/site.j2"
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("no.j2", "no.j2: No such file or directory; name a file that extends job.sbatch.j2"),
+        (".", ".: Is a directory; name a file that extends job.sbatch.j2"),
+        ("~nosuchuser/x", "~nosuchuser/x: no such home folder here; write the path without ~"),
+        ("latin.j2", "latin.j2: 'utf-8' codec can't decode byte 0xe9 in position 0: "),
+        ("other.j2", 'other.j2: its first line must be {% extends "job.sbatch.j2" %}'),
+        ("open.j2", "open.j2:1: "),
+        ("base.j2", "base.j2: there is no template base.sh.j2; extend job.sbatch.j2"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["render", "rehearse"])
+def test_a_template_that_cannot_be_used(
+    verb: str, file: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("latin.j2").write_bytes(b"\xe9")
+    Path("other.j2").write_text("#!/bin/bash\n")
+    Path("open.j2").write_text("{% block")
+    Path("base.j2").write_text('{% extends "base.sh.j2" %}')
+    Path("job.yaml").write_text(f"template: '{file}'\n")
+    code, out, err = main([verb, "job.yaml"], capsys)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.startswith(expected)
+    assert len(err.splitlines()) == 1
+    assert not Path("generated.sh").exists()
+
+
+def test_a_script_is_rehearsed_with_the_template_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(script: str, _: object) -> int:
+        Path("seen.sh").write_text(script)
+        return 0
+
+    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", fake)
+    Path("job.yaml").write_text(f"template: {SITES[0]}\n")
+    assert cli.main(["rehearse", "job.yaml"]) == 0
+    assert site_of("seen.sh") == f"site block added by {SITES[0]}"
+
+
+def test_how_ray_is_started(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, expected in (([], "fast"), (["--set", "ray.start=plain"], "plain")):
+        code, out, _ = main(["render", "-o", "-", *words], capsys)
+        assert code == 0
+        assert settings_of(out)["ray"]["start"] == expected
+    code, _, err = main(["render", "-o", "-", "--set", "ray.start=plain", "--target", "dstack"], capsys)
+    assert code == 0
+    assert "left out: ray.start" in err
+
+
+def test_paths_in_the_command_lead_there_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[str] = []
+
+    def fake(_: object, command: str) -> str:
+        commands.append(command)
+        return "# Rendered by slurmray\n"
+
+    monkeypatch.setattr("slurmray.rendering.script.render_script", fake)
+    here, there, link = tmp_path / "here", tmp_path / "there", tmp_path / "link"
+    (here / "sub").mkdir(parents=True)
+    there.mkdir()
+    link.symlink_to(here)
+    for folder in (here / "sub", there):
+        (folder / "a b.yaml").touch()
+    monkeypatch.chdir(link)
+    for root in (".", here, link, there, "../there"):
+        name = root if root in (there, "../there") else f"{root}/sub"
+        assert cli.main(["render", f"{name}/a b.yaml", "-o", f"{name}/x.sh"]) == 0
+    inside = "slurmray render 'sub/a b.yaml' -o sub/x.sh"
+    outside = f"slurmray render '{there}/a b.yaml' -o {there}/x.sh"
+    beside = "slurmray render '../there/a b.yaml' -o ../there/x.sh"
+    assert commands == [inside, inside, inside, outside, beside]
+
+
+def test_interrupted_and_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(render_verb, "render_job", interrupted)
+    code, _, err = main(["render"], capsys)
+    assert (code, err.strip()) == (130, "")
+    monkeypatch.setattr(render_verb, "render_job", broken)
+    code, _, err = main(["render"], capsys)
+    assert code == ExitCode.INTERNAL
+    assert "please report it" in err
+    assert "ZeroDivisionError" in err
+
+
+def unwrapped(text: str) -> list[str]:
+    return text.replace("\n  ", " ").splitlines()
+
+
+@pytest.mark.parametrize("code", ExitCode)
+def test_our_codes_are_explained(code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, _ = main(["explain", str(code.value)], capsys)
+    assert done == 0
+    title, cause, fix, whose = unwrapped(out)
+    assert title == f"{code.value} {code.name.lower()}: {code.meaning}"
+    assert (cause, fix) == (f"cause: {code.cause}", f"fix: {code.remedy}")
+    assert "the job's log shows whose code it is" in whose
+    for other in (f"{code.value}:0", code.name.lower(), code.name):
+        assert main(["explain", other], capsys) == (0, out, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("0", "0: the trainer succeeded"),
+        ("0:0", "0: the trainer succeeded"),
+        ("7", "7: an exit code of the trainer"),
+        ("75", "75: an exit code of the trainer"),
+        ("126", "126: the trainer's command was found, but could not be run"),
+        ("127:0", "127: the trainer's command was not found"),
+        ("128", "128: an exit code of the trainer"),
+        ("135", "135: stands for SIGBUS (128 + 7)\ncause: Often /dev/shm is full."),
+        ("137", "137: stands for SIGKILL (128 + 9)\ncause: Often the kernel, because memory ran out;"),
+        ("139", "139: stands for SIGSEGV (128 + 11)\ncause: A crash in compiled code"),
+        ("143:0", "143: stands for SIGTERM (128 + 15)\ncause: scancel,"),
+        ("160", "160: stands for signal 32 (128 + 32)"),
+        ("255", "255: an exit code of the trainer"),
+        ("0:2", "0:2: SIGINT ended the batch script"),
+        ("0:9", "0:9: SIGKILL ended the batch script"),
+        ("0:15", "0:15: SIGTERM ended the batch script"),
+        ("0:53", "0:53: Slurm could not start the batch script"),
+        ("0:125", "0:125: the job used more memory than it has"),
+    ],
+)
+def test_other_codes_are_explained(code: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, err = main(["explain", code], capsys)
+    assert (done, err) == (0, "")
+    assert "\n".join(unwrapped(out)).startswith(expected)
+
+
+def test_the_table_of_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, _ = main(["explain"], capsys)
+    assert done == 0
+    rows = [line.split(maxsplit=2) for line in out.partition("\n\n")[0].splitlines()]
+    assert rows == [[str(code.value), code.name.lower(), code.meaning] for code in ExitCode]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["explain", "71", "72"], "slurmray explain: Got unexpected extra argument (72)"),
+        (["rehearse", "--env", "A=1"], "slurmray rehearse: No such option '--env'"),
+        (["rehearse", "--runtime", "x"], "slurmray rehearse: Invalid value for '--runtime'"),
+        (["render", "--nodes"], "slurmray render: Option '--nodes' requires an argument."),
+        (["render", "-o"], "slurmray render: Option '-o' requires an argument. (see slurmray render --help)"),
+        (["render", "--force=1"], "slurmray render: Option '--force' does not take a value."),
+        (["--version=1", "render"], "slurmray: Option '--version' does not take a value."),
+        (["--nope"], "slurmray: No such option '--nope'."),
+    ],
+)
+def test_a_slip_in_the_words_is_one_line(
+    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = main(words, capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith(line)
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["schema"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "slurmray", *words],
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    os.close(write)
+    assert done.stderr == b""
+    assert done.returncode not in (0, ExitCode.INTERNAL)
+
+
+@pytest.mark.parametrize("words", [["render", "-o", "-"], ["schema"], ["explain"], ["--help"]])
+def test_a_full_standard_output_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "slurmray", *words],
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    assert done.stderr == b"standard output: No space left on device\n"
+    assert done.returncode == ExitCode.USAGE
+
+
+def test_another_full_file_is_not_taken_for_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        with Path("/dev/full").open("w") as file:
+            file.write("x")
+
+    monkeypatch.setattr(render_verb, "render_job", full)
+    code, _, err = main(["render"], capsys)
+    assert code == ExitCode.INTERNAL
+    assert "No space left on device" in err
+    assert "standard output" not in err
+
+
+def test_the_schema_and_the_reference_are_checked_in(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = main(["schema"], capsys)
+    assert code == 0
+    document = json.loads(out)
+    assert document["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert "$id" not in document
+    for part in (document, *document["$defs"].values()):
+        for name, field in part["properties"].items():
+            assert "$ref" in field or field.get("description"), name
+    generated = subprocess.run(
+        [sys.executable, "-c", "import json, reference; print(json.dumps(reference.files()))"],
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'docs'}"},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    files = json.loads(generated.stdout)
+    for name, text in files.items():
+        assert (ROOT / "docs" / name).read_text() == text, "run: python docs/reference.py"
+    for row in ("`services[].run` | list or text | needed", "`services[].ready.timeout` | 1 or more | `600`"):
+        assert f"| {row} |" in files["job-spec.md"]
+
+
+def test_what_a_preset_says(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("roll.yaml").write_text("actor_train:\n  device_mapping: list(range(0,8))\n")
+    Path("job.yaml").write_text(
+        "preset: {name: roll, config: roll.yaml}\nslurm: {nodes: 2, gpus_per_node: 8}\nrun: [python, x.py]\n"
+    )
+    code, _, err = main(["render", "job.yaml"], capsys)
+    assert (code, err.splitlines()[1:2]) == (
+        0,
+        ["actor_train 0-7 (8), the job has 2 nodes x 8 = 16: 8 GPUs idle, 8-15"],
+    )
+    Path("generated.sh").unlink()
+    code, out, err = main(["render", "job.yaml", "--nodes", "1", "--gpus-per-node", "4"], capsys)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.splitlines() == [
+        "roll.yaml:2:3: actor_train 0-7 (8) = 8 GPUs, the job has 1 node x 4 = 4: ask for slurm.nodes: 2, "
+        "or place them on GPUs 0 to 3"
+    ]
+    assert not Path("generated.sh").exists()

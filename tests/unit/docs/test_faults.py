@@ -1,0 +1,160 @@
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.faults import recorder
+from tests.cluster.faults.rows import RESULTS
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.delitem(sys.modules, "faults", raising=False)
+    return importlib.import_module("faults")
+
+
+def test_the_page_hides_nothing(faults: Any) -> None:
+    cases = [
+        faults.Case("scancel", title, variant, f"{title}-{variant}")
+        for title in ("passes", "fails", "skipped", "not run")
+        for variant in ("podman-own", "docker-own")
+    ]
+    about = {"date": "2026-01-02 03:04", "Slurm": "slurm 1", "in_a_row": 3}
+    measured = {"notice": 0.5, "clean": 1.5, "ended": "FAILED 7:0", "last_line": "end | here"}
+    results = {
+        "passes-podman-own": {"outcome": "passed", **about, **measured},
+        "passes-docker-own": {"outcome": "passed", **about, **measured, "in_a_row": 2},
+        "fails-podman-own": {"outcome": "failed", "reason": "assert 1 == 2", **about, "in_a_row": 0},
+        "skipped-podman-own": {"outcome": "skipped", "reason": "no such device", **about},
+        "of a test that is gone": {"outcome": "failed", "reason": "outdated", **about},
+    }
+    text = faults.page(cases, results)
+    assert "| passes | 0.5 / 1.5 | 0.5 / 1.5 |  |  |  |  | FAILED 7:0 | end \\| here |" in text
+    assert "| fails | **failed** | no result |" in text
+    assert "- scancel, fails: failed: assert 1 == 2 (podman-own)" in text
+    assert "- scancel, skipped: skipped: no such device (podman-own)" in text
+    assert "- scancel, not run: no result (podman-own, docker-own)" in text
+    assert "- requeue: no case" in text
+    assert "| podman-own | slurm 1 |  |  |  | 2026-01-02 03:04 | 2026-01-02 03:04 | 1 | 1 | 0 |" in text
+    assert "| docker-own | slurm 1 |  |  |  | 2026-01-02 03:04 | 2026-01-02 03:04 | 1 | 0 | 2 |" in text
+    assert "outdated" not in text
+
+
+@pytest.mark.parametrize(
+    ("podman", "docker"),
+    [
+        ("FAILED 7:0, done: trainer exited with 7", "CANCELLED 7:0, done: trainer exited with 7"),
+        ("FAILED 7:0, done: trainer exited with 7", "FAILED 8:0, done: trainer exited with 7"),
+        ("FAILED 71:0, node2: podman run exited with 1", "FAILED 71:0, node2: the task was killed"),
+        ("FAILED 71:0, node2: podman run exited with 1", "FAILED 71:0, node1: docker run exited with 1"),
+        ("FAILED 71:0, node2: podman run exited with 1", "FAILED 71:0, node2: docker run exited with 2"),
+    ],
+    ids=["state", "exit code", "last line", "node", "number in the last line"],
+)
+def test_variants_that_end_differently(faults: Any, podman: str, docker: str) -> None:
+    ends = {"podman-own": podman, "docker-own": docker, "podman-trixie": podman}
+    text = page_of_one_case(faults, ends)
+    assert "| x (differs) | 0.5 / 1.5 | 0.5 / 1.5 | 0.5 / 1.5 |  |  |  | see below | see below |\n" in text
+    listed = [("podman-own, podman-trixie", podman), ("docker-own", docker)]
+    notes = [f"  - {variants}: {end.replace(', ', ': ', 1)}\n" for variants, end in listed]
+    assert "|\n\n- x\n" + "".join(notes) in text
+
+
+@pytest.mark.parametrize(
+    ("podman", "docker"),
+    [
+        ("done: trainer exited with 0", "done: trainer exited with 0"),
+        (
+            "node2: podman run docker.io/rayproject/ray:2.60.0-py311 exited with 137",
+            "node2: docker run docker.io/rayproject/ray:2.60.0-py311 exited with 137",
+        ),
+        ("node1: slurmray-4-0-node1 exists", "node1: slurmray-15-0-node1 exists"),
+        ("cannot write to /run/runs/3-0: full", "cannot write to /run/runs/4-0: full"),
+        (
+            "fix /tmp/slurmray-tests-ab_1/tmpx_y/recipe: /tmp/slurmray-tests-ab_1/tmpx_y/runs/3-0/logs",
+            "fix /tmp/slurmray-tests-cd/tmpz/recipe: /tmp/slurmray-tests-cd/tmpz/runs/14-0/logs",
+        ),
+    ],
+    ids=["equal", "runtime", "container name", "run directory", "folder of the test"],
+)
+def test_variants_that_end_in_the_same_way(faults: Any, podman: str, docker: str) -> None:
+    ends = {"podman-own": f"FAILED 7:0, {podman}", "docker-own": f"FAILED 7:0, {docker}"}
+    text = page_of_one_case(faults, ends)
+    assert f"| x | 0.5 / 1.5 | 0.5 / 1.5 |  |  |  |  | FAILED 7:0 | {podman} |\n" in text
+    assert "see below" not in text
+
+
+def page_of_one_case(faults: Any, ends: Mapping[str, str]) -> str:
+    """The page of a case that passed. ends: by variant, `STATE CODE, LAST LINE`."""
+    results = {}
+    for variant, end in ends.items():
+        ended, _, last_line = end.partition(", ")
+        about = {"outcome": "passed", "date": "2026-01-02 03:04", "in_a_row": 1, "notice": 0.5, "clean": 1.5}
+        results[variant] = {**about, "ended": ended, "last_line": last_line}
+    text: str = faults.page([faults.Case("scancel", "x", each, each) for each in ends], results)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("trees", "line"),
+    [
+        (["abcdefabcdef0123"] * 2, "\nOf one tree: abcdefabcdef,"),
+        (["abcdefabcdef0123", "0123"], "\nOf several trees:"),
+        ([None, None], "\nOf several trees:"),  # results that have none
+    ],
+)
+def test_which_slurmray_was_measured(faults: Any, trees: list[str | None], line: str) -> None:
+    cases = [faults.Case("scancel", "x", variant, variant) for variant in ("podman-own", "docker-own")]
+    results = {
+        case.id: {
+            "outcome": "passed",
+            "date": "2026-01-02 03:04",
+            "in_a_row": 1,
+            **({"tree": of} if of else {}),
+        }
+        for case, of in zip(cases, trees, strict=True)
+    }
+    assert line in faults.page(cases, results)
+
+
+def test_a_row_ends_with_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[str, Any] = {}
+
+    class Cache:
+        get = staticmethod(kept.get)
+        set = staticmethod(kept.__setitem__)
+
+    case = "tests/cluster/faults/test_x.py::test_y"
+    found = []
+    for of, outcome in (("a", "passed"), ("a", "passed"), ("b", "passed"), ("b", "failed"), ("b", "passed")):
+        monkeypatch.setattr(recorder, "tree", lambda of=of: of)
+        each: Any = recorder.Recorder(Cache())  # type: ignore[arg-type]
+        for when in ("setup", "call", "teardown"):
+            failed = outcome == "failed" and when == "call"
+            each.pytest_runtest_logreport(
+                pytest.TestReport(
+                    case, ("", 0, ""), {}, "failed" if failed else "passed", "E no" if failed else None, when
+                )
+            )
+        found.append((kept[RESULTS][case]["in_a_row"], kept[RESULTS][case]["tree"]))
+    assert found == [(1, "a"), (2, "a"), (1, "b"), (0, "b"), (1, "b")]
+
+
+def test_the_hash_of_a_tree(tmp_path: Path) -> None:
+    for name in ("slurmray/__pycache__", "templates/node"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "slurmray/a.py").write_text("1")
+    first = recorder.tree(tmp_path)
+    (tmp_path / "slurmray/__pycache__/a.pyc").write_text("x")
+    (tmp_path / "README.md").write_text("x")
+    assert recorder.tree(tmp_path) == first
+    (tmp_path / "templates/node/a.py").write_text("1")
+    second = recorder.tree(tmp_path)
+    (tmp_path / "templates/node/a.py").rename(tmp_path / "templates/node/b.py")
+    assert len({first, second, recorder.tree(tmp_path)}) == 3

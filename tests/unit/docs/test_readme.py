@@ -1,0 +1,315 @@
+"""What the documents show is what the program does."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from slurmray.agent import report
+from slurmray.agent.container.context import Context
+from slurmray.agent.container.process import ContainerProcess
+from slurmray.agent.container.ray import readiness
+from slurmray.agent.container.ray.environment import trainer_environment
+from slurmray.agent.container.ray.shell import attach_command
+from slurmray.agent.controller.decisions import Controller
+from slurmray.agent.node import agent
+from slurmray.cli import slurmray, split
+from slurmray.errors import ExitCode
+from slurmray.events import EVENTS
+from slurmray.loading.load import load_spec
+from slurmray.rendering.script import render_script
+from slurmray.spec.job import JobSpec
+
+from ..agent.simulation import Cluster
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text()
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
+SCRIPT = (ROOT / "docs/script.md").read_text()
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+def blocks(language: str, page: str = README) -> list[str]:
+    """Return the fenced blocks of that language in a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    """Return the slurmray command lines of the README, in its order."""
+    return re.findall(r"^slurmray .+", "".join(blocks("sh")), re.MULTILINE)
+
+
+def verb(line: str) -> str:
+    return line.split()[1]
+
+
+def targets(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield (file, heading) of every link of a page into this repository."""
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+        file, _, heading = target.partition("#")
+        yield file, heading
+
+
+@pytest.fixture
+def job_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder that holds the README's job.yaml."""
+    (spec,) = blocks("yaml")
+    (tmp_path / "job.yaml").write_text(spec)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_exit_codes() -> None:
+    rows = re.findall(r"^\| ([0-9]+) \| (.+) \|$", README, re.MULTILINE)
+    assert rows == [(str(code.value), code.meaning) for code in ExitCode]
+
+
+def test_job_spec_loads(job_folder: Path) -> None:
+    spec = load_spec(job_folder / "job.yaml")
+    assert (spec.slurm.nodes, spec.gpus, dict(spec.slurm.given())["time"]) == (2, 8, "1-00:00:00")
+    assert spec.env == {"NCCL_DEBUG": "WARN", "WANDB_API_KEY": None}
+    assert spec.run == ["python3", "train.py", "--lr", "1e-6"]
+
+
+def test_every_verb_is_shown() -> None:
+    assert {verb(line) for line in commands()} == set(slurmray.list_commands(click.Context(slurmray)))
+
+
+@pytest.mark.parametrize("line", [line for line in commands() if verb(line) != "rehearse"])
+def test_command_runs(line: str, job_folder: Path) -> None:
+    script = f'slurmray() {{ {shlex.quote(sys.executable)} -m slurmray "$@"; }}\n{line}\n'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        ["bash", "-c", script], cwd=job_folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    made = [path.read_text() for path in job_folder.iterdir() if path.name != "job.yaml"]
+    assert any(made) or result.stdout
+
+
+@pytest.mark.parametrize("line", [line for line in commands() if verb(line) == "rehearse"])
+def test_rehearsal_parses(line: str, job_folder: Path) -> None:
+    words, entrypoint = split(shlex.split(line, comments=True)[1:])
+    with slurmray.make_context("slurmray", list(words)) as context:
+        name, command, rest = slurmray.resolve_command(context, words)
+        assert command is not None
+        given = command.make_context(name, rest, obj=entrypoint).params
+    assert given["job"] is None or (job_folder / given["job"]).is_file()
+
+
+def rows(page: str, header: str) -> list[list[str]]:
+    """Return the cells of the one table of a page with that header, without the header."""
+    (table,) = re.findall(rf"^{re.escape(header)}\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    return [re.split(r" ?(?<!\\)\| ?", line.strip()[1:-1].strip(" ")) for line in table.splitlines()]
+
+
+def names(cell: str) -> list[str]:
+    """Return what is in backticks in a cell."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_outline_is_that_of_the_script() -> None:
+    outline = re.findall(r"^#   ([0-9]\. .+)", render_script(JobSpec()), re.MULTILINE)
+    for page in (README, SCRIPT, ARCHITECTURE):
+        (shown,) = (
+            block for block in blocks("text", page) if re.search("^1. settings ", block, re.MULTILINE)
+        )
+        parts = [line.split()[:2] for line in shown.splitlines() if line[0].isdigit()]
+        assert parts == [line.split()[:2] for line in outline]
+    assert "".join(f"{line}\n" for line in outline) in blocks("text")
+
+
+def test_lines_of_the_log() -> None:
+    (log,) = (block for block in blocks("text") if block.startswith("[slurmray"))
+    shown = re.findall(r"^\[slurmray +[0-9]+\.[0-9] s\] (.+)$", log, re.MULTILINE)
+    kinds = [re.escape(line) for name, line in report.LINES.items() if line and name != "end"]
+    phases = re.findall(r"\w+", EVENTS["phase"][1]["phase"][1])
+    kinds = [kind.replace(r"\{phase\}", f"({'|'.join(phases)})") for kind in kinds]
+    kinds = [re.sub(r"\\\{\w+\\\}", ".+", kind) for kind in kinds]
+    assert [line for line in shown[:-1] if not any(re.fullmatch(kind, line) for kind in kinds)] == []
+    nodes = ["node1", "node2"]
+    assert f"probe: {readiness.progress(2, 16, {}, nodes, 8)}" in shown
+    assert f"probe: {readiness.progress(1, 8, {'node2': ''}, nodes, 8)}" in shown
+    assert shown[-1] == last_line_of_a_trainer(0)
+
+
+@pytest.mark.parametrize(("page", "job"), [("README.md", "1"), ("docs/launch.md", "7")])
+def test_how_to_attach(page: str, job: str) -> None:
+    container = ["podman", "exec", f"slurmray-{job}-0-node1"]
+    command = attach_command(job, "node1", container, f"/tmp/ray-{job}-0/ray")
+    assert f"attach: {command} status\n" in (ROOT / page).read_text()
+
+
+def last_line_of_a_trainer(code: int) -> str:
+    cluster = Cluster()
+    cluster.train()
+    cluster.says("node1", "exit", code=code)
+    cluster.controller.tick(cluster.now)
+    cluster.all_say("healthy")
+    return cluster.end().text
+
+
+def test_last_lines_of_the_log() -> None:
+    lost, stopped = Cluster(), Cluster()
+    lost.train()
+    lost.silent.add("node2")
+    assert lost.wait(60)
+    stopped.train()
+    stopped.controller.is_stopping = True
+    assert stopped.wait(60)
+    ends = [last_line_of_a_trainer(0), last_line_of_a_trainer(137), lost.end().text, stopped.end().text]
+    (shown,) = (block for block in blocks("text", SCRIPT) if block.startswith("done: "))
+    assert shown.splitlines() == ends
+    assert f"`{last_line_of_a_trainer(71)}`" in README
+    for line in ends[2:]:
+        assert f"`{line.partition(': ')[0]}: ...`" in README
+
+
+def test_the_template_of_a_site(tmp_path: Path) -> None:
+    (template,) = blocks("jinja", SCRIPT)
+    (tmp_path / "site.sbatch.j2").write_text(template)
+    text = render_script(JobSpec(template=str(tmp_path / "site.sbatch.j2")))
+    directives = re.findall("^#SBATCH (.+)$", text, re.MULTILINE)
+    assert "--job-name=slurmray" in directives
+    assert directives[-1] == "--comment=ray"
+    skeleton = (ROOT / "templates/job.sbatch.j2").read_text()
+    documented = {name for row in rows(SCRIPT, "| block | |") for name in names(row[0])}
+    assert documented <= set(re.findall(r"{% block (\w+) %}", skeleton))
+
+
+# Programs that Linux systems have outside of coreutils, and what brings them.
+PROGRAMS = {
+    **dict.fromkeys(("setsid", "flock", "findmnt", "mount", "prlimit", "nsenter", "unshare"), "util-linux"),
+    **dict.fromkeys(("ps", "pgrep", "pkill", "sysctl"), "procps"),
+    **dict.fromkeys(("find", "xargs"), "findutils"),
+    **{
+        name: name for name in ("sed", "grep", "getent", "awk", "git", "nvidia-smi", "jq", "hostname", "curl")
+    },
+    **dict.fromkeys(("ip", "ss"), "iproute2"),
+}
+
+
+def test_what_a_node_needs() -> None:
+    """Of PROGRAMS story and agent call just what the README lists."""
+    story = "\n".join(path.read_text() for path in (ROOT / "templates").rglob("*.sh.j2"))
+    agent = "\n".join(path.read_text() for path in (ROOT / "slurmray/agent").rglob("*.py"))
+    code = re.sub(r"^\s*#.*|\{%.*?%\}", "", story, flags=re.MULTILINE)
+    begin = r"(?:^\s*|[|({!]\s?|&& |(?:do|if|then|until|exec) )"
+    called = {
+        PROGRAMS[name]
+        for name in PROGRAMS
+        if re.search(rf"{begin}{name} ", code, re.MULTILINE) or re.search(rf'\[\s*"{name}"', agent)
+    }
+    (nodes,) = re.findall(r"^- Nodes: (.+?\.) Tried", README, re.MULTILINE | re.DOTALL)
+    assert called == {package for package in PROGRAMS.values() if package in re.findall(r"[\w-]+", nodes)}
+    (minor,) = re.findall(r"BASH_REMATCH\[1\] >= ([0-9]+)", story)
+    assert f"Python 3.{minor}, " in nodes
+
+
+def test_variables_of_the_trainer() -> None:
+    context = Context("/folder", "node1", lambda _role, _code: None)
+    settings: Any = {"ray": {"gpus": 8}}
+    job: Any = {"nodes": ["node1"], "attempt": 0}
+    context.settings, context.job = settings, job
+    given = trainer_environment({}, context.facts(""), "10.0.0.1", list(range(16)))
+    assert set(re.findall(r"^\| `([A-Z_]+)` \|", README, re.MULTILINE)) == set(given)
+
+
+def test_make_targets_exist() -> None:
+    known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = {
+        target for page in PAGES for target in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), re.M)
+    }
+    assert {"demo", "test"} <= shown <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links(page: Path) -> None:
+    for file, heading in targets(page):
+        target = page.parent / file if file else page
+        assert target.exists(), f"{page.name}: {file}"
+        titles = re.findall(r"^#+ (.+)", target.read_text(), re.MULTILINE) if heading else []
+        anchors = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+        assert not heading or heading in anchors, f"{page.name}: #{heading}"
+
+
+def modules(folder: Path) -> set[str]:
+    """The modules and packages of a folder, as docs/architecture.md names them."""
+    found = {path.name for path in folder.glob("*.py") if path.name != "__init__.py"}
+    return found | {f"{path.name}/" for path in folder.iterdir() if (path / "__init__.py").is_file()}
+
+
+def test_every_module_is_named() -> None:
+    templates = {str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").rglob("*.*")}
+    for header, wanted in (
+        ("| `slurmray/` | |", modules(ROOT / "slurmray") - {"__main__.py"}),
+        ("| `slurmray/agent/` | |", modules(ROOT / "slurmray/agent")),
+        ("| `templates/` | |", {name for name in templates if not name.endswith(".pyc")}),
+    ):
+        named = [name for row in rows(ARCHITECTURE, header) for name in names(row[0])]
+        assert sorted(named) == sorted(wanted), header
+
+
+def test_every_message_is_named() -> None:
+    down, up = ARCHITECTURE.partition("\nUp, by ")[::2]
+    for part, handlers, wanted in (
+        (down, ContainerProcess, {*agent.FORWARDED, "job", "heartbeat"}),
+        (up, Controller, {*handled(Controller, "_on_"), "heartbeat"}),
+    ):
+        table = rows(part.partition("## Messages")[2] or part, "| message | fields | |")
+        assert {name for row in table for name in names(row[0])} == wanted
+        prefix = "on_" if handlers is ContainerProcess else "_on_"
+        for row in table:
+            for name in names(row[0]):
+                assert handled(handlers, prefix).get(name, set()) <= {"node", *names(row[1])}, name
+    own = {"settings", "job", "node", "service_ended"}
+    assert handled(ContainerProcess, "on_").keys() == {*agent.FORWARDED, *own}
+    assert all(f"`{name}`" in down for name in own)
+
+
+def handled(receiver: type, prefix: str) -> dict[str, set[str]]:
+    """The messages that a class has a method for, each with the fields that it reads."""
+    methods = inspect.getmembers(receiver, inspect.isfunction)
+    read = r"message(?:\[|\.get\()\"(\w+)\""
+    return {
+        name.removeprefix(prefix): set(re.findall(read, inspect.getsource(method)))
+        for name, method in methods
+        if name.startswith(prefix)
+    }
+
+
+def test_every_row_of_systems_is_covered() -> None:
+    """Each row of docs/systems.md has tests or goldens in tests/systems.md, or the reason for none."""
+    page, coverage = (sections((ROOT / name).read_text()) for name in ("docs/systems.md", "tests/systems.md"))
+    assert [(title, [row[0] for row in table]) for title, table in page] == [
+        (title, [row[0] for row in table]) for title, table in coverage
+    ]
+    found = [row for _, table in coverage for row in table]
+    assert len(found) > 90
+    for _, reason in found:
+        named = re.findall(r"`((?:unit|cluster|judges|goldens)/[^`]+)`", reason)
+        assert named or re.match(r"open: \S+ \S|why not: \S+ \S", reason), reason
+        for name in named:
+            file, _, test = name.partition("::")
+            text = (ROOT / "tests" / file).read_text()
+            assert not test or f"def {test}(" in text, name
+
+
+def sections(page: str) -> list[tuple[str, list[list[str]]]]:
+    """(heading, rows of its tables) of each section of a page."""
+    found = []
+    for section in re.split("^## ", page, flags=re.MULTILINE)[1:]:
+        lines = [line.strip("| ") for line in section.splitlines() if line.startswith("| ")]
+        table = [re.split(r" (?<!\\)\| ", line) for line in lines if not line.startswith("in the guide ")]
+        found.append((section.partition("\n")[0], table))
+    return found

@@ -1,0 +1,369 @@
+# ruff: noqa: E501 - one line for one mistake
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmray.errors import ExitCode, SpecError
+from slurmray.loading.load import STDIN, load_spec
+from slurmray.spec.job import JobSpec
+
+pytestmark = pytest.mark.usefixtures("current_folder")
+
+
+def load(text: str | bytes, *settings: tuple[str, str], entrypoint: tuple[str, ...] = ()) -> JobSpec:
+    raw = text if isinstance(text, bytes) else text.encode()
+    Path("job.yaml").write_bytes(raw)
+    return load_spec(Path("job.yaml"), settings, entrypoint)
+
+
+def mistakes(text: str | bytes, *settings: tuple[str, str], entrypoint: tuple[str, ...] = ()) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        load(text, *settings, entrypoint=entrypoint)
+    assert caught.value.exit_code == ExitCode.USAGE
+    return str(caught.value).split("\n")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "slurm:\ncontainer: ~\nrun: null\n", "\ufeff"])
+def test_nothing_said_is_all_defaults(text: str) -> None:
+    assert load(text) == JobSpec() == load_spec(None)
+
+
+def test_a_scalar_keeps_its_text() -> None:
+    job = load(
+        """
+        slurm: {time: 12:00:00, mem: 0, comment: 0.10, nodes: 3}
+        env:
+          on: true
+          off: 1e-6
+          A: 007
+          B: 0x1F
+          C: "null"
+          D: 2026-11-20
+          E: Null
+          F: ""
+          G: null
+          H: ~
+          I:
+          J: !!str null
+          null: x
+        run: [1e-6, yes, 0.10, -1, null_]
+        """
+    )
+    assert dict(job.slurm.given()) == {"time": "12:00:00", "mem": "0", "comment": "0.10", "nodes": "3"}
+    texts = ["true", "1e-6", "007", "0x1F", "null", "2026-11-20", "Null", ""]
+    assert list(job.env.values()) == [*texts, None, None, None, "null", "x"]
+    assert list(job.env)[:2] == ["on", "off"]
+    assert job.run == ["1e-6", "yes", "0.10", "-1", "null_"]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.times() | st.booleans())
+def test_any_number_keeps_its_text(value: object) -> None:
+    assert load_spec(None, [("env.A", str(value))]).env == {"A": str(value)}
+    assert load(f"env: {{A: {value}}}").env == {"A": str(value)}
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).filter(
+        lambda text: text != "..."
+    )
+)
+def test_the_value_of_env_is_never_yaml(value: str) -> None:
+    assert load_spec(None, [("--env", f"A={value}")]).env == {"A": value}
+
+
+def test_a_block_of_bash() -> None:
+    assert load("run: |\n  set -e\n  python train.py\n").run == "set -e\npython train.py\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # names
+        ("slurm:\n  gpus_per_nod: 8\n", "2:3: slurm.gpus_per_nod: unknown option, did you mean gpus_per_node?"),
+        ("slurm: {gpus-per-node: 8}", "1:9: slurm.gpus-per-node: unknown option, did you mean gpus_per_node?"),
+        ("nodes: 2", "1:1: nodes: unknown option, did you mean slurm.nodes?"),
+        ("contaner: {}", "1:1: contaner: unknown option, did you mean container?"),
+        ("slurm: {xyzzy: 1}", "1:9: slurm.xyzzy: unknown option; if your Slurm knows it, put --xyzzy=VALUE into slurm.extra"),
+        ("stop: {x: 1}", "1:8: stop.x: unknown option; known here: lead, signal, grace"),
+        ("x: ~", "1:1: x: unknown option; known here: name, preset, slurm, setup, run_dir, template, container, env, network, ray, checks, preflight, prepare, services, run, launch, stop, on_node_loss, requeue"),
+        ("services: [{name: a, run: b, ready: {htp: c}}]", "1:38: services, item 1, ready.htp: unknown option, did you mean http?"),
+        ("prepare: [{name: a, run: b}, {nam: c, run: d}]", "1:31: prepare, item 2, nam: unknown option, did you mean name?"),
+        ("prepare: [{name: a}]", "1:11: prepare, item 1, run: is needed"),
+        ("slurm: {ntasks: 3}", "1:9: slurm.ntasks: slurmray starts one task on each node; leave it out"),
+        ("slurm: {open_mode: x}", "1:9: slurm.open_mode: slurmray sets it; leave it out"),
+        ("slurm: {signal: x}", "1:9: slurm.signal: use stop.signal and stop.lead"),
+        ("a: 1\na: 2", "2:1: a: given twice, first in line 1"),
+        ("env:\n  A: 1\n  A: 2", "3:3: env.A: given twice, first in line 2"),
+        ("env: {A-B: 1}", "1:7: env.A-B: not the name of a variable: letters, digits and _ only, no digit first"),
+        ("? [a]\n: 1", "1:3: a name is plain text; quote it if it begins with [ or {"),
+        # types
+        ("slurm: {nodes: two}", "1:16: slurm.nodes: expected a whole number, got 'two'"),
+        ("slurm: {nodes: 0}", "1:16: slurm.nodes: expected 1 or more, got '0'"),
+        ("slurm: {nodes: 100000000}", "1:16: slurm.nodes: expected 65536 or less, got '100000000'"),
+        (f"slurm: {{gpus_per_node: {'9' * 5000}}}", "1:24: slurm.gpus_per_node: no node has so many GPUs; write a count of at most 9 digits"),
+        (f"slurm: {{gres: gpu:{'9' * 5000}}}", "1:15: slurm.gres: no node has so many GPUs; write a count of at most 9 digits"),
+        ("container: {image: a, build: {file: ~nosuchuser/x}}", "1:37: container.build.file: ~nosuchuser/x: there is no such home folder here; write the path without ~"),
+        (f"container: {{image: a, build: {{file: {'x' * 300}}}}}", f"1:37: container.build.file: '{'x' * 57}...': can't be read: File name too long"),
+        ("slurm: {nodes: -1}", "1:16: slurm.nodes: expected 1 or more, got '-1'"),
+        ("slurm: {nodes: 2-4}", "1:16: slurm.nodes: slurmray renders for a fixed number of nodes: write one number, not '2-4'"),
+        ("slurm: {hold: maybe}", "1:15: slurm.hold: expected true or false, got 'maybe'"),
+        ("slurm: {mem: [1]}", "1:14: slurm.mem: expected text, got a list"),
+        ("slurm: [nodes]", "1:8: slurm: expected `name: value` pairs, got a list"),
+        ("container: {args: --rm}", "1:19: container.args: expected a list, got '--rm'"),
+        ("container: {args: [a, {b: c}]}", "1:23: container.args, item 2: expected text, got a mapping"),
+        ("container: {args: [~]}", "1:20: container.args, item 1: expected text, got null"),
+        ("ray: {start: slow}", "1:14: ray.start: expected fast or plain, got 'slow'"),
+        (
+            "container: {shm_size: 1g, runtime: none}",
+            "1:23: container.shm_size: not possible with runtime none: leave it out",
+        ),
+        (
+            "container: {runtime: apptainer, user: image}",
+            "1:39: container.user: not possible with runtime apptainer: leave it out",
+        ),
+        (
+            "container: {runtime: pyxis, archive: a.tar}",
+            "1:38: container.archive: not possible with runtime pyxis: leave it out",
+        ),
+        (
+            "container: {runtime: apptainer, pull: always}",
+            "1:12: container: pull: Apptainer keeps converted images, so use another tag instead of always",
+        ),
+        (
+            'container: {runtime: apptainer, mounts: ["/a:/b:rslave"]}',
+            "1:12: container: mounts: Apptainer has no bind propagation, only ro and rw",
+        ),
+        (
+            "container: {runtime: none}\nservices: [{name: a, run: b, image: c}]",
+            "2:11: services: a: an image of its own needs the runtime podman or docker",
+        ),
+        (
+            "services: [{name: a, run: b, gpus: 9}]\nslurm: {gpus_per_node: 8}",
+            "1:11: services: they take a 9 = 9 GPUs, a node has 8: give them fewer, or ask for more in slurm.gpus_per_node",
+        ),
+        ("gpus: 8", "1:1: gpus: slurmray counts GPUs by node: use slurm.gpus_per_node"),
+        ("container: {runtime: dokcer}", "1:22: container.runtime: expected auto, docker, podman, apptainer, pyxis or none, got 'dokcer'"),
+        ("container: {build: {}}", "1:20: container.build.file: is needed"),
+        ("env: [A=1]", "1:6: env: expected `name: value` pairs, got a list"),
+        ("run: {a: b}", "1:6: run: expected a list of words or one text for bash, got a mapping"),
+        ("run: [a, [b]]", "1:6: run: word 2: expected text, got a list"),
+        ("- a", "1:1: expected `name: value` lines, as `name: my-job`"),
+        ("hello", "1:1: expected `name: value` lines, as `name: my-job`"),
+        # values
+        ('slurm: {comment: "a\\nb"}', "1:18: slurm.comment: a newline is not possible here; write it on one line"),
+        ('name: "a\\0b"', "1:7: name: a NUL character can't be passed to a program; leave it out"),
+        ('env: {A: "\\0"}', "1:10: env.A: a NUL character can't be passed to a program; leave it out"),
+        ("slurm: {time: ''}", "1:15: slurm.time: is empty; give it a value or leave it out"),
+        ("ray: {temp_dir: /aaaaaaaaaaaaaaaaaaaaaaaaa}", "1:17: ray.temp_dir: 26 characters; at most 25, because Ray's sockets below it allow 107"),
+        ("ray: {port: 80}", "1:13: ray.port: expected auto or a port from 1024 to 65535, got 80"),
+        ("ray: {args: [--head]}", "1:14: ray.args, item 1: --head: slurmray sets it"),
+        ("stop: {lead: 65536}", "1:14: stop.lead: expected 65535 or less, got '65536'"),
+        ("slurm: {extra: [--nodes=3]}", "1:17: slurm.extra, item 1: --nodes: use slurm.nodes"),
+        ("slurm: {gpus_per_node: 8, gres: gpu:8}", "1:8: slurm: gpus_per_node and gres both ask for GPUs; use one of them"),
+        # syntax
+        ("a:\n\tb: 1", "2:1: a tab; YAML indents with spaces"),
+        ("a: b: c", "1:5: a colon makes no sense here: look at the indentation, or quote the value"),
+        ("a: 'x\nb: 2\n", "1:4: this quote is not closed"),
+        ("a: [1, 2\n", "2:1: a bracket before this is not closed"),
+        ("a: *.py", "1:5: quote a value that begins with * or &"),
+        ("a: @x", "1:4: quote a value that begins with '@'"),
+        ("a:\n  - b\n c: d", "3:2: the indentation does not fit the lines above"),
+        ("a: 1\n---\nb: 2", "2:1: a second document (---); a job spec is one document"),
+        ("a: &x 1\nb: *x", "2:4: *x: aliases are not read; write the value out, or quote it"),
+        ("a: &x [*x]", "1:8: *x: aliases are not read; write the value out, or quote it"),
+        ("<<: {name: x}", "1:1: <<: merge keys are not read; write the values out"),
+        ("name: !!int 3", "1:7: the tag !!int is not read; leave it out"),
+        ("name: !x y", "1:7: the tag !x is not read; leave it out"),
+        ("a: \x01", "1:4: the control character '\\x01'; leave it out, or escape it in quotes"),
+        ("[" * 5000, "1:1: nested too deeply"),
+        (b"a: 1\nb: \xff", "2:4: not UTF-8; save the file as UTF-8"),
+        ("name: x".encode("utf-16"), "1:1: not UTF-8; save the file as UTF-8"),
+        (b"a: 1\nb: x\0", "2:5: a NUL character; this is no text file"),
+    ],
+)  # fmt: skip
+def test_mistakes(text: str | bytes, expected: str) -> None:
+    # Some texts have a second mistake, `a` being no field.
+    assert f"job.yaml:{expected}" in mistakes(text)
+
+
+def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
+    lines = mistakes(
+        "stop: {grace: x}\nslurm:\n  nodes: 0\n  mem: []\nname: [x]\nslurm: {}\n",
+        ("--gpus-per-node", "many"),
+        ("container.shm_size", "big"),
+    )
+    places = ["job.yaml:1:15", "job.yaml:3:10", "job.yaml:4:8", "job.yaml:5:7", "job.yaml:6:1"]
+    assert [line.split(": ")[0] for line in lines[:5]] == sorted(places)
+    assert lines[5:] == [
+        "--gpus-per-node: expected a count as 8, or a type and a count as h100:8, got 'many'",
+        "--set container.shm_size: expected a number with b, k, m or g, for example 64g, got 'big'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("slurm: {extra: [--wrap=x, --z=b, time]}", ["1:17: slurm.extra, item 1: --wrap: ", "1:34: slurm.extra, item 3: expected one"]),
+        ("slurm: {extra: [--x, --x, --y, --y]}", ["1:8: slurm: --x is given twice", "1:8: slurm: --y is given twice"]),
+        ("ray: {head_args: [--head, --a, --port=1]}", ["1:19: ray.head_args, item 1: --head: ", "1:32: ray.head_args, item 3: --port: "]),
+        ("container: {ulimits: [a, core=0, b]}", ["1:23: container.ulimits, item 1: expected", "1:34: container.ulimits, item 3: expected"]),
+        ("container: {mounts: [a:b, c, d:e]}", ["1:22: container.mounts, item 1: expected", "1:30: container.mounts, item 3: expected"]),
+        ('container: {mounts: ["a:/b:x,ro,y"]}', ["1:22: container.mounts, item 1: unknown mount option 'x' and 'y'; known"]),
+        ("container: {mounts: [a:/x, b:/x, c:/y, d:/y]}", ["1:12: container: two mounts have the destination /x", "1:12: container: two mounts have the destination /y"]),
+        ("run: [a, [b], c, {d: e}]", ["1:6: run: word 2: expected text, got a list", "1:6: run: word 4: expected text, got a mapping"]),
+        ("prepare: [{name: a, run: [[b], c, [d]]}]", ["1:26: prepare, item 1, run: word 1: ", "1:26: prepare, item 1, run: word 3: "]),
+        ("env: {NNODES: 1, A: 2, NODE_RANK: 3}", ["1:6: env: NNODES is set", "1:6: env: NODE_RANK is set"]),
+        ("launch: ray-job\nray: {runtime_env: {env_vars: {A: ~, B: [c]}, pip: {pip_check: x}}}", [f"2:20: ray.runtime_env: {words}" for words in ("env_vars: A: ", "env_vars: B: ", "pip_check: ")]),
+        ("services: [{name: a, run: b}, {name: c, run: d}, {name: a, run: e}, {name: c, run: f}]", ["1:11: services: two are called a", "1:11: services: two are called c"]),
+        ("container: {runtime: none}\nservices: [{name: a, run: b, image: c}, {name: d, run: e, image: f}]", ["2:11: services: a: an image", "2:11: services: d: an image"]),
+        ("services: [{name: a, run: b, image: c, host: true, gpus: 1}]", ["1:12: services, item 1: image and host", "1:12: services, item 1: gpus need a container"]),
+        ("services: [{name: a, run: b, ready: {post: x}}]", ["1:37: services, item 1, ready: expected one of", "1:37: services, item 1, ready: post needs"]),
+        ("container: {build: {file: /dev/null}, archive: a}", ["1:12: container: build and archive", "1:12: container: build needs a name", "1:27: container.build.file: /dev/null is no file"]),
+    ],
+)  # fmt: skip
+def test_each_of_several_mistakes_in_one_place_has_a_line(text: str, expected: list[str]) -> None:
+    lines = mistakes(text)
+    starts = [f"job.yaml:{start}" for start in expected]
+    assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == starts
+
+
+def test_settings_win_over_the_file_and_the_later_over_the_earlier() -> None:
+    job = load(
+        "slurm: {nodes: 2, time: 2:00}\nenv: {A: 1, B: 2}\ncontainer: {mounts: [a:/a], image: x}\n",
+        ("slurm.nodes", "3"),
+        ("--nodes", "4"),
+        ("env.B", "x y"),
+        ("--env", "C"),
+        ("--mount", "b:/b"),
+        ("--mount", "c"),
+        ("container.image", "null"),
+        ("slurm.time", "12:00:00"),
+        ("name", '"quoted: text"'),
+    )
+    assert dict(job.slurm.given()) == {"nodes": "4", "time": "12:00:00"}
+    assert job.env == {"A": "1", "B": "x y", "C": None}
+    assert [mount.source for mount in job.container.mounts] == ["a", "b", "c"]
+    assert job.container.image == JobSpec().container.image
+    assert job.name == "quoted: text"
+
+
+def test_settings_may_be_lists_and_mappings() -> None:
+    job = load_spec(
+        None, [("container.mounts", "[a:/a, b:/b]"), ("env", "{A: 1e-6, B: ~}"), ("run", "[x, 'y z']")]
+    )
+    assert [mount.destination for mount in job.container.mounts] == ["/a", "/b"]
+    assert (job.env, job.run) == ({"A": "1e-6", "B": None}, ["x", "y z"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("--nodes", "0", "--nodes: expected 1 or more, got '0'"),
+        ("--mount", "a:b", "--mount a:b: expected an absolute path below / after the colon, got 'b'"),
+        ("--env", "1A=x", "--env 1A: not the name of a variable: letters, digits and _ only, no digit first"),
+        ("--env", "=x", "--env : not the name of a variable: letters, digits and _ only, no digit first"),
+        ("--env", "A=...", "--env: A: write the value where ... stands"),
+        ("env.A", "...", "--set env.A: write the value where ... stands"),
+        ("slurm.node", "2", "--set slurm.node: unknown option, did you mean nodes?"),
+        ("foo.bar", "2", "--set foo.bar: foo: unknown option"),
+        ("name.x", "2", "--set name.x: name: expected text, got a mapping"),
+        ("container.args", "[a", "--set container.args: a bracket before this is not closed"),
+        ("container.args", "{a: 1, a: 2}", "--set container.args: a: given twice, first in line 1"),
+        ("container.args.0", "x", "--set container.args.0: container.args: expected a list, got a mapping"),
+        ("container..args", "x", "--set container..args: expected the dotted path of a field"),
+        ("slurm", "{gres: gpu:1, gpus_per_node: 1}", "--set slurm: gpus_per_node and gres both ask"),
+    ],
+)
+def test_mistakes_in_settings(name: str, value: str, expected: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_spec(None, [(name, value)])
+    assert str(caught.value).startswith(expected)
+
+
+def test_settings_where_the_file_is_wrong() -> None:
+    assert mistakes("container: {mounts: x}", ("--mount", "a:/a")) == [
+        "job.yaml:1:21: container.mounts: expected a list, got 'x'",
+        "--mount: container.mounts: expected a list, got 'x'",
+    ]
+    assert mistakes("slurm: [x]\nname: x", ("--nodes", "2"), ("name.x", "y")) == [
+        "job.yaml:1:8: slurm: expected `name: value` pairs, got a list",
+        "--nodes: slurm: expected `name: value` pairs, got a list",
+        "--set name.x: name: expected `name: value` pairs, got 'x'",
+    ]
+
+
+def test_another_setting_is_not_blamed() -> None:
+    (line,) = mistakes("services: [{name: a, run: b, gpus: 9}]", ("--time", "1:00:00"))
+    assert line.startswith("job.yaml:1:11: services: they take a 9 = 9 GPUs, a node has 0: ")
+
+
+def test_the_entrypoint() -> None:
+    words = ("python", "-c", "print('--')", "--", "")
+    assert load("name: x", entrypoint=words).run == list(words)
+    twice = "given here and after --; keep one of the two"
+    assert mistakes("name: x\nrun: [y]", entrypoint=words) == [f"job.yaml:2:6: run: {twice}"]
+    assert mistakes("", ("run", "y"), entrypoint=words) == [f"--set run: {twice}"]
+
+
+def test_the_file_itself() -> None:
+    for name, text in {
+        "nope.yaml": "no such file; `slurmray init` writes one to begin with",
+        ".": "a folder; name the job spec's file in it",
+        "/proc/self/mem": "can't be read: Input/output error",
+    }.items():
+        with pytest.raises(SpecError) as caught:
+            load_spec(Path(name))
+        assert str(caught.value) == f"{name}: {text}"
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"name: x\nnme: y\n")))
+    with pytest.raises(SpecError, match=r"^stdin:2:1: nme: unknown option, did you mean name\?$"):
+        load_spec(STDIN)
+
+
+def test_build_files_are_looked_up_where_the_job_is_submitted() -> None:
+    Path("jobs").mkdir()
+    text = "container:\n  image: mine\n  build: {file: Dockerfile, context: src}\n"
+    Path("jobs/job.yaml").write_text(text)
+    with pytest.raises(SpecError) as caught:
+        load_spec(Path("jobs/job.yaml"))
+    assert str(caught.value).split("\n") == [
+        "jobs/job.yaml:3:17: container.build.file: no such file: Dockerfile",
+        "jobs/job.yaml:3:38: container.build.context: no such folder: src",
+    ]
+    Path("Dockerfile").touch()
+    Path("src").mkdir()
+    assert mistakes("container: {image: mine, build: {file: src, context: Dockerfile}}") == [
+        "job.yaml:1:40: container.build.file: src is a folder; name the file in it",
+        "job.yaml:1:54: container.build.context: Dockerfile is no folder",
+    ]
+    build = load_spec(Path("jobs/job.yaml")).container.build
+    assert build
+    assert (build.file, build.context) == ("Dockerfile", "src")
+
+
+def test_build_files_are_looked_up_whatever_else_is_wrong() -> None:
+    missing = "container.build.file: no such file: missing"
+    assert mistakes("{slurm: {gpus_per_nod: 8}, container: {build: {file: missing}}}") == [
+        "job.yaml:1:10: slurm.gpus_per_nod: unknown option, did you mean gpus_per_node?",
+        "job.yaml:1:39: container: build needs a name for what is built: set container.image",
+        f"job.yaml:1:54: {missing}",
+    ]
+    assert mistakes("container: {image: x, build: {file: [], context: gone}}") == [
+        "job.yaml:1:37: container.build.file: expected text, got a list",
+        "job.yaml:1:50: container.build.context: no such folder: gone",
+    ]
+    # Where no file can be meant, there is one line, about that.
+    assert mistakes("container: {build: {file: ''}}") == [
+        "job.yaml:1:27: container.build.file: is empty; give it a value or leave it out"
+    ]
+    (refused,) = mistakes("container: {runtime: none, build: {file: missing}}")
+    assert refused.endswith("not possible with runtime none: leave it out")
+    assert mistakes("nodes: 2", ("container.build.file", "missing"))[-1] == (
+        "--set container.build.file: no such file: missing"
+    )

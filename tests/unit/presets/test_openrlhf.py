@@ -1,0 +1,229 @@
+# ruff: noqa: E501 - one line for one mistake
+"""OpenRLHF's preset, for both generations of its flags; xDAN-RL's guide has those of 0.6."""
+
+from typing import Any
+
+import pytest
+
+from slurmray.presets import Advice, advise
+from slurmray.spec.job import JobSpec
+
+MAIN = ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
+GRPO = "--advantage_estimator group_norm --remote_rm_url http://x"
+GUIDE = (
+    "--ref_num_nodes 2 --ref_num_gpus_per_node 4 --actor_num_nodes 2 --actor_num_gpus_per_node 4"
+    " --vllm_num_engines 2 --vllm_tensor_parallel_size 4"
+)
+DOTTED = {
+    "colocate_actor_ref": "train.colocate_actor_ref",
+    "colocate_all_models": "train.colocate_all",
+    "colocate_critic_reward": "train.colocate_critic_reward",
+    "vllm_num_engines": "vllm.num_engines",
+    "vllm_tensor_parallel_size": "vllm.tensor_parallel_size",
+    "init_kl_coef": "algo.kl.init_coef",
+    "advantage_estimator": "algo.advantage.estimator",
+    "remote_rm_url": "reward.remote_url",
+    "agent_func_path": "train.agent_func_path",
+    "async_train": "train.async_enable",
+    "load_checkpoint": "ckpt.load_enable",
+    **{f"{model}_num_": f"{model}.num_" for model in ("actor", "ref", "critic", "reward")},
+}
+
+
+def dotted(text: str) -> str:
+    """Say the same in the flags since 0.10.2."""
+    for old, new in DOTTED.items():
+        text = text.replace(f"--{old}", f"--{new}")
+    return text
+
+
+def job(flags: str, **fields: Any) -> JobSpec:
+    """A job of OpenRLHF on 2 nodes with 8 GPUs each."""
+    spec = {"preset": "openrlhf", "slurm": {"nodes": 2, "gpus_per_node": 8}, "run": [*MAIN, *flags.split()]}
+    return JobSpec.model_validate({**spec, **fields})
+
+
+def texts(advice: Advice) -> list[str]:
+    return [finding.text for finding in advice.problems]
+
+
+both = pytest.mark.parametrize("form", [str, dotted], ids=["underscores", "dots"])
+
+
+# -- what is filled in -----------------------------------------------------------------------------
+
+
+@both
+def test_models_that_share_all_gpus_get_all_of_them(form: Any) -> None:
+    own = form(f"{GRPO} --colocate_all_models --vllm_num_engines 4 --vllm_tensor_parallel_size=4")
+    filled = form(
+        "--actor_num_nodes 2 --actor_num_gpus_per_node 8 --ref_num_nodes 2 --ref_num_gpus_per_node 8"
+    )
+    assert advise(job(own)) == Advice([*MAIN, *own.split(), *filled.split()])
+    assert advise(job(f"{own} {filled}")) == Advice([*MAIN, *own.split(), *filled.split()])
+
+
+def test_every_model_that_there_is() -> None:
+    assert advise(job("--colocate_all_models --init_kl_coef 0")).run == [
+        *MAIN,
+        *[
+            "--colocate_all_models",
+            "--init_kl_coef",
+            "0",
+            "--actor_num_nodes",
+            "2",
+            "--actor_num_gpus_per_node",
+            "8",
+        ],
+        *["--critic_num_nodes", "2", "--critic_num_gpus_per_node", "8"],
+        *["--reward_num_nodes", "2", "--reward_num_gpus_per_node", "8"],
+    ]
+
+
+def test_what_the_user_says_of_the_actor_is_meant() -> None:
+    own = f"{GRPO} --colocate_all_models --actor_num_nodes 1 --actor_num_gpus_per_node 8"
+    advice = advise(job(own))
+    assert (advice.run, advice.problems) == ([*MAIN, *own.split()], [])
+    assert advice.notes == ["actor 1 x 8 (8) = 8 GPUs, the job has 2 nodes x 8 = 16: 8 idle"]
+
+
+def test_what_the_user_does_not_say_of_the_actor_is_filled_in() -> None:
+    own = f"{GRPO} --colocate_all_models --actor_num_nodes 1"
+    filled = "--actor_num_gpus_per_node 8 --ref_num_gpus_per_node 8"
+    assert advise(job(own)).run == [*MAIN, *own.split(), *filled.split()]
+
+
+def test_hostile_words_stay_as_they_are() -> None:
+    own = ["--prompt_data", "a b", "--input_template", "{} $HOME\n'", "--colocate_actor_ref", "", "--x=${y}"]
+    advice = advise(job("", run=[*MAIN, *own, *GRPO.split(), *GUIDE.split()]))
+    assert advice == Advice([*MAIN, *own, *GRPO.split(), *GUIDE.split()])
+
+
+def test_a_text_is_told_what_to_pass() -> None:
+    text = "python3 -m openrlhf.cli.train_ppo_ray --colocate_all_models " + GRPO
+    assert advise(job("", run=text)).notes == [
+        "run is a text for bash, so nothing is added to it: pass --actor_num_nodes $NNODES --actor_num_gpus_per_node"
+        " $GPUS_PER_NODE --ref_num_nodes $NNODES --ref_num_gpus_per_node $GPUS_PER_NODE"
+    ]
+
+
+def test_what_cannot_be_read_is_left_alone() -> None:
+    for run in (
+        ["deepspeed", "--module", "openrlhf.cli.train_sft", "--max_len", "2048"],
+        ["bash", "examples/scripts/train_ppo_ray_70b.sh"],
+        "python3 -m openrlhf.cli.train_ppo_ray $FLAGS",
+    ):
+        assert advise(job("", run=run, requeue={"max": 1})) == Advice(run)
+
+
+@both
+def test_resuming(form: Any) -> None:
+    flags = form(f"{GRPO} {GUIDE} --colocate_actor_ref")
+    assert advise(job(flags)).resume == []
+    assert advise(job(flags, requeue={"max": 1})).resume == [form("--load_checkpoint")]
+    assert advise(job(f"{flags} {form('--load_checkpoint')}", requeue={"max": 1})).resume == []
+
+
+# -- placements ------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize(
+    "flags",
+    [
+        f"{GRPO} {GUIDE} --colocate_actor_ref",
+        f"{GRPO} --colocate_all_models --vllm_num_engines 16",
+        f"{GRPO} --colocate_all_models --vllm_num_engines 2 --vllm_tensor_parallel_size 8",
+        "--colocate_all_models --vllm_num_engines 8 --vllm_tensor_parallel_size 2",
+        "--actor_num_gpus_per_node 4 --ref_num_gpus_per_node 4 --critic_num_gpus_per_node 4 --reward_num_gpus_per_node 4",
+        "--colocate_actor_ref --colocate_critic_reward",
+        f"{GRPO} --async_train --colocate_all_models --actor_num_nodes 1 --ref_num_nodes 1 --vllm_num_engines 8",
+        f"{GRPO} --init_kl_coef 0 --vllm_num_engines 8",
+        "--advantage_estimator reinforce --agent_func_path a.py --init_kl_coef 0.0 --actor_num_nodes 2",
+        f"{GRPO} --actor_num_nodes $N --ref_num_nodes 2",
+        f"{GRPO} --init_kl_coef $K --actor_num_nodes 2 --ref_num_nodes 2",
+        "--advantage_estimator $E --actor_num_nodes 2 --ref_num_nodes 2",
+    ],
+)
+def test_right_placements(flags: str, form: Any) -> None:
+    advice = advise(job(form(flags)))
+    assert (advice.problems, advice.notes) == ([], [])
+
+
+JOB = "the job has 2 nodes x 8 = 16"
+
+
+@both
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        # xDAN-RL's guide says that these are 16 GPUs
+        (f"{GRPO} {GUIDE}", f"actor 2 x 4 (8) + ref 2 x 4 (8) + vllm 2 engines x 4 (8) = 24 GPUs, {JOB}: make them smaller, let some share by --colocate_actor_ref or --colocate_all_models, or set slurm.nodes: 3"),
+        (GUIDE, f"actor 2 x 4 (8) + ref 2 x 4 (8) + critic 1 x 8 (8) + reward 1 x 8 (8) + vllm 2 engines x 4 (8) = 40 GPUs, {JOB}: make them smaller, let some share by --colocate_actor_ref or --colocate_all_models, or set slurm.nodes: 5"),
+        ("--actor_num_nodes 2", f"actor 2 x 8 (16) + ref 1 x 8 (8) + critic 1 x 8 (8) + reward 1 x 8 (8) = 40 GPUs, {JOB}: make them smaller, let some share by --colocate_actor_ref or --colocate_all_models, or set slurm.nodes: 5"),
+        ("--colocate_actor_ref --colocate_critic_reward --vllm_num_engines 4", f"actor 1 x 8 (8) + critic 1 x 8 (8) + vllm 4 engines x 1 (4) = 20 GPUs, {JOB}: make them smaller, let some share by --colocate_actor_ref or --colocate_all_models, or set slurm.nodes: 3"),
+        (f"{GRPO} --async_train --colocate_all_models --actor_num_nodes 2 --ref_num_nodes 2 --vllm_num_engines 2", f"actor 2 x 8 (16) + vllm 2 engines x 1 (2) = 18 GPUs, {JOB}: make them smaller, let some share by --colocate_actor_ref or --colocate_all_models, or set slurm.nodes: 3"),
+        ("--colocate_all_models --colocate_critic_reward --actor_num_nodes 2 --ref_num_nodes 2", f"actor 2 x 8 (16) + critic 1 x 8 (8) = 24 GPUs, {JOB}: make them smaller, let some share by --colocate_actor_ref or --colocate_all_models, or set slurm.nodes: 3"),
+        # more than there is
+        (f"{GRPO} --actor_num_nodes 4", f"--actor_num_nodes 4, {JOB}: write 2 or less, or set slurm.nodes: 4"),
+        (f"{GRPO} --ref_num_gpus_per_node=16", f"--ref_num_gpus_per_node 16, {JOB}: write 8 or less, or set slurm.gpus_per_node: 16"),
+        # no numbers
+        (f"{GRPO} --ref_num_nodes two", "--ref_num_nodes 'two': expected a number of GPUs or nodes"),
+        (f"{GRPO} --ref_num_nodes=-1", "--ref_num_nodes '-1': expected a number of GPUs or nodes"),
+        (f"{GRPO} --vllm_num_engines 99999999999", "--vllm_num_engines '99999999999': no job has so many, write a number of GPUs or nodes"),
+        # engines
+        (f"{GRPO} --vllm_num_engines 1 --vllm_tensor_parallel_size 16", "--vllm_tensor_parallel_size 16: engines of 16 do not divide the 8 GPUs of a node: choose a divisor of 8"),
+        (f"{GRPO} --vllm_num_engines 2 --vllm_tensor_parallel_size 3", "--vllm_tensor_parallel_size 3: engines of 3 do not divide the 8 GPUs of a node: choose a divisor of 8"),
+        (f"{GRPO} --colocate_all_models --vllm_num_engines 2 --vllm_tensor_parallel_size 4", "vllm 2 engines x 4 (8) and actor 2 x 8 (16): by --colocate_all_models the engines have the actor's GPUs: write --vllm_num_engines 4"),
+        (f"{GRPO} --colocate_all_models --actor_num_gpus_per_node 3 --ref_num_gpus_per_node 3 --vllm_num_engines 2 --vllm_tensor_parallel_size 4", "vllm 2 engines x 4 (8) and actor 2 x 3 (6): by --colocate_all_models the engines have the actor's GPUs: choose another size of engine"),
+        # who shares
+        (f"{GRPO} --colocate_actor_ref --actor_num_nodes 2", "actor 2 x 8 (16) and ref 1 x 8 (8): they share GPUs, by --colocate_actor_ref: give both the same numbers"),
+        (f"{GRPO} --colocate_all_models --actor_num_nodes 2 --actor_num_gpus_per_node 8", "actor 2 x 8 (16) and ref 1 x 8 (8): they share GPUs, by --colocate_all_models: give both the same numbers"),
+        ("--colocate_actor_ref --colocate_critic_reward --critic_num_gpus_per_node 4", "critic 1 x 4 (4) and reward 1 x 8 (8): they share GPUs, by --colocate_critic_reward: give both the same numbers"),
+        ("--remote_rm_url http://x --colocate_actor_ref --colocate_critic_reward --critic_num_gpus_per_node 4", "critic 1 x 4 (4) and reward 1 x 8 (8): they share GPUs, by --colocate_critic_reward: give both the same numbers"),
+        (f"{GRPO} --advantage_estimator gae --colocate_all_models --actor_num_nodes 1 --actor_num_gpus_per_node 4 --ref_num_gpus_per_node 4", "critic 1 x 8 (8) shares the GPUs of actor 1 x 4 (4), by --colocate_all_models: give it no more than the actor"),
+    ],
+)  # fmt: skip
+def test_wrong_placements(flags: str, expected: str, form: Any) -> None:
+    assert texts(advise(job(form(flags)))) == [form(expected)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--actor_num_gpus_per_node 8", "--actor_num_gpus_per_node 8, the job has 2 nodes x 6 = 12 (of the 8 on a node services take reward 2): write 6 or less, or set slurm.gpus_per_node: 10, 8 and those of services"),
+        ("--colocate_all_models --vllm_num_engines 3 --vllm_tensor_parallel_size 4", "--vllm_tensor_parallel_size 4: engines of 4 do not divide the 6 GPUs of a node (of the 8 on a node services take reward 2): choose a divisor of 6"),
+    ],
+)  # fmt: skip
+def test_gpus_of_services(flags: str, expected: str) -> None:
+    service = {"name": "reward", "run": "x", "gpus": 2}
+    assert texts(advise(job(flags, services=[service]))) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("flags", "version", "expected"),
+    [
+        ("--ref_num_nodes 1", "0.11.2", "--ref_num_nodes: OpenRLHF 0.11.2 calls it --ref.num_nodes"),
+        ("--colocate_all_models", "0.10.2", "--colocate_all_models: OpenRLHF 0.10.2 calls it --train.colocate_all"),
+        ("--pretrain x", "0.11.2", "--pretrain: OpenRLHF 0.11.2 calls it --actor.model_name_or_path"),
+        ("--reward_pretrain x", "0.11.2", "--reward_pretrain: OpenRLHF 0.11.2 calls it --reward.model_name_or_path"),
+        ("--critic_pretrain x", "0.11.2", "--critic_pretrain: OpenRLHF 0.11.2 calls it --critic.model_name_or_path"),
+        ("--n_samples_per_prompt x", "0.11.2", "--n_samples_per_prompt: OpenRLHF 0.11.2 calls it --rollout.n_samples_per_prompt"),
+        ("--ckpt_path x", "0.11.2", "--ckpt_path: OpenRLHF 0.11.2 calls it --ckpt.path"),
+        ("--ref.num_nodes 1", "0.6.4", "--ref.num_nodes: OpenRLHF 0.6.4 calls it --ref_num_nodes"),
+        ("--ref.num_nodes=1", "0.10.1.post2", "--ref.num_nodes: OpenRLHF 0.10.1.post2 calls it --ref_num_nodes"),
+        ("--ds.zero_stage 3 --ref_num_nodes 1", None, "--ref_num_nodes: the OpenRLHF of your other flags calls it --ref.num_nodes"),
+        ("--ref_num_nodes 1", "0.6.4", None),
+        ("--ref.num_nodes 1", "v0.11", None),
+    ],
+)  # fmt: skip
+def test_flags_of_another_version(flags: str, version: str | None, expected: str | None) -> None:
+    advice = advise(
+        job(flags, preset={"name": "openrlhf", "version": version}, slurm={"nodes": 8, "gpus_per_node": 8})
+    )
+    assert texts(advice) == ([expected] if expected else [])
+
+
+def test_the_place_is_that_of_a_flag() -> None:
+    assert [finding.path for finding in advise(job(f"{GRPO} --actor_num_nodes 4")).problems] == [("run", 7)]
+    assert [finding.path for finding in advise(job("")).problems] == [("run",)]

@@ -1,0 +1,330 @@
+# ruff: noqa: E501 - one line for one mistake
+"""verl's preset. What its own Hydra configuration refuses was tried with verl 0.9.1."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.errors import ExitCode, SpecError
+from slurmray.loading.load import load_spec
+from slurmray.presets import Advice, advise
+from slurmray.rendering.settings import settings_of
+from slurmray.spec.job import JobSpec
+
+MAIN = ["python3", "-m", "verl.trainer.main_ppo"]
+FILLED_IN = ["trainer.nnodes=2", "trainer.n_gpus_per_node=8"]
+TP = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+PP = "actor_rollout_ref.rollout.pipeline_model_parallel_size"
+ROLLOUT = "actor_rollout_ref.rollout"
+
+# As in verl's guide for several nodes, with what a shell or Hydra might trip over.
+HOSTILE = [
+    "trainer.logger=['console','wandb']",
+    "+trainer.x=1",
+    "++trainer.y={a: [1, 2], b: 'c d'}",
+    "~trainer.z",
+    "data.train_files=${oc.env:DATA}/train.parquet",
+    "trainer.project_name='it''s $HOME'",
+    "data.x=a=b",
+    "",
+    "line\nbreak",
+]
+
+
+def job(*overrides: str, **fields: Any) -> JobSpec:
+    """A job of verl on 2 nodes with 8 GPUs each."""
+    spec = {"preset": "verl", "slurm": {"nodes": 2, "gpus_per_node": "h100:8"}, "run": [*MAIN, *overrides]}
+    return JobSpec.model_validate({**spec, **fields})
+
+
+def texts(advice: Advice) -> list[str]:
+    return [finding.text for finding in advice.problems]
+
+
+# -- what is filled in -----------------------------------------------------------------------------
+
+
+def test_nodes_and_gpus_are_filled_in_and_every_other_word_is_untouched() -> None:
+    advice = advise(job(*HOSTILE))
+    assert advice == Advice([*MAIN, *HOSTILE, *FILLED_IN])
+
+
+@pytest.mark.parametrize("prefix", ["", "++"])
+def test_what_the_user_says_is_not_said_again(prefix: str) -> None:
+    own = [f"{prefix}trainer.nnodes=2", f"{prefix}trainer.n_gpus_per_node=8"]
+    assert advise(job(*own)) == Advice([*MAIN, *own])
+    assert advise(job(own[1])).run == [*MAIN, own[1], FILLED_IN[0]]
+
+
+@pytest.mark.parametrize("value", ["$N", "${oc.env:N}", "null"])
+def test_a_value_that_is_only_known_later_is_not_judged(value: str) -> None:
+    own = f"trainer.nnodes={value}"
+    assert advise(job(own)) == Advice([*MAIN, own, FILLED_IN[1]])
+
+
+def test_without_a_preset_nothing_is_done() -> None:
+    assert advise(job("trainer.nnodes=7", preset=None)) == Advice([*MAIN, "trainer.nnodes=7"])
+
+
+def test_the_built_in_check_needs_nothing() -> None:
+    assert advise(job(run=None, requeue={"max": 1})) == Advice(None)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "set -e\npython3 -m verl.trainer.main_ppo a=1 \\\n  b=2 2>&1 | tee log",
+        ["bash", "-c", "python3 -m verl.trainer.main_ppo"],
+        ["bash", "run.sh"],
+    ],
+)
+def test_a_text_or_a_script_is_left_alone(run: list[str] | str) -> None:
+    advice = advise(job(run=run, requeue={"max": 1}))
+    assert (advice.run, advice.resume, advice.problems) == (run, [], [])
+    what = "a text for bash" if isinstance(run, str) else "a script"
+    assert advice.notes == [
+        f"run is {what}, so nothing is added to it: pass trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS_PER_NODE",
+        f"run is {what}: pass trainer.resume_mode=auto when SLURMRAY_ATTEMPT is not 0, after a requeue",
+    ]
+
+
+def test_a_text_that_says_it_all_needs_no_note() -> None:
+    text = "python3 -m verl.trainer.main_ppo trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS_PER_NODE"
+    assert advise(job(run=text)) == Advice(text)
+
+
+@pytest.mark.parametrize(
+    ("max_requeues", "own", "expected"),
+    [
+        (0, [], []),
+        (2, [], ["trainer.resume_mode=auto"]),
+        (2, ["trainer.resume_mode=disable"], []),
+        (2, ["trainer.resume_mode=resume_path"], []),
+    ],
+)
+def test_resuming(max_requeues: int, own: list[str], expected: list[str]) -> None:
+    advice = advise(job(*own, requeue={"max": max_requeues}))
+    assert advice.resume == expected
+    assert advice.run == [*MAIN, *own, *FILLED_IN]
+
+
+def test_the_script_has_it() -> None:
+    trainer = settings_of(job("a=${b}", requeue={"max": 1}), "again")["trainer"]
+    assert trainer["command"] == [*MAIN, "a=${b}", *FILLED_IN]
+    assert trainer["resume"] == ["trainer.resume_mode=auto"]
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["trainer.nnodes=4"], "trainer.nnodes=4: 4 nodes x 8 = 32 GPUs, the job has 2 nodes x 8 = 16: leave trainer.nnodes out, then it is 2, or set slurm.nodes: 4"),
+        (["trainer.nnodes=1"], "trainer.nnodes=1: 1 node x 8 = 8 GPUs, the job has 2 nodes x 8 = 16: leave trainer.nnodes out, then it is 2, or set slurm.nodes: 1"),
+        (["trainer.nnodes=0"], "trainer.nnodes=0: 0 nodes x 8 = 0 GPUs, the job has 2 nodes x 8 = 16: leave trainer.nnodes out, then it is 2, or set slurm.nodes: 0"),
+        (["trainer.n_gpus_per_node=4"], "trainer.n_gpus_per_node=4: 2 nodes x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: leave trainer.n_gpus_per_node out, then it is 8, or set slurm.gpus_per_node: 4"),
+        (["++trainer.n_gpus_per_node=16"], "trainer.n_gpus_per_node=16: 2 nodes x 16 = 32 GPUs, the job has 2 nodes x 8 = 16: leave trainer.n_gpus_per_node out, then it is 8, or set slurm.gpus_per_node: 16"),
+        (["trainer.nnodes=2", "trainer.nnodes=3"], "trainer.nnodes=3: 3 nodes x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: leave trainer.nnodes out, then it is 2, or set slurm.nodes: 3"),
+        (["+trainer.nnodes=2"], "+trainer.nnodes: verl's configuration has this key, and Hydra adds none twice: leave the + out"),
+        ([f"{TP}=3"], "rollout.tensor_model_parallel_size=3: engines of 3 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
+        ([f"{TP}=32"], "rollout.tensor_model_parallel_size=32: engines of 32 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
+        ([f"{TP}=4", f"{PP}=3"], "rollout.tensor_model_parallel_size=4 x pipeline_model_parallel_size=3: engines of 12 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
+        ([f"{TP}=8", f"{ROLLOUT}.data_parallel_size=0"], "rollout.data_parallel_size=0: an engine has at least one: write 1, or more"),
+        ([f"{TP}=0"], "rollout.tensor_model_parallel_size=0: an engine has at least one: write 1, or more"),
+        ([f"{ROLLOUT}.nnodes=1"], "actor_rollout_ref.rollout has GPUs of its own: say with trainer.nnodes and trainer.n_gpus_per_node what the trainer has"),
+        ([f"{ROLLOUT}.nnodes=1", *FILLED_IN], "trainer 2 x 8 + actor_rollout_ref.rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"),
+        ([f"{ROLLOUT}.nnodes=1", f"{ROLLOUT}.n_gpus_per_node=16", "trainer.nnodes=1", FILLED_IN[1]], "trainer 1 x 8 + actor_rollout_ref.rollout 1 x 16: a node of the job has 8 GPUs: set actor_rollout_ref.rollout.n_gpus_per_node, 8 or less"),
+        (["reward_model.enable_resource_pool=True", "reward_model.nnodes=1", "reward_model.n_gpus_per_node=4", *FILLED_IN], "trainer 2 x 8 + reward_model 1 x 4 = 20 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"),
+    ],
+)  # fmt: skip
+def test_wrong_placements(overrides: list[str], expected: str) -> None:
+    assert texts(advise(job(*overrides))) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("override", "gpus", "expected"),
+    [
+        ("trainer.n_gpus_per_node=8", 2, "trainer.n_gpus_per_node=8: 2 nodes x 8 = 16 GPUs, the job has 2 nodes x 6 = 12 (of the 8 on a node services take retriever 2): leave trainer.n_gpus_per_node out, then it is 6, or set slurm.gpus_per_node: 10, 8 and those of services"),
+        (f"{TP}=8", 2, "rollout.tensor_model_parallel_size=8: engines of 8 do not divide 2 nodes x 6 = 12 GPUs (of the 8 on a node services take retriever 2): choose a divisor of 6"),
+        (f"{TP}=4", 2, "rollout.tensor_model_parallel_size=4: an engine of 4 would lie across nodes of 6 GPUs (of the 8 on a node services take retriever 2): choose a divisor of 6"),
+        ("trainer.n_gpus_per_node=8", 8, "verl is placed on GPUs, and services take all 8 of a node, retriever 8: give them fewer, or ask for more in slurm.gpus_per_node"),
+    ],
+)  # fmt: skip
+def test_gpus_of_services(override: str, gpus: int, expected: str) -> None:
+    service = {"name": "retriever", "run": "x", "gpus": gpus, "where": "all"}
+    advice = advise(job(override, services=[service, {"name": "other", "run": "x"}]))
+    assert texts(advice) == [expected]
+
+
+NO_NUMBER = "expected a number of GPUs or nodes"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["trainer.nnodes=two"], f"trainer.nnodes 'two': {NO_NUMBER}"),
+        (["trainer.nnodes='2'"], f"trainer.nnodes \"'2'\": {NO_NUMBER}"),
+        (["trainer.nnodes="], f"trainer.nnodes '': {NO_NUMBER}"),
+        (["trainer.n_gpus_per_node=-1"], f"trainer.n_gpus_per_node '-1': {NO_NUMBER}"),
+        (["trainer.nnodes=99999999999"], "trainer.nnodes '99999999999': no job has so many, write a number of GPUs or nodes"),
+        ([f"{ROLLOUT}.nnodes=one", *FILLED_IN], f"{ROLLOUT}.nnodes 'one': {NO_NUMBER}"),
+        ([f"{ROLLOUT}.nnodes=1", "trainer.nnodes=one", FILLED_IN[1]], f"trainer.nnodes 'one': {NO_NUMBER}"),
+        ([f"{TP}=all"], f"{TP} 'all': {NO_NUMBER}"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number(overrides: list[str], expected: str) -> None:
+    assert texts(advise(job(*overrides))) == [expected]
+
+
+REWARD, DISTILLATION = "reward.reward_model", "distillation"
+REWARD_ON, DISTILLATION_ON = f"{REWARD}.enable_resource_pool=True", f"{DISTILLATION}.enabled=true"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([REWARD_ON, f"{REWARD}.nnodes=1"], f"trainer 1 x 4 + {REWARD} 1 x 8: a node of the job has 4 GPUs: set {REWARD}.n_gpus_per_node, 4 or less"),
+        ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1"], f"trainer 1 x 4 + {DISTILLATION} 1 x 8: a node of the job has 4 GPUs: set {DISTILLATION}.n_gpus_per_node, 4 or less"),
+        (["rollout.nnodes=1"], "trainer 1 x 4 + rollout 1 x 8: a node of the job has 4 GPUs: set rollout.n_gpus_per_node, 4 or less"),
+        ([REWARD_ON], f"trainer 1 x 4 + {REWARD} 0 x 8: a pool without GPUs: set {REWARD}.nnodes, 1 or more"),
+        ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1", f"{DISTILLATION}.n_gpus_per_node=0"], f"trainer 1 x 4 + {DISTILLATION} 1 x 0: a pool without GPUs: set {DISTILLATION}.n_gpus_per_node, 1 or more"),
+        ([f"{ROLLOUT}.nnodes=1"], None),
+        ([f"{ROLLOUT}.nnodes=1", f"{TP}=8"], "rollout.tensor_model_parallel_size=8: engines of 8 do not divide 1 node x 4 = 4 GPUs: choose a divisor of 4"),
+        ([f"{ROLLOUT}.nnodes=$N", f"{TP}=8"], None),
+        ([REWARD_ON, f"{REWARD}.nnodes=1", f"{REWARD}.n_gpus_per_node=$N"], None),
+    ],
+)  # fmt: skip
+def test_what_a_pool_has_if_nothing_is_said(overrides: list[str], expected: str | None) -> None:
+    own = ["trainer.nnodes=1", "trainer.n_gpus_per_node=4"]
+    advice = advise(job(*own, *overrides, slurm={"nodes": 2, "gpus_per_node": 4}))
+    assert (texts(advice), advice.notes) == ([expected] if expected else [], [])
+
+
+def test_the_rollouts_pool_has_as_many_gpus_of_a_node_as_the_trainer() -> None:
+    own = ["trainer.nnodes=1", "trainer.n_gpus_per_node=4", f"{ROLLOUT}.nnodes=1"]
+    advice = advise(job(*own, slurm={"nodes": 1, "gpus_per_node": 8}))
+    assert (texts(advice), advice.notes) == ([], [])
+
+
+def test_an_engine_across_nodes() -> None:
+    advice = advise(job(f"{TP}=6", slurm={"nodes": 3, "gpus_per_node": 8}))
+    assert texts(advice) == [
+        "rollout.tensor_model_parallel_size=6: an engine of 6 would lie across nodes of 8 GPUs: choose a divisor of 8"
+    ]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [f"{TP}=1"],
+        [f"{TP}=+1", "trainer.nnodes=+2"],
+        [f"{TP}=8"],
+        [f"{TP}=16"],
+        [f"{TP}=4", f"{PP}=2"],
+        [f"{TP}=3", f"{PP}=$P"],
+        [f"{TP}=$T"],
+        [f"{ROLLOUT}.nnodes=0"],
+        [f"{ROLLOUT}.nnodes=1", "trainer.nnodes=1", FILLED_IN[1]],
+        [f"{ROLLOUT}.nnodes=2", f"{ROLLOUT}.n_gpus_per_node=2", "trainer.nnodes=2", "trainer.n_gpus_per_node=6", f"{TP}=2"],
+        ["reward_model.nnodes=1"],
+        ["reward_model.enable_resource_pool=False", "reward_model.nnodes=1"],
+    ],
+)  # fmt: skip
+def test_right_placements(overrides: list[str]) -> None:
+    advice = advise(job(*overrides))
+    assert (advice.problems, advice.notes) == ([], [])
+
+
+def test_an_idle_pool_is_worth_a_note() -> None:
+    advice = advise(job(f"{ROLLOUT}.nnodes=1", "trainer.nnodes=1", "trainer.n_gpus_per_node=4"))
+    assert advice.notes == [
+        "trainer 1 x 4 + actor_rollout_ref.rollout 1 x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: 8 stay idle"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "version", "expected"),
+    [
+        ("critic.model.fsdp_config.param_offload=False", "0.9.1", "critic.model.fsdp_config.param_offload: verl 0.9.1 has no such key: write critic.fsdp.param_offload"),
+        ("critic.model.fsdp_config.param_offload=False", "0.8.0", "critic.model.fsdp_config.param_offload: verl 0.8.0 has no such key: write critic.fsdp.param_offload"),
+        ("critic.model.fsdp_config.param_offload=False", "0.7.1", None),
+        ("critic.model.fsdp_config.param_offload=False", "0.4.1", None),
+        ("critic.model.fsdp_config.param_offload=False", None, None),
+        ("critic.model.fsdp_config.grad_offload=False", "0.4.1", "critic.model.fsdp_config.grad_offload: verl 0.4.1 has no such key: leave it out"),
+        ("actor_rollout_ref.actor.fsdp_config.grad_offload=False", "0.3", "actor_rollout_ref.actor.fsdp_config.grad_offload: verl 0.3 has no such key: leave it out"),
+        ("+trainer.val_only=false", "0.9.1", "+trainer.val_only: verl's configuration has this key, and Hydra adds none twice: leave the + out"),
+        ("+trainer.val_only=false", "0.4.0", None),
+        ("+trainer.val_before_train=false", "0.4.0", "+trainer.val_before_train: verl's configuration has this key, and Hydra adds none twice: leave the + out"),
+        ("++trainer.val_only=false", "0.9.1", None),
+        ("critic.fsdp.param_offload=False", "0.9.1", None),
+        ("+trainer.val_only=false", "0." + "9" * 5000, "+trainer.val_only: verl's configuration has this key, and Hydra adds none twice: leave the + out"),
+    ],
+)  # fmt: skip
+def test_keys_of_another_version(override: str, version: str | None, expected: str | None) -> None:
+    advice = advise(job(override, preset={"name": "verl", "version": version}))
+    assert texts(advice) == ([expected] if expected else [])
+
+
+def test_a_text_is_checked_if_it_can_be_read() -> None:
+    main = "python3 -m verl.trainer.main_ppo"
+    for text, found in {
+        f"{main} trainer.nnodes=4": 1,
+        f"cd verl && {main} \\\n  trainer.nnodes=4 2>&1 | tee log": 1,
+        f"{main} trainer.nnodes=4; {main} trainer.nnodes=2": 0,  # which of the two is meant?
+        f'{main} "trainer.nnodes=4\n"': 0,
+        f"{main} trainer.project_name=a#b trainer.nnodes=4": 1,
+        f"{main} '#a' trainer.nnodes=4": 1,
+        f"{main} trainer.nnodes=2 # don't write trainer.nnodes=4": 0,
+        f"{main} trainer.nnodes=2;# trainer.nnodes=4": 0,
+        f"{main} trainer.nnodes=4 a=$(nproc)": 0,
+        f"{main} trainer.nnodes=4 $MORE": 0,
+        "python3 $HOME/main_ppo.py trainer.nnodes=4 a=$B": 1,
+        f"cat <<X\n{main} trainer.nnodes=4\nX": 0,
+        "echo trainer.nnodes=4": 0,
+    }.items():
+        assert len(advise(job(run=text)).problems) == found, text
+
+
+# -- the job spec ----------------------------------------------------------------------------------
+
+
+def mistakes(text: str, *settings: tuple[str, str], entrypoint: tuple[str, ...] = ()) -> str:
+    Path("job.yaml").write_text(text)
+    with pytest.raises(SpecError) as caught:
+        load_spec(Path("job.yaml"), settings, entrypoint)
+    assert caught.value.exit_code == ExitCode.USAGE
+    return str(caught.value)
+
+
+def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    slurm = "slurm: {nodes: 2, gpus_per_node: 8}\n"
+    wrong = "trainer.nnodes=4: 4 nodes x 8 = 32 GPUs, the job has 2 nodes x 8 = 16: leave trainer.nnodes out, then it is 2, or set slurm.nodes: 4"
+    listed = f"preset: verl\n{slurm}run:\n  - python3\n  - train.py\n  - trainer.nnodes=4\n"
+    assert mistakes(listed) == f"job.yaml:6:5: {wrong}"
+    assert mistakes(f"preset: verl\n{slurm}run: python3 x.py trainer.nnodes=4") == f"job.yaml:3:6: {wrong}"
+    assert (
+        mistakes(slurm, ("preset", "verl"), entrypoint=("a.py", "trainer.nnodes=4")) == f"after --: {wrong}"
+    )
+    assert mistakes(f"preset: verl\n{slurm}", ("run", "[a.py, trainer.nnodes=4]")) == f"--set run: {wrong}"
+    assert (
+        mistakes("preset: verl")
+        == "job.yaml:1:9: verl is placed on GPUs, and the job asks for none: set slurm.gpus_per_node"
+    )
+    assert (
+        mistakes(f"{slurm}preset: {{name: verl, config: x.yaml}}")
+        == "job.yaml:2:30: verl is checked by the words of `run`: leave preset.config out"
+    )
+    assert (
+        mistakes("preset: verll")
+        == "job.yaml:1:9: preset.name: expected verl, search-r1, rlinf, roll or openrlhf, got 'verll'"
+    )
+    assert mistakes("preset: [verl]") == "job.yaml:1:9: preset: expected `name: value` pairs, got a list"
+    assert mistakes("preset: {version: 1}") == "job.yaml:1:9: preset.name: is needed"
+    assert (
+        mistakes("preset: {name: verl, version: new}")
+        == "job.yaml:1:31: preset.version: expected numbers with dots, as 0.11.2, got 'new'"
+    )
+    assert load_spec(Path("/dev/null"), [("preset.name", "verl"), ("slurm.gpus_per_node", "1")]).preset

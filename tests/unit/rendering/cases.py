@@ -1,0 +1,137 @@
+"""Job specs whose scripts are tested: the examples, hostile ones, and one with a value in every field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from slurmray.loading.load import load_spec
+from slurmray.rendering.script import render_script
+from slurmray.rendering.verify import STORIES
+from slurmray.slurm import syntax
+from slurmray.spec.job import JobSpec
+
+ROOT = Path(__file__).parents[3]
+GOLDENS = ROOT / "tests/goldens"
+RUNTIMES = (*STORIES, "pyxis")
+
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if ".config" not in path.name]
+# Each with its own runtime, and the example for Apptainer on pyxis, too, which names images in another way.
+CASES: dict[str, tuple[Path, str | None]] = {
+    **{path.stem: (path, None) for path in [*EXAMPLES, *sorted(GOLDENS.glob("hostile*.yaml"))]},
+    "apptainer.pyxis": (ROOT / "examples/apptainer.yaml", "pyxis"),
+}
+every_case = pytest.mark.parametrize(("path", "runtime"), CASES.values(), ids=CASES)
+
+
+def flags_of(runtime: str | None) -> list[tuple[str, str]]:
+    """The flags for a case's runtime; None: that of the job spec."""
+    return [("--runtime", runtime)] if runtime else []
+
+
+def spec_of(path: Path, runtime: str | None) -> JobSpec:
+    """The job spec of a case."""
+    return load_spec(path.relative_to(ROOT), flags_of(runtime), [])
+
+
+def hello(runtime: str = "auto", **fields: Any) -> str:
+    """The script of the built-in check, or with more fields of the job spec."""
+    return render_script(JobSpec.model_validate({"container": {"runtime": runtime}, **fields}))
+
+
+def before_agent(text: str) -> str:
+    """A script without its agent: bash reads no further."""
+    return text[: text.index("\n\n# ---- 3. agent") + 1]
+
+
+# A value for every field, none of them like anything in the templates.
+MARKED: dict[str, Any] = {
+    "name": "Zmark-name",
+    "preset": {"name": "verl", "version": "8642012"},
+    "slurm": {
+        **{
+            name.replace("-", "_"): f"Zmark-{name}"
+            for name, option in syntax.OPTIONS.items()
+            if option.kind == "value"
+        },
+        **{name.replace("-", "_"): True for name, option in syntax.OPTIONS.items() if option.kind == "flag"},
+        **{
+            name.replace("-", "_"): f"Zmark-{name}"
+            for name, option in syntax.OPTIONS.items()
+            if option.kind == "optional"
+        },
+        "nodes": 18642,
+        "cpus_per_task": 8642002,
+        "gpus_per_node": "Zmark:8642003",
+        "gres": "Zmark:8642004",
+        "extra": ["--Zmark-extra=Zmark-extra"],
+    },
+    "setup": "Zmark-setup",
+    "run_dir": "Zmark-run-dir",
+    "container": {
+        "runtime": "podman",
+        "image": "Zmark.image/Zmark:8642005",
+        "pull": "never",
+        "user": "8642006:8642007",
+        "accelerator": "amd",
+        "mounts": ["Zmark-source:/Zmark-destination:ro,rslave"],
+        "workdir": "/Zmark-workdir",
+        "shm_size": "8642008k",
+        "ulimits": ["nofile=8642009"],
+        "args": ["Zmark-arg"],
+    },
+    "env": {"Zmark_name": "Zmark-env", "Zmark_secret": None},
+    "network": {"interface": "Zmark-interface", "family": "ipv6"},
+    "ray": {
+        "port": 58642,
+        "dashboard_port": 58643,
+        "ready_timeout": 8642010,
+        "temp_dir": "/Zmark-temp-dir",
+        "start": "plain",
+        "auth": "none",
+        "metrics": True,
+        "debug": "legacy",
+        "runtime_env": {"env_vars": {"Zmark-variable": "Zmark-value"}, "pip": ["Zmark-pip"]},
+        "args": ["Zmark-ray-arg"],
+        "head_args": ["Zmark-head-arg"],
+        "worker_args": ["Zmark-worker-arg"],
+    },
+    "prepare": [
+        {"name": "zmark", "run": ["Zmark-prepare"], "where": "all", "needs_ray": True, "once": True},
+    ],
+    "services": [
+        {
+            "name": "zmark",
+            "run": "Zmark-service",
+            "where": "head",
+            "env": {"Zmark_name": "Zmark-env"},
+            "gpus": 1,
+            "ready": {"http": "http://Zmark", "post": "Zmark-post", "timeout": 8642012},
+            "restarts": 8642013,
+            "on_end": "ignore",
+        },
+        {"name": "zmark-b", "run": "Zmark-service", "image": "Zmark.io/zmark"},
+    ],
+    "run": ["Zmark-run"],
+    "launch": "ray-job",
+    "checks": {"paths": ["Zmark-path"], "same_commit": "Zmark-commit"},
+    "preflight": "warn",
+    "stop": {"lead": 58644, "signal": "QUIT", "grace": 17},
+    "on_node_loss": "continue",
+    "requeue": {"max": 8642011, "exit_code": 249},
+}
+MARKS = ("Zmark", "zmark", "8642", "58644", "QUIT")
+
+
+def left_at_default(spec: BaseModel, path: str = "") -> Iterator[str]:
+    """The dotted paths of fields that have their default."""
+    for name, field in type(spec).model_fields.items():
+        value = getattr(spec, name)
+        if isinstance(value, BaseModel):
+            yield from left_at_default(value, f"{path}{name}.")
+        elif value == field.get_default(call_default_factory=True):
+            yield path + name

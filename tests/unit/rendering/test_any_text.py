@@ -1,0 +1,162 @@
+"""Any text of the job spec reaches the agent unchanged; from there to the trainer: test_container.py."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from slurmray.agent import script
+from slurmray.rendering import script as rendered
+from slurmray.rendering.pretty_json import pretty
+from slurmray.rendering.script import agent_of, agent_text, assemble, render_script, story_of
+from slurmray.rendering.settings import settings_of
+from slurmray.spec.job import JobSpec
+from tests.unit.texts import TEXTS, TOKENS
+
+from .cases import GOLDENS, hello, spec_of
+from .test_bootstrap import SCONTROL, SMALL_AGENT, SYSTEM_PYTHON, environment, programs
+
+ONE_LINE = TEXTS.map(lambda text: text.replace("\n", " ")).filter(bool)
+SPECS = st.fixed_dictionaries(
+    {
+        "run": st.lists(TEXTS, min_size=1, max_size=4) | TEXTS.filter(str.strip),
+        "env": st.dictionaries(st.sampled_from(["A", "PATH", "_b1"]), TEXTS),
+        "setup": TEXTS,
+        "container": st.fixed_dictionaries(
+            {
+                "args": st.lists(TEXTS, max_size=3),
+                "workdir": TEXTS.map("/{}".format),
+            }
+        ),
+        "network": st.fixed_dictionaries({"interface": ONE_LINE}),
+        "prepare": st.lists(
+            st.fixed_dictionaries({"name": st.just("data"), "run": TEXTS.filter(str.strip)}), max_size=1
+        ),
+    }
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_agent() -> Any:
+    """The files of the agent, which may be under work, are read once."""
+    text = agent_text()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendered, "agent_text", lambda: text)
+        yield
+
+
+@hypothesis_settings(max_examples=60)
+@given(fields=SPECS, command=TEXTS)
+def test_the_agent_reads_what_the_job_spec_has(fields: dict[str, Any], command: str) -> None:
+    spec = JobSpec.model_validate(fields)
+    text = render_script(spec, command)
+    found: Any = script.settings_of(text)
+    assert found == settings_of(spec, command)
+    run, container = fields["run"], fields["container"]
+    assert found["trainer"]["command"] == (["bash", "-c", run] if isinstance(run, str) else run)
+    assert (found["env"], found["setup"]) == (fields["env"], fields["setup"])
+    assert {key: found["container"][key] for key in container} == container
+    assert found["network"]["interface"] == fields["network"]["interface"]
+    assert [item["run"][-1] for item in found["prepare"]] == [item["run"] for item in fields["prepare"]]
+    assert found["render_again"] == command
+    assert (story_of(text), agent_of(text)) == (story_of(hello()), rendered.agent_text())
+    assert "\r" not in text, "sbatch refuses it"
+
+
+def run_script(bash: str, folder: Path, text: str) -> str:
+    """The script that the controller gets from bash: the agent is a small one, the story is the real one."""
+    path = folder / "bin"
+    if not path.exists():
+        programs(path, python3=SYSTEM_PYTHON, scontrol=SCONTROL)
+    file = folder / "generated.sh"
+    file.write_text(text.replace(agent_of(text), SMALL_AGENT))
+    done = subprocess.run([bash, file], env=environment(path), cwd=folder, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (7, b"")
+    assert {each.name for each in folder.iterdir()} == {"bin", "generated.sh"}
+    return str(json.loads(done.stdout)["script"])
+
+
+@hypothesis_settings(max_examples=10)
+@given(fields=SPECS, command=TEXTS)
+def test_bash_runs_nothing_of_the_job_spec(
+    fields: dict[str, Any], command: str, bash: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    spec = JobSpec.model_validate(fields)
+    text = run_script(bash, tmp_path_factory.mktemp("job"), render_script(spec, command))
+    assert script.settings_of(text) == settings_of(spec, command)
+
+
+@pytest.mark.parametrize("path", sorted(GOLDENS.glob("hostile*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.usefixtures("in_checkout")
+def test_hostile_job_specs(path: Path, bash: str, tmp_path: Path) -> None:
+    spec = spec_of(path, None)
+    command = "it's `id` $HOME \\ \u202e\n"
+    text = run_script(bash, tmp_path, render_script(spec, command))
+    assert script.settings_of(text) == settings_of(spec, command)
+
+
+def test_a_file_name_that_is_no_text() -> None:
+    """`slurmray render $'\\xff.yaml'`: the command that renders the script again has it."""
+    text = render_script(JobSpec(), "slurmray render '\udcff.yaml'")
+    assert script.settings_of(text.encode().decode())["render_again"] == "slurmray render '\udcff.yaml'"
+
+
+@pytest.mark.parametrize("options", [TOKENS, []], ids=["any", "none"])
+@pytest.mark.parametrize(
+    ("runtime", "first"),
+    [("podman", ["name", "image"]), ("docker", ["name", "image"]), ("apptainer", ["image"])],
+)
+def test_any_option_reaches_the_runtime(
+    runtime: str, first: list[str], options: list[str], bash: str, tmp_path: Path
+) -> None:
+    path = programs(tmp_path / "bin", **{runtime: 'printf "%s\\0" "$@"'})
+    argv = [bash, "-c", story_of(hello(runtime)), "slurmray", f"run_with_{runtime}", *first]
+    argv += [str(len(options)), *options, *TOKENS]
+    done = subprocess.run(argv, env=environment(path), cwd=tmp_path, capture_output=True, check=True)
+    *found, end = done.stdout.decode().split("\0")
+    expected = [*options, "image", *TOKENS]
+    assert (found[-len(expected) :], end, done.stderr) == (expected, "", b"")
+
+
+# -- setup on a host without Python ----------------------------------------------------------------
+
+
+def setup_read_by(bash: str, folder: Path, setup: str, locale: str) -> str:
+    """The setup of a script as its story reads it, where nothing else can read JSON."""
+    text = assemble([], pretty({"version": "1", "setup": setup, "preflight": "fail"}), ["none"])
+    file = folder / "script.sh"
+    file.write_text(text.partition("\n# ---- 3. agent")[0] + "\n")
+    env = {"LC_ALL": locale, "PATH": os.environ["PATH"], "HOME": "/", "SHELL": "/bin/sh"}
+    done = subprocess.run([bash, file, "setup_of_settings"], env=env, capture_output=True, check=True)
+    assert done.stderr == b""
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "",
+        "module load python",
+        'it\'s "quoted" \\"\\\\ \\n %s %% $HOME `id`\n\tnext\n',
+        "a\rb\x01\x7f\\c\\0101 é☃",
+        '\\\\"',
+        "one\nSETTINGS\nAGENT\n",
+    ],
+)
+def test_bash_reads_the_setup(setup: str, locale: str, bash: str, tmp_path: Path) -> None:
+    assert setup_read_by(bash, tmp_path, setup, locale) == setup
+
+
+@hypothesis_settings(max_examples=40)
+@given(setup=TEXTS.filter(lambda text: not re.search("[\U000e0000-\U000e0fff]", text)))
+def test_bash_reads_any_setup(bash: str, tmp_path_factory: pytest.TempPathFactory, setup: str) -> None:
+    """But invisible characters beyond U+FFFF: JSON has a pair of escapes for these, `printf %b` has not."""
+    assert setup_read_by(bash, tmp_path_factory.mktemp("setup"), setup, "C.UTF-8") == setup

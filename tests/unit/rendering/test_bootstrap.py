@@ -1,0 +1,384 @@
+"""From the script to a running agent, with a small agent instead of the real one."""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import zlib
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent import loader
+from slurmray.agent import script as parts
+from slurmray.agent.controller.process import CONTROLLER_ONLY
+from slurmray.rendering.pretty_json import pretty
+from slurmray.rendering.script import agent_of, agent_text, assemble
+
+VERSIONS = [f"3.{minor}" for minor in range(6, 14)]
+LOADER = "#### agent/loader.py\n" + (Path(parts.__file__).parent / "loader.py").read_text()
+# Written by the tests' own interpreter, run by any from 3.6 on.
+SMALL_AGENT = LOADER + textwrap.dedent("""\
+    #### agent/__init__.py
+    \"\"\"The package.\"\"\"
+    #### agent/__main__.py
+    import json
+    import os
+    import sys
+    from . import helper
+    from .deep import leaf
+
+    def main(role, argv, script, rest):
+        rest += sys.stdin.buffer.read()
+        found = {
+            "role": role, "argv": argv, "script": script, "rest": rest.decode(), "leaf": leaf.NAME,
+            "trace": helper.trace(), "broken": "slurmray_agent.broken" in sys.modules,
+            "version": "%d.%d" % sys.version_info[:2], "setup": os.environ.get("MADE_BY_SETUP", ""),
+            "done": os.environ.get("SLURMRAY_SETUP_DONE", ""), "environment": dict(os.environ),
+        }
+        print(json.dumps(found))
+        return 7
+    #### agent/broken.py
+    this is compiled by nobody, as nobody imports it
+    #### agent/deep/__init__.py
+    #### agent/deep/leaf.py
+    from .. import helper
+    NAME = helper.__name__ + " " + __name__ + " " + __package__
+    #### agent/helper.py
+    import traceback
+
+    def trace():
+        try:
+            raise ValueError("é")  # the line that a traceback shows
+        except ValueError:
+            return traceback.format_exc()
+    """)
+
+
+def find_pythons() -> dict[str, str]:
+    """Interpreters by version, by PATH and pyenv; a shim of pyenv may have no version behind it."""
+    found = {}
+    for version in VERSIONS:
+        folders = sorted(Path("/root/.pyenv/versions").glob(f"{version}.*/bin")) if os.getuid() == 0 else []
+        for folder in [None, *folders]:
+            path = shutil.which(f"python{version}", path=folder and str(folder))
+            if path and subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode == 0:
+                found[version] = path
+    return found
+
+
+PYTHONS = find_pythons()
+SYSTEM_PYTHON = f'exec {sys.executable} "$@"'
+every_python = pytest.mark.parametrize("version", VERSIONS)
+
+
+def small_script(folder: Path, setup: str = "") -> Path:
+    """A script with the real story and the small agent."""
+    settings = pretty({"version": "x", "setup": setup, "preflight": "fail"})
+    text = assemble(["#SBATCH --job-name=é"], settings, ["podman", "docker"])
+    file = folder / "generated.sh"
+    file.write_text(text.replace(agent_of(text), SMALL_AGENT))
+    return file
+
+
+def programs(folder: Path, **scripts: str) -> Path:
+    """A folder for PATH, with these programs and what the story needs of the system."""
+    folder.mkdir()
+    for name in ("bash", "grep", "sed", "env"):
+        (folder / name).symlink_to(str(shutil.which(name)))
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def python(version: str) -> str:
+    if version not in PYTHONS:
+        pytest.skip(f"there is no Python {version} here")
+    return f'exec {PYTHONS[version]} "$@"'
+
+
+def environment(path: Path, **more: str) -> dict[str, str]:
+    """Variables of a batch script. A static bash 4.4 asks a user database that it cannot read for some."""
+    of_slurm = {"SLURMD_NODENAME": "n2", "SLURM_JOB_NODELIST": "n[1-3]"}
+    return {"PATH": str(path), "HOME": "/", "SHELL": "/bin/sh", **of_slurm, **more}
+
+
+SCONTROL = '[[ $* == "show hostnames n[1-3]" ]] && printf "%s\\n" n1 n2 n3'
+
+
+@every_python
+def test_the_batch_script_becomes_the_controller(version: str, bash: str, tmp_path: Path) -> None:
+    path = programs(tmp_path / "bin", python3=python(version), scontrol=SCONTROL)
+    file = small_script(tmp_path)
+    done = subprocess.run(
+        [bash, file], env=environment(path), cwd=tmp_path, capture_output=True, check=False, input=b""
+    )
+    assert done.stderr.decode() == ""
+    assert done.returncode == 7
+    found = json.loads(done.stdout)
+    assert found["role"] == "controller"
+    assert found["argv"] == ["n2", "n1", "n3"], "the head, which is this node, first"
+    assert found["script"] == file.read_text()
+    assert found["version"] == version
+    assert found["leaf"] == "slurmray_agent.helper slurmray_agent.deep.leaf slurmray_agent.deep"
+    assert not found["broken"]
+    assert "the line that a traceback shows" in found["trace"]
+    assert "slurmray:agent/helper.py" in found["trace"]
+
+
+@every_python
+@pytest.mark.parametrize("seed", range(3))
+def test_a_task_becomes_the_node_agent(version: str, seed: int, bash: str, tmp_path: Path) -> None:
+    path = programs(tmp_path / "bin", python3=python(version))
+    text = small_script(tmp_path).read_text()
+    messages = '{"type":"settings","v":1}\n{"type":"é"}\n'
+    data = zlib.compress(text.encode()) + messages.encode()
+    argv = [bash, "-c", parts.story_of(text), "slurmray", "start_node"]
+    with subprocess.Popen(
+        argv, env=environment(path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        chance, at = random.Random(seed), 0
+        while at < len(data):
+            size = chance.choice([1, 2, 7, 1000, 5000])
+            process.stdin.write(data[at : at + size])
+            process.stdin.flush()
+            at += size
+        process.stdin.close()
+        found = json.loads(process.stdout.read())
+    assert process.returncode == 7
+    assert found["role"] == "node"
+    assert found["argv"] == []
+    assert found["script"] == text
+    assert found["rest"] == messages
+
+
+@every_python
+def test_every_python_compiles_the_agent(version: str) -> None:
+    python(version)
+    program = (
+        "import sys; exec(sys.stdin.buffer.read().decode())\n"
+        "for name, text in sections(AGENT).items(): compile(text, name, 'exec')"
+    )
+    given = f"{(Path(parts.__file__).parent / 'loader.py').read_text()}\nAGENT = {agent_text()!r}\n"
+    subprocess.run([PYTHONS[version], "-I", "-c", program], input=given.encode(), check=True)
+
+
+def test_what_nodes_do_not_get_is_imported_by_nothing_else() -> None:
+    kept = loader.without(agent_text().removesuffix("\n"), CONTROLLER_ONLY)
+    assert "class Controller:" not in kept
+    names = [name[:-3].replace("/", ".").replace(".__init__", "") for name in loader.sections(kept)]
+    program = (
+        "import importlib, sys\n"
+        "text = sys.stdin.buffer.read().decode()\n"
+        "exec(text.partition('#### agent/__init__')[0])\n"
+        "load(text)\n"
+        "for name in sys.argv[1:]: importlib.import_module('slurmray_agent.' + name)"
+    )
+    argv = [sys.executable, "-I", "-c", program, *(name for name in names if name != "__init__")]
+    subprocess.run(argv, input=kept.encode(), check=True)
+
+
+def test_input_that_ends_too_early(tmp_path: Path) -> None:
+    version = min(PYTHONS, key=VERSIONS.index)
+    path = programs(tmp_path / "bin", python3=python(version))
+    text = small_script(tmp_path).read_text()
+    argv = ["bash", "-c", parts.story_of(text), "slurmray", "start_node"]
+    data = zlib.compress(text.encode())[:-3]
+    done = subprocess.run(argv, env=environment(path), input=data, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"slurmray: standard input ended before the script was complete\n"
+
+
+OLD = 'echo "no python for you" >&2; exit 1'
+
+
+@pytest.mark.parametrize("programs_there", [{}, {"python3": OLD}])
+def test_a_node_without_python(programs_there: dict[str, str], tmp_path: Path) -> None:
+    if Path("/usr/libexec/platform-python").exists():
+        pytest.skip("this machine has a platform-python")
+    path = programs(tmp_path / "bin", scontrol=SCONTROL, **programs_there)
+    file = small_script(tmp_path)
+    done = subprocess.run(["bash", file], env=environment(path), capture_output=True, check=False)
+    assert done.returncode == 65
+    assert done.stdout == b""
+    assert re.fullmatch(r"slurmray: n2: no Python 3\.6 .*setup: module load python\n", done.stderr.decode())
+    argv = ["bash", "-c", parts.story_of(file.read_text()), "slurmray", "start_node"]
+    done = subprocess.run(argv, env=environment(path), capture_output=True, check=False, input=b"")
+    assert done.returncode == 65
+    from slurmray.agent import protocol
+
+    message = protocol.decode(done.stdout.rstrip(b"\n"))
+    assert message
+    assert message["type"] == "failed"
+    assert message["node"] == "n2"
+    assert message["kind"] == "preflight"
+    assert "setup: module load python" in message["message"]
+
+
+def test_python_that_comes_of_setup(bash: str, tmp_path: Path) -> None:
+    version = min(PYTHONS, key=VERSIONS.index)
+    path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
+    modules = programs(tmp_path / "modules", python3=python(version))
+    setup = f'false\necho "$NOT_SET"\nexport MADE_BY_SETUP="it\'s \\"so\\""\nPATH={modules}:$PATH\n'
+    file = small_script(tmp_path, setup)
+    done = subprocess.run([bash, file], env=environment(path), capture_output=True, check=False, input=b"x")
+    found = json.loads(done.stdout)
+    assert found["setup"] == 'it\'s "so"'
+    assert found["done"] == "n2"
+    assert found["rest"] == "x", "setup has not read what is for the agent"
+    text = file.read_text()
+    argv = [bash, "-c", parts.story_of(text), "slurmray", "start_node"]
+    env = environment(path, SLURMRAY_SETUP=setup)
+    data = zlib.compress(text.encode())
+    found = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
+    assert found["setup"] == 'it\'s "so"'
+    assert found["done"] == "n2"
+
+
+@pytest.mark.parametrize("of_salloc", [{}, {"SLURM_JOB_NODELIST": "node[1-2]"}], ids=["no job", "salloc"])
+def test_outside_of_a_batch_job(tmp_path: Path, of_salloc: dict[str, str], bash: str) -> None:
+    file = small_script(tmp_path)
+    env = {"PATH": "/nowhere", "HOME": "/", "SHELL": "/bin/sh", **of_salloc}
+    done = subprocess.run([bash, file], env=env, capture_output=True, check=False)
+    assert done.returncode == 64
+    text = f"slurmray: not the batch script of a Slurm job. Submit it: sbatch {file}\n"
+    assert done.stderr.decode() == text
+
+
+# -- whose variables are whose ---------------------------------------------------------------------
+
+# Names that the story has, too, in its functions or for all of them.
+THEIRS = {
+    name: f"their {name}\nof two lines"
+    for name in (
+        "PYTHON",
+        "NO_PYTHON",
+        "BOOTSTRAP",
+        "nodes",
+        "python",
+        "variables",
+        "options",
+        "name",
+        "image",
+    )
+}
+THEIRS["LC_ALL"] = "C.UTF-8"  # where there is no locale, Python sets one
+OF_BASH = {"_", "PWD", "OLDPWD", "SHLVL"}
+
+
+def test_the_controller_has_the_variables_of_the_submitter_and_no_others(bash: str, tmp_path: Path) -> None:
+    """`env` of the job spec may take any of them, and all of them are for srun."""
+    env = environment(programs(tmp_path / "bin", python3=SYSTEM_PYTHON, scontrol=SCONTROL), **THEIRS)
+    done = subprocess.run([bash, small_script(tmp_path)], env=env, capture_output=True, check=False)
+    found = json.loads(done.stdout)["environment"]
+    assert {name: value for name, value in found.items() if name not in OF_BASH} == env
+
+
+def test_a_node_agent_has_the_variables_of_the_submitter_and_no_others(bash: str, tmp_path: Path) -> None:
+    env = environment(programs(tmp_path / "bin", python3=SYSTEM_PYTHON), **THEIRS)
+    text = small_script(tmp_path).read_text()
+    argv = [bash, "-c", parts.story_of(text), "slurmray", "start_node"]
+    done = subprocess.run(argv, env=env, input=zlib.compress(text.encode()), capture_output=True, check=False)
+    found = json.loads(done.stdout)["environment"]
+    assert {name: value for name, value in found.items() if name not in OF_BASH} == env
+
+
+def test_without_a_container_the_trainer_has_them_too(bash: str, tmp_path: Path) -> None:
+    env = environment(programs(tmp_path / "bin"), **THEIRS)
+    story = parts.story_of(assemble([], "{}", ["none"]))
+    argv = [bash, "-c", story, "slurmray", "run_with_none", "env", "1", "MORE=a b", "-0"]
+    done = subprocess.run(argv, env=env, capture_output=True, check=True)
+    found = dict(entry.split("=", 1) for entry in done.stdout.decode().split("\0") if entry)
+    more = {"MORE": "a b", "SPT_NOENV": "1"}
+    assert {name: value for name, value in found.items() if name not in OF_BASH} == {**env, **more}
+
+
+def test_setup_changes_nothing_of_the_story(bash: str, tmp_path: Path) -> None:
+    """Where it has to run in the story's own shell, as the system has no Python."""
+    path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
+    modules = programs(tmp_path / "modules", python3=SYSTEM_PYTHON)
+    setup = (
+        "export MADE_BY_SETUP=1 nodes=9 PYTHON=x; NODE=1; set -- y z; cd /; IFS=o; set -x; exec 2>/dev/null"
+    )
+    file = small_script(tmp_path, f"PATH={modules}:$PATH; {setup}")
+    done = subprocess.run([bash, file], env=environment(path), capture_output=True, check=False)
+    found = json.loads(done.stdout)
+    assert found["argv"] == ["n2", "n1", "n3"]
+    made = {name: found["environment"].get(name) for name in ("MADE_BY_SETUP", "nodes", "PYTHON", "NODE")}
+    assert made == {"MADE_BY_SETUP": "1", "nodes": "9", "PYTHON": "x", "NODE": None}
+    assert found["script"] == file.read_text()
+
+
+# -- the other functions of the story --------------------------------------------------------------
+
+
+def call(tmp_path: Path, runtime: str, program: str, *argv: str) -> list[str]:
+    """What a program is started with by a function of the story."""
+    path = programs(tmp_path / "bin", **{program: 'printf "%s\\n" "$@"'})
+    names = ["podman", "docker"] if runtime == "auto" else [runtime]
+    story = parts.story_of(assemble([], "{}", names))
+    done = subprocess.run(
+        ["bash", "-c", story, "slurmray", *argv], env=environment(path), capture_output=True, check=True
+    )
+    return done.stdout.decode().splitlines()
+
+
+def test_the_step(tmp_path: Path) -> None:
+    found = call(tmp_path, "auto", "srun", "start_step", "3", "8", "--no-kill", "--x=a b")
+    options, rest = found[: found.index("bash")], found[found.index("bash") :]
+    assert {"--nodes=3", "--ntasks=3", "--cpus-per-task=8", "--mpi=none", "--kill-on-bad-exit=0"} <= set(
+        options
+    )
+    assert options[-2:] == ["--no-kill", "--x=a b"]
+    assert rest[:2] == ["bash", "-c"]
+    assert rest[-2:] == ["slurmray", "start_node"]
+    assert '"${@:-main}"' in rest, "the story itself goes with it"
+
+
+@pytest.mark.parametrize("engine", ["podman", "docker"])
+@pytest.mark.parametrize("runtime", ["auto", "own"])
+def test_containers_of_podman_and_docker(engine: str, runtime: str, tmp_path: Path) -> None:
+    options = ["--label=a b", "--", "--entrypoint", "/bin/sh"]
+    names = runtime if runtime == "auto" else engine
+    argv = [f"run_with_{engine}", "name", "image", str(len(options)), *options, "x", "--", ""]
+    found = call(tmp_path, names, engine, *argv)
+    assert found[0] == "run"
+    assert found[-8:] == [*options, "image", "x", "--", ""]
+    assert found.index("--entrypoint") < len(found) - 8, "that of the options is the last one"
+    assert found[found.index("--name") + 1] == "name"
+    assert {"--rm", "--interactive", "--network"} <= set(found)
+
+
+def test_apptainer_and_none(tmp_path: Path) -> None:
+    argv = ["run_with_apptainer", "image.sif", "1", "--nv", "python3", "a"]
+    found = call(tmp_path, "apptainer", "apptainer", *argv)
+    assert found[0] == "exec"
+    assert found[-4:] == ["--nv", "image.sif", "python3", "a"]
+    shutil.rmtree(tmp_path / "bin")
+    found = call(tmp_path, "none", "python9", "run_with_none", "python9", "1", "A=b c", "-I", "agent")
+    assert found == ["-I", "agent"]
+
+
+def test_setup_hands_over_its_environment(tmp_path: Path) -> None:
+    path = programs(tmp_path / "bin")
+    story = parts.story_of(assemble([], "{}", ["none"]))
+    commands = 'cd /; echo "to the log"; export A="b\nc"; cat; B=$NOT_SET; true'
+    argv = ["bash", "-c", f"exec 3>{tmp_path}/env; {story}", "slurmray", "run_setup", commands]
+    done = subprocess.run(argv, env=environment(path), capture_output=True, check=True, input=b"mine")
+    assert done.stdout == b""
+    assert b"to the log" in done.stderr
+    variables = (tmp_path / "env").read_text().split("\0")
+    assert "A=b\nc" in variables
+    assert "PWD=/" in variables
+    failed = subprocess.run([*argv[:-1], "false"], env=environment(path), capture_output=True, check=False)
+    assert failed.returncode == 1
+    assert (tmp_path / "env").read_text() == ""
+    ended = subprocess.run([*argv[:-1], "exit 9"], env=environment(path), capture_output=True, check=False)
+    assert ended.returncode == 9

@@ -1,0 +1,48 @@
+"""Rendered scripts as files, so that a change to them is seen in review.
+
+One is there as a whole, `hello.sh`, but for the agent: of that the number of files. Of the others the part
+before the story: directives, header and settings. Story and agent are those of hello.sh: test_render.py.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent import loader, script
+from slurmray.cli.render import render_job
+from slurmray.rendering.script import agent_of
+
+from .cases import CASES, GOLDENS, ROOT, every_case, flags_of
+
+WHOLE = GOLDENS / "hello.sh"
+
+
+def golden_text(text: str) -> str:
+    """A script without what changes with every change to the agent: its text and the hashes in the header."""
+    agent = agent_of(text)
+    text = text.replace(agent, f"{len(loader.sections(agent))} files of slurmray/agent\n")
+    return re.sub(r"^(# slurmray-(?:sha256|lines|story|agent): ).+$", r"\1...", text, flags=re.MULTILINE)
+
+
+def compare(golden: Path, text: str, is_written: bool) -> None:
+    if is_written:
+        golden.write_text(text)
+    assert golden.read_text() == text, "the script changed: look at it, then make goldens"
+
+
+@every_case
+@pytest.mark.usefixtures("in_checkout")
+def test_golden(path: Path, runtime: str | None, request: pytest.FixtureRequest) -> None:
+    name = next(name for name, case in CASES.items() if case == (path, runtime))
+    text = golden_text(render_job(path.relative_to(ROOT), flags_of(runtime), [])[1])
+    is_written = request.config.getoption("write_goldens")
+    if WHOLE.stem == name:
+        compare(WHOLE, text, is_written)
+    else:
+        compare(GOLDENS / f"{name}.settings", text[: text.index(script.STORY_BEGIN)], is_written)
+
+
+def test_no_golden_is_left_over() -> None:
+    found = {file.name for file in GOLDENS.iterdir() if file.suffix in (".sh", ".settings")}
+    assert found == {WHOLE.name} | {f"{name}.settings" for name in CASES if name != WHOLE.stem}

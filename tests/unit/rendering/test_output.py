@@ -1,0 +1,145 @@
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from slurmray.errors import ExitCode, UsageError
+from slurmray.rendering.output import seal, write_script
+
+TEXT = seal("#!/bin/bash\n#SBATCH --nodes=2\n#\n# Rendered by slurmray 1.2 from a job spec.\necho é\n")
+OTHER = seal("#!/bin/bash\n# Rendered by slurmray 1.2 from a job spec.\necho other\n")
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may write everywhere."""
+    mine = os.geteuid()
+    if mine == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(mine)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        write_script(path, TEXT, force=False)
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+    return str(caught.value)
+
+
+def test_the_seal_follows_the_header() -> None:
+    lines = TEXT.splitlines()
+    assert lines[3].startswith("# Rendered by slurmray")
+    assert lines[4].startswith("# slurmray-sha256: ")
+    assert lines[5] == "echo é"
+
+
+def test_no_header_no_seal() -> None:
+    with pytest.raises(ValueError, match="Rendered by"):
+        seal("#!/bin/bash\n")
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    """That of the tests, whatever the user's is."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+def test_written_executable_and_overwritten_while_untouched(tmp_path: Path) -> None:
+    script = tmp_path / "generated.sh"
+    write_script(script, TEXT, force=False)
+    assert script.read_text() == TEXT
+    assert script.stat().st_mode & 0o7777 == 0o755
+    write_script(script, OTHER, force=False)
+    assert script.read_text() == OTHER
+    assert list(tmp_path.iterdir()) == [script]
+    task = tmp_path / "generated.dstack.yml"
+    write_script(task, seal("# Rendered by slurmray 1.2 from a job spec.\ntype: task\n"), force=False)
+    assert task.stat().st_mode & 0o7777 == 0o644
+
+
+@pytest.mark.usefixtures("umask")
+def test_nobody_may_read_more_than_the_user_wants(tmp_path: Path) -> None:
+    os.umask(0o077)
+    script = tmp_path / "generated.sh"
+    write_script(script, TEXT, force=False)
+    assert script.stat().st_mode & 0o7777 == 0o700
+    script.chmod(0o600)
+    write_script(script, OTHER, force=False)
+    assert script.stat().st_mode & 0o7777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "edited", [TEXT + "# mine\n", TEXT.replace("nodes=2", "nodes=3"), TEXT.replace("é", "e")]
+)
+def test_an_edited_script_is_kept(tmp_path: Path, edited: str) -> None:
+    script = tmp_path / "generated.sh"
+    script.write_text(edited)
+    assert "was edited" in refusal(script)
+    assert script.read_text() == edited
+    write_script(script, TEXT, force=True)
+    assert script.read_text() == TEXT
+
+
+@pytest.mark.parametrize("content", [b"", b"#!/bin/bash\necho mine\n", b"\xff\0"])
+def test_somebodys_file_is_kept(tmp_path: Path, content: bytes) -> None:
+    script = tmp_path / "generated.sh"
+    script.write_bytes(content)
+    assert "--force" in refusal(script)
+    assert script.read_bytes() == content
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    script, link = tmp_path / "real.sh", tmp_path / "link.sh"
+    write_script(script, TEXT, force=False)
+    link.symlink_to("real.sh")
+    write_script(link, OTHER, force=False)
+    assert link.is_symlink()
+    assert script.read_text() == OTHER
+
+
+def test_places_that_are_no_good(tmp_path: Path) -> None:
+    dangling = tmp_path / "dangling.sh"
+    dangling.symlink_to("nowhere")
+    assert "link to nowhere" in refusal(dangling)
+    circle = tmp_path / "circle.sh"
+    circle.symlink_to("circle.sh")
+    refusal(circle)
+    assert "is a folder" in refusal(tmp_path)
+    assert "no folder" in refusal(tmp_path / "missing" / "x.sh")
+    (tmp_path / "file").touch()
+    refusal(tmp_path / "file" / "x.sh")
+    assert "not a regular file" in refusal(Path("/dev/null"))
+    refusal(tmp_path / ("x" * 300))
+    assert Path("/dev/null").is_char_device()
+
+
+def test_an_unwritable_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o555)
+    with as_nobody():
+        assert "ermission denied" in refusal(folder / "x.sh")
+        refusal(Path("/proc/1/x.sh"))
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "generated.sh"
+    write_script(script, TEXT, force=False)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fchmod", full)
+    assert "No space left" in refusal(script)
+    assert script.read_text() == TEXT
+    assert list(tmp_path.iterdir()) == [script]

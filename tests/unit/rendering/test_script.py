@@ -1,0 +1,244 @@
+"""The rendered script: the same bytes where they should be, readable, and its parts found again."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray import agent
+from slurmray.agent import loader
+from slurmray.errors import UsageError
+from slurmray.rendering import script as rendered
+from slurmray.rendering.output import seal
+from slurmray.rendering.script import (
+    agent_of,
+    agent_sha256,
+    agent_text,
+    assemble,
+    render_script,
+    story_of,
+    story_sha256,
+)
+from slurmray.rendering.verify import STORIES
+from slurmray.resources import own
+from slurmray.spec.job import JobSpec
+
+from .cases import MARKED, MARKS, ROOT, RUNTIMES, every_case, hello, left_at_default, spec_of
+
+AGENT = Path(agent.__file__).parent
+SITES = sorted((own("templates") / "sites").iterdir())
+
+
+def text_of(path: Path, runtime: str | None) -> str:
+    return render_script(spec_of(path, runtime), f"slurmray render {path.relative_to(ROOT)}")
+
+
+@pytest.fixture
+def frozen_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the agent, which may be under work, are read once."""
+    text = agent_text()
+    monkeypatch.setattr(rendered, "agent_text", lambda: text)
+
+
+@every_case
+@pytest.mark.usefixtures("in_checkout", "frozen_agent")
+def test_every_example(path: Path, runtime: str | None, tmp_path: Path) -> None:
+    spec = spec_of(path, runtime)
+    text = text_of(path, runtime)
+    assert text == text_of(path, runtime), "rendering is deterministic"
+    assert agent_of(text) == rendered.agent_text()
+    assert story_of(text) == story_of(hello(spec.container.runtime)), "the story depends on the runtime alone"
+    file = tmp_path / "generated.sh"
+    file.write_text(seal(text))
+    done = subprocess.run(["bash", "-n", file], check=True, capture_output=True, timeout=120)
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_the_story_is_short(runtime: str) -> None:
+    story = story_of(hello(runtime))
+    assert story.startswith("# ---- 2. story")
+    assert story.endswith('\n"${@:-main}"\n')
+    assert len([line for line in story.splitlines() if not line.startswith("#")]) < 100
+    assert max(map(len, story.splitlines())) <= 130
+
+
+@pytest.mark.usefixtures("in_checkout")
+def test_hello_is_short_before_the_story() -> None:
+    text = text_of(ROOT / "examples/hello.yaml", "auto")
+    assert text[: text.index("# ---- 2. story")].count("\n") < 140
+
+
+def test_the_story_shows_the_commands_themselves() -> None:
+    story = story_of(hello())
+    for command in ("scontrol show hostnames", "exec srun --overlap", "podman run --rm", "docker run --rm"):
+        assert command in story
+    assert len(re.findall(r"\bsrun --", story)) == 1
+    assert {"--export=ALL", "--mpi=none", "--overlap"} <= set(story.split())
+    assert "apptainer exec" in story_of(hello("apptainer"))
+    assert story_of(hello("pyxis")) == story_of(hello("none"))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_only_the_containers_of_the_runtime_are_in_the_story(runtime: str) -> None:
+    names = STORIES.get(runtime, ("none",))
+    found = re.findall(r"^run_with_(\w+)\(\) \{$", story_of(hello(runtime)), re.MULTILINE)
+    assert tuple(found) == names
+
+
+def test_the_table_of_the_story_names_functions_of_the_agent() -> None:
+    table = story_of(hello()).partition("set -Eeuo")[0]
+    named = re.findall(r"([a-z_]+/[a-z_]+)\.([a-z_]+)\b", table)
+    assert len(named) > 8
+    for module, function in named:
+        assert f"def {function}(" in (AGENT / f"{module}.py").read_text(), f"{module}.{function}"
+
+
+@pytest.mark.parametrize(
+    ("image", "value", "other"),
+    [
+        ({"build": {"file": "Zmark-file", "context": "Zmark-context"}}, "Zmark-context", "archive"),
+        ({"archive": "Zmark-archive"}, "Zmark-archive", "build"),
+    ],
+)
+def test_values_stand_in_directives_and_settings_only(image: dict[str, Any], value: str, other: str) -> None:
+    spec = JobSpec.model_validate({**MARKED, "container": MARKED["container"] | image})
+    files = {"preset.config", "template"}  # which are read when the script is rendered
+    assert set(left_at_default(spec)) == {*files, f"container.{other}"}, "give a new field a value in MARKED"
+    text = render_script(spec, "Zmark-command")
+    head, _, rest = text.partition("\n: <<'SETTINGS'\n")
+    settings, _, rest = rest.partition("\nSETTINGS\n")
+    assert [line for line in rest.splitlines() if any(mark in line for mark in MARKS)] == []
+    lines = [line for line in head.splitlines() if any(mark in line for mark in MARKS)]
+    assert all(line.startswith(("#SBATCH --", "# slurmray-")) for line in lines)
+    for text in ("Zmark-command", "Zmark-setup", "Zmark-env", "Zmark-run", "8642010", "Zmark-arg", value):
+        assert text in settings
+
+
+def test_the_users_own_options_of_slurm() -> None:
+    text = hello(slurm={"gres": "gpu:h100:2,nvme:1", "extra": ["--odd=a b"]})
+    assert '\n#SBATCH --odd="a b"\n' in text
+    assert "\n#SBATCH --gres=gpu:h100:2,nvme:1\n" in text
+
+
+def test_the_header_names_the_hashes() -> None:
+    text = hello("podman")
+    assert f"\n# slurmray-story: {story_sha256(['podman'])}\n" in text
+    assert f"\n# slurmray-agent: {agent_sha256()}\n" in text
+    assert story_sha256(["podman"]) != story_sha256(["docker"])
+
+
+# -- the agent's text ------------------------------------------------------------------------------
+
+
+def test_the_agent_is_the_package() -> None:
+    files = loader.sections(agent_text().removesuffix("\n"))
+    names = {str(file.relative_to(AGENT)) for file in AGENT.rglob("*.py")}
+    assert set(files) == names
+    assert next(iter(files)) == "loader.py"
+    assert list(files)[1:] == sorted(names - {"loader.py"})
+    assert {"__init__.py", "protocol.py", "settings.py", "script.py"} <= names
+
+
+@pytest.mark.parametrize("file", sorted(AGENT.rglob("*.py")), ids=lambda file: str(file.relative_to(AGENT)))
+def test_a_file_of_the_agent_can_stand_in_the_script(file: Path) -> None:
+    raw = file.read_bytes()
+    text = raw.decode()
+    assert b"\r" not in raw, "sbatch refuses it"
+    assert b"\0" not in raw
+    assert not text or text.endswith("\n")
+    assert "AGENT" not in text.split("\n")
+    assert not [line for line in text.split("\n") if line.startswith(loader.SECTION)]
+    assert loader.sections(f"{loader.SECTION}a.py\n{text}".removesuffix("\n"))["a.py"] == text or not text
+
+
+def test_the_parts_of_a_script_are_found_by_the_agent_too() -> None:
+    from slurmray.agent import script
+
+    text = hello("none", name="parts", setup="a\n")
+    assert script.settings_of(text)["setup"] == "a\n"
+    assert script.story_of(text) == story_of(text)
+    assert script.agent_of(text) + "\n" == agent_text()
+    for read in (script.settings_of, script.story_of, script.agent_of):
+        with pytest.raises(ValueError, match="no line"):
+            read("#!/bin/bash\n")
+
+
+# -- sites -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("template", SITES, ids=lambda file: file.name)
+def test_examples_of_sites(template: Path) -> None:
+    assert len(template.read_text().splitlines()) < 20
+    text = render_script(JobSpec(template=str(template)))
+    assert f"\n# slurmray-site: {template}\n" in text
+    assert story_of(text) == story_of(hello()), "the story is looked at without the site's part"
+    assert agent_of(text) == agent_text()
+
+
+def site(folder: Path, blocks: str) -> Path:
+    file = folder / "site.j2"
+    file.write_text('{% extends "job.sbatch.j2" %}\n' + blocks)
+    return file
+
+
+def test_what_a_site_adds(tmp_path: Path) -> None:
+    blocks = (
+        "{% block directives %}{{ super() -}}\n#SBATCH --qos=site\n{% endblock %}"
+        "{% block site_prologue %}\necho prologue\n{% endblock %}"
+        '{% block site_epilogue %}\n\techo "epilogue $*"\n{% endblock %}'
+    )
+    text = render_script(JobSpec(name="it's", template=str(site(tmp_path, blocks))))
+    lines = text.splitlines()
+    assert lines[lines.index("#SBATCH --qos=site") + 1] == "#"
+    assert lines[1] == '#SBATCH --job-name="it\'s"'
+    prologue = lines.index("echo prologue")
+    assert lines.index("SETTINGS") < prologue < next(i for i, s in enumerate(lines) if "# ---- 2. story" in s)
+    file = tmp_path / "generated.sh"
+    file.write_text(text)
+    argv = ["bash", str(file), "site_epilogue", "a", "b"]
+    assert subprocess.check_output(argv, text=True) == "prologue\nepilogue a b\n"
+    # The agent calls it as any function of the story, without the prologue.
+    from slurmray.agent import script
+
+    argv = ["bash", "-c", script.story_of(text), "slurmray", "site_epilogue", "a b"]
+    assert subprocess.check_output(argv, text=True) == "epilogue a b\n"
+
+
+def test_a_value_in_a_site_s_block_is_quoted(tmp_path: Path) -> None:
+    blocks = "{% block site_prologue %}printf '%s|' {{ settings }} {{ directives[0] }}; exit{% endblock %}"
+    file = tmp_path / "generated.sh"
+    text = render_script(JobSpec(name="it's $(id)", template=str(site(tmp_path, blocks))))
+    file.write_text(text)
+    settings = text.partition("\n: <<'SETTINGS'\n")[2].partition("\nSETTINGS\n")[0]
+    assert (
+        subprocess.check_output(["bash", file], text=True) == f'{settings}|#SBATCH --job-name="it\'s $(id)"|'
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{% block", "site.j2:1"),
+        ('{% extends "job.sbatch.j2" %}{% block site_prologue %}{{ nothing }}{% endblock %}', "nothing"),
+        ('{% extends "other.j2" %}', "other.j2"),
+        ("echo\n", "extends"),
+    ],
+)
+def test_a_template_that_cannot_be_used(content: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "site.j2"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        render_script(JobSpec(template=str(file)))
+    assert str(caught.value).startswith(str(file))
+
+
+def test_a_template_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        render_script(JobSpec(template=str(tmp_path / "x.j2")))
+    odd = tmp_path / "a\nrm -rf b.j2"
+    odd.write_text('{% extends "job.sbatch.j2" %}{% block site_prologue %}true{% endblock %}')
+    text = assemble([], "{}", ["podman"], odd)
+    assert "\nrm -rf" not in text

@@ -1,0 +1,256 @@
+"""Settings: their shape, their text, and that no value of a job spec can become anything else than text."""
+
+import json
+import re
+import types
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typing_extensions import is_typeddict
+
+from slurmray.agent import settings as shape
+from slurmray.rendering.pretty_json import pretty
+from slurmray.rendering.script import render_script, settings_of_text
+from slurmray.rendering.settings import settings_of
+from slurmray.spec.job import JobSpec
+
+from .cases import MARKED, every_case, spec_of
+
+
+def annotations() -> Any:
+    """The TypedDict Settings, which the module defines for type checkers only."""
+    module = types.ModuleType("shape")
+    text = Path(shape.__file__).read_text().replace("TYPE_CHECKING = False", "TYPE_CHECKING = True")
+    exec(text, module.__dict__)  # noqa: S102 - our own file
+    return module.__dict__["Settings"], module.__dict__
+
+
+def misfits(value: Any, hint: Any, names: dict[str, Any], path: str = "") -> list[str]:
+    """Where a value is not what the annotation says."""
+    if is_typeddict(hint):
+        hints = get_type_hints(hint, names)
+        if not isinstance(value, dict) or list(value) != list(hints):
+            return [f"{path}: {value!r} has not the keys {list(hints)}, in that order"]
+        return [text for key in hints for text in misfits(value[key], hints[key], names, f"{path}.{key}")]
+    if get_origin(hint) is Union:
+        return min((misfits(value, each, names, path) for each in get_args(hint)), key=len)
+    if get_origin(hint) is list:
+        items = value if isinstance(value, list) else [value, "not a list"]
+        return [text for item in items for text in misfits(item, get_args(hint)[0], names, f"{path}[]")]
+    if get_origin(hint) is dict:
+        keys, values = get_args(hint)
+        return [
+            text
+            for key, item in value.items()
+            for text in misfits(key, keys, names, path) + misfits(item, values, names, f"{path}[{key}]")
+        ]
+    return [] if hint is Any or type(value) is hint else [f"{path}: {value!r} is no {hint}"]
+
+
+@every_case
+@pytest.mark.usefixtures("in_checkout")
+def test_settings_have_the_shape_the_agent_reads(path: Path, runtime: str | None) -> None:
+    hint, names = annotations()
+    assert misfits(settings_of(spec_of(path, runtime), "again"), hint, names) == []
+
+
+def test_a_spec_with_every_field_has_that_shape_too() -> None:
+    hint, names = annotations()
+    found = settings_of(JobSpec.model_validate(MARKED), "again")
+    assert misfits(found, hint, names) == []
+    text = json.dumps(found)
+    for value in ("Zmark-setup", "Zmark-run", "Zmark-arg", "Zmark.io/zmark", "8642010", "Zmark-commit"):
+        assert value in text
+
+
+def test_the_check_of_the_shape_finds_what_is_wrong() -> None:
+    hint, names = annotations()
+    found: dict[str, Any] = {**settings_of(JobSpec(), "again")}
+    assert misfits({**found, "nodes": "2"}, hint, names) == [".nodes: '2' is no <class 'int'>"]
+    assert misfits({**found, "nodes": True}, hint, names)
+    assert misfits({**found, "env": {"A": None}}, hint, names)
+    assert misfits({key: found[key] for key in found if key != "nodes"}, hint, names)
+
+
+def settings(**fields: Any) -> Any:
+    return settings_of(JobSpec.model_validate(fields), "again")
+
+
+def test_decisions() -> None:
+    assert settings()["container"]["runtimes"] == ["podman", "docker"]
+    assert settings(run="echo $HOME")["trainer"]["command"] == ["bash", "-c", "echo $HOME"]
+    assert settings()["trainer"]["command"] == [], "the built-in check"
+    assert settings(stop={"signal": "INT"})["stop"]["cancel_signal"] == "INT"
+    assert settings(stop={"signal": "INT"}, requeue={"exit_code": 9})["stop"]["cancel_signal"] == "TERM"
+    assert settings(env={"A": "b", "SECRET": None})["env"] == {"A": "b"}
+    assert settings(env={"A": "b", "SECRET": None})["env_from_submitter"] == ["SECRET"]
+    assert settings(checks={"paths": ["/a"]}, preflight="none")["checks"]["paths"] == []
+    (mount,) = settings(container={"mounts": ["a:/b:ro,z,rslave"]})["container"]["mounts"]
+    assert mount == {"source": "a", "destination": "/b", "options": ["ro", "rslave"]}
+    (service,) = settings(services=[{"name": "a", "run": "b", "image": "c"}])["services"]
+    assert service["image_with_registry"] == "docker.io/library/c"
+    assert service["run"] == ["bash", "-c", "b"]
+
+
+def test_what_is_passed_on_to_the_runtime() -> None:
+    found = settings(container={"user": "1000:100", "ulimits": ["memlock=-1:-1"], "args": ["--cap-add=X"]})
+    args = ["--user", "1000:100", "--ulimit", "memlock=-1:-1", "--cap-add=X"]
+    assert found["container"]["args"] == args
+    assert settings(container={"user": "image"})["container"]["args"] == []
+
+
+def test_gpus_of_the_job_and_of_ray() -> None:
+    assert settings(slurm={"gres": "gpu:h100:2,nvme:1"})["gpus_per_node"] == 2
+    services = [{"name": "a", "run": "x", "gpus": 2}, {"name": "b", "run": "x", "gpus": 1}]
+    found = settings(slurm={"gpus_per_node": "8"}, services=services)
+    assert (found["gpus_per_node"], found["ray"]["gpus"]) == (8, 5)
+
+
+@pytest.mark.parametrize(
+    ("slurm", "accelerator", "expected"),
+    [
+        ({}, "auto", []),
+        ({"gpus_per_node": "2"}, "auto", ["nvidia", "amd"]),
+        ({"gpus_per_node": "2"}, "amd", ["amd"]),
+        ({"gpus_per_node": "2"}, "none", []),
+    ],
+)
+def test_accelerators(slurm: dict[str, str], accelerator: str, expected: list[str]) -> None:
+    found = settings(slurm=slurm, container={"accelerator": accelerator})
+    assert found["container"]["accelerators"] == expected
+
+
+def test_a_preset() -> None:
+    run = ["python3", "-m", "verl.trainer.main_ppo", "a=${b}"]
+    job: dict[str, Any] = {"slurm": {"nodes": 2, "gpus_per_node": "8"}, "preset": "verl"}
+    found = settings(**job, run=run, requeue={"max": 1})
+    assert found["trainer"]["command"] == [*run, "trainer.nnodes=2", "trainer.n_gpus_per_node=8"]
+    assert found["trainer"]["resume"] == ["trainer.resume_mode=auto"]
+    assert not found["checks"]["bf16"]
+    run.append("actor_rollout_ref.rollout.dtype=bfloat16")
+    assert settings(**job, run=run)["checks"]["bf16"]
+    assert not settings(**job, run=run, preflight="none")["checks"]["bf16"]
+    roll = settings(**{**job, "preset": "roll"}, run=["python3", "main.py"])
+    assert (roll["node_env"]["RANK"], roll["node_env"]["MASTER_PORT"]) == ("rank", "ray_port")
+
+
+def test_a_runtime_environment_is_content_or_a_path() -> None:
+    content = {"working_dir": ".", "env_vars": {"A": 'é"'}}
+    found = settings(launch="ray-job", ray={"runtime_env": content})["trainer"]
+    assert (found["launch"], found["runtime_env"]) == ("ray-job", content)
+    path = "verl/trainer/runtime_env.yaml"
+    assert settings(launch="ray-job", ray={"runtime_env": path})["trainer"]["runtime_env"] == path
+    assert settings(launch="ray-job")["trainer"]["runtime_env"] is None
+
+
+@pytest.mark.parametrize(
+    ("debug", "env", "args"),
+    [
+        ("none", {}, []),
+        ("post-mortem", {"RAY_DEBUG": "1", "RAY_DEBUG_POST_MORTEM": "1"}, []),
+        ("legacy", {"RAY_DEBUG": "legacy", "RAY_DEBUG_POST_MORTEM": "0"}, ["--ray-debugger-external"]),
+    ],
+)
+def test_debuggers_exclude_each_other(debug: str, env: dict[str, str], args: list[str]) -> None:
+    found = settings(ray={"debug": debug, "args": ["--x"]})
+    assert (found["env"], found["ray"]["args"], found["ray"]["debug"]) == (env, ["--x", *args], debug)
+
+
+# -- images ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("ray:1", "docker.io/library/ray:1"),
+        ("rayproject/ray:1", "docker.io/rayproject/ray:1"),
+        ("a/b/c", "docker.io/a/b/c"),
+        ("quay.io/a/b", "quay.io/a/b"),
+        ("localhost/a", "localhost/a"),
+        ("registry:5000/a", "registry:5000/a"),
+        ("ray@sha256:1234", "docker.io/library/ray@sha256:1234"),
+    ],
+)
+def test_an_image_with_its_registry(image: str, expected: str) -> None:
+    container = settings(container={"runtime": "podman", "image": image})["container"]
+    assert (container["image"], container["image_with_registry"]) == (image, expected)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "container", "image", "source"),
+    [
+        ("none", {}, "", ""),
+        ("apptainer", {"image": "a/b:1"}, r"a-b-1-[0-9a-f]{8}\.sif", "docker://docker.io/a/b:1"),
+        ("apptainer", {"image": "oras://x/b"}, r"oras-x-b-[0-9a-f]{8}\.sif", "oras://x/b"),
+        ("apptainer", {"image": "~/b.sif"}, "~/b.sif", ""),
+        ("apptainer", {"image": "./b"}, "./b", ""),
+        (
+            "apptainer",
+            {"image": "a/b", "archive": "x.tar"},
+            r"a-b-[0-9a-f]{8}\.sif",
+            "docker-archive:x.tar",
+        ),
+        ("pyxis", {"image": "a/b:1"}, "a/b:1", ""),
+        ("pyxis", {"image": "ubuntu"}, "ubuntu", ""),
+        ("pyxis", {"image": "ghcr.io/a/b"}, "ghcr.io#a/b", ""),
+        ("pyxis", {"image": "ghcr.io#a/b"}, "ghcr.io#a/b", ""),
+        ("pyxis", {"image": "/a/b.sqsh"}, "/a/b.sqsh", ""),
+    ],
+)
+def test_how_runtimes_name_an_image(runtime: str, container: dict[str, str], image: str, source: str) -> None:
+    found = settings(container={"runtime": runtime, **container})["container"]
+    assert re.fullmatch(image, found["image"])
+    assert found["source"] == source
+
+
+def test_a_secret_has_no_value_in_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "Zmark-secret")
+    text = render_script(JobSpec.model_validate({"env": {"WANDB_API_KEY": None}}))
+    assert "WANDB_API_KEY" in text
+    assert "Zmark-secret" not in text
+
+
+# -- the text of the settings ----------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_pretty_is_json_without_invisible_characters(value: object) -> None:
+    text = pretty(value)
+    assert json.loads(text) == value
+    assert pretty(json.loads(text)) == text
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\xa0\u2028-\u202e\ud800-\udfff]", text)
+    text.encode()
+
+
+def test_pretty_keeps_short_things_on_a_line() -> None:
+    value = {"a": ["x", "y"], "b": {"c": [1], "d": {}}, "e": ["z" * 50, "z" * 60], "f": {"g": 1}}
+    assert pretty(value).splitlines() == [
+        "{",
+        '  "a": ["x", "y"],',
+        '  "b": {',
+        '    "c": [1],',
+        '    "d": {}',
+        "  },",
+        '  "e": [',
+        f'    "{"z" * 50}",',
+        f'    "{"z" * 60}"',
+        "  ],",
+        '  "f": {"g": 1}',
+        "}",
+    ]
+
+
+def test_settings_of_text() -> None:
+    text = render_script(JobSpec(), "again")
+    assert json.loads(settings_of_text(text)) == settings_of(JobSpec(), "again")
+    with pytest.raises(ValueError, match="SETTINGS"):
+        settings_of_text("#!/bin/bash\n")

@@ -1,0 +1,31 @@
+from slurmray.slurm.environment import clean_environment
+
+USERS = {"PATH": "/bin", "SLURMRAY_ACCELERATOR": "none", "SLURM": "x", "PMIX": "y", "WANDB_API_KEY": "z"}
+CLUSTERS = {"SLURM_CONF": "/etc/other.conf", "SLURM_CONF_SERVER": "ctl:6817", "SLURM_JWT": "token"}
+JOBS = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_MEM_PER_CPU": "100",
+    "SLURMD_NODENAME": "node1",
+    "SBATCH_MEM_BIND": "none",
+    "SBATCH_ACCOUNT": "rl",
+    "SRUN_DEBUG": "3",
+    "PMI_RANK": "0",
+    "PMI2_FD": "5",
+    "PMIX_RANK": "0",
+    "SLURMRAY_ATTEMPT": "0",
+    "SLURMRAY_TEMP": "/tmp/ray-7-0",
+}
+
+
+def test_what_belongs_to_the_job_around_us_stays_behind() -> None:
+    assert clean_environment(USERS | CLUSTERS | JOBS) == USERS | CLUSTERS
+
+
+def test_outside_of_a_job_the_users_choices_hold() -> None:
+    login = {**USERS, **CLUSTERS, "SBATCH_ACCOUNT": "rl", "SLURM_TIME_FORMAT": "relative"}
+    assert clean_environment(login) == login
+
+
+def test_a_temp_folder_that_ends_with_the_job_stays_behind() -> None:
+    assert clean_environment(JOBS | {"TMPDIR": "/tmp/ray-7-0/inside/tmp"}) == {}
+    assert clean_environment(JOBS | {"TMPDIR": "/tmp/ray-7-01"}) == {"TMPDIR": "/tmp/ray-7-01"}

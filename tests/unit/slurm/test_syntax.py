@@ -1,0 +1,141 @@
+import pytest
+
+from slurmray.slurm import syntax
+
+
+def read_like_sbatch(line: str) -> str:
+    """What sbatch makes of the rest of an #SBATCH line (src/sbatch/opt.c, get_argument)."""
+    found, quote, position = "", "", 0
+    while position < len(line):
+        char = line[position]
+        if char == "\\" and quote != "'" and position + 1 < len(line):
+            position += 1
+            found += line[position]
+        elif quote and char == quote:
+            quote = ""
+        elif not quote and char in "\"'":
+            quote = char
+        elif not quote and (char.isspace() or char == "#"):
+            break
+        else:
+            found += char
+        position += 1
+    assert not quote
+    return found
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "1-00:00:00",
+        "a b",
+        'say "hi"',
+        r"back\slash",
+        "\\",
+        "it's",
+        "#no comment",
+        "h100&ib",
+        "$HOME `x`",
+        "é\t",
+    ],
+)
+def test_a_value_arrives_through_sbatch(value: str) -> None:
+    line = syntax.directive("comment", value)
+    assert line.startswith("#SBATCH --comment=")
+    assert read_like_sbatch(line.removeprefix("#SBATCH ")) == f"--comment={value}"
+
+
+def test_a_plain_value_is_not_quoted() -> None:
+    assert syntax.directive("time", "1-00:00:00") == "#SBATCH --time=1-00:00:00"
+    assert syntax.directive("hold", None) == "#SBATCH --hold"
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"),
+    [
+        ("gpu:8", (None, 8)),
+        ("gpu:h100:8", ("h100", 8)),
+        ("gpu", (None, 1)),
+        ("gpu:h100", ("h100", 1)),
+        ("nvme:1,gpu:2", (None, 2)),
+        ("nvme:1", (None, 0)),
+        ("gpuless:3", (None, 0)),
+        ("gpu-slice:3", (None, 0)),
+        ("none", (None, 0)),
+        ("gpu:0", (None, 0)),
+        ("gpu:3090:4", ("3090", 4)),
+        ("gpu:1g.10gb:2", ("1g.10gb", 2)),
+        ("gpu:1g.10gb", ("1g.10gb", 1)),
+        ("gres/gpu:h100:8, gres/nvme:1", ("h100", 8)),
+    ],
+)
+def test_gpus_in_gres(gres: str, expected: tuple[str | None, int]) -> None:
+    assert syntax.gpus_in_gres(gres) == expected
+
+
+@pytest.mark.parametrize(
+    "gres",
+    ["gpu:h100:x", "gpu:", "gpu::8", "gpu:a:b:1", "gpu:8(S:0-1)", "gpu(S:0)", "gpu=8", "nvme:1,gpu:-1:1:1"],
+)
+def test_gpus_that_cannot_be_read_are_not_none(gres: str) -> None:
+    with pytest.raises(ValueError, match="expected gpu, gpu:8 or gpu:h100:8, got 'gpu"):
+        syntax.gpus_in_gres(gres)
+
+
+@pytest.mark.parametrize("gres", ["gpu:2k", "gpu:h100:1M", "gpu:1234567890"])
+def test_more_gpus_than_a_node_can_have(gres: str) -> None:
+    with pytest.raises(ValueError, match="no node has so many GPUs"):
+        syntax.gpus_in_gres(gres)
+
+
+def test_two_kinds_of_gpus_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than one kind"):
+        syntax.gpus_in_gres("gpu:a100:4,gpu:h100:4")
+
+
+def test_gpus_in_count() -> None:
+    assert syntax.gpus_in_count("8") == (None, 8)
+    assert syntax.gpus_in_count("h100:8") == ("h100", 8)
+    assert syntax.gpus_in_count("0") == (None, 0)
+    assert syntax.gpus_in_count("1g.10gb:2") == ("1g.10gb", 2)
+    for text in ("", "h100", "08", "-1", "h100:", "gpu:h100:8", "٨"):
+        with pytest.raises(ValueError, match="expected a count"):
+            syntax.gpus_in_count(text)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("--comment=x", ("comment", "x")),
+        ("--site-option=a=b", ("site-option", "a=b")),
+        ("--site-flag", ("site-flag", None)),
+        ("--hold", ("hold", None)),
+        ("--exclusive=user", ("exclusive", "user")),
+    ],
+)
+def test_extra(word: str, expected: tuple[str, str | None]) -> None:
+    assert syntax.split_extra(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("comment=x", "expected one long option"),
+        ("-c 4", "expected one long option"),
+        ("--comment x", "expected one long option"),
+        ("--nodes=3", "use slurm.nodes"),
+        ("--wrap=x", "use run"),
+        ("--ntask=3", "write the whole name"),
+        ("--hold=1", "takes no value"),
+        ("--time", "needs a value"),
+    ],
+)
+def test_extra_refused(word: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        syntax.split_extra(word)
+
+
+def test_no_option_is_both_known_and_taken() -> None:
+    assert not syntax.OPTIONS.keys() & syntax.TAKEN.keys()
+    assert set(syntax.COUNTED) <= syntax.OPTIONS.keys()

@@ -1,0 +1,261 @@
+import pytest
+from pydantic import ValidationError
+
+from slurmray.errors import SpecError
+from slurmray.slurm import syntax
+from slurmray.spec.container import DEFAULT_IMAGE
+from slurmray.spec.job import JobSpec
+from slurmray.spec.mounts import Mount, parse_mount
+
+
+def spec(**fields: object) -> JobSpec:
+    return JobSpec(**fields)
+
+
+def refusal(**fields: object) -> str:
+    with pytest.raises(SpecError) as caught:
+        spec(**fields)
+    return str(caught.value)
+
+
+def test_defaults() -> None:
+    job = spec()
+    assert (job.name, job.run, job.gpus, job.env) == ("slurmray", None, 0, {})
+    assert job.container.image == DEFAULT_IMAGE
+    assert list(job.slurm.given()) == [("nodes", "1")]
+
+
+def test_null_means_not_set() -> None:
+    assert spec(name=None, slurm=None, container={"image": None}, run=None) == spec()
+
+
+def test_python_values_mean_the_same_as_their_text() -> None:
+    assert spec(slurm={"nodes": 2, "gpus_per_node": 8, "nice": 5, "hold": True}) == spec(
+        slurm={"nodes": "2", "gpus_per_node": "8", "nice": "5", "hold": "true"}
+    )
+
+
+def test_every_option_of_sbatch_is_a_field_and_arrives() -> None:
+    samples = {"nodes": "2", "cpus-per-task": "4", "gpus-per-node": "h100:8", "gres": "nvme:1"}
+    wanted: dict[str, str | None] = {}
+    for name, option in syntax.OPTIONS.items():
+        wanted[name] = None if option.kind == "flag" else samples.get(name, "x")
+    del wanted["extra"]
+    fields = {name.replace("-", "_"): "true" if value is None else value for name, value in wanted.items()}
+    assert dict(spec(slurm=fields).slurm.given()) == wanted
+
+
+def test_an_optional_value_may_be_a_switch() -> None:
+    assert ("exclusive", None) in spec(slurm={"exclusive": "true"}).slurm.given()
+    assert ("exclusive", "user") in spec(slurm={"exclusive": "user"}).slurm.given()
+    assert ("oom-kill-step", "0") in spec(slurm={"oom_kill_step": "0"}).slurm.given()
+    assert spec(slurm={"exclusive": "false", "hold": "false"}).slurm == spec().slurm
+
+
+def test_extra_comes_last_and_once() -> None:
+    job = spec(slurm={"time": "2:00", "extra": ["--site=a=b", "--flag"]})
+    assert list(job.slurm.given()) == [("nodes", "1"), ("time", "2:00"), ("site", "a=b"), ("flag", None)]
+    assert "--time is given twice" in refusal(slurm={"time": "1:00", "extra": ["--time=2:00"]})
+    assert "--x is given twice" in refusal(slurm={"extra": ["--x", "--x"]})
+
+
+def test_gpus() -> None:
+    assert spec(slurm={"gpus_per_node": "h100:8"}).gpus == 8
+    assert spec(slurm={"gres": "gpu:h100:4,nvme:1"}).gpus == 4
+    assert spec(slurm={"gres": "nvme:1", "gpus_per_node": "2"}).gpus == 2
+    assert "both ask for GPUs" in refusal(slurm={"gpus_per_node": "8", "gres": "gpu:8"})
+    assert "expected a count" in refusal(slurm={"gpus_per_node": "many"})
+    assert "more than one kind" in refusal(slurm={"gres": "gpu:a:1,gpu:b:1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("~/data", Mount("~/data", None, ())),
+        ("a b:/c d", Mount("a b", "/c d", ())),
+        ("/a/:/b//c/../d/", Mount("/a/", "/b/d", ())),
+        ("/a:/b:ro,z,rslave", Mount("/a", "/b", ("ro", "z", "rslave"))),
+    ],
+)
+def test_mount(text: str, expected: Mount) -> None:
+    assert parse_mount(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a:", ":/b", "a:b", "a:/", "a:/b:", "a:/b:exec", "a:/b:ro,rw", "a:/b:z,Z", "a:/b:ro:x"]
+)
+def test_mount_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|unknown mount option|exclude each other"):
+        parse_mount(text)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": "a\nb"},
+        {"setup": "a\0b"},
+        {"run": []},
+        {"run": " "},
+        {"run": ["a", ["b"]]},
+        {"run": ["a\0"]},
+        {"run": ["\udcff"]},
+        {"env": {"A-B": "1"}},
+        {"env": {"1A": "1"}},
+        {"env": {"É": "1"}},
+        {"env": {"A": "a\0b"}},
+        {"slurm": {"time": "1\n2"}},
+        {"slurm": {"nodes": "2.0"}},
+        {"slurm": {"nodes": True}},
+        {"slurm": {"cpus_per_task": 0}},
+        {"container": {"image": "a b"}},
+        {"container": {"image": "--rm"}},
+        {"services": [{"name": "a", "run": "b", "image": "x:y:z"}]},
+        {"container": {"user": "root"}},
+        {"container": {"workdir": "x"}},
+        {"container": {"shm_size": "64 GB"}},
+        {"container": {"ulimits": ["memlock"]}},
+        {"container": {"mounts": ["a:/x", "b:/x/"]}},
+        {"container": {"build": {"file": "f"}}},
+        {"template": ""},
+        {"template": "a\nb"},
+        {"ray": {"port": 1023}},
+        {"ray": {"port": 65536}},
+        {"ray": {"port": 7000, "dashboard_port": 7000}},
+        {"ray": {"temp_dir": "tmp"}},
+        {"ray": {"temp_dir": "/t:mp"}},
+        {"ray": {"temp_dir": "/" + "a" * 25}},
+        {"ray": {"ready_timeout": 0}},
+        {"ray": {"head_args": ["--port=1"]}},
+        {"ray": {"debug": "both"}},
+        {"ray": {"start": "slow"}},
+        {"ray": {"runtime_env": "e.yaml"}},
+        {"launch": "ray-job", "ray": {"runtime_env": ""}},
+        {"launch": "ray-job", "ray": {"runtime_env": "a\nb"}},
+        {"launch": "ray-job", "ray": {"runtime_env": ["a"]}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"env_vars": {"A": None}}}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"env_vars": {"A": True}}}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"pip": ["a\0"]}}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"a\0": "b"}}},
+        {"launch": "ray-job", "ray": {"runtime_env": {"config": {"setup_timeout_seconds": "soon"}}}},
+        {"launch": "submit"},
+        {"stop": {"signal": "KILL"}},
+        {"stop": {"grace": -1}},
+    ],
+)
+def test_refused(fields: dict[str, object]) -> None:
+    assert refusal(**fields)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "x:y:z",
+        "a/x:y:z",
+        "x:",
+        ":x",
+        "a//b",
+        "/".join("ab") + "/",
+        "host:port/x",
+        "x@",
+        "h:1:2/x",
+    ],
+)
+@pytest.mark.parametrize("runtime", ["auto", "apptainer", "pyxis"])
+def test_what_can_be_no_reference_of_an_image(image: str, runtime: str) -> None:
+    container = {"runtime": runtime, "image": image}
+    assert "container.image: expected [HOST[:PORT]/]NAME[:TAG] or NAME@DIGEST" in refusal(container=container)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *(
+            "x",
+            "x:y",
+            "a/x",
+            "a/b/c:d",
+            "localhost/x:1",
+            "localhost:5000/x",
+            "host.org:5000/a/x:1",
+            "[::1]:5000/x:1",
+        ),
+        *(f"x@sha256:{'0a' * 32}", f"host:5000/a/x:1@sha256:{'0a' * 32}", f"sha256:{'0a' * 32}"),
+        *("./box", "../box", "~/box", "/box:1:2", "ray.sif", "images/ray.sif", "oci-archive:images/x.tar"),
+        *("docker://host:5000/x:1", "docker-archive:x.tar:ref:tag", "library://a/b/c:d", "dir:/x"),
+        *("nvcr.io#nvidia/x:1", "me@nvcr.io#nvidia/x:1", "me@x:1", "me@a/x"),
+    ],
+)
+def test_every_form_that_a_runtime_takes_for_an_image(image: str) -> None:
+    assert spec(container={"image": image}).container.image == image
+
+
+def test_ray_options_of_ours_name_the_field() -> None:
+    assert "use slurm.cpus_per_task" in refusal(ray={"args": ["--num-cpus", "4"]})
+    assert spec(ray={"args": ["--num-cpus-of-mine", "--resources={}"]}).ray.args[1] == "--resources={}"
+
+
+def test_a_runtime_environment_has_the_types_that_ray_wants() -> None:
+    written = {
+        "working_dir": "./",
+        "excludes": ["/.git/"],
+        "env_vars": {"A": "1", "pip_check": "true"},
+        "pip": {"packages": ["x==1"], "pip_check": "false"},
+        "config": {"setup_timeout_seconds": "60", "eager_install": "True"},
+        "nsight": {"stop-on-exit": "true"},
+    }
+    found = spec(launch="ray-job", ray={"runtime_env": written}).ray.runtime_env
+    assert found == {
+        **written,
+        "pip": {"packages": ["x==1"], "pip_check": False},
+        "config": {"setup_timeout_seconds": 60, "eager_install": True},
+    }
+    given = spec(launch="ray-job", ray={"runtime_env": {"env_vars": {"A": 1}}}).ray.runtime_env
+    assert given == {"env_vars": {"A": "1"}}
+
+
+@pytest.mark.parametrize(
+    "name", ["RAY_ADDRESS", "RAY_AUTH_MODE", "NNODES", "MASTER_PORT", "SLURMRAY_ATTEMPT"]
+)
+def test_variables_that_are_slurmray_s(name: str) -> None:
+    assert f"{name} is set by slurmray: " in refusal(env={name: "x"})
+
+
+@pytest.mark.parametrize(("time", "lead"), [("1:00", 60), ("2", 120), ("0-00:01", 61)])
+def test_a_warning_before_the_start(time: str, lead: int) -> None:
+    assert "no less than slurm.time" in refusal(slurm={"time": time}, stop={"lead": lead})
+    assert spec(slurm={"time": time}, stop={"lead": lead - 2}).stop.lead == lead - 2
+
+
+def test_a_runtime_environment_needs_the_job_api() -> None:
+    assert "needs ray-job; with exec give it to ray.init()" in refusal(ray={"runtime_env": {"pip": ["x"]}})
+
+
+@pytest.mark.parametrize(
+    ("debug", "env"),
+    [
+        ("post-mortem", {"RAY_DEBUG": "legacy"}),
+        ("post-mortem", {"RAY_DEBUG": "0"}),
+        ("legacy", {"RAY_DEBUG_POST_MORTEM": "1"}),
+        ("none", {"RAY_DEBUG": "legacy"}),
+        ("none", {"RAY_DEBUG": None}),
+        ("none", {"RAY_DEBUG_POST_MORTEM": "1"}),
+    ],
+)
+def test_one_debugger_at_a_time(debug: str, env: dict[str, str | None]) -> None:
+    (name,) = env
+    assert f"{name} is in env; remove it and use ray.debug" in refusal(ray={"debug": debug}, env=env)
+
+
+def test_breakpoints_can_be_turned_off_and_the_old_option_has_a_name() -> None:
+    assert spec(env={"RAY_DEBUG": "0"}).env == {"RAY_DEBUG": "0"}
+    assert "use ray.debug: legacy" in refusal(ray={"worker_args": ["--ray-debugger-external"]})
+
+
+def test_longest_temp_dir() -> None:
+    assert spec(ray={"temp_dir": "/" + "a" * 24}).ray.temp_dir == "/" + "a" * 24
+
+
+def test_nothing_changes_afterwards() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        spec().name = "x"
