@@ -313,3 +313,17 @@ def sections(page: str) -> list[tuple[str, list[list[str]]]]:
         table = [re.split(r" (?<!\\)\| ", line) for line in lines if not line.startswith("in the guide ")]
         found.append((section.partition("\n")[0], table))
     return found
+
+
+def test_where_is_what_names_what_is_there() -> None:
+    table = rows((ROOT / "CONTRIBUTING.md").read_text().partition("## Where is what")[2], "| | |")
+    assert len(table) > 13
+    for row in table:
+        last: list[str] = []
+        for name in names(row[1]):
+            if "/" not in name:
+                last.append(name)
+                continue
+            text = (ROOT / name).read_text()
+            assert all(word in text for word in last), row
+            last = []
