@@ -1,57 +1,66 @@
-# `make help` lists what there is.
+# `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all fresh left-out lint images goldens schema figures install install-demo clean
+.PHONY: help demo test test-all fresh left-out lint images goldens schema figures docs dist install install-demo clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# More at a time than there are cores, as many wait for something. `make lint` runs those of the templates.
+# More processes than cores, because many tests mostly wait. `make lint` runs tests/unit/test_templates.py.
 TESTS := $(PYTEST) --dist loadscope --no-loadscope-reorder --ignore tests/unit/test_templates.py
 
-help: ## this list
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand --tabs=12
 
-demo: install-demo ## a job on two hosts of a real Slurm, with Podman and Ray, on this machine
+demo: install-demo ## run a job on two hosts of a real Slurm, with Podman and Ray, on this machine
 	$(BIN)/slurmray rehearse examples/hello.yaml --build-image --runtime podman
 
-test: lint images ## lint, and all tests but those marked `full`
+test: lint images ## run lint, and all tests except those marked `full`
 	$(TESTS) --numprocesses 3 -m "not full"
 
-test-all: lint images ## lint, all tests, and writes docs/faults.md again
-	$(TESTS) --numprocesses 4; code=$$?; $(BIN)/python docs/faults.py; exit $$code
+test-all: lint images ## run lint and all tests, and update docs/inside/faults.md
+	$(TESTS) --numprocesses 4; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
 
-images: install ## what most cluster tests run on, made once
+images: install ## build the images of most cluster tests, once
 	@$(BIN)/python -m tests.cluster.prepare
 
-fresh: install-demo ## `make demo` and `make test` as on new machines, a Debian 12 and a Debian 13 (as root; half an hour)
+fresh: install-demo ## run `make demo` and `make test` on a new Debian 12 and a new Debian 13 (as root; half an hour)
 	@.ci/fresh
 
-left-out: install ## the tests that `make test` leaves out; `make test-all` leaves out none
+left-out: install ## list the tests that only `make test-all` runs
 	@$(PYTEST) --collect-only --quiet -m full || test $$? -eq 5
 
-lint: install ## ruff, mypy --strict, import-linter, vermin; shellcheck and shfmt on scripts and templates
+lint: install ## run ruff, mypy --strict, import-linter, vermin, codespell; shellcheck and shfmt on scripts and templates
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --target=3.6- slurmray/agent
 	$(PYTEST) --quiet --numprocesses 2 tests/unit/test_templates.py
 
-goldens: install ## write tests/goldens again
+goldens: install ## update tests/goldens
 	rm -f tests/goldens/*.sh tests/goldens/*.settings tests/goldens/*.dstack.yml
 	$(PYTEST) --quiet --write-goldens tests/unit/rendering/test_goldens.py tests/unit/rendering/test_dstack.py
 
-schema: install ## write docs/job-spec.md and its JSON Schema again
-	$(BIN)/python docs/reference.py
+schema: install ## update docs/reference/job-spec.md and its JSON Schema
+	$(BIN)/python docs/scripts/reference.py
 
-figures: install ## measure how long until the trainer runs, against three other ways
+figures: install ## measure the time until the trainer runs, compared with three other ways
 	$(BIN)/python -m bench.boot
+	$(BIN)/python -m bench.chart docs/inside/figures.md
 
-install: ## what the tests need: packages, through apt-get, and .venv
+docs: install ## build the documentation's site in build/site
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file .ci/mkdocs.yml
+
+dist: ## build and check the packages for PyPI in dist/
+	@.ci/dist
+
+install: ## install requirements of the tests: packages with apt-get, and .venv
 	@.ci/install test
 
-install-demo: ## the part of it that is for the demo
+install-demo: ## install requirements of the demo only
 	@.ci/install demo
 
-clean: ## remove what `make` and jobs left in this folder
+clean: ## remove files of `make` and of jobs from this folder
 	rm -rf .venv build dist *.egg-info generated.sh slurmray-runs slurm-*.out
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

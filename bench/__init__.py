@@ -1,1 +1,1 @@
-"""Measurements, from the checkout."""
+"""Benchmarks; run them from the checkout."""

@@ -1,10 +1,10 @@
-"""How long until the trainer runs and until every host is clean: slurmray and three other ways, on one Slurm.
+"""Measures the time until the trainer runs and until all hosts are clean: slurmray and three other ways.
 
 usage: python -m bench.boot [--hosts 2 3 4] [--repeat 3] [--ways bare slurmray]
-From the checkout; it needs what `slurmray rehearse` needs. Every script goes through a real sbatch on the
-same hosts with the same image; the ways take turns. Seconds are counted from the batch script's start, that
-is from the moment its output file appears. What was measured is printed at the end, also where the run is cut
-short. CPU seconds are the whole machine's.
+Run it from the checkout; it needs the same programs as `slurmray rehearse`. All scripts are submitted with a
+real sbatch, on the same hosts with the same image; the ways take turns. Times start when the batch script's
+output file appears. CPU seconds are those of the whole machine. The table is printed at the end, also if the
+run is interrupted; paste it into docs/inside/figures.md, and draw its chart with bench.chart.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from statistics import median
 from typing import NamedTuple
 
 from slurmray.loading.load import load_spec
-from slurmray.rehearsal.cluster.config import Cluster, Gres
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import ray_image, stores, suites
 from slurmray.rehearsal.machine import cache_folder, require
 from slurmray.rendering.script import render_script
@@ -41,14 +41,14 @@ WAYS = {
     "symmetric-run": "`srun podman run … ray symmetric-run`",
     "verl": "the verl script's sequence",
 }
-JOB_LIMIT = 400  # seconds for one job: `ray stop` alone takes 100 of them under symmetric-run
-CLEAN_LIMIT = 15  # seconds after the job's end; what is left then stays
+JOB_TIMEOUT = 400  # seconds; with symmetric-run, `ray stop` alone takes 100
+CLEANUP_TIMEOUT = 15  # seconds after the job's end; leftovers stay if they are still there
 
 
 class Measured(NamedTuple):
-    """Seconds after the batch script's start; clean is None where something was left for good.
+    """Seconds after the batch script's start. clean: until all hosts are clean; None if leftovers stay.
 
-    busy is in CPU seconds of the whole machine, from there to the first line.
+    busy: CPU seconds of the whole machine, from the start to the trainer's first line.
     """
 
     first_line: float
@@ -57,13 +57,13 @@ class Measured(NamedTuple):
     busy: float
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
-    """Put into the submit folder what the jobs need; slurmray's script once for each number of nodes."""
-    folder.chmod(0o755)  # the image's user is not the submitter
+    """Write the jobs' files into the submit folder, with a script of slurmray for each number of nodes."""
+    folder.chmod(0o755)  # the container's user is not the submitter
     for path in SCRIPTS.iterdir():
         shutil.copy(path, folder)
     for size in sizes:
@@ -84,39 +84,39 @@ def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
         (folder / f"unchecked-{size}.sh").write_text(render_script(unchecked))
 
 
-def measure(lab: Lab, way: str, size: int) -> Measured:
-    """Run one job and watch it and its hosts to the end."""
+def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:
+    """Run one job, and wait until its hosts are clean."""
     script = f"{way}-{size}.sh" if way in {"slurmray", "unchecked"} else f"{way}.sh"
-    job = lab.sbatch(
+    job = cluster.sbatch(
         script, args=[f"--nodes={size}", f"--export=ALL,IMAGE={DEFAULT_IMAGE}", "--output=%j.out"]
     )
-    output = lab.folder / f"{job}.out"
-    until(output.exists, 30, f"{script} did not start")
+    output = cluster.folder / f"{job}.out"
+    wait_until(output.exists, 30, f"{script} did not start")
     start, busy = time.time(), busy_seconds(Path("/proc/stat").read_text())
-    state, code = lab.wait(job, JOB_LIMIT)
+    state, code = cluster.wait(job, JOB_TIMEOUT)
     text = output.read_text(errors="replace")
     began = re.search(r"trainer began (\S+)\n(cpu .*)", text)
     if code != "0:0" or not began or f"trainer sees {size} nodes, {8 * size} GPUs" not in text:
         raise SystemExit(f"{script} failed: {state} {code}\n{text}")
-    deadline = time.monotonic() + CLEAN_LIMIT
-    while (left := lab.left_over()) and time.monotonic() < deadline:
+    deadline = time.monotonic() + CLEANUP_TIMEOUT
+    while (leftovers := cluster.leftovers()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    containers = sum(": Podman container " in text for text in left)
-    clean = None if left else time.time() - start
+    containers = sum(": Podman container " in text for text in leftovers)
+    clean = None if leftovers else time.time() - start
     return Measured(float(began[1]) - start, clean, containers, busy_seconds(began[2]) - busy)
 
 
-def until(true: Callable[[], bool], limit: float, failure: str) -> None:
-    """Wait for something, looking every hundredth of a second."""
-    deadline = time.monotonic() + limit
-    while not true():
+def wait_until(condition: Callable[[], bool], timeout: float, failure: str) -> None:
+    """Poll a condition every 10 ms; exit with `failure` after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
         if time.monotonic() > deadline:
             raise SystemExit(failure)
         time.sleep(0.01)
 
 
-def settle() -> None:
-    """Wait until the CPUs have been idle for two seconds: with few of them, Ray's start is bound by them."""
+def wait_idle() -> None:
+    """Wait until the CPUs have been idle for two seconds: with few CPUs, Ray's start is CPU-bound."""
 
     def idle() -> float:
         return float(Path("/proc/uptime").read_text().split()[1])
@@ -126,29 +126,29 @@ def settle() -> None:
         time.sleep(2)
         if idle() - before > 0.9 * 2 * (os.cpu_count() or 1):
             return
-    raise SystemExit("other programs keep this machine busy: measure when it is idle")
+    raise SystemExit("other programs use the CPUs of this machine: measure when it is idle")
 
 
-def sweep(lab: Lab) -> None:
-    """Remove what a way has left, so that the next one starts on clean hosts."""
-    for host in lab.pids:
-        lab.run(["podman", "rm", "--all", "--force", "--time", "0"], host=host)
+def remove_leftovers(cluster: SlurmCluster) -> None:
+    """Remove the leftovers of a job, so that the next one starts on clean hosts."""
+    for host in cluster.pids:
+        cluster.run(["podman", "rm", "--all", "--force", "--time", "0"], host=host)
     deadline = time.monotonic() + 60
-    while left := lab.left_over():
+    while leftovers := cluster.leftovers():
         if time.monotonic() > deadline:
-            raise SystemExit(f"cannot be cleaned: {left}")
+            raise SystemExit(f"leftovers cannot be removed: {leftovers}")
         time.sleep(0.2)
 
 
 def busy_seconds(stat: str) -> float:
-    """What the machine's CPUs have worked since it was booted: user, nice and system of proc_stat(5)."""
+    """CPU seconds of the machine since boot: user, nice and system of proc_stat(5)."""
     return sum(map(int, stat.split()[1:4])) / os.sysconf("SC_CLK_TCK")
 
 
 def table(results: dict[tuple[str, int], list[Measured]]) -> str:
-    """Medians, with their ratio to the first way in brackets, as a Markdown table of what was measured.
+    """Markdown table of the medians, with their ratio to the first way in brackets.
 
-    Behind the CPU seconds: how much that is of what all CPUs could have done in that time.
+    CPU seconds are followed by the utilization of all CPUs until the first line.
     """
     lines = [
         "| hosts | way | trainer's first line, s | CPU seconds until then | job over, hosts clean, s |",
@@ -156,42 +156,42 @@ def table(results: dict[tuple[str, int], list[Measured]]) -> str:
     ]
     ways = list(dict.fromkeys(way for way, _ in results))
     for size in dict.fromkeys(size for _, size in results):
-        bare = results[ways[0], size]
-        first_base = median(one.first_line for one in bare)
-        clean_base = median(one.clean or 0 for one in bare)
+        baseline = results[ways[0], size]
+        first_base = median(run.first_line for run in baseline)
+        clean_base = median(run.clean or 0 for run in baseline)
         for way in ways:
             if not (runs := results.get((way, size))):
                 continue
-            first = median(one.first_line for one in runs)
+            first = median(run.first_line for run in runs)
             row = f"| {size} | {WAYS[way]} | {first:.1f} ({first / first_base:.2f}) | "
-            busy = median(one.busy for one in runs)
+            busy = median(run.busy for run in runs)
             row += f"{busy:.1f} ({busy / first / (os.cpu_count() or 1):.0%}) | "
-            clean = [one.clean for one in runs if one.clean is not None]
+            clean = [run.clean for run in runs if run.clean is not None]
             if len(clean) == len(runs):
                 ratio = f" ({median(clean) / clean_base:.2f})" if clean_base else ""
                 row += f"{median(clean):.1f}{ratio} |"
             else:
-                row += f"never: {max(one.containers_left for one in runs)} containers left |"
+                row += f"never: {max(run.containers_left for run in runs)} containers left |"
             lines.append(row)
     return "\n".join(lines)
 
 
-def report(about: str, results: dict[tuple[str, int], list[Measured]], options: argparse.Namespace) -> str:
-    """The table, and what it is of."""
+def report(machine: str, results: dict[tuple[str, int], list[Measured]], options: argparse.Namespace) -> str:
+    """The table, below a line about the machine and the runs."""
     done = sum(len(runs) for runs in results.values())
-    whole = len(options.hosts) * len(options.ways) * options.repeat
+    planned = len(options.hosts) * len(options.ways) * options.repeat
     medians = f"medians of {options.repeat}"
-    if done < whole:
-        medians = f"PARTIAL, cut short after {done} of {whole} runs: medians of {options.repeat} or fewer"
-    head = f"{about}; {medians}, ratios to the first way in brackets."
+    if done < planned:
+        medians = f"PARTIAL, interrupted after {done} of {planned} runs: medians of {options.repeat} or fewer"
+    head = f"{machine}; {medians}, ratios to the first way in brackets."
     return f"{head}\n\n{table(results)}"
 
 
-def machine(lab: Lab) -> str:
-    """What the figures were measured on."""
+def describe_machine(cluster: SlurmCluster) -> str:
+    """Versions and hardware of the measurement."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    slurm = lab.run(["slurmctld", "-V"]).stdout.split()[-1]
-    podman = lab.run(["podman", "--version"]).stdout.split()[-1]
+    slurm = cluster.run(["slurmctld", "-V"]).stdout.split()[-1]
+    podman = cluster.run(["podman", "--version"]).stdout.split()[-1]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"Slurm {slurm}, Podman {podman}, Ray {ray_image.RAY_VERSION}; {os.cpu_count()} CPUs "
@@ -205,28 +205,34 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as `timeout` ends it
+    signal.signal(
+        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
+    )  # print results also after timeout(1)
     require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
-    store = stores.podman_store(cache, ray_image.archive(cache, DEFAULT_IMAGE, say), say)
+    store = stores.podman_store(cache, ray_image.archive(cache, DEFAULT_IMAGE, log), log)
     nodes = tuple(f"node{index}" for index in range(1, max(options.hosts) + 1))
     results: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-bench-") as folder:
         write_scripts(Path(folder), options.hosts)
-        layout = Layout(Path(folder), store=store, root=suites.hosts_root(cache, None, say))
-        with Lab(Cluster(nodes, gres=(Gres("gpu", "", 8),)), layout) as lab:
-            about = machine(lab)
+        layout = Layout(Path(folder), store=store, root=suites.hosts_root(cache, None, log))
+        with SlurmCluster(ClusterConfig(nodes, gres=(Gres("gpu", "", 8),)), layout) as cluster:
+            description = describe_machine(cluster)
             turns = itertools.product(range(options.repeat), options.hosts, options.ways)
             try:
                 for turn, size, way in turns:
-                    settle()
-                    one = measure(lab, way, size)
-                    results.setdefault((way, size), []).append(one)
-                    clean = f"{one.clean:.1f} s" if one.clean else f"never ({one.containers_left} containers)"
-                    say(f"{turn + 1}: {way}, {size} hosts: {one.first_line:.1f} s, clean {clean}")
-                    sweep(lab)
+                    wait_idle()
+                    measured = measure(cluster, way, size)
+                    results.setdefault((way, size), []).append(measured)
+                    clean = (
+                        f"{measured.clean:.1f} s"
+                        if measured.clean
+                        else f"never ({measured.containers_left} containers)"
+                    )
+                    log(f"{turn + 1}: {way}, {size} hosts: {measured.first_line:.1f} s, clean {clean}")
+                    remove_leftovers(cluster)
             finally:
-                print(report(about, results, options), flush=True)
+                print(report(description, results, options), flush=True)
 
 
 if __name__ == "__main__":

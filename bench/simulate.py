@@ -1,7 +1,7 @@
-"""The controller among simulated nodes: its CPU time for their heartbeats, and how soon it hears an exit.
+"""Measures the controller with simulated nodes: CPU time for heartbeats, and delay until it handles an exit.
 
-The script is rendered, and its controller is the real one with its real loop, over real pipes, in real time.
-Only `srun` and `scontrol` are replaced, through PATH: see `simulated_step`.
+Runs a rendered script with its real controller, over pipes and in real time. Only `srun` and `scontrol` are
+replaced, through PATH: see `simulated_step`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from slurmray.loading.load import load_spec
 from slurmray.rendering.script import render_script
 
 ROOT = Path(__file__).parents[1]
-HANG = 300  # seconds that a simulation may take beyond the trainer's
-CODE = 7  # exit code of a trainer that fails
+HANG = 300  # seconds beyond the trainer's; bounds a hang
+CODE = 7  # exit code of a failing trainer
 
 
 class SimulationError(Exception):
-    """The simulated job did not end with its trainer's exit code; the text has its log."""
+    """The simulated job did not end with its trainer's exit code. The message has its log."""
 
 
 def simulate(folder: Path, nodes: int, seconds: float, code: int = 0, mode: str = SPREAD) -> Result:
-    """Run a job of so many simulated nodes, whose trainer runs for `seconds` and exits with `code`.
+    """Run a job with simulated nodes, whose trainer runs for `seconds` and exits with `code`.
 
-    folder: an empty one. mode: see `simulated_step.MODES`. SimulationError where the job ends in another way.
+    folder: an empty folder. mode: see `simulated_step.MODES`. SimulationError if the job's exit code differs.
     """
     settings = {"name": "simulation", "slurm.nodes": nodes, "container.runtime": "none"}
     spec = load_spec(None, [(field, str(value)) for field, value in settings.items()], ["true"])
     script, result, log = folder / "generated.sh", folder / "result.json", folder / "job.log"
-    # There is no Ray, whose sockets need a short path.
+    # A long path is fine: without Ray there are no sockets in it.
     script.write_text(
         render_script(spec).replace('"temp_dir": "/tmp"', f'"temp_dir": {json.dumps(str(folder))}')
     )
@@ -47,7 +47,7 @@ def simulate(folder: Path, nodes: int, seconds: float, code: int = 0, mode: str 
         folder / "bin/scontrol",
         ["sh", "-c", f"test $1 = show && cat {shlex.quote(str(folder))}/names", "scontrol"],
     )
-    inside = folder / "ray-1-0/inside"  # the head node's agent would make these
+    inside = folder / "ray-1-0/inside"  # normally created by the head node's agent
     inside.mkdir(parents=True)
     for name in ("out", "err"):
         (inside / name).write_text("")
@@ -65,24 +65,24 @@ def simulate(folder: Path, nodes: int, seconds: float, code: int = 0, mode: str 
             cwd=folder,
         )
         try:
-            ended = controller.wait(HANG + seconds)
+            exit_code = controller.wait(HANG + seconds)
         except subprocess.TimeoutExpired:
             controller.kill()
-            ended = -1
-    if ended != code or not result.exists():
+            exit_code = -1
+    if exit_code != code or not result.exists():
         text = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-        raise SimulationError(f"{nodes} simulated nodes: exit code {ended} instead of {code}\n{text}")
+        raise SimulationError(f"{nodes} simulated nodes: exit code {exit_code} instead of {code}\n{text}")
     return Result(**json.loads(result.read_text()))
 
 
 def measure(folder: Path, nodes: int, seconds: float, repeat: int) -> dict[str, float]:
-    """What `table` shows of a number of nodes. The times to an exit are medians of `repeat` runs."""
+    """Measure one number of nodes, for `table`. Times of an exit are medians of `repeat` runs."""
     runs = iter(range(1000))
 
     def run(seconds: float, code: int = 0, mode: str = SPREAD) -> Result:
-        place = folder / f"{nodes}-{next(runs)}"
-        place.mkdir()
-        return simulate(place, nodes, seconds, code, mode)
+        subfolder = folder / f"{nodes}-{next(runs)}"
+        subfolder.mkdir()
+        return simulate(subfolder, nodes, seconds, code, mode)
 
     long = run(seconds)
     spread = [long.exit_seconds, *(run(1).exit_seconds for _ in range(repeat - 1))]
@@ -97,10 +97,10 @@ def measure(folder: Path, nodes: int, seconds: float, repeat: int) -> dict[str, 
 
 
 def table(found: dict[int, dict[str, float]]) -> str:
-    """A Markdown table of what `measure` has found for each number of nodes."""
+    """Markdown table of the results of `measure` for each number of nodes."""
     lines = [
         "| simulated nodes | trainer's start, s | controller's CPU seconds until then "
-        "| share of a CPU, heartbeats | exit 0 heard after, s | behind all nodes' heartbeats, s "
+        "| share of a CPU, heartbeats | exit 0 handled after, s | behind all nodes' heartbeats, s "
         "| exit 7, all nodes asked, s |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -114,12 +114,12 @@ def table(found: dict[int, dict[str, float]]) -> str:
 
 
 def _python() -> list[str]:
-    """The interpreter as it is, without the variables that would be for it alone."""
+    """Command of this interpreter, with the checkout in PYTHONPATH."""
     return ["env", f"PYTHONPATH={ROOT}", sys.executable]
 
 
 def _program(path: Path, argv: Sequence[object]) -> None:
-    """Write a program that runs this command with its own arguments after it."""
+    """Write a program that runs this command, followed by the program's arguments."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, argv))} "$@"\n')
     path.chmod(0o755)

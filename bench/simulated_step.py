@@ -1,7 +1,7 @@
-"""Stand-in for srun: one process that plays the node agents of all nodes of a step, over one pair of pipes.
+"""Stand-in for srun: one process simulates the node agents of a whole step, over one pair of pipes.
 
 usage: python -m bench.simulated_step RESULT SECONDS CODE MODE SRUN_ARGUMENT...
-The controller that starts it is the real one. SECONDS: how long the trainer runs. CODE: its exit code.
+Its parent is a real controller. SECONDS: how long the trainer runs. CODE: its exit code.
 MODE: see MODES. RESULT: path of a JSON file with the fields of `Result`.
 """
 
@@ -19,24 +19,24 @@ from typing import Any, NamedTuple
 from slurmray.agent import protocol
 from slurmray.agent.heartbeat import INTERVAL
 
-# When the nodes send heartbeats: each at a time of its own, which wakes the controller most often; or all at
-# the same moment, and the exit code right behind them.
+# Times of the nodes' heartbeats: evenly spread, which wakes the controller most often; or all at once,
+# directly followed by the exit code.
 SPREAD, AT_ONCE = MODES = ("spread", "at-once")
-WORKERS_PORT = 23010  # of no meaning
+WORKERS_PORT = 23010  # arbitrary
 
 
 class Result(NamedTuple):
-    """What was measured of the controller; a share is 1.0 for one CPU that is always busy."""
+    """Measurements of the controller. A share of 1.0 is one CPU that is always busy."""
 
-    start_cpu: float  # CPU seconds from its start until the trainer started
+    start_cpu: float  # CPU seconds of the controller until the trainer started
     start_seconds: float  # from this process's start until the trainer started
-    heartbeat_share: float  # CPU time per second while the trainer ran
-    exit_seconds: float  # from the write of the message `exit` until the controller ends the step
-    late_seconds: float  # by which this process itself was late with its heartbeats, at worst
+    heartbeat_share: float  # CPU seconds per second while the trainer ran
+    exit_seconds: float  # from sending the message `exit` until the controller ends the step
+    late_seconds: float  # maximum delay of a heartbeat in this process
 
 
 class Step:
-    """All nodes of a step: what they send, and what the controller sends to all of them."""
+    """All nodes of a step, and the messages that they exchange with the controller."""
 
     def __init__(self, seconds: float, code: int, mode: str) -> None:
         self.seconds = seconds
@@ -48,45 +48,45 @@ class Step:
         self.nodes: list[str] = []
         self.heartbeats: list[bytes] = []
         self.is_training = False
-        self.is_input_over = False
+        self.is_stdin_closed = False
         self.late_seconds = 0.0
         self._decoder = protocol.LineDecoder()
         self._script = zlib.decompressobj()
-        self._next = 0  # which node's heartbeat is due
+        self._next = 0  # index of the node whose heartbeat is due next
         self._due = self.started
 
     def run(self) -> Result:
-        """Play the job to its end."""
+        """Simulate the job until its end."""
         while not self.is_training:
-            self._turn(1.0)
+            self._poll(1.0)
         start_cpu, start_seconds = cpu_seconds(self.controller), time.monotonic() - self.started
-        self._due = begun = time.monotonic()
-        end = begun + self.seconds
+        self._due = start = time.monotonic()
+        end = start + self.seconds
         while time.monotonic() < end:
-            self._turn(min(self._due, end) - time.monotonic())
+            self._poll(min(self._due, end) - time.monotonic())
             self._send_due_heartbeats()
-        share = (cpu_seconds(self.controller) - start_cpu) / (time.monotonic() - begun)
-        ended = time.monotonic()
+        share = (cpu_seconds(self.controller) - start_cpu) / (time.monotonic() - start)
+        exit_sent = time.monotonic()
         if self.mode == AT_ONCE:
             for line in self.heartbeats:
                 write(line)
         self._send(self.nodes[0], "exit", code=self.code)
-        while not self.is_input_over:
-            self._turn(self._due - time.monotonic())
+        while not self.is_stdin_closed:
+            self._poll(self._due - time.monotonic())
             self._send_due_heartbeats()
-        exit_seconds = time.monotonic() - ended
+        exit_seconds = time.monotonic() - exit_sent
         for node in self.nodes:
             self._send(node, "gone")
         return Result(start_cpu, start_seconds, share, exit_seconds, self.late_seconds)
 
-    def _turn(self, wait: float) -> None:
-        """Handle what the controller has sent, after at most so many seconds."""
-        ready, _, _ = select.select([0], [], [], max(0.0, wait))
+    def _poll(self, timeout: float) -> None:
+        """Handle messages of the controller; wait at most `timeout` seconds for them."""
+        ready, _, _ = select.select([0], [], [], max(0.0, timeout))
         if not ready:
             return
         data = os.read(0, 1 << 16)
         if not data:
-            self.is_input_over = True
+            self.is_stdin_closed = True
         if not self._script.eof:
             self._script.decompress(data)
             data = self._script.unused_data
@@ -154,21 +154,21 @@ def _address(index: int) -> str:
 
 
 def write(line: bytes) -> None:
-    """One write for each message, as srun passes them on; it waits where the controller does not read."""
+    """Write one message, like srun; blocks while the controller does not read."""
     while line:
         line = line[os.write(1, line) :]
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process, without its children, from proc_pid_stat(5)."""
+    """CPU seconds of a process without its children, from proc_pid_stat(5)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
     result, seconds, code, mode = sys.argv[1:5]
-    found = Step(float(seconds), int(code), mode).run()
-    Path(result).write_text(json.dumps(found._asdict()))
+    measured = Step(float(seconds), int(code), mode).run()
+    Path(result).write_text(json.dumps(measured._asdict()))
 
 
 if __name__ == "__main__":

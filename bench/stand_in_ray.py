@@ -1,10 +1,11 @@
-"""Stand-in for Ray that costs nothing, to measure what slurmray costs. It is not Ray and runs no tasks.
+"""Stand-in for Ray that uses almost no CPU, to measure the overhead of slurmray. It runs no tasks.
 
-It has what the agent touches: `ray start --block` by its command line, the internals that `ray.start: fast`
-changes, the table of nodes for the readiness probe, and processes named gcs_server and raylet. The head's
-gcs_server keeps the table over TCP: a raylet connects, sends its row, and is alive while the connection is.
+Implements the parts that the agent uses: the command `ray start --block`, the internals that
+`ray.start: fast` patches, the table of nodes for the readiness probe, and processes named gcs_server and
+raylet. The head node's gcs_server serves the table over TCP: a raylet connects and sends its row, which is
+removed when the connection ends.
 
-`install` writes a package `ray` around this module. The module itself runs on the Python of the hosts.
+`install` writes a package `ray` that imports this module. It runs on the hosts' Python.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ import socket
 import sys
 import time
 
-TYPE_CHECKING = False  # what this module imports costs every process of a measured job
+TYPE_CHECKING = False  # each import costs CPU time in every process of a measured job
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from typing import Any
 
 VERSION = "2.60.0"
-MODULE = "stand_in_ray"  # of this file beside the package `ray`
+MODULE = "stand_in_ray"  # this file, installed beside the package `ray`
 READ_TABLE = b"table\n"
-RETRY_PAUSE = 0.05  # seconds until a raylet tries the GCS again
-# The modules of Ray that the agent imports, and what each takes from this one.
+RETRY_PAUSE = 0.05  # seconds between two connection attempts of a raylet
+# Modules of Ray that the agent imports -> names that they import from this module.
 FILES = {
     "ray/__init__.py": "",
     "ray/_private/__init__.py": "",
@@ -66,19 +67,19 @@ def install(folder: Path) -> None:
 
 
 def main() -> None:
-    """The command line of `ray start --block`; options that are of no meaning here are ignored."""
+    """The command `ray start --block`; ignores options that it does not need."""
     if sys.argv[1:2] != ["start"]:
-        sys.exit("the stand-in for Ray has no command but `ray start`")
+        sys.exit("the stand-in for Ray has only the command `ray start`")
     options = dict(each[2:].partition("=")[::2] for each in sys.argv[2:])
     from ray._private import node  # type: ignore[import-not-found, unused-ignore]
 
     node.Node(options, head="head" in options)
-    pid, status = os.wait()  # --block; Ray's own ends when one of its processes does
+    pid, status = os.wait()  # --block: Ray exits when one of its processes does
     sys.exit(f"process {pid} of the stand-in for Ray ended with status {status}")
 
 
 class Node:
-    """Ray's processes on one node, in the order that `ray.start: fast` changes. ray_params: options."""
+    """Ray's processes on one node, in the order that `ray.start: fast` patches. ray_params: options."""
 
     def __init__(self, ray_params: dict[str, str], head: bool = False) -> None:
         self.options = ray_params
@@ -91,21 +92,21 @@ class Node:
         self.start_ray_processes()
 
     def start_api_server(self, *, include_dashboard: bool) -> None:
-        """No dashboard: only Ray's wait for its address, during which fast starts the raylet."""
+        """Read the dashboard's address, like Ray; during that call `fast` starts the raylet."""
         from ray.experimental import internal_kv  # type: ignore[import-not-found, unused-ignore]
 
         if include_dashboard:
             internal_kv._internal_kv_get("webui:url", namespace="dashboard")
 
     def start_ray_processes(self) -> None:
-        """The raylet, once."""
+        """Start the raylet, once."""
         if not self._has_raylet:
             self._has_raylet = True
             _fork("raylet", lambda: run_raylet(self.options))
 
 
 def _fork(name: str, function: Callable[[], None]) -> None:
-    """Run a function in a process of that name."""
+    """Run a function in a child process with this name."""
     if os.fork():
         return
     with open("/proc/self/comm", "w") as file:  # noqa: PTH123 - pathlib is slow to import
@@ -117,7 +118,7 @@ def _fork(name: str, function: Callable[[], None]) -> None:
 
 
 def run_raylet(options: dict[str, str]) -> None:
-    """Join the table of nodes and stay in it while this process lives."""
+    """Add a row to the table of nodes, for as long as this process lives."""
     host, port = split_address(options.get("address") or f"{options['node-ip-address']}:{options['port']}")
     row = {
         "NodeName": options.get("node-name", socket.gethostname()),
@@ -135,28 +136,28 @@ def run_raylet(options: dict[str, str]) -> None:
 
 
 def start_ray_process(command: list[str], process_type: str) -> None:
-    """Of Ray's shape; nothing is started by it."""
+    """Ray's signature; starts nothing."""
 
 
 def _internal_kv_get(key: str, namespace: str = "") -> bytes:
-    """Of Ray's shape; there is no store."""
+    """Ray's signature; there is no store."""
     del key, namespace
     return b""
 
 
 def _internal_kv_put(key: str, value: str, overwrite: bool = True, namespace: str = "") -> None:
-    """Of Ray's shape; there is no store."""
+    """Ray's signature; there is no store."""
 
 
 def _internal_kv_del(key: str, namespace: str = "") -> None:
-    """Of Ray's shape; there is no store."""
+    """Ray's signature; there is no store."""
 
 
 # -- the table of nodes --------------------------------------------------------------------------------------
 
 
 def serve_table(address: str, port: int) -> None:
-    """Keep the table of nodes, for ever: a line is a row of the table, or asks for it."""
+    """Serve the table of nodes forever. A line from a client is a row of the table, or READ_TABLE."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     rows: dict[socket.socket, Any] = {}
     pending: dict[socket.socket, bytes] = {}
@@ -187,7 +188,7 @@ def serve_table(address: str, port: int) -> None:
 
 
 def receive(connection: socket.socket) -> bytes:
-    """What has come; b"" at the end, also where the peer reset the connection."""
+    """Received data; b"" at the end of the connection, also after a reset."""
     try:
         return connection.recv(65536)
     except ConnectionError:
@@ -195,26 +196,26 @@ def receive(connection: socket.socket) -> bytes:
 
 
 class GcsClientOptions:
-    """Of Ray's shape: where the GCS is."""
+    """Ray's signature: the address of the GCS."""
 
     def __init__(self, address: str) -> None:
         self.address = address
 
     @classmethod
     def create(cls, address: str, cluster_id: None, **options: bool) -> GcsClientOptions:
-        """As Ray has it."""
+        """Ray's signature."""
         del cluster_id, options
         return cls(address)
 
 
 class GlobalState:
-    """Of Ray's shape: reads the table of nodes."""
+    """Ray's signature: reads the table of nodes."""
 
     def _initialize_global_state(self, options: GcsClientOptions) -> None:
         self._file = socket.create_connection(split_address(options.address)).makefile("rwb")
 
     def node_table(self) -> list[dict[str, Any]]:
-        """A row for each node, as `ray.nodes()` has it."""
+        """One row for each node, like `ray.nodes()`."""
         self._file.write(READ_TABLE)
         self._file.flush()
         rows: list[dict[str, Any]] = json.loads(self._file.readline())
@@ -222,6 +223,6 @@ class GlobalState:
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """`10.0.0.1:6379` and `[fd00::1]:6379` in parts."""
+    """Split `10.0.0.1:6379` or `[fd00::1]:6379` into host and port."""
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)

@@ -1,10 +1,10 @@
-"""A small retriever with the interface of Search-R1's: BM25 over the documents of a JSON lines file.
+"""A small retriever with the HTTP interface of Search-R1: BM25 over the documents of a JSON Lines file.
 
     retriever.py serve CORPUS PORT     POST /retrieve {"queries": ["..."], "topk": 3}, on 127.0.0.1
-    retriever.py corpus FILE           write three documents
-    retriever.py ask PORT QUERY        on every node of the Ray cluster: what its own retriever finds
+    retriever.py corpus FILE           write three example documents
+    retriever.py ask PORT QUERY        on every node of the Ray cluster, query the retriever of that node
 
-Nothing but Python; Search-R1's own needs pyserini or faiss, and has the same requests and answers.
+Needs only Python. Search-R1's retriever needs pyserini or faiss; requests and answers are the same.
 """
 
 import json

@@ -1,6 +1,7 @@
 """A Ray cluster in containers over several Slurm nodes, from one job spec and one sbatch script.
 
-In Python: JobSpec or `load` makes a job spec, `render` its script, `submit` its Job; see docs/python.md.
+In Python: JobSpec or `load` makes a job spec, `render` its script, `submit` its Job.
+See docs/guides/python.md.
 """
 
 from __future__ import annotations

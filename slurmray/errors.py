@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes that are ours; the README's table and `slurmray explain` are made of this one.
+    """Exit codes that are ours; docs/reference/exit-codes.md and `slurmray explain` are made of these.
 
     meaning: one line. cause: what usually brings it about. remedy: what to do, a sentence or two.
     """

@@ -119,19 +119,19 @@ def _schema_of(name: str) -> dict[str, Any]:
 
 
 def reference() -> str:
-    """Return docs/events.md: what each event has."""
+    """Return docs/reference/events.md: what each event has."""
     lines = [
         "# Events",
         "",
-        "Written by docs/reference.py from slurmray/events.py. `events.jsonl` in the run directory has one",
-        "JSON object a line, for programs; the job's log is for people, and its wording may change.",
-        "[events.schema.json](events.schema.json) is the JSON Schema of a line. Each line has `v` (the",
-        f"version, {VERSION}), `time` (seconds since 1970) and `event`. Later versions may add events and",
-        "fields; where one changes or goes, `v` is raised.",
+        "`events.jsonl` in the run directory has one JSON object a line, for programs. The job's log is",
+        "for people, and its wording may change. Each line has `v` (the version), `time` (seconds since",
+        f"1970) and `event`. The version is {VERSION}. Later versions may add events and fields;",
+        "`v` is raised only when one changes or is removed. The JSON Schema of a line:",
+        "[events.schema.json](events.schema.json).",
     ]
     for name, (meaning, fields) in EVENTS.items():
         lines += ["", f"## {name}", "", meaning]
         if fields:
-            lines += ["", "| field | type | |", "|---|---|---|"]
+            lines += ["", "| field | type | meaning |", "|---|---|---|"]
             lines += [f"| `{field}` | {kind['type']} | {text} |" for field, (kind, text) in fields.items()]
     return "\n".join(lines) + "\n"

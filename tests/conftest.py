@@ -15,29 +15,29 @@ ROOT = Path(__file__).parent.parent
 settings.register_profile(
     "slurmray",
     deadline=None,
-    phases=set(Phase) - {Phase.explain},  # minutes, when a test fails
+    phases=set(Phase) - {Phase.explain},  # takes minutes when a test fails
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("slurmray")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-goldens", action="store_true", help="write tests/goldens again")
+    parser.addoption("--write-goldens", action="store_true", help="update tests/goldens")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
-    if cache and not hasattr(config, "workerinput"):  # a worker of xdist reports to its controller
+    if cache and not hasattr(config, "workerinput"):  # workers of xdist report to the controller
         config.pluginmanager.register(Recorder(cache))
 
 
 def variant(nodeid: str) -> int:
-    """The number of the variant of a case of the fault matrix; -1 for other tests."""
+    """Return the index of a fault case's variant; -1 for other tests."""
     return next((number for number, each in enumerate(VARIANTS) if str(each) in nodeid), -1)
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
-    """A worker takes a whole file; of the fault matrix, its cases of one variant, which share a cluster."""
+    """Gives a worker a whole file, or its cases of one variant of the fault matrix, which share a cluster."""
 
     def _split_scope(self, nodeid: str) -> str:
         return f"{nodeid.partition('::')[0]} {variant(nodeid)}"
@@ -49,7 +49,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests begin first, variant by variant, so that not all files that wait a lot run at one time."""
+    """Run long tests first, variant by variant, so that tests which mostly wait are spread out."""
     folders = [ROOT / "tests" / name for name in ("cluster/faults", "cluster", "judges", "unit")]
 
     def rank(item: pytest.Item) -> tuple[int, int]:
@@ -60,23 +60,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def in_checkout(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The checkout, which is the current folder too."""
+    """The checkout, as the current folder."""
     monkeypatch.chdir(ROOT)
     return ROOT
 
 
 @pytest.fixture
 def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fresh folder, which is the current one."""
+    """A new folder, as the current folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(scope="session")
 def bash_44() -> str:
-    """The oldest bash that scripts support; downloaded once."""
+    """Path of the oldest bash that scripts support; downloaded once."""
     done = subprocess.run([ROOT / ".ci/bash-4.4"], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"no bash 4.4: {done.stderr}"
-    # Static as it is, it dies when it has to ask this machine's C library who its user is.
+    # This static bash crashes when it looks up the user in this machine's C library.
     os.environ.setdefault("SHELL", "/bin/bash")
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""Processes of tests, which end with them."""
+"""Child processes of tests, with a time limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import AnyStr
 
 @contextmanager
 def bounded(process: subprocess.Popen[AnyStr], seconds: float = 60) -> Iterator[subprocess.Popen[AnyStr]]:
-    """The process, killed after so long: who reads of it or waits for it does not hang."""
+    """Kill the process after `seconds`, so that a test which reads from it or waits for it cannot hang."""
     hang = threading.Timer(seconds, process.kill)
     hang.start()
     try:

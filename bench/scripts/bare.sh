@@ -4,8 +4,8 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --gpus-per-node=8
 #SBATCH --time=10
-# The least that forms the cluster: one srun, workers wait for the head's port, one probe. It checks nothing,
-# passes no values, and cleans up only when all went well.
+# The minimum that starts a Ray cluster: one srun, workers wait for the head node's port, one readiness probe. Without
+# checks, without values from a job spec, and with clean-up only after success.
 set -euo pipefail
 
 probe='

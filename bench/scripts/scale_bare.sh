@@ -3,8 +3,8 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=1
 #SBATCH --time=10
-# The least that forms a cluster of the stand-in for Ray: one srun, one probe, the trainer. It checks nothing, passes no
-# values, and cleans up only when all went well.
+# The minimum that starts a cluster of the stand-in for Ray: one srun, one readiness probe, the trainer. Without checks,
+# without values from a job spec, and with clean-up only after success.
 set -euo pipefail
 
 probe='

@@ -3,7 +3,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=1
 #SBATCH --time=10
-# One srun that does nothing: what Slurm itself takes for a step on all nodes.
+# One srun that does nothing: measures Slurm's own cost of a step on all nodes.
 set -euo pipefail
 
 srun --overlap bash -c 'echo here' >/dev/null

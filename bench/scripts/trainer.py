@@ -1,4 +1,4 @@
-"""The trainer of the benchmark: says when it began and what the CPUs had done, fails if a node is missing.
+"""The trainer of the benchmark: prints its start time and the CPU counters; fails if a node is missing.
 
 usage: trainer.py NODES
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 print(f"trainer began {time.time():.3f}")
 print(Path("/proc/stat").read_text().splitlines()[0], flush=True)
 
-ray = importlib.import_module("ray")  # only now: the lines above must not wait for it
+ray = importlib.import_module("ray")  # not at the top: the lines above must not wait for it
 
 ray.init(address="auto", log_to_driver=False)
 alive = sum(node["Alive"] for node in ray.nodes())

@@ -6,7 +6,7 @@
 #SBATCH --time=10
 # The steps of verl's Slurm script (verl.readthedocs.io, "Multinode Training") with Podman: detached containers,
 # Ray started in them one node after the other with fixed sleeps, a test, the trainer. Left out: pull and build
-# (the image is there), devices, data and model. Added: --overlap, without which the second step waits for ever.
+# (the image is already there), devices, data and model. Added: --overlap, without which the second step never starts.
 set -eu
 container=verl
 export NCCL_DEBUG=WARN TOKENIZERS_PARALLELISM=false CUDA_DEVICE_MAX_CONNECTIONS=1

@@ -8,8 +8,9 @@ if TYPE_CHECKING:
 
 
 def main(role: str, arguments: "List[str]", text: str = "", rest: bytes = b"") -> int:
-    """Run a role and return its exit code. text: the script; rest: what has come of the node agent's
-    messages.
+    """Run a role and return its exit code.
+
+    text: the script. rest: bytes of the controller's messages that were read along with the script.
     """
     if role == "controller":
         from .controller import process
@@ -26,7 +27,7 @@ def main(role: str, arguments: "List[str]", text: str = "", rest: bytes = b"") -
     return code
 
 
-# Roles of processes in the container -> module of the package `container` with a function `main`.
+# Role of a process in the container -> module of the package `container`, which has a function `main`.
 IN_CONTAINER = {
     "container": "process",
     "guard": "guard",
@@ -34,5 +35,5 @@ IN_CONTAINER = {
     "ray": "ray.preload",
     "ray-job": "ray_job",
     "check": "check_cluster",
-    "ready": "ready",
+    "ready": "readiness_check",
 }

@@ -1,10 +1,10 @@
-"""What ends a job other than its trainer, and the exit codes for it."""
+"""Errors that end a job, and their exit codes."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict
 
-# Kind of error -> the job's exit code. docs/ and `slurmray explain` say what each is about.
+# Kind of error -> the job's exit code. `slurmray explain CODE` describes each.
 EXIT_CODES: "Dict[str, int]" = {
     "config": 64,
     "preflight": 65,
@@ -31,8 +31,8 @@ class JobError(Exception):
 
 
 class Unfit(Exception):
-    """A check of this node has failed; its findings have been sent, and the controller ends the job."""
+    """A check of this node failed. Its findings have been sent; the controller ends the job."""
 
 
 class Stopped(Exception):
-    """The job is being ended: what waits for something waits no longer."""
+    """The job is being ended. Raised in functions that wait."""

@@ -1,21 +1,21 @@
-"""What to do about the errors of container runtimes, by what they print."""
+"""Fixes for errors of container runtimes, by patterns of their output."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Tuple
 
 BY_HAND = "run it on {node} by hand"
-# Of the Python that `setup` activates, where there is no container.
+# For container.runtime: none, where `setup` activates a Python.
 PYTHON_WANTED = "Python 3.8 or later, and ray[default] in it"
 PYTHON_FIX = "activate its environment in setup"
 
-# Errors of a command in the build: not the runtime's own.
+# Errors of a command in the build file, not of the runtime.
 BUILD_STEP = (
     r"^build .*(while running runtime|did not complete|non-zero code|cache key|COPY failed|ADD failed"
     r"|checking on sources)"
 )
 
-# Pattern of "VERB TEXT" -> fix; the first that matches. VERB `use`: the runtime does not work at all.
+# (pattern of "VERB TEXT", fix): the first that matches counts. VERB `use`: the runtime does not work at all.
 FIXES: "List[Tuple[str, str]]" = [
     (r"^build .*short-name", "write FROM in {build_file} with its registry, e.g. docker.io/library/"),
     (r"permission denied.*\.sock", "as root on {node}: usermod --append --groups docker {user}"),
@@ -53,23 +53,23 @@ FIXES: "List[Tuple[str, str]]" = [
     ),
 ]
 
-# Errors of a pull that a later attempt may not meet.
+# Errors of a pull for which another try is worthwhile.
 TRANSIENT = r"reset by peer|TLS handshake|unexpected EOF|[Tt]imeout|toomanyrequests| 429| 50[0-4]"
 
 
 def fix_for(
     verb: str, text: str, node: str, user: str, runtime: str = "", build_file: str = "", log_path: str = ""
 ) -> str:
-    """What to do about what a runtime printed.
+    """Return the fix for an error.
 
-    verb: its command, e.g. pull; `use` where the runtime does not work at all.
+    verb: the runtime's command, e.g. pull; `use` where the runtime does not work at all. text: its output.
     build_file: as in the job spec; "" where no image is built.
     """
     import re
 
     error = "%s %s" % (verb, text)
     if build_file and re.search(BUILD_STEP, error, re.DOTALL):
-        return "fix %s: %s has all of the output" % (build_file, log_path)
+        return "fix %s: %s has the complete output" % (build_file, log_path)
     facts = {
         "node": node,
         "user": user,
@@ -84,7 +84,7 @@ def fix_for(
 
 
 def last_line(text: str) -> str:
-    """The last line with text, without colours. Lines before it may be of something else than the runtime."""
+    """The last line that is not blank, without colours. Earlier ones may be of other programs."""
     import re
 
     for line in reversed(re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()):

@@ -1,6 +1,4 @@
-"""Who is alive: heartbeats between the controller and the nodes, and a clock that job suspension does not
-advance.
-"""
+"""Heartbeats between controller and nodes, lost nodes, and a clock that stops while a job is suspended."""
 
 import collections
 import time
@@ -16,31 +14,31 @@ _SUSPENDED = 10.0
 
 
 class Clock:
-    """Seconds since the start, without those in which the job was suspended."""
+    """Seconds since the start, without those during which the job was suspended."""
 
     def __init__(self, read: "Callable[[], float]" = time.monotonic) -> None:
         self._read = read
         self._last = read()
         self._start = self._last
-        self._away = 0.0
+        self._suspended = 0.0
 
     def now(self) -> float:
-        """Seconds; never goes back."""
+        """The time in seconds; it never goes back."""
         read = self._read()
         if read - self._last > _SUSPENDED:
-            self._away += read - self._last
+            self._suspended += read - self._last
         self._last = read
-        return read - self._start - self._away
+        return read - self._start - self._suspended
 
 
-class Sender:
-    """When the next heartbeat of this side is due."""
+class Timer:
+    """Schedules the heartbeats that this process sends."""
 
     def __init__(self) -> None:
         self._due = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Whether a heartbeat is to be sent now. After True, the next is due INTERVAL seconds later."""
+        """Whether to send a heartbeat now. After True, the next is due INTERVAL seconds later."""
         if now < self._due:
             return False
         self._due = now + INTERVAL
@@ -48,8 +46,9 @@ class Sender:
 
 
 class Monitor:
-    """When each node sent its last message. Ordered by that time, so a message and a look cost O(1) at any
-    number of nodes.
+    """The time of each node's last message, in this order: O(1) per message at any number of nodes.
+
+    timeout: the heartbeat timeout in seconds.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -63,16 +62,16 @@ class Monitor:
         return node in self._latest
 
     def nodes(self) -> "List[str]":
-        """Those that are watched, the one with the oldest message first."""
+        """Watched nodes, the one with the oldest message first."""
         return list(self._latest)
 
     def record(self, node: str, now: float) -> None:
-        """Note a message of a node; with the first one it is watched."""
+        """Note a message of a node. A node is watched from its first message on."""
         self._latest[node] = now
         self._latest.move_to_end(node)
 
     def forget(self, node: str) -> None:
-        """Watch a node no longer."""
+        """Stop watching a node."""
         self._latest.pop(node, None)
 
     def seconds_since(self, node: str, now: float) -> float:
@@ -89,7 +88,7 @@ class Monitor:
         return found
 
     def latest(self, except_for: str) -> "Optional[float]":
-        """When any node but that one sent its last message; None where there is none."""
+        """Time of the last message of any other node; None where there is none."""
         for node in reversed(self._latest):
             if node != except_for:
                 return self._latest[node]

@@ -1,6 +1,6 @@
-"""Makes the agent importable from its text in the script.
+"""Imports the agent from its text in the script.
 
-This is the first section of that text: the story's bootstrap executes it as it is.
+This file is the first section of that text: the story's bootstrap executes it.
 """
 
 import importlib
@@ -19,7 +19,7 @@ SECTION = "#### agent/"  # followed by the file's name; each section is one file
 
 
 def sections(agent: str) -> "dict[str, str]":
-    """The files of the package: name, for example `runtimes/podman.py`, and text. agent: the agent's text."""
+    """{file: its text} of the package, e.g. `node/runtimes/podman.py`. agent: the agent's text."""
     files = {}
     for part in ("\n" + agent).split("\n" + SECTION)[1:]:
         name, _, text = part.partition("\n")
@@ -28,7 +28,7 @@ def sections(agent: str) -> "dict[str, str]":
 
 
 def without(agent: str, paths: "Sequence[str]") -> str:
-    """The agent's text without these files and folders, for example `settings.py` and `controller/`."""
+    """The agent's text without these files and folders, e.g. `settings.py` and `controller/`."""
     kept = [(name, text) for name, text in sections(agent).items() if not name.startswith(tuple(paths))]
     return "".join(SECTION + name + "\n" + text for name, text in kept)[:-1]
 
@@ -39,8 +39,8 @@ def load(agent: str) -> "ModuleType":
     return importlib.import_module(PACKAGE + ".__main__")
 
 
-# After this module's text: runs a role with the package in the file beside it. The folder of a script is the
-# first place where Python looks for modules, unless it is isolated (-I).
+# Follows this module's text and runs a role with the package in PATH.txt. Unless it is isolated (-I), Python
+# looks for modules in the script's folder first.
 _LAUNCH = """
 if os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]
@@ -53,16 +53,17 @@ sys.exit(load(text).main(sys.argv[1], sys.argv[2:]))
 def write_program(path: str, agent: str) -> None:
     """Write a program, `python3 PATH ROLE ARGUMENT...`, and PATH.txt, which it reads.
 
-    Two files, as sixty of the package take each node 15 ms more. agent: the agent's text.
+    agent: the agent's text. Two files, because writing all sixty files of the package takes each node 15 ms
+    more.
     """
     for name, text in ((path, sections(agent)["loader.py"] + _LAUNCH), (path + ".txt", agent)):
         with open(name, "w", encoding="utf-8") as file:
             file.write(text)
-        os.chmod(name, 0o644)  # for whoever the container runs as, whatever the submitter's umask is
+        os.chmod(name, 0o644)  # readable for the container's user, whatever the umask is
 
 
 class SectionFinder:
-    """Finder and loader of PACKAGE (importlib's protocols). A section is compiled when it is imported."""
+    """Finder and loader of PACKAGE for importlib. A section is compiled when it is imported."""
 
     def __init__(self, files: "dict[str, str]") -> None:
         self.files = files
@@ -75,7 +76,7 @@ class SectionFinder:
         name = self._file(fullname)
         if name is None:
             return None
-        # A colon: no file of the submit folder is taken for the source.
+        # With a colon, so that no file of the submit folder is taken for the source.
         spec = importlib.machinery.ModuleSpec(fullname, self, origin="slurmray:agent/" + name)  # type: ignore[arg-type]
         if name.endswith("__init__.py"):
             spec.submodule_search_locations = []
@@ -92,7 +93,7 @@ class SectionFinder:
         exec(compile(self.get_source(module.__name__), spec.origin, "exec", 0, True), module.__dict__)  # noqa: S102
 
     def get_source(self, fullname: str) -> str:
-        """A module's text; linecache asks for it, so tracebacks show source lines."""
+        """A module's text. linecache calls this, so that tracebacks show source lines."""
         return self.files[str(self._file(fullname))]
 
     def is_package(self, fullname: str) -> bool:

@@ -1,4 +1,4 @@
-"""Paths of the job spec on a node, and small questions about files."""
+"""Paths of the job spec on a node, and helpers for files."""
 
 import os
 import subprocess
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def host_path(path: str, env: "Mapping[str, str]" = os.environ) -> str:
-    """`~` is the submitter's home; a relative path begins at the submit folder."""
+    """Make a path of the job spec absolute. `~`: the submitter's home; relative to the submit folder."""
     if path == "~" or path.startswith("~/"):
         return env["HOME"] + path[1:]
     return os.path.join(env["SLURM_SUBMIT_DIR"], path)
 
 
 def job_folder(temp_dir: str, job: "Job") -> str:
-    """The folder of a job's attempt on each node, for its owner alone."""
+    """The private folder of an attempt on each node."""
     return os.path.join(temp_dir, "ray-%s-%d" % (job["id"], job["attempt"]))
 
 
@@ -35,7 +35,7 @@ def last_lines(path: str, count: int) -> "List[str]":
 
 
 def commit_of(folder: str) -> str:
-    """The git commit of that work tree, an absolute path; empty where there is none."""
+    """The commit of a git work tree; "" where there is none. folder: absolute."""
     argv = ["git", "-C", folder, "rev-parse", "HEAD"]
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20, check=False)
@@ -54,7 +54,7 @@ def find_program(name: str, folders: str) -> str:
 
 
 def remove_file(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:

@@ -2,7 +2,7 @@
 
 A message is a dict with `type`; on the wire it also has the version `v`. Controller to nodes: srun's standard
 input, which reaches every task. Nodes to controller: the tasks' standard output. Node agent and container
-process: the container's standard input and output. docs/architecture.md lists the types.
+process: the container's standard input and output. docs/inside/architecture.md lists the types.
 """
 
 import json
@@ -17,21 +17,20 @@ VERSION = 1
 # srun passes a line of a task on in one piece up to 1,024 bytes (slurmstepd's MAX_MSG_LEN); a longer one may
 # be mixed with those of other tasks.
 MAX_BYTES_TO_CONTROLLER = 1000
-# A line that does not end is not a message. Settings are the largest: a long prepare step, hundreds of
-# variables.
+# Longer lines are not messages. Settings are the largest: a long prepare step, hundreds of variables.
 MAX_BYTES_TO_NODES = 16 * 1024 * 1024
-# What is printed by something else and is not ours is shown in the log up to this length.
+# A line of the step that is not a message goes to the log up to this length.
 MAX_TEXT = 4096
 
 _CUT = " ... "
 
 
 class ProtocolError(Exception):
-    """A message that cannot be sent, or a line that looks like a message and is not a valid one."""
+    """A message that cannot be sent, or a line that looks like a message but is not valid."""
 
 
 def encode(message: "Message") -> bytes:
-    """One line for the way down. ProtocolError above MAX_BYTES_TO_NODES."""
+    """Encode a message to a node as one line. ProtocolError above MAX_BYTES_TO_NODES."""
     line = _dump(message)
     if len(line) > MAX_BYTES_TO_NODES:
         raise ProtocolError("message of %d bytes: at most %d" % (len(line), MAX_BYTES_TO_NODES))
@@ -39,10 +38,10 @@ def encode(message: "Message") -> bytes:
 
 
 def encode_to_controller(message: "Message") -> bytes:
-    """One line for the way up, of at most MAX_BYTES_TO_CONTROLLER bytes: long texts lose their middle.
+    """Encode a message to the controller as one line of at most MAX_BYTES_TO_CONTROLLER bytes.
 
-    The longest text is cut first, again and again: the cause stands at the end of an error, its place at the
-    beginning. Lists of texts lose their last items.
+    While it is too long, the longest text loses its middle, as errors begin with the place and end with the
+    cause. Lists lose their last items.
     """
     line = _dump(message)
     if len(line) <= MAX_BYTES_TO_CONTROLLER:
@@ -56,9 +55,7 @@ def encode_to_controller(message: "Message") -> bytes:
 
 
 def decode(line: bytes) -> "Optional[Message]":
-    """The message in a line; None where the line is output of something else. ProtocolError for another
-    version.
-    """
+    """Return the message of a line, None where it is other output. ProtocolError for another version."""
     if not line.startswith(b"{"):
         return None
     try:
@@ -69,23 +66,21 @@ def decode(line: bytes) -> "Optional[Message]":
         return None
     version = message.pop("v")
     if version != VERSION:
-        raise ProtocolError("message of protocol version %s, this agent speaks %d" % (version, VERSION))
+        raise ProtocolError("message of protocol version %s, this agent uses version %d" % (version, VERSION))
     return message
 
 
 class LineDecoder:
-    """Turns pieces of a byte stream, cut anywhere, into lines. A line longer than `limit` is dropped and
-    counted.
-    """
+    """Splits a byte stream into lines. A line longer than `limit` bytes is dropped."""
 
     def __init__(self, limit: int = MAX_BYTES_TO_NODES) -> None:
         self.limit = limit
         self.dropped = 0
-        self._pieces: "List[bytes]" = []  # of the line that has begun
+        self._pieces: "List[bytes]" = []  # of the incomplete line
         self._size = 0
 
     def feed(self, data: bytes) -> "List[bytes]":
-        """The lines that this piece completes, without their newline."""
+        """Add a piece of the stream; return the lines that it completes, without their newlines."""
         if b"\n" not in data:
             self._keep(data)
             return []
@@ -113,8 +108,8 @@ class LineDecoder:
 
 
 def _dump(message: "Message") -> bytes:
-    # ensure_ascii: bytes of a file name that are no text (surrogates) travel as escapes, and 1 character is 1
-    # byte.
+    # json escapes what is not ASCII, surrogates included (bytes of file names that are not UTF-8). So each
+    # character is one byte.
     return json.dumps(dict(message, v=VERSION), separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -131,7 +126,7 @@ def _shorten(message: "Message", excess: int) -> bool:
     if isinstance(value, list):
         value.pop()
         return True
-    # A character takes up to 12 bytes; removing too few costs another turn, too many loses text.
+    # A character takes up to 12 bytes. Removing too few costs another turn of the loop, too many loses text.
     remove = max(1, min(excess + len(_CUT), lengths[key]) * len(value) // lengths[key])
     value = value.replace(_CUT, "")
     keep = max(0, len(value) - remove)

@@ -1,4 +1,4 @@
-"""The parts of a rendered script: where settings, story and agent stand in its text."""
+"""Finds settings, story and agent in the text of a rendered script."""
 
 import json
 
@@ -24,7 +24,7 @@ AGENT_END = "\nAGENT\n"
 
 
 def settings_of(script: str) -> "Settings":
-    """The job's settings. ValueError where the script has none, or none that is JSON."""
+    """The job's settings. ValueError where the script has none or they are not JSON."""
     return cast("Settings", json.loads(between(script, SETTINGS_BEGIN, SETTINGS_END)))
 
 
@@ -36,7 +36,7 @@ def story_of(script: str) -> str:
     return STORY_BEGIN[1:] + between(script, STORY_BEGIN, STORY_END) + STORY_END
 
 
-def argv(script: str, function: str, *arguments: str) -> "list[str]":
+def story_command(script: str, function: str, *arguments: str) -> "list[str]":
     """The command that runs a function of the story."""
     return ["bash", "-c", story_of(script), "slurmray", function, *arguments]
 
@@ -52,7 +52,7 @@ def agent_of(script: str) -> str:
 
 
 def between(script: str, begin: str, end: str) -> str:
-    """What stands between the first `begin` and the `end` after it; ValueError where one is missing."""
+    """The text between the first `begin` and the next `end`. ValueError where one is missing."""
     _, found, rest = script.partition(begin)
     part, closed, _ = rest.partition(end)
     if not (found and closed):

@@ -1,6 +1,4 @@
-"""The shape of a script's settings: one job, as JSON, written when rendering and read by every process of the
-agent.
-"""
+"""Types of the settings in a script, which slurmray renders as JSON, and of the message `job`."""
 
 TYPE_CHECKING = False  # `import typing` costs each process milliseconds, and 3.6 has no TypedDict
 if TYPE_CHECKING:
@@ -12,7 +10,7 @@ if TYPE_CHECKING:
         """The job spec's `requeue`."""
 
         max: int  # restarts after a lost node or preemption
-        exit_code: int  # of a trainer that asks for another attempt; 0: none
+        exit_code: int  # with which a trainer requests another attempt; 0: none
 
     class Stop(TypedDict):
         """The job spec's `stop`."""
@@ -36,19 +34,19 @@ if TYPE_CHECKING:
         context: str
 
     class Container(TypedDict):
-        """The job spec's `container`, and what was decided about it."""
+        """The job spec's `container`, resolved as far as is possible without a node."""
 
-        runtimes: List[str]  # the first one that works on a node is used there
+        runtimes: List[str]  # a node uses the first one that works there
         accelerators: List[str]  # "nvidia", "amd"; empty: no devices
         image: str  # "": no container
         image_with_registry: str
-        source: str  # what Apptainer builds `image` from; "": the image is a file or folder
+        source: str  # from which Apptainer builds `image`; "": the image is a file or folder
         pull: str  # "missing", "always", "never"
         build: Optional[Build]
         archive: str  # "": none
         user: str  # "auto", "image", or UID:GID
         mounts: List[Mount]
-        args: List[str]  # more options for the runtime, --user and --ulimit included
+        args: List[str]  # further options for the runtime, including --user and --ulimit
         workdir: str  # "": the submit folder
         shm_size: str  # "": as large as the node's /dev/shm
 
@@ -62,7 +60,7 @@ if TYPE_CHECKING:
     class RayOptions(TypedDict):
         """The job spec's `ray`."""
 
-        gpus: int  # on each node, without those of services
+        gpus: int  # on each node, not counting those of services
         port: str  # "auto" or a number
         dashboard_port: str
         auth: str  # "auto", "token", "none"
@@ -84,14 +82,14 @@ if TYPE_CHECKING:
 
         launch: str  # "exec" or "ray-job"
         command: List[str]  # empty: the built-in check
-        resume: List[str]  # arguments that are added in later attempts
+        resume: List[str]  # arguments added in later attempts
         runtime_env: Any  # mapping, path of a YAML file, or None
 
     class Timeouts(TypedDict):
         """Seconds."""
 
         ready: int  # seconds until the cluster must be ready
-        heartbeat: int  # seconds without a sign of life until a node is lost
+        heartbeat: int  # heartbeat timeout: seconds without a message until a node counts as lost
 
     class Settings(TypedDict):
         """All of a script's settings."""
@@ -100,7 +98,7 @@ if TYPE_CHECKING:
         render_again: str  # the command that renders this script; options can be added to its end
         nodes: int
         gpus_per_node: int
-        cpus_per_node: int  # 0: what Slurm gives
+        cpus_per_node: int  # 0: as many as Slurm allocates
         run_dir: str
         temp_dir: str
         setup: str
@@ -121,12 +119,12 @@ if TYPE_CHECKING:
         trainer: Trainer
 
     class Job(TypedDict):
-        """What the controller tells every node about this attempt: the message `job`."""
+        """This attempt of the job; the controller sends it to every node in the message `job`."""
 
         id: str  # Slurm's job id
-        name_for_commands: str  # the same, or ARRAY_TASK
+        name_for_commands: str  # the job for Slurm's commands: the id, or ARRAY_TASK
         attempt: int  # 0 is the first
-        chances: int  # restarts that are left
+        chances: int  # remaining restarts
         nodes: List[str]  # the head node first
         cpus: int  # of each node
         grace: int  # seconds
@@ -135,6 +133,6 @@ if TYPE_CHECKING:
         mark: str  # random, of this attempt: in the run directory and on its containers
         token: str  # for Ray
         started: float  # time.time() when the batch script began
-        env: Dict[str, str]  # values of `env_from_submitter`
-        done_before: List[str]  # prepare steps that are not repeated
-        commit: str  # of checks.same_commit on the head node
+        env: Dict[str, str]  # values of the variables in `env_from_submitter`
+        done_before: List[str]  # prepare steps completed in earlier attempts, not to be repeated
+        commit: str  # of the folder checks.same_commit on the head node

@@ -1,4 +1,4 @@
-"""The command `slurmray`: one file per verb, imported when the verb is used, so that `--help` is quick."""
+"""The command `slurmray`: one module per subcommand, imported on use, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from click.shell_completion import CompletionItem
 from slurmray import __version__
 from slurmray.errors import ExitCode, SlurmrayError, UsageError
 
-# The command of a verb is the object of that name in the module slurmray.cli.VERB.
-_VERBS = {
-    "init": "Write an example as a job spec of your own.",
-    "render": "Write the sbatch script of a job, or a task of dstack.",
-    "rehearse": "Run a job's script on a real Slurm, booted on this one machine.",
-    "verify": "Check whether scripts are as slurmray rendered them.",
+# Subcommand NAME is the object NAME in the module slurmray.cli.NAME.
+_SUBCOMMANDS = {
+    "init": "Copy an example as your own job spec.",
+    "render": "Write the sbatch script of a job, or a dstack task.",
+    "rehearse": "Run a job on a real Slurm that is started on this machine.",
+    "verify": "Check whether scripts were edited after rendering.",
     "explain": "Explain an exit code and what to do about it.",
     "schema": "Print the JSON Schema of the job spec.",
 }
-_WITH_COMMAND = ("render", "rehearse")
-_IN_FOLDER = ("init", *_WITH_COMMAND)
+_TAKES_TRAINER = ("render", "rehearse")
+_NEEDS_CURRENT_FOLDER = ("init", *_TAKES_TRAINER)
 
 
 class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return list(_VERBS)
+        return list(_SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in _VERBS:
+        if cmd_name not in _SUBCOMMANDS:
             return None
         module = importlib.import_module(f"slurmray.cli.{cmd_name}")
         return cast("click.Command", getattr(module, cmd_name))
@@ -46,98 +46,106 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in _VERBS and not name.startswith("-") and not ctx.resilient_parsing:
-            close = difflib.get_close_matches(name, _VERBS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_VERBS)}"
+        if name not in _SUBCOMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(name, _SUBCOMMANDS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_SUBCOMMANDS)}"
             raise UsageError(f"slurmray: unknown command {name!r}, {hint}")
         return super().resolve_command(ctx, args)
 
-    # Click's own ways to list and to complete import every verb.
+    # The next two: click's own would import every subcommand.
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl(list(_VERBS.items()))
+            formatter.write_dl(list(_SUBCOMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        verbs = [
-            CompletionItem(name, help=text) for name, text in _VERBS.items() if name.startswith(incomplete)
+        names = [
+            CompletionItem(name, help=text)
+            for name, text in _SUBCOMMANDS.items()
+            if name.startswith(incomplete)
         ]
-        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="slurmray %(version)s")
 def slurmray() -> None:
-    """A Ray cluster in containers over several Slurm nodes.
+    """Start Ray clusters in containers on Slurm nodes, from one sbatch script.
 
     \b
       slurmray render --nodes 2                         the built-in check, on two nodes
-      slurmray init verl --nodes 4                      a job spec to begin with, for verl
+      slurmray init verl --nodes 4                      a job spec to start from, for verl
       slurmray render job.yaml -- python train.py       a job spec, and the trainer's command
-      slurmray rehearse job.yaml                        try it here, without a cluster
+      slurmray rehearse job.yaml                        try it on this machine, without a cluster
+
+    \b
+    Tab completion in bash, for ~/.bashrc (zsh and fish: zsh_source, fish_source):
+      eval "$(_SLURMRAY_COMPLETE=bash_source slurmray)"
     """
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split a command line at the first `--` into slurmray's arguments and the trainer's command.
 
-    Click would drop that `--` and take what follows it for arguments of its own.
+    Click would drop the `--` and parse the trainer's command as its own arguments.
     """
     if "--" not in argv:
         return list(argv), []
     at = list(argv).index("--")
     if at + 1 == len(argv):
-        raise UsageError("slurmray: no command after --; leave out the -- too for the built-in check")
+        raise UsageError("slurmray: no command after --; for the built-in check, leave out the --")
     return list(argv[:at]), list(argv[at + 1 :])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (None: that of the process) and return the exit code.
+    """Run one command line (None: sys.argv) and return the exit code.
 
-    A verb finds the arguments after the first `--` in `ctx.obj`, a list of str.
+    Subcommands get the arguments after the first `--` in `ctx.obj`, a list of str.
     """
     try:
-        own, entrypoint = split(sys.argv[1:] if argv is None else argv)
-        if entrypoint and not own:
-            raise UsageError(f"slurmray: a verb is missing before --: {' or '.join(_WITH_COMMAND)}")
-        if entrypoint and own[0] in _VERBS and own[0] not in _WITH_COMMAND:
-            raise UsageError(f"slurmray {own[0]}: takes no command: leave out -- and what follows it")
-        _check_surroundings(own)
-        code = slurmray.main(own or ["--help"], prog_name="slurmray", standalone_mode=False, obj=entrypoint)
+        own, trainer = split(sys.argv[1:] if argv is None else argv)
+        if trainer and not own:
+            raise UsageError(f"slurmray: no subcommand before --; use {' or '.join(_TAKES_TRAINER)}")
+        if trainer and own[0] in _SUBCOMMANDS and own[0] not in _TAKES_TRAINER:
+            raise UsageError(
+                f"slurmray {own[0]}: takes no trainer command; leave out -- and everything after it"
+            )
+        _check_stdout_and_folder(own)
+        code = slurmray.main(own or ["--help"], prog_name="slurmray", standalone_mode=False, obj=trainer)
         sys.stdout.flush()
     except SlurmrayError as error:
         click.echo(str(error), err=True)
         return error.exit_code
     except click.UsageError as error:
-        # Not every error of Click's has the verb.
-        parsed = ["slurmray", *(name for name in own[:1] if name in _VERBS)]
+        # Some of click's errors have no context.
+        parsed = ["slurmray", *(name for name in own[:1] if name in _SUBCOMMANDS)]
         path = error.ctx.command_path if error.ctx else " ".join(parsed)
         click.echo(f"{path}: {error.format_message()} (see {path} --help)", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except Exception as error:
-        return _failed(error)
+        return _report(error)
     return code if isinstance(code, int) else 0
 
 
-def _check_surroundings(argv: Sequence[str]) -> None:
+def _check_stdout_and_folder(argv: Sequence[str]) -> None:
     if sys.stdout is None:
-        raise UsageError("standard output: is closed; send it to /dev/null where it is not wanted")
-    if argv and argv[0] in _IN_FOLDER:
+        raise UsageError("standard output is closed; redirect it to /dev/null if you do not want it")
+    if argv and argv[0] in _NEEDS_CURRENT_FOLDER:
         try:
             Path.cwd()
         except OSError as error:
-            raise UsageError(f"the current folder: {error.strerror}; cd to one that exists") from None
+            raise UsageError(f"current folder: {error.strerror}; cd to a folder that exists") from None
 
 
-def _failed(error: Exception) -> int:
-    """Report an error that no verb expects, and return the exit code."""
-    if isinstance(error, OSError) and _is_of_stdout(error):
-        # Python flushes at its end, and would fail once more.
+def _report(error: Exception) -> int:
+    """Report an unexpected error, and return the exit code."""
+    if isinstance(error, OSError) and _is_from_stdout(error):
+        # Python flushes stdout when it exits, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            return 141  # the reader went away
+            return 141  # 128 + SIGPIPE
         click.echo(f"standard output: {error.strerror}", err=True)
         return ExitCode.USAGE
     traceback.print_exception(error)
@@ -145,7 +153,7 @@ def _failed(error: Exception) -> int:
     return ExitCode.INTERNAL
 
 
-def _is_of_stdout(error: OSError) -> bool:
-    """Whether it comes from a write to standard output; the error itself names no file then."""
+def _is_from_stdout(error: OSError) -> bool:
+    """Whether a write to standard output raised the error; such an error has no file name."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return isinstance(error, BrokenPipeError) or frame.f_code in (main.__code__, click.echo.__code__)

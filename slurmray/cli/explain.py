@@ -1,4 +1,4 @@
-"""`slurmray explain`: the meaning of an exit code, and what to do about it."""
+"""`slurmray explain`: explains an exit code and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from signal import Signals
 from typing import NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from slurmray.errors import ExitCode, UsageError
 
 _WIDTH = 100
 _WHOSE = (
-    "The last line of the job's log shows whose code it is: `done` the trainer's, `failed` slurmray's, "
-    "`stopped by Slurm` Slurm's; a trainer may use the same numbers. Without such a line the batch script "
-    "was killed before it could write one."
+    "The last line of the job's log shows whose code it is, because a trainer may use the same numbers: "
+    "`done`, the trainer's; `failed`, slurmray's; `stopped by Slurm`, Slurm's. Without such a line, the "
+    "batch script was killed before it could write one."
 )
 
 
@@ -26,7 +27,7 @@ class _Explanation(NamedTuple):
     fix: str = ""
 
 
-# The trainer's, where bash and Python have a custom.
+# Codes of the trainer, by the conventions of bash and Python.
 _CODES = {
     0: _Explanation("the trainer succeeded, if the state of the job in Slurm is COMPLETED"),
     1: _Explanation(
@@ -36,50 +37,50 @@ _CODES = {
     ),
     126: _Explanation(
         "the trainer's command was found, but could not be run",
-        "The file is not executable, is a folder, or is for another kind of processor.",
-        "Make it executable with chmod +x, or name the program that reads it: run: [bash, FILE].",
+        "The file is not executable, is a folder, or was built for another CPU architecture.",
+        "Make it executable with chmod +x, or run it with its interpreter: run: [bash, FILE].",
     ),
     127: _Explanation(
         "the trainer's command was not found",
-        "It is searched in the container, in its PATH and from container.workdir; programs of the host and "
-        "of environment modules are not there.",
+        "It is searched in the container's PATH and container.workdir. Programs of the host and of "
+        "environment modules are not in the container.",
         "Install it in the image, or mount it and use its path in the container.",
     ),
 }
 _OTHER = _Explanation(
     "an exit code of the trainer",
-    "Neither Slurm nor bash nor this version of slurmray gives this number a meaning.",
-    "Read the trainer's last lines, just before the end of the job's log.",
+    "The number has no meaning in Slurm, bash or slurmray.",
+    "Read the trainer's last lines, near the end of the job's log.",
 )
 
-# Cause and fix of 128 + n: mostly the trainer was ended by signal n.
+# Cause and fix of 128 + n, which usually means that signal n ended the trainer.
 _CRASH = (
-    "A crash in compiled code, for example an extension, CUDA, ROCm or NCCL.",
-    "Read its last lines. With env.PYTHONFAULTHANDLER set to 1, Python prints where it was.",
+    "A crash in compiled code, e.g. an extension, CUDA, ROCm or NCCL.",
+    "Read the trainer's last lines. Set env.PYTHONFAULTHANDLER to 1 to get a Python traceback.",
 )
 _TRAINER_SIGNALS = {
     "SIGKILL": (
-        "Often the kernel, because memory ran out; also a trainer that still ran stop.grace seconds after "
+        "Often the kernel, because memory ran out. Or the trainer still ran stop.grace seconds after "
         "stop.signal.",
-        "If `dmesg` on the node or `sacct -j JOBID` shows out of memory, ask for more slurm.mem or let the "
-        "trainer use less.",
+        "If `dmesg` on the node or `sacct -j JOBID` shows out of memory, raise slurm.mem or let the trainer "
+        "use less.",
     ),
     "SIGTERM": (
         "scancel, preemption or the time limit.",
-        "`sacct -j JOBID --format=State,Elapsed,Timelimit` shows which; ask for more slurm.time if it was "
-        "the limit.",
+        "`sacct -j JOBID --format=State,Elapsed,Timelimit` shows which. If it was the limit, raise "
+        "slurm.time.",
     ),
     "SIGBUS": ("Often /dev/shm is full.", "Raise container.shm_size."),
     **dict.fromkeys(("SIGILL", "SIGABRT", "SIGFPE", "SIGSEGV"), _CRASH),
 }
 
-# 0:n of Slurm: the batch script was ended, or never started. 53 was seen with Slurm 22.05 for both causes;
-# 125 is SIG_OOM in Slurm's source.
+# 0:n of Slurm: the batch script was killed, or did not start. 53: as seen with Slurm 22.05. 125: SIG_OOM in
+# Slurm's source.
 _BATCH_SIGNALS = {
     9: _Explanation(
         "SIGKILL ended the batch script",
-        "It had not ended KillWait seconds after Slurm's SIGTERM, or its node had no memory left.",
-        "`sacct -j JOBID --format=State,Elapsed,Timelimit` shows why. The containers end by themselves.",
+        "It still ran KillWait seconds after Slurm's SIGTERM, or its node ran out of memory.",
+        "`sacct -j JOBID --format=State,Elapsed,Timelimit` shows why. The containers stop by themselves.",
     ),
     15: _Explanation(
         "SIGTERM ended the batch script",
@@ -88,31 +89,41 @@ _BATCH_SIGNALS = {
     ),
     53: _Explanation(
         "Slurm could not start the batch script",
-        "The folder of slurm.output, or the submit folder, does not exist on the head node.",
+        "The folder of slurm.output or the submit folder does not exist on the head node.",
         "Create that folder, on a file system that all nodes share, and submit again.",
     ),
     125: _Explanation(
         "the job used more memory than it has",
-        "Slurm killed processes of it because memory ran out.",
-        "Ask for more slurm.mem, or let the trainer use less.",
+        "Slurm killed some of its processes because memory ran out.",
+        "Raise slurm.mem, or let the trainer use less.",
     ),
 }
 
 
-# An argument that begins with - is no option, but a code that does not exist.
+def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str | CompletionItem]:
+    del ctx, param
+    return [
+        CompletionItem(text, help=code.meaning)
+        for code in ExitCode
+        for text in (str(code.value), code.name.lower())
+        if text.startswith(incomplete)
+    ]
+
+
+# ignore_unknown_options: -1 is a wrong code, not an option.
 @click.command(options_metavar="", context_settings={"ignore_unknown_options": True})
-@click.argument("code", required=False, metavar="[CODE]")
+@click.argument("code", required=False, metavar="[CODE]", shell_complete=_complete_code)
 def explain(code: str | None) -> None:
     """Explain an exit code: its meaning, its usual cause, and what to do.
 
-    CODE is a number (71), a pair of sacct and scontrol (71:0 or 0:15), or a name (node_lost). Without CODE:
-    the table of slurmray's own codes.
+    CODE is a number (71), a pair as sacct and scontrol show it (71:0 or 0:15), or a name (node_lost). Without
+    CODE, list slurmray's codes.
     """
     if code is None:
         for known in ExitCode:
             click.echo(f"{known.value:>3}  {known.name.lower():<10}  {known.meaning}")
         click.echo()
-        click.echo("Other codes are the trainer's; 128 + n stands for signal n.")
+        click.echo("All other codes are the trainer's; 128 + n means signal n.")
         _paragraph(_WHOSE)
         return
     title, explanation = _look_up(code)
@@ -131,7 +142,7 @@ def _look_up(text: str) -> tuple[str, _Explanation]:
     code, number = _numbers(text)
     if number and not code:
         ended = _Explanation(
-            f"{_signal(number)} ended the batch script", fix="`sacct -j JOBID` has its state."
+            f"{_signal(number)} ended the batch script", fix="`sacct -j JOBID` shows the job's state."
         )
         return f"0:{number}", _BATCH_SIGNALS.get(number, ended)
     for known in ExitCode:
@@ -139,8 +150,8 @@ def _look_up(text: str) -> tuple[str, _Explanation]:
             return _ours(known)
     if 128 < code <= 192:
         name = _signal(code - 128)
-        cause, fix = _TRAINER_SIGNALS.get(name, ("The trainer was ended by that signal.", _OTHER.fix))
-        return str(code), _Explanation(f"stands for {name} (128 + {code - 128})", cause, fix)
+        cause, fix = _TRAINER_SIGNALS.get(name, ("This signal ended the trainer.", _OTHER.fix))
+        return str(code), _Explanation(f"means {name} (128 + {code - 128})", cause, fix)
     return str(code), _CODES.get(code, _OTHER)
 
 
@@ -152,7 +163,7 @@ def _numbers(text: str) -> tuple[int, int]:
         return code, number
     names = [known.name.lower() for known in ExitCode]
     close = difflib.get_close_matches(text.lower(), names, n=1)
-    known_here = f"expected 0 to 255, CODE:SIGNAL, for example 0:15, or one of {', '.join(names)}"
+    known_here = f"expected 0 to 255, CODE:SIGNAL, e.g. 0:15, or one of {', '.join(names)}"
     hint = f"did you mean {close[0]}?" if close else known_here
     raise UsageError(f"slurmray explain: {text!r} is not an exit code, {hint}")
 

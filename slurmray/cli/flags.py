@@ -1,4 +1,4 @@
-"""Flags and kinds of values that several verbs have."""
+"""Options and value types that several subcommands share."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from slurmray.errors import UsageError
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-# slurmray.loading.load.FLAGS says which field each one sets.
+# The job spec checks the value, because importing its types here would make --help slow.
+_RUNTIMES = ("docker", "podman", "apptainer", "pyxis", "none", "auto")
+
+# (option, metavar, help); slurmray.loading.load.FLAGS has the field that each one sets.
 _FLAGS = (
     ("--nodes", "N", "Number of nodes."),
-    ("--gpus-per-node", "G", "GPUs on each node, for example 8 or h100:8."),
+    ("--gpus-per-node", "G", "GPUs on each node, e.g. 8 or h100:8."),
     ("--cpus-per-task", "C", "CPUs on each node."),
-    ("--mem", "M", "Memory on each node, for example 200G."),
-    ("--time", "T", "Time limit, for example 12:00:00 or 1-00:00:00."),
+    ("--mem", "M", "Memory on each node, e.g. 200G."),
+    ("--time", "T", "Time limit, e.g. 12:00:00 or 1-00:00:00."),
     ("--partition", "P", "Partition (queue)."),
     ("--account", "A", "Account to charge."),
     ("--image", "I", "Container image with Python and Ray."),
-    ("--runtime", "R", "docker, podman, apptainer, pyxis, none or auto."),
+    ("--runtime", "R", f"Container runtime: {', '.join(_RUNTIMES[:-1])} or {_RUNTIMES[-1]}."),
 )
 
 
 class _File(click.Path):
-    """A path as the user typed it; errors are reported where the file is opened."""
+    """A path, kept as typed. The code that opens the file reports errors."""
 
     def convert(
         self,
@@ -47,7 +51,15 @@ FILE = _File(readable=False, path_type=Path)
 
 
 def job_flags(command: _F) -> _F:
-    """Add these flags to a command, in this order; each is None unless it is given."""
+    """Add the options of _FLAGS to a command; their default is None."""
     for name, metavar, text in reversed(_FLAGS):
-        command = click.option(name, metavar=metavar, help=text)(command)
+        complete = _complete_runtime if name == "--runtime" else None
+        command = click.option(name, metavar=metavar, help=text, shell_complete=complete)(command)
     return command
+
+
+def _complete_runtime(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[str | CompletionItem]:
+    del ctx, param
+    return [name for name in _RUNTIMES if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""`slurmray init`: an example as a job spec of the user's own."""
+"""`slurmray init`: copies an example as the user's own job spec."""
 
 from __future__ import annotations
 
@@ -6,17 +6,29 @@ import shlex
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from slurmray.cli.flags import FILE, job_flags
 from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.resources import own
 
 _STDOUT, _JOB = Path("-"), Path("job.yaml")
-_CONFIG = ".config.yaml"  # a trainer's own file, which belongs to an example
+_CONFIG = ".config.yaml"  # ends the name of a trainer's configuration file, which comes with an example
+
+
+def _complete_example(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[str | CompletionItem]:
+    del ctx, param
+    return [
+        CompletionItem(name, help=_title(path))
+        for name, path in _examples().items()
+        if name.startswith(incomplete)
+    ]
 
 
 @click.command(options_metavar="[OPTIONS]")
-@click.argument("example", required=False, metavar="[EXAMPLE]")
+@click.argument("example", required=False, metavar="[EXAMPLE]", shell_complete=_complete_example)
 @job_flags
 @click.option(
     "-o",
@@ -27,10 +39,10 @@ _CONFIG = ".config.yaml"  # a trainer's own file, which belongs to an example
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def init(example: str | None, output: Path | None, force: bool, **flags: str | None) -> None:
-    """Write an example as a job spec of your own; without EXAMPLE, list the examples.
+    """Copy an example as your own job spec; without EXAMPLE, list the examples.
 
-    The flags set fields of it; other fields stay as they are in the example. Never prompts. A file that
-    belongs to it, for example a trainer's own configuration, is written to the current folder.
+    The options change fields of the copy. Other files of the example, e.g. the trainer's configuration, are
+    written to the current folder. Never prompts.
 
     \b
     Examples:
@@ -43,46 +55,50 @@ def init(example: str | None, output: Path | None, force: bool, **flags: str | N
     known = _examples()
     if example is None:
         if output or force or any(value is not None for value in flags.values()):
-            raise UsageError("slurmray init: no example given; for example: slurmray init verl")
+            raise UsageError("slurmray init: no example given; use e.g. slurmray init verl")
         for name, path in known.items():
-            title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-            click.echo(f"{name:<{max(map(len, known))}}  {title}")
+            click.echo(f"{name:<{max(map(len, known))}}  {_title(path)}")
         return
     if example not in known:
-        raise UsageError(f"slurmray init: no example {example!r}, there are {', '.join(known)}")
-    answers = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
+        raise UsageError(f"slurmray init: no example {example!r}; use one of {', '.join(known)}")
+    changes = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
     output = output or _JOB
-    job = _JOB if output == _STDOUT else output  # its name in comments
-    files = _files(known[example], answers, job)
+    job = _JOB if output == _STDOUT else output  # comments in the files mention this name
+    files = _files(known[example], changes, job)
     spec = files.pop(job) if output == _STDOUT else None
-    write_files(files, None if force else _refuse_to_lose)
+    write_files(files, None if force else _refuse_to_overwrite)
     if spec is not None:
         click.echo(spec.encode(), nl=False)
         for path in files:
-            click.echo(f"wrote {path}, which it names", err=True)
+            click.echo(f"wrote {path}, which the job spec uses", err=True)
         return
     names = " and ".join(map(str, files))
     click.echo(f"wrote {names}: check image, mounts, paths and the trainer's arguments", err=True)
     for problem in _problems(output, []):
-        click.echo(f"still to do: {problem}", err=True)
+        click.echo(f"to fix: {problem}", err=True)
     click.echo(f"next: slurmray render {shlex.quote(str(output))}", err=True)
 
 
 def _examples() -> dict[str, Path]:
-    """Return the job specs among slurmray's examples, by name."""
+    """Return the paths of the example job specs, by name."""
     paths = sorted(own("examples").glob("*.yaml"))
     return {path.stem: path for path in paths if not path.name.endswith(_CONFIG)}
 
 
-def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[Path, str]:
-    """Return the job spec and the files that it names, by path; SpecError for a wrong flag."""
+def _title(example: Path) -> str:
+    """Return the description of an example, which is its first line."""
+    return example.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def _files(example: Path, changes: list[tuple[str, str]], output: Path) -> dict[Path, str]:
+    """Return the text of the job spec and of each file it uses, by path; SpecError for a wrong option."""
     from slurmray.loading.edit import amended
     from slurmray.loading.load import FLAGS
 
-    if wrong := [problem for problem in _problems(example, answers) if problem.where.startswith("--")]:
+    if wrong := [problem for problem in _problems(example, changes) if problem.where.startswith("--")]:
         raise SpecError(wrong)
     text = example.read_text(encoding="utf-8")
-    for flag, value in answers:
+    for flag, value in changes:
         text = amended(text, tuple(FLAGS[flag].split(".")), value)
     places, files = {f"examples/{example.name}": output}, {output: text}
     for path in example.parent.iterdir():
@@ -90,16 +106,18 @@ def _files(example: Path, answers: list[tuple[str, str]], output: Path) -> dict[
         if path != example and name in text:
             places[name] = Path(path.name)
             if places[name].absolute() == output.absolute():
-                raise UsageError(f"{output}: belongs to the example; choose another name with -o")
+                raise UsageError(
+                    f"{output}: the example has another file of this name; choose another name with -o"
+                )
             files[places[name]] = path.read_text(encoding="utf-8")
     return {path: _moved(content, places) for path, content in files.items()}
 
 
-def _problems(job: Path, answers: list[tuple[str, str]]) -> list[Problem]:
+def _problems(job: Path, changes: list[tuple[str, str]]) -> list[Problem]:
     from slurmray.loading.load import load_spec
 
     try:
-        load_spec(job, answers)
+        load_spec(job, changes)
     except SpecError as error:
         return error.problems
     return []
@@ -111,6 +129,6 @@ def _moved(text: str, places: dict[str, Path]) -> str:
     return text
 
 
-def _refuse_to_lose(path: Path) -> None:
+def _refuse_to_overwrite(path: Path) -> None:
     other = "move it away" if path.name.endswith(_CONFIG) else "choose another name with -o"
-    raise UsageError(f"{path}: exists already; {other}, or use --force")
+    raise UsageError(f"{path}: already exists; {other}, or use --force")

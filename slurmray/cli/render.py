@@ -1,4 +1,4 @@
-"""`slurmray render`: from a job spec, flags, or both, to one sbatch script or a task of dstack."""
+"""`slurmray render`: renders a job spec, options, or both as one sbatch script or dstack task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurmray.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from slurmray.spec.job import JobSpec
 
-# By target.
+# {target: file}
 DEFAULT_OUTPUT = {"slurm": Path("generated.sh"), "dstack": Path("generated.dstack.yml")}
 _STDOUT = Path("-")
 
@@ -24,45 +24,48 @@ _STDOUT = Path("-")
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_flags
-@click.option("--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="One more mount.  [repeatable]")
+@click.option(
+    "--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="Mount a file or folder.  [repeatable]"
+)
 @click.option(
     "--env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="A variable for Ray and the trainer. Without =VALUE the job takes your own value when you submit "
-    "it, and the script does not contain it. Commands in the job's log show ... instead of VALUE.  "
-    "[repeatable]",
+    help="Environment variable for Ray and the trainer. Without =VALUE, its value is taken from your "
+    "environment at sbatch and is not in the script. The job's log shows VALUE as `...`.  [repeatable]",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Any field of the job spec, for example container.shm_size=64g.  [repeatable]",
+    help="Any field of the job spec, e.g. container.shm_size=64g.  [repeatable]",
 )
 @click.option(
     "--template",
     metavar="FILE",
     type=click.Path(readable=False),
-    help="A site's template, which adds to the script; it extends job.sbatch.j2.",
+    help="A site's template that extends job.sbatch.j2.",
 )
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     type=FILE,
-    help="The file to write; - is standard output.  [default: generated.sh, or generated.dstack.yml]",
+    help="File to write; - is standard output.  [default: generated.sh, or generated.dstack.yml]",
 )
 @click.option(
     "--target",
     type=click.Choice(list(DEFAULT_OUTPUT)),
     default="slurm",
-    help="Where the job runs: slurm, as an sbatch script, or dstack, as a task.  [default: slurm]",
+    help="What to write: slurm, an sbatch script, or dstack, a dstack task.  [default: slurm]",
 )
-@click.option("--force", is_flag=True, help="Overwrite FILE even if it was edited, or is not slurmray's.")
+@click.option(
+    "--force", is_flag=True, help="Overwrite FILE even if it was edited, or was not rendered by slurmray."
+)
 @click.pass_obj
 def render(
-    entrypoint: list[str],
+    trainer: list[str],
     /,
     job: Path | None,
     settings: tuple[str, ...],
@@ -71,36 +74,35 @@ def render(
     force: bool,
     **flags: str | tuple[str, ...] | None,
 ) -> None:
-    """Write the sbatch script of a job, or a task of dstack.
+    """Write the sbatch script of a job, or a dstack task.
 
-    JOB.yaml is a job spec (- reads it from standard input); without one, flags and defaults make the job.
-    Flags win over the file. COMMAND, everything after the first --, is the trainer; without a COMMAND, the
-    job runs a built-in check of every node and GPU.
+    JOB.yaml is a job spec; - reads it from standard input. Options override its fields. COMMAND, everything
+    after the first --, runs the trainer. Without COMMAND and `run`, the job checks every node and GPU.
 
-    The cluster needs the script and nothing else of slurmray; the nodes need Python 3.6 or later. The script
-    contains the job as JSON, the commands in bash, and the program that calls them. slurmray verify shows
-    whether any of these was edited.
+    The script is all that the cluster needs of slurmray; the nodes need Python 3.6 or later. It contains the
+    job as JSON, commands in bash, and the agent, which calls them. slurmray verify shows whether it
+    was edited.
 
     \b
     Examples:
       slurmray render --nodes 2 --gpus-per-node 8
-          check two nodes with 8 GPUs each; then: sbatch generated.sh
+          checks two nodes with 8 GPUs each; submit it with sbatch generated.sh
       slurmray render job.yaml --nodes 4 -o four.sh
-          the job of job.yaml, on four nodes
+          the job of job.yaml on four nodes
       slurmray render --nodes 2 --image my/image:1 --env WANDB_API_KEY \\
           --mount ~/data:/data:ro -- python train.py --lr 1e-6
-          no file at all
+          without a job spec
       slurmray render job.yaml --set container.shm_size=64g -o - | less
-          read the script
+          shows the script
       slurmray render job.yaml --template site.sbatch.j2
-          with what your site adds to all scripts
+          adds the blocks of your site's template
       slurmray render job.yaml --target dstack
-          a task of dstack for the same job; then: dstack apply -f generated.dstack.yml
+          the same job as a dstack task; submit it with dstack apply -f generated.dstack.yml
     """
     from slurmray.rendering.output import write_script
 
     output = output or DEFAULT_OUTPUT[target]
-    spec, text = render_job(job, given(settings, flags), entrypoint, output, target)
+    spec, text = render_job(job, given(settings, flags), trainer, output, target)
     if output == _STDOUT:
         click.echo(text.encode(), nl=False)
     else:
@@ -122,34 +124,32 @@ def render(
 def render_job(
     job: Path | None,
     settings: list[tuple[str, str]],
-    entrypoint: list[str],
+    trainer: list[str],
     output: Path = DEFAULT_OUTPUT["slurm"],
     target: str = "slurm",
 ) -> tuple[JobSpec, str]:
-    """Return the job spec and its sealed script or task; the first three arguments are those of load_spec."""
+    """Return the job spec and its sealed script or task. First three arguments: as in load_spec."""
     from slurmray.loading.load import load_spec
     from slurmray.rendering.output import seal
 
     if target == "dstack":
         from slurmray.rendering.dstack.task import refusals, render_task
 
-        spec = load_spec(job, settings, entrypoint, refusals)
+        spec = load_spec(job, settings, trainer, refusals)
         return spec, seal(render_task(spec))
     from slurmray.rendering.script import render_script
 
-    spec = load_spec(job, settings, entrypoint)
-    return spec, seal(render_script(spec, _render_command(job, settings, entrypoint, output)))
+    spec = load_spec(job, settings, trainer)
+    return spec, seal(render_script(spec, _render_command(job, settings, trainer, output)))
 
 
 def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:
-    """Return (name, value) pairs for load_spec, --set first, so that the other flags win."""
+    """Return (name, value) pairs for load_spec: --set first, so that the other options override it."""
     pairs = []
     for setting in settings:
         path, equals, value = setting.partition("=")
         if not equals:
-            raise UsageError(
-                f"--set {setting}: expected PATH=VALUE, for example --set container.shm_size=64g"
-            )
+            raise UsageError(f"--set {setting}: expected PATH=VALUE, e.g. --set container.shm_size=64g")
         pairs.append((path, value))
     for name, values in flags.items():
         for value in (values,) if isinstance(values, str) else values or ():
@@ -158,11 +158,11 @@ def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | No
 
 
 def _render_command(
-    job: Path | None, settings: list[tuple[str, str]], entrypoint: list[str], output: Path
+    job: Path | None, settings: list[tuple[str, str]], trainer: list[str], output: Path
 ) -> str:
-    """Return the command that renders the same script again; more options can be added to its end.
+    """Return the command that renders the same script again, without the values of `env`: the log shows it.
 
-    So the entrypoint is in it as a setting. The job's log shows it, so it has no values of `env`.
+    The trainer's command becomes --set run=..., so that users can append options.
     """
     from slurmray.loading.load import without_env
 
@@ -172,15 +172,15 @@ def _render_command(
     for name, given_value in settings:
         value = without_env(name, given_value)
         argv += [name, value] if name.startswith("--") else ["--set", f"{name}={value}"]
-    if entrypoint:
-        argv += ["--set", f"run={json.dumps(entrypoint, ensure_ascii=False)}"]
+    if trainer:
+        argv += ["--set", f"run={json.dumps(trainer, ensure_ascii=False)}"]
     if output not in (DEFAULT_OUTPUT["slurm"], _STDOUT):
         argv += ["-o", _from_here(output)]
     return shlex.join(argv)
 
 
 def _from_here(path: Path) -> str:
-    """Return a path, relative if it is below the current folder, which differs from machine to machine."""
+    """Return a path, relative if it is below the current folder, so that machines render the same script."""
     place, here = Path(os.path.realpath(path.parent), path.name), Path.cwd()
     inside = path.is_absolute() and place.is_relative_to(here)
     return str(place.relative_to(here) if inside else path)
@@ -202,15 +202,15 @@ def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
     what = {"slurm": f"sbatch, or the job ends with {ExitCode.CONFIG}", "dstack": "dstack apply"}[target]
     for name in spec.env_from_submitter:
         if name not in os.environ:
-            click.echo(f"env.{name} is not set here: export it before {what}", err=True)
+            click.echo(f"env.{name} is not set in your environment; export it before {what}", err=True)
 
 
 def _summary(spec: JobSpec, target: str) -> str:
     nodes = spec.slurm.nodes
     parts = ["1 node" if nodes == 1 else f"{nodes} nodes"]
-    parts.append(f"{spec.gpus} GPUs each" if spec.gpus else "no GPUs (ask for them with --gpus-per-node 8)")
+    parts.append(f"{spec.gpus} GPUs each" if spec.gpus else "no GPUs (request them with --gpus-per-node 8)")
     if not spec.slurm.cpus_per_task:
-        given = "Slurm gives, often 1" if target == "slurm" else "the instances have, 2 or more"
-        parts.append(f"as many CPUs as {given} (ask for more with --cpus-per-task 8)")
+        default = "Slurm's default, often 1" if target == "slurm" else "2 or more, as the instance has"
+        parts.append(f"CPUs: {default} (request more with --cpus-per-task 8)")
     parts.append("the built-in check" if spec.run is None else "your command")
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""`slurmray verify`: whether scripts are as they were rendered."""
+"""`slurmray verify`: checks whether scripts were edited after rendering."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from slurmray.errors import ExitCode, UsageError
 
 @click.command(options_metavar="FILE ... | --print-hash")
 @click.argument("files", metavar="", nargs=-1, type=FILE)
-@click.option("--print-hash", is_flag=True, help="Print the hashes of this version's agent and stories.")
+@click.option(
+    "--print-hash",
+    is_flag=True,
+    help="Print the hashes of this version's agent and of its bash part for each runtime.",
+)
 def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
-    """Check whether scripts are as slurmray rendered them, and print one line for each.
+    """Check whether scripts were edited after rendering, and print one line for each.
 
-    What a site's template has added is named, and counts as rendered. Exit code 0: all are as rendered.
-    1: at least one was changed after rendering. 2: one cannot be read, or slurmray did not render it.
+    Blocks added by a site's template are listed, and count as rendered. Exit code 0: no script was edited. 1:
+    at least one was edited. 2: one cannot be read, or slurmray did not render it.
 
     \b
     Examples:
       slurmray verify generated.sh
-      slurmray verify --print-hash          to compare with the hashes that an administrator has reviewed
+      slurmray verify --print-hash          compare with the hashes that an administrator reviewed
     """
     from slurmray.rendering import verify as verifying
     from slurmray.rendering.script import agent_sha256, story_sha256
@@ -34,7 +38,7 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
         if not files:
             return 0
     if not files:
-        raise UsageError("slurmray verify: no file given: slurmray verify generated.sh")
+        raise UsageError("slurmray verify: no file given; use e.g. slurmray verify generated.sh")
     codes = []
     for file in files:
         try:

@@ -1,7 +1,7 @@
-"""Ray over the nodes of a Slurm job, from a Python function, with submitit.
+"""Runs Python functions on Ray clusters in Slurm jobs, with submitit.
 
-`RayExecutor` is an executor of submitit. Each function runs once, as the driver of a Ray cluster over all
-nodes of its job. The job is a script that slurmray renders, with the same ports, token, checks and clean-up.
+`RayExecutor` is a submitit executor. Each function runs once, as the driver of a Ray cluster over all nodes
+of its job. slurmray renders the job's script, with the same ports, token, checks and clean-up as any other.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["RayExecutor"]
 
-# In the bundle: packages that the image has, too, come before those of the bundle.
+# Imported from the bundle: add its folder `last`, whose packages an image may have in a newer version.
 if isinstance(__spec__.loader, zipimport.zipimporter):
     sys.path.append(f"{__spec__.loader.archive}/last")
 
 
-# The driver imports this module, too, where slurmray's own requirements are not installed.
+# Lazy: the driver imports this module in images without slurmray's requirements.
 def __getattr__(name: str) -> Any:
     if name != "RayExecutor":
         raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import slurmray
 
-# All pure Python: to read a pickle of submitit, and for modules that import slurmray.native. The folder
-# `last` comes after the job's own packages in sys.path: Ray and the trainer may need a newer version.
+# {package: folder in the zip}, all pure Python: what reading submitit's pickles and importing slurmray.native
+# needs. The folder `last` comes at the end of sys.path, because Ray and the trainer may need a newer version.
 _PACKAGES = {"slurmray": "", "submitit": "", "cloudpickle": "", "typing_extensions": "last"}
-_DATE = (1980, 1, 1, 0, 0, 0)  # the same content is the same file
+_DATE = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same content gives the same file
 
 
 def pack(folder: Path) -> Path:
-    """Return a zip of the packages for PYTHONPATH, written to the folder once for each content."""
+    """Return a zip of the packages for PYTHONPATH. It is written to the folder unless it is already there."""
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in sorted(_files()):
@@ -37,11 +37,11 @@ def pack(folder: Path) -> Path:
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """(name in the zip, file) pairs. submitit's tests, which are among its modules, are left out."""
+    """Yield (name in the zip, file), without the tests that submitit has among its modules."""
     for package, folder in _PACKAGES.items():
         spec = find_spec(package)
         if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"no {package} here: pip install {package}")
+            raise ModuleNotFoundError(f"{package} is not installed: pip install {package}")
         origin = Path(spec.origin)
         if not spec.submodule_search_locations:
             yield str(Path(folder) / origin.name), origin
@@ -52,18 +52,18 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 def code_folders() -> list[Path]:
-    """Return the folders of the caller's own modules: those in sys.path that belong to no Python."""
+    """Return the folders of the caller's modules: those in sys.path outside any Python installation."""
     paths = sysconfig.get_paths()
-    of_python = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    programs = {Path(paths["scripts"]).resolve(), Path(sys.executable).parent.resolve(), Path("/usr/bin")}
+    installed = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    bin_folders = {Path(paths["scripts"]).resolve(), Path(sys.executable).parent.resolve(), Path("/usr/bin")}
     packed = Path(slurmray.__file__).resolve().parents[1]
     found = []
     for position, entry in enumerate(sys.path):
         folder = Path(entry or ".").resolve()
         if not folder.is_dir() or folder == Path("/") or (folder == packed and position):
             continue
-        if folder.name in ("site-packages", "dist-packages") or folder in programs:  # of users and of Debian
+        if folder.name in ("site-packages", "dist-packages") or folder in bin_folders:  # user site, Debian
             continue
-        if not any(folder.is_relative_to(own) for own in of_python):
+        if not any(folder.is_relative_to(part) for part in installed):
             found.append(folder)
     return list(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""RayExecutor: submitit's executor for functions that drive a Ray cluster."""
+"""RayExecutor: a submitit executor for functions that drive a Ray cluster."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class RayExecutor(core.Executor):
     """Runs functions with Ray over all nodes of a Slurm job, or on this machine.
 
     folder: for pickles, logs and results, on a file system that all nodes share; `%j` in it is the job id.
-    cluster: `slurm`; `local`, a process on this machine; `debug`, the calling process; None is slurm where
-    sbatch is found, else local. max_num_timeout: how many time limits a function with a checkpoint may reach.
+    cluster: `slurm`; `local`, a process on this machine; `debug`, the calling process; None: slurm if sbatch
+    is in PATH, else local. max_num_timeout: how often a function with a checkpoint may reach its time limit.
 
-    `submit`, `map_array`, `batch` and the jobs they return are those of submitit. A function runs once, on
-    the first node. There `ray.init()` joins the cluster of its job. With local and debug it starts a Ray of
-    its own, and the parameters of nodes, containers and Ray have no effect.
+    `submit`, `map_array`, `batch` and the jobs they return work as in submitit. A function runs once, on the
+    first node, where `ray.init()` connects to the cluster of its job. With local and debug, `ray.init()`
+    starts a new Ray, and the parameters for nodes, containers and Ray have no effect.
     """
 
     def __init__(self, folder: Path | str, cluster: Cluster | None = None, max_num_timeout: int = 3):
@@ -41,15 +41,15 @@ class RayExecutor(core.Executor):
         super().__init__(self._executor.folder)
 
     def _internal_update_parameters(self, **kwargs: Any) -> None:
-        """Set parameters; SpecError where one is unknown or wrong, and nothing is set then.
+        """Set parameters; None removes one. SpecError, without setting any, if one is unknown or wrong.
 
-        Those of submitit: name, nodes, gpus_per_node, cpus_per_task, mem_gb (GiB of each node), timeout_min
-        (minutes), stderr_to_stdout, `slurm_` and an sbatch option, for example slurm_partition; slurm_setup,
-        slurm_signal_delay_s (seconds), slurm_array_parallelism, slurm_additional_parameters. Sections of the
+        Parameters of submitit: name, nodes, gpus_per_node, cpus_per_task, mem_gb (GiB per node), timeout_min
+        (minutes), stderr_to_stdout, slurm_setup, slurm_signal_delay_s (seconds), slurm_array_parallelism,
+        slurm_additional_parameters, and `slurm_` with an sbatch option, e.g. slurm_partition. Sections of the
         job spec: container, env, ray, network, checks, preflight, prepare, services, stop, on_node_loss,
-        requeue. Without container, Ray is that of this Python. None removes a parameter.
+        requeue. Without container, the job uses the Ray of this Python.
         """
-        # Not above: modules with functions import this one in images, too, where pydantic may be missing.
+        # Here, because the user's modules import this one in images that may lack pydantic.
         from slurmray.spec.job import JobSpec
 
         merged = {**self.parameters, **kwargs}

@@ -14,7 +14,7 @@ from submitit.core import core, utils
 from slurmray.errors import SlurmError
 from slurmray.native.bundle import pack
 from slurmray.native.driver import RUN_DIR
-from slurmray.native.parameters import TIMEOUT_MIN, give_driver, job_data
+from slurmray.native.parameters import TIMEOUT_MIN, add_driver, job_data
 from slurmray.native.watcher import Watcher
 from slurmray.slurm import commands
 from slurmray.slurm.states import Event, is_last_attempt_over, parse_events
@@ -103,7 +103,7 @@ class RaySlurmExecutor(core.Executor):
         data = job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
         for note in api.remarks(JobSpec(**data)):
             warnings.warn(note, stacklevel=2)
-        give_driver(data, self.folder, self.home, pack(self.home), bool(array))
+        add_driver(data, self.folder, self.home, pack(self.home), bool(array))
         return api.render(JobSpec(**data))
 
     def _sbatch(self, script: Path, array: int) -> commands.Submitted:

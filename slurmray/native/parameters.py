@@ -1,4 +1,4 @@
-"""From the parameters of submitit's users to the job spec of a driver."""
+"""Converts the parameters of submitit's users to the job spec of a driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurmray.errors import Problem, SpecError
 from slurmray.native.bundle import code_folders
 from slurmray.native.driver import REQUEUE_EXIT_CODE, RUN_DIR, STOP_SIGNAL
 
-# submitit's parameters for every executor, and the field of the job spec that each one sets.
+# {parameter that all submitit executors have: field of the job spec}
 SHARED = {
     "name": ("name",),
     "nodes": ("slurm", "nodes"),
@@ -24,26 +24,26 @@ SHARED = {
     "timeout_min": ("slurm", "time"),
     "mem_gb": ("slurm", "mem"),
 }
-# Sections of the job spec that are parameters of the same name.
+# Sections of the job spec that are parameters with the same name.
 SECTIONS = (
     *("container", "env", "ray", "network", "checks", "preflight", "prepare", "services"),
     *("stop", "on_node_loss", "requeue"),
 )
-# Other parameters of submitit; `slurm_` and the name of an sbatch option is one, too.
-OWN = (
+# Other parameters of submitit; `slurm_OPTION`, with an option of sbatch, is one too.
+OTHER = (
     *("stderr_to_stdout", "slurm_setup", "slurm_signal_delay_s", "slurm_array_parallelism"),
     "slurm_additional_parameters",
 )
-# Parameters that are refused: slurmray sets them, or they would have no effect.
-_INSTEAD = {
+# {refused parameter: what to do instead}
+_FIXES = {
     "slurm_clusters": "RayExecutor works with the default cluster only: leave it out",
     "slurm_cpus_per_task": "use cpus_per_task",
-    "slurm_error": "logs lie in the executor's folder: leave it out",
+    "slurm_error": "logs are in the executor's folder: leave it out",
     "slurm_extra": "use slurm_additional_parameters",
     "slurm_gpus_per_node": "use gpus_per_node",
     "slurm_mem": "use mem_gb",
     "slurm_nodes": "use nodes",
-    "slurm_output": "logs lie in the executor's folder: leave it out",
+    "slurm_output": "logs are in the executor's folder: leave it out",
     "slurm_srun_args": "there is one task, the driver: leave it out",
     "slurm_time": "use timeout_min",
     "slurm_use_srun": "there is one task, the driver: leave it out",
@@ -55,13 +55,13 @@ LEAD = 90  # seconds before the time limit; submitit's default of signal_delay_s
 
 
 def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") -> dict[str, Any]:
-    """Return the job spec of these parameters as nested mappings; SpecError names all unknown ones.
+    """Return the job spec of these parameters as nested dicts; SpecError lists all wrong parameters.
 
-    folder: of the executor. number: placeholder of the job in names of files; `%A_%a` for arrays.
+    folder: of the executor. number: sbatch's placeholder for the job id in file names; `%A_%a` for arrays.
     """
     data: dict[str, Any] = {"slurm": {"time": TIMEOUT_MIN}}
-    problems = [Problem(name, text) for name, text in _INSTEAD.items() if name in parameters]
-    problems += _mistakes(parameters)
+    problems = [Problem(name, text) for name, text in _FIXES.items() if name in parameters]
+    problems += _wrong_types(parameters)
     for name, value in parameters.items():
         if name in SHARED:
             *sections, field = SHARED[name]
@@ -69,30 +69,30 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
             place[field] = value
         elif name in SECTIONS:
             data[name] = value
-        elif name.startswith("slurm_") and name not in (*OWN, *_INSTEAD):
+        elif name.startswith("slurm_") and name not in (*OTHER, *_FIXES):
             data["slurm"][name.removeprefix("slurm_")] = value
-        elif name not in (*OWN, *_INSTEAD):
-            known = ", ".join((*SHARED, *SECTIONS, *OWN, "slurm_OPTION of sbatch"))
+        elif name not in (*OTHER, *_FIXES):
+            known = ", ".join((*SHARED, *SECTIONS, *OTHER, "slurm_OPTION of sbatch"))
             problems.append(Problem(name, f"unknown parameter; known are {known}"))
-    problems += _give_units(data["slurm"])
-    problems += _give_signals(data, parameters.get("slurm_signal_delay_s"))
+    problems += _set_units(data["slurm"])
+    problems += _set_signals(data, parameters.get("slurm_signal_delay_s"))
     if problems:
         raise SpecError(problems)
-    _give_setup(data, parameters)
-    _give_files(data, parameters, folder, number)
+    _set_setup(data, parameters)
+    _set_log_files(data, parameters, folder, number)
     return data
 
 
-def _mistakes(parameters: Mapping[str, Any]) -> list[Problem]:
-    """Wrong types of parameters that are no fields of the job spec."""
+def _wrong_types(parameters: Mapping[str, Any]) -> list[Problem]:
+    """Return problems with the types of parameters that are not fields of the job spec."""
     kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
         "slurm_setup": (_is_texts, "a list of commands"),
         "slurm_array_parallelism": (_is_count, "a whole number, 1 or more"),
         "slurm_additional_parameters": (lambda value: isinstance(value, Mapping), "`name: value` pairs"),
     }
     return [
-        Problem(name, f"expected {words}, got {parameters[name]!r}")
-        for name, (fits, words) in kinds.items()
+        Problem(name, f"expected {expected}, got {parameters[name]!r}")
+        for name, (fits, expected) in kinds.items()
         if name in parameters and not fits(parameters[name])
     ]
 
@@ -109,16 +109,16 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
-def _give_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:
-    """Without a container, Ray is that of the submitting Python."""
+def _set_setup(data: dict[str, Any], parameters: Mapping[str, Any]) -> None:
+    """Set `setup`. Without a container it puts the submitting Python, which has Ray, first in PATH."""
     lines = list(parameters.get("slurm_setup") or [])
     if is_bare(data.setdefault("container", {"runtime": "none"})):
         lines.append(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH")
     data["setup"] = "\n".join(lines)
 
 
-def _give_files(data: dict[str, Any], parameters: Mapping[str, Any], folder: Path, number: str) -> None:
-    """Log files are where submitit expects them."""
+def _set_log_files(data: dict[str, Any], parameters: Mapping[str, Any], folder: Path, number: str) -> None:
+    """Set the log files that submitit expects."""
     slurm, path = data["slurm"], str(folder / "%j_0_log.").replace("%j", number)
     slurm["output"] = f"{path}out"
     if not parameters.get("stderr_to_stdout"):
@@ -127,8 +127,8 @@ def _give_files(data: dict[str, Any], parameters: Mapping[str, Any], folder: Pat
     slurm["extra"] = [f"--{name}" if value is True else f"--{name}={value}" for name, value in extra.items()]
 
 
-def _give_units(slurm: dict[str, Any]) -> list[Problem]:
-    """Give memory its unit (minutes are sbatch's own); problems where they are not numbers."""
+def _set_units(slurm: dict[str, Any]) -> list[Problem]:
+    """Convert memory from GiB to sbatch's format, and return problems with memory and minutes."""
     problems = []
     minutes, memory = slurm["time"], slurm.get("mem", 1)
     if not _is_count(minutes):
@@ -140,25 +140,25 @@ def _give_units(slurm: dict[str, Any]) -> list[Problem]:
     return problems
 
 
-def _give_signals(data: dict[str, Any], delay: object) -> list[Problem]:
-    """USR2 makes the driver write a checkpoint; its exit code requests another attempt."""
-    own: dict[str, dict[str, Any]] = {
+def _set_signals(data: dict[str, Any], delay: object) -> list[Problem]:
+    """Set stop.signal, which makes the driver write a checkpoint, and the exit code that requeues the job."""
+    driver: dict[str, dict[str, Any]] = {
         "stop": {"signal": STOP_SIGNAL},
         "requeue": {"exit_code": REQUEUE_EXIT_CODE},
     }
     minutes = data["slurm"]["time"]
-    half = max(1, minutes * 30) if isinstance(minutes, int) else LEAD  # a short limit may have less than 90
+    half = max(1, minutes * 30) if isinstance(minutes, int) else LEAD  # the limit may be shorter than 90 s
     lead = min(LEAD, half) if delay is None else delay
     problems = []
-    for section, fields in own.items():
+    for section, fields in driver.items():
         given = data.get(section, {})
-        if not isinstance(given, Mapping):  # the job spec reports it
+        if not isinstance(given, Mapping):  # JobSpec reports it
             continue
         given = {name: value for name, value in given.items() if value is not None}
         if section == "stop" and delay is not None and "lead" in given:
-            problems.append(Problem("stop.lead", "slurm_signal_delay_s sets the same: leave one out"))
+            problems.append(Problem("stop.lead", "slurm_signal_delay_s sets the same field: leave one out"))
         problems += [
-            Problem(f"{section}.{name}", "set for the driver: leave it out")
+            Problem(f"{section}.{name}", "RayExecutor sets it: leave it out")
             for name in fields.keys() & given.keys()
         ]
         data[section] = {**({"lead": lead} if section == "stop" else {}), **given, **fields}
@@ -172,22 +172,26 @@ def is_bare(container: object) -> bool:
     return isinstance(container, Mapping) and container.get("runtime") == "none"
 
 
-def give_driver(data: dict[str, Any], folder: Path, home: Path, bundle: Path, array: bool) -> None:
-    """Add to the job spec: the driver's command, the caller's modules, variables that identify the job.
+def add_driver(data: dict[str, Any], folder: Path, home: Path, bundle: Path, array: bool) -> None:
+    """Add the driver's command, the caller's modules and variables that identify the job to the job spec.
 
-    home: the part of `folder` that is the same for all jobs. bundle: the zip from `pack`.
+    home: the part of `folder` that is the same for all jobs. bundle: the zip from pack().
     """
     versions = [PYTHON, cloudpickle.__version__]
     data["run"] = ["python3", "-u", "-m", "slurmray.native.driver", str(folder), *versions]
     data["run_dir"] = str(home / RUN_DIR)
-    facts = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"]
-    facts += ["SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"] if array else []
+    job_variables = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"]
+    job_variables += ["SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"] if array else []
     env = dict(data.get("env", {}))
     folders = code_folders()
     for each in (home, *folders):
         if os.pathsep in str(each):
             raise SpecError(
-                [Problem(str(each), "paths with a colon are not possible in PYTHONPATH and mounts")]
+                [
+                    Problem(
+                        str(each), "PYTHONPATH and mounts cannot have paths with a colon; rename the folder"
+                    )
+                ]
             )
     path = os.pathsep.join([str(bundle), *map(str, folders), *filter(None, [env.get("PYTHONPATH")])])
     container = data["container"]
@@ -198,11 +202,11 @@ def give_driver(data: dict[str, Any], folder: Path, home: Path, bundle: Path, ar
         env["PYTHONPATH"] = path
         mounts = [*(container.get("mounts") or []), *map(str, _outermost([home, *folders]))]
         data["container"] = {**container, "mounts": mounts}
-    data["env"] = {**env, **dict.fromkeys(facts)}
+    data["env"] = {**env, **dict.fromkeys(job_variables)}
 
 
 def _outermost(folders: list[Path]) -> list[Path]:
-    """Leave out folders inside another one, or in the submit folder, which is always mounted."""
+    """Return the folders that are not inside another one or the submit folder, which is always mounted."""
     here = Path.cwd()
     others = [folder for folder in dict.fromkeys(folders) if not folder.is_relative_to(here)]
     return [one for one in others if not any(one != other and one.is_relative_to(other) for other in others)]

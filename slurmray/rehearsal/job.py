@@ -1,4 +1,4 @@
-"""One job of a rehearsal: submitted, followed while it runs, reported on."""
+"""Submits a rehearsal's job, follows its log and reports its end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import click
 
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal.cluster.directives import Wanted
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.directives import Requirements
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.slurm.states import FINAL
 
-# What belongs to a job or to a daemon around us, and would be wrong on the hosts.
-_OTHERS = (
+# Prefixes of variables about this machine's daemons or a surrounding job, which are wrong on the hosts.
+_DROPPED_VARIABLES = (
     "CONTAINERS_",
     "CONTAINER_HOST",
     "DBUS_",
@@ -26,73 +26,73 @@ _OTHERS = (
     "TMPDIR",
     "XDG_RUN",
 )
-_SILENCE = 30  # seconds without a word of slurmctld
-_PENDING = 20  # seconds; nothing else runs there, so a job that waits longer waits for ever
-_RESTART = 150  # seconds; before it starts a job anew, Slurm waits until its old credential is void
-_CLEAN = 15  # seconds that the hosts get to end what they are ending
+_SLURMCTLD_TIMEOUT = 30  # seconds
+_START_TIMEOUT = 20  # seconds; no other job runs there, so one that is still pending will never start
+_REQUEUE_TIMEOUT = 150  # seconds; Slurm restarts a job only after its old credential has expired
+_CLEANUP_TIMEOUT = 15  # seconds after the job's end
 
 
-def submit(lab: Lab, script: str, wanted: Wanted) -> int:
+def submit(cluster: SlurmCluster, script: str, requirements: Requirements) -> int:
     """Submit the script, byte for byte, with the caller's environment, and return the job's id."""
-    for name in wanted.reservations:
-        words = ["Nodes=ALL", "Users=root", "StartTime=now", "Duration=infinite"]
-        lab.run(["scontrol", "create", "reservation", f"ReservationName={name}", *words])
-    env = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS)}
-    job = lab.sbatch("", user=None, args=wanted.overrule, text=script, env=env)
-    if wanted.held:
-        lab.run(["scontrol", "release", str(job)])
+    for name in requirements.reservations:
+        options = ["Nodes=ALL", "Users=root", "StartTime=now", "Duration=infinite"]
+        cluster.run(["scontrol", "create", "reservation", f"ReservationName={name}", *options])
+    env = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED_VARIABLES)}
+    job = cluster.sbatch("", user=None, args=requirements.overrides, text=script, env=env)
+    if requirements.held:
+        cluster.run(["scontrol", "release", str(job)])
     return job
 
 
-def follow(lab: Lab, job: int, write: Callable[[bytes], object]) -> dict[str, str]:
-    """Write what the job logs, as it grows, until the job has ended; return its last `scontrol show job`.
+def follow(cluster: SlurmCluster, job: int, write: Callable[[bytes], object]) -> dict[str, str]:
+    """Pass the job's log to `write` until the job ends; return the fields of its last `scontrol show job`.
 
-    RehearsalError when Slurm does not start it.
+    RehearsalError if Slurm does not start the job.
     """
-    begun = heard = time.monotonic()
+    pending_since = last_answer = time.monotonic()
     read: dict[str, int] = {}
     while True:
-        about = lab.job(job)
-        state = about.get("JobState", "")
-        heard = time.monotonic() if state else heard
-        if time.monotonic() - heard > _SILENCE:
-            raise RehearsalError("slurmctld does not answer any more")
-        for path in dict.fromkeys((about.get("StdOut", ""), about.get("StdErr", ""))):
-            host = about.get("BatchHost", "")
-            if path and host in lab.pids:
-                read[path] = _copy(Path(f"/proc/{lab.pids[host]}/root{path}"), read.get(path, 0), write)
+        info = cluster.job(job)
+        state = info.get("JobState", "")
+        last_answer = time.monotonic() if state else last_answer
+        if time.monotonic() - last_answer > _SLURMCTLD_TIMEOUT:
+            raise RehearsalError(f"no answer from slurmctld for {_SLURMCTLD_TIMEOUT} s")
+        for path in dict.fromkeys((info.get("StdOut", ""), info.get("StdErr", ""))):
+            host = info.get("BatchHost", "")
+            if path and host in cluster.pids:
+                read[path] = _copy(Path(f"/proc/{cluster.pids[host]}/root{path}"), read.get(path, 0), write)
         if state in FINAL:
-            return about
-        begun = begun if state == "PENDING" else time.monotonic()
-        patience = _PENDING if about.get("Restarts", "0") == "0" else _RESTART
-        if time.monotonic() - begun > patience:
-            raise RehearsalError(f"Slurm does not start the job: {about.get('Reason')}")
+            return info
+        pending_since = pending_since if state == "PENDING" else time.monotonic()
+        timeout = _START_TIMEOUT if info.get("Restarts", "0") == "0" else _REQUEUE_TIMEOUT
+        if time.monotonic() - pending_since > timeout:
+            raise RehearsalError(f"Slurm has not started the job within {timeout} s: {info.get('Reason')}")
         time.sleep(0.2)
 
 
-def cancel(lab: Lab, job: int) -> None:
-    """End the job as `scancel` does."""
-    lab.run(["scancel", str(job)])
+def cancel(cluster: SlurmCluster, job: int) -> None:
+    """Cancel the job with `scancel`."""
+    cluster.run(["scancel", str(job)])
 
 
-def exit_code(about: dict[str, str]) -> int:
-    """Return the exit code for a shell: the job's own, or 128 and its signal, or 1 if it failed otherwise."""
-    code, _, number = about.get("ExitCode", "0:0").partition(":")
+def exit_code(info: dict[str, str]) -> int:
+    """Return the exit code for a shell: the job's, 128 + its signal, or 1 if it failed without either."""
+    code, _, number = info.get("ExitCode", "0:0").partition(":")
     if int(code) or int(number):
         return int(code) or 128 + int(number)
-    return 0 if about.get("JobState") == "COMPLETED" else 1
+    return 0 if info.get("JobState") == "COMPLETED" else 1
 
 
-def left_over(lab: Lab) -> list[str]:
-    """Return what the job has left on the hosts, once they have had time to end what they are ending."""
-    deadline = time.monotonic() + _CLEAN
-    while (found := lab.left_over()) and time.monotonic() < deadline:
+def leftovers(cluster: SlurmCluster) -> list[str]:
+    """Return the job's leftovers on the hosts, after waiting for their clean-up."""
+    deadline = time.monotonic() + _CLEANUP_TIMEOUT
+    while (found := cluster.leftovers()) and time.monotonic() < deadline:
         time.sleep(0.3)
     return found
 
 
-def to_stdout(data: bytes) -> None:
-    """Write at once, by what tells the command line when that is full."""
+def write_stdout(data: bytes) -> None:
+    """Write to stdout and flush; a write error is handled by the command line."""
     click.echo(data, nl=False)
 
 

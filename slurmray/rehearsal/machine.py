@@ -1,4 +1,4 @@
-"""What this machine has, and what a rehearsal needs of it."""
+"""Programs, subordinate ids and settings that a rehearsal needs on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.images.cache import PATH
 
-# Program -> the package that has it, by Debian's and Ubuntu's names.
+# Program -> its package in Debian and Ubuntu.
 _ALWAYS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
 _SLURM = {"sbatch": "slurm-client", "slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"}
 _RUNTIMES = {
@@ -25,17 +25,17 @@ _RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 
 
 def cache_folder() -> Path:
-    """Return the only folder of the machine that a rehearsal writes to."""
+    """Return the folder for images and root filesystems, the only one that a rehearsal leaves files in."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "slurmray")
 
 
 def is_root() -> bool:
-    """Tell whether this process is root, and needs no user namespace to boot a cluster."""
+    """Return whether this process is root, and can boot a cluster without a user namespace."""
     return os.geteuid() == 0
 
 
-def birth(pid: int) -> int:
-    """Return when a process began, in ticks since the machine's boot; 0 when there is none, zombies apart."""
+def start_time(pid: int) -> int:
+    """Return a process's start time in clock ticks since boot; 0 if it has ended, also for a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -44,9 +44,9 @@ def birth(pid: int) -> int:
 
 
 def require(runtime: str, *, own_slurm: bool, builds: bool) -> None:
-    """Check that the machine has all that a rehearsal needs; RehearsalError names all that is missing.
+    """Check the machine's programs and settings; RehearsalError lists all that is missing, with a command.
 
-    own_slurm: the machine's own Slurm is used, not a suite's. builds: an image or a suite is to be built.
+    own_slurm: the hosts use the machine's Slurm, not a suite's. builds: an image or a suite will be built.
     """
     programs = dict(_ALWAYS)
     if own_slurm:
@@ -62,23 +62,23 @@ def require(runtime: str, *, own_slurm: bool, builds: bool) -> None:
     if missing:
         packages = sorted({programs[program] for program in missing})
         commands.append(f"{sudo}apt-get install -y {' '.join(packages)}")
-    if not is_root() and (lacking := _without_ids()):
+    if not is_root() and (lacking := _files_without_ids()):
         missing.append(f"subordinate ids of {_user()} in {' and '.join(lacking)}")
         ids = "--add-subuids 100000-165535 --add-subgids 100000-165535"
         commands.append(f"sudo usermod {ids} {_user()}")
     if not is_root() and _RESTRICTED.exists() and _RESTRICTED.read_text().strip() == "1":
-        missing.append("leave for ordinary users to make namespaces")
+        missing.append("permission for ordinary users to create user namespaces")
         commands.append(f"sudo sysctl {'.'.join(_RESTRICTED.parts[3:])}=0")
     if missing:
-        remedy = " && ".join(commands)
-        raise RehearsalError(f"missing on this machine: {', '.join(missing)}; install with: {remedy}")
+        fix = " && ".join(commands)
+        raise RehearsalError(f"missing on this machine: {', '.join(missing)}; install with: {fix}")
 
 
 def _user() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
 
 
-def _without_ids() -> list[str]:
+def _files_without_ids() -> list[str]:
     names = {_user(), str(os.getuid())}
     return [
         str(file)

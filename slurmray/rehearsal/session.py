@@ -1,4 +1,4 @@
-"""One rehearsal from beginning to end, and the cluster that `--keep` leaves."""
+"""Runs a rehearsal from start to end; manages the cluster that `--keep` leaves running."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pathlib import Path
 
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import job, machine
-from slurmray.rehearsal.cluster.directives import Wanted, wanted
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.container_settings import container_settings_of
+from slurmray.rehearsal.cluster.directives import Requirements, requirements_of
 from slurmray.rehearsal.cluster.layout import RUNTIMES, Layout, Runtime
-from slurmray.rehearsal.cluster.script_facts import facts
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import provide, suites
 
-Say = Callable[[str], None]
-# Below these the hosts have their own, or what stands in for it.
-_OF_THE_HOST = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
+Log = Callable[[str], None]
+# The hosts have their own folders here. Mount sources below them are not taken from the machine.
+_HOST_FOLDERS = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
 
 
 @dataclass(frozen=True)
-class Choices:
-    """What the caller of a rehearsal chooses.
+class Options:
+    """Options of a rehearsal.
 
-    folder: the submit folder. build_image: make an image in the place of the job's. suite: the Debian suite
-    whose Slurm and Podman the hosts have; None: the machine's own. keep: leave the cluster up.
+    folder: the submit folder. build_image: build an image and use it as the job's. suite: Debian suite with
+    the Slurm and Podman of the hosts; None: those of the machine. keep: leave the cluster running.
     """
 
     folder: Path
@@ -40,119 +40,121 @@ class Choices:
     keep: bool = False
 
 
-def rehearse(script: str, choices: Choices) -> int:
-    """Run the script on a cluster made for it and return the job's exit code, 130 when it was interrupted.
+def rehearse(script: str, options: Options) -> int:
+    """Run the script on a cluster of its own; return the job's exit code, 130 if it was interrupted.
 
-    Progress goes to stderr, the job's log to stdout. RehearsalError when there is no job to speak of.
+    Progress goes to stderr, the job's log to stdout. RehearsalError if the job could not run.
     """
     if _kept():
-        raise RehearsalError("a rehearsal's cluster is up: slurmray rehearse --down ends it")
-    say = _clock()
+        raise RehearsalError("a kept cluster is still running: end it with slurmray rehearse --down")
+    log = _timed_log()
     try:
-        about, want = facts(script), wanted(script)
+        container, requirements = container_settings_of(script), requirements_of(script)
     except ValueError as error:
         raise RehearsalError(str(error)) from error
-    known = [each for each in RUNTIMES if each in about.runtimes]
-    if not known:
-        raise RehearsalError(f"a rehearsal's hosts have no {about.runtimes[0]}: use --runtime podman")
-    runtime: Runtime = known[0]
-    if runtime == "none" and choices.build_image:
-        raise RehearsalError("runtime none has no image: leave --build-image out")
+    available = [each for each in RUNTIMES if each in container.runtimes]
+    if not available:
+        raise RehearsalError(f"a rehearsal's hosts have no {container.runtimes[0]}: use --runtime podman")
+    runtime: Runtime = available[0]
+    if runtime == "none" and options.build_image:
+        raise RehearsalError("runtime none uses no image: remove --build-image")
     if runtime == "docker" and not machine.is_root():
         raise RehearsalError("rehearsing with Docker needs root: use sudo, or --runtime podman")
-    machine.require(runtime, own_slurm=not choices.suite, builds=choices.build_image or bool(choices.suite))
-    for note in want.notes:
-        say(f"not as on your cluster: {note}")
+    machine.require(runtime, own_slurm=not options.suite, builds=options.build_image or bool(options.suite))
+    for note in requirements.notes:
+        log(f"not as on your cluster: {note}")
     store = None
     if runtime != "none":
-        store = provide.image(about.image, runtime, build=choices.build_image, say=say)
-    root = suites.hosts_root(machine.cache_folder(), choices.suite, say)
-    layout = Layout(choices.folder, runtime, store, root)
-    layout = _with_mounts(layout, about.sources(Path.home()), say)
-    # A number that was not there before, as run directories and logs of one folder are told apart by it.
-    number = {"FirstJobId": str(int(time.time()) % 10_000_000 + 1)}
-    cluster = dataclasses.replace(want.cluster, options={**want.cluster.options, **number})
-    lab = Lab(cluster, layout, tethered=not choices.keep)
-    with _interrupts():
+        store = provide.image(container.image, runtime, build=options.build_image, log=log)
+    root = suites.hosts_root(machine.cache_folder(), options.suite, log)
+    layout = Layout(options.folder, runtime, store, root)
+    layout = _with_mounts(layout, container.sources(Path.home()), log)
+    # A job id that is new in this folder: run directories and logs have it in their names.
+    first_job = {"FirstJobId": str(int(time.time()) % 10_000_000 + 1)}
+    cluster_config = dataclasses.replace(
+        requirements.cluster, options={**requirements.cluster.options, **first_job}
+    )
+    cluster = SlurmCluster(cluster_config, layout, tethered=not options.keep)
+    with _signals_as_interrupt():
         try:
-            lab.boot()
-            code = _run(lab, script, want, say)
-            if choices.keep:
-                lab.keep()
-                _state_file().write_text(json.dumps(lab.state()))
-                say("the cluster stays up: enter it with slurmray rehearse --shell, end it with --down")
+            cluster.boot()
+            code = _run(cluster, script, requirements, log)
+            if options.keep:
+                cluster.keep()
+                _state_file().write_text(json.dumps(cluster.state()))
+                log("the cluster keeps running: enter it with slurmray rehearse --shell, end it with --down")
         except BaseException:
-            lab.down()
+            cluster.down()
             raise
-        if not choices.keep:
-            lab.down()
+        if not options.keep:
+            cluster.down()
     return code
 
 
 def enter(command: list[str]) -> int:
     """Run a command, or a shell, on the login host of the kept cluster and return its exit code."""
-    argv = _attached().argv(command or ["bash"])
+    argv = _attach().argv(command or ["bash"])
     return os.spawnvp(os.P_WAIT, argv[0], argv)  # noqa: S606 - the terminal is the command's
 
 
 def down() -> None:
-    """End the kept cluster."""
-    _attached().down()
+    """Shut down the kept cluster."""
+    _attach().down()
     _state_file().unlink()
 
 
-def _run(lab: Lab, script: str, want: Wanted, say: Say) -> int:
-    programs = ["sinfo"] if lab.layout.runtime == "none" else ["sinfo", lab.layout.runtime]
-    node = lab.cluster.nodes[0]
-    versions = [lab.run([program, "--version"], host=node).stdout.strip() for program in programs]
-    say(f"up: {', '.join(lab.cluster.nodes)}; {', '.join(versions)}")
-    number = job.submit(lab, script, want)
-    say(f"job {number} is submitted; its log follows")
+def _run(cluster: SlurmCluster, script: str, requirements: Requirements, log: Log) -> int:
+    programs = ["sinfo"] if cluster.layout.runtime == "none" else ["sinfo", cluster.layout.runtime]
+    node = cluster.config.nodes[0]
+    versions = [cluster.run([program, "--version"], host=node).stdout.strip() for program in programs]
+    log(f"up: {', '.join(cluster.config.nodes)}; {', '.join(versions)}")
+    number = job.submit(cluster, script, requirements)
+    log(f"submitted job {number}; its log follows")
     code = None
     try:
-        about = job.follow(lab, number, job.to_stdout)
+        info = job.follow(cluster, number, job.write_stdout)
     except KeyboardInterrupt:
-        say(f"interrupted: scancel {number}; once more to end it at once")
+        log(f"interrupted: scancel {number}; press Ctrl-C again to end everything at once")
         code = 130
-        job.cancel(lab, number)
-        about = job.follow(lab, number, job.to_stdout)
-    left = job.left_over(lab)
-    for line in left:
-        say(f"left over on {line}")
-    code = job.exit_code(about) if code is None else code
-    hosts = f"{len(left)} things left over" if left else "nothing left over on any host"
-    say(f"job {number} {about['JobState']}, exit code {code}, {hosts}")
+        job.cancel(cluster, number)
+        info = job.follow(cluster, number, job.write_stdout)
+    leftovers = job.leftovers(cluster)
+    for line in leftovers:
+        log(f"leftover on {line}")
+    code = job.exit_code(info) if code is None else code
+    summary = f"{len(leftovers)} leftovers" if leftovers else "no leftovers on any host"
+    log(f"job {number} {info['JobState']}, exit code {code}, {summary}")
     return code
 
 
-def _with_mounts(layout: Layout, sources: list[Path], say: Say) -> Layout:
-    """Let the hosts see what the job mounts."""
-    shown, files, missing = [], [], []
+def _with_mounts(layout: Layout, sources: list[Path], log: Log) -> Layout:
+    """Return the layout with the machine's home folder and the job's mount sources."""
+    folders, files, missing = [], [], []
     for source in [Path.home(), *sources]:
-        if any(source.is_relative_to(place) for place in (layout.folder, *_OF_THE_HOST)):
+        if any(source.is_relative_to(place) for place in (layout.folder, *_HOST_FOLDERS)):
             continue
         if source.is_dir():
-            shown.append(source)
+            folders.append(source)
         elif source.is_file():
             files.append(source)
         else:
             missing.append(source)
-            say(f"not as on your cluster: {source} is not on this machine, an empty folder takes its place")
-    return dataclasses.replace(layout, copy_on_write=shown, files=files, missing=missing)
+            log(f"not as on your cluster: {source} is not on this machine, the hosts get an empty folder")
+    return dataclasses.replace(layout, copy_on_write=folders, files=files, missing=missing)
 
 
-def _clock() -> Say:
-    begun = time.monotonic()
+def _timed_log() -> Log:
+    start = time.monotonic()
 
-    def say(text: str) -> None:
-        print(f"[rehearse {time.monotonic() - begun:5.1f} s] {text}", file=sys.stderr, flush=True)
+    def log(text: str) -> None:
+        print(f"[rehearse {time.monotonic() - start:5.1f} s] {text}", file=sys.stderr, flush=True)
 
-    return say
+    return log
 
 
 @contextmanager
-def _interrupts() -> Iterator[None]:
-    """Make of a closed terminal and of SIGTERM what Ctrl-C is."""
+def _signals_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM and SIGHUP (a closed terminal) like Ctrl-C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -170,16 +172,16 @@ def _state_file() -> Path:
 
 
 def _kept() -> dict[str, object]:
-    """Return the state of the kept cluster, {} when there is none any more."""
+    """Return the state of the kept cluster; {} if none is running."""
     try:
         state: dict[str, object] = json.loads(_state_file().read_text())
     except FileNotFoundError:
         return {}
-    return state if Lab.attach(state).is_up() else {}
+    return state if SlurmCluster.attach(state).is_up() else {}
 
 
-def _attached() -> Lab:
+def _attach() -> SlurmCluster:
     state = _kept()
     if not state:
-        raise RehearsalError("no rehearsal's cluster is up: slurmray rehearse --keep JOB.yaml leaves one")
-    return Lab.attach(state)
+        raise RehearsalError("no kept cluster is running: start one with slurmray rehearse --keep JOB.yaml")
+    return SlurmCluster.attach(state)

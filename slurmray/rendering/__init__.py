@@ -1,1 +1,1 @@
-"""From a job spec to the sbatch script with the agent; and whether a script is as it was rendered."""
+"""Renders a job spec as an sbatch script, and verifies rendered scripts."""

@@ -1,4 +1,4 @@
-"""How each runtime wants images, mounts and limits to be written."""
+"""Image names and container options in the form that each runtime needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurmray.spec.image_names import APPTAINER_SOURCES
 
 
 def image_of(container: Container) -> tuple[str, str]:
-    """Return what IMAGE says, and for Apptainer, if that is a file to be made, of what."""
+    """Return (image, source). source: what Apptainer builds the image from; "" where nothing is built."""
     image = container.image
     if container.runtime == "pyxis":
         return _enroot_image(image), ""
@@ -24,13 +24,13 @@ def image_of(container: Container) -> tuple[str, str]:
         return image, ""
     else:
         source = f"docker://{with_registry(image)}"
-    # What has the same name may come from elsewhere.
+    # The hash tells images of different sources apart.
     digest = hashlib.sha256(source.encode()).hexdigest()[:8]
     return f"{re.sub('[^A-Za-z0-9.]+', '-', image)}-{digest}.sif", source
 
 
 def _enroot_image(image: str) -> str:
-    """Return a path as it is, a name as pyxis has it: [REGISTRY#]IMAGE, without registry for docker.io."""
+    """Return a path unchanged, and a name as [REGISTRY#]IMAGE, without docker.io."""
     if image.startswith(("/", "./")) or "#" in image:
         return image
     registry, _, name = with_registry(image).partition("/")
@@ -38,7 +38,7 @@ def _enroot_image(image: str) -> str:
 
 
 def with_registry(image: str) -> str:
-    """Return the image's name with its registry: the first part is one if it could be a host's name."""
+    """Return the image's name with its registry: its first part, if that looks like a host name."""
     first, slash, _ = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image
@@ -46,8 +46,8 @@ def with_registry(image: str) -> str:
 
 
 def container_args(container: Container) -> list[str]:
-    """Return the options for the container that are texts of the job spec."""
-    words = [] if container.user in ("auto", "image") else ["--user", container.user]
+    """Return the container's options that are the same on all nodes."""
+    args = [] if container.user in ("auto", "image") else ["--user", container.user]
     for limit in container.ulimits:
-        words += ["--ulimit", limit]
-    return words + container.args
+        args += ["--ulimit", limit]
+    return args + container.args

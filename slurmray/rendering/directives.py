@@ -12,7 +12,7 @@ def directives_of(spec: JobSpec) -> list[str]:
     lines += [syntax.directive(option, value) for option, value in spec.slurm.given()]
     lines.append(syntax.directive("ntasks-per-node", "1"))  # the node agent
     if spec.stop.lead:
-        # B: to the batch script alone. Not TERM, with which Slurm cancels a job.
+        # B: only to the batch script. Not TERM, which Slurm sends when it cancels a job.
         lines.append(syntax.directive("signal", f"B:USR1@{spec.stop.lead}"))
     if spec.on_node_loss == "continue":
         lines.append(syntax.directive("no-kill", None))

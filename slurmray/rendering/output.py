@@ -1,4 +1,4 @@
-"""Writing what was rendered without losing work: a seal in its header tells whether it was edited since."""
+"""Writes scripts and tasks, but never over edits: a seal, the hash in their header, shows edits."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ _SEAL = re.compile(r"^# slurmray-sha256: ([0-9a-f]{64})\n", re.MULTILINE)
 
 
 def seal(text: str) -> str:
-    """Return the script with its own hash (SHA-256 of the text without that line) after the header line."""
+    """Return the text with a seal after the header line: the SHA-256 of the text without that line."""
     line = re.search(rf"^{HEADER}.*\n", text, re.MULTILINE)
     if not line:
         raise ValueError(f"no line begins with {HEADER!r}")
-    return f"{text[: line.end()]}# slurmray-sha256: {_hash(text)}\n{text[line.end() :]}"
+    return f"{text[: line.end()]}# slurmray-sha256: {sha256(text)}\n{text[line.end() :]}"
 
 
 def write_script(path: Path, text: str, force: bool) -> None:
-    """Write a script or a task; UsageError without `force` where the file there is not ours or was edited."""
-    write_files({path: text}, None if force else _refuse_to_lose)
+    """Write a script or task. UsageError without `force` if the file exists and is foreign or was edited."""
+    write_files({path: text}, None if force else _refuse_overwriting)
 
 
 def write_files(files: Mapping[Path, str], refuse: Callable[[Path], None] | None) -> None:
-    """Write all of them or, with a UsageError, none: each is the old one or the new one, never a part.
+    """Write all files or, with a UsageError, none. Each is replaced atomically; symbolic links are followed.
 
-    What begins with #! becomes executable. A link is followed. refuse: asked about each that is there.
+    Texts that begin with #! become executable. refuse: called with each existing path; may raise UsageError.
     """
     made: list[tuple[Path, Path]] = []
     try:
         for path, text in files.items():
-            _refuse_place(path)
+            _check_place(path)
             if refuse and path.exists():
                 refuse(path)
             target = path.resolve()
-            made.append((_beside(target, text.encode()), target))
+            made.append((_write_temporary(target, text.encode()), target))
         for new, target in made:
             new.replace(target)
     except OSError as error:
-        raise UsageError(f"{path}: can't be written: {error.strerror}; choose another place") from None
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
     finally:
         for new, _ in made:
             new.unlink(missing_ok=True)
 
 
-def _refuse_place(path: Path) -> None:
+def _check_place(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a file in it")
     if path.is_symlink() and not path.exists():
@@ -62,29 +62,35 @@ def _refuse_place(path: Path) -> None:
         raise UsageError(f"{path}: there is no folder {path.parent}; make it with mkdir -p {path.parent}")
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def sha256(text: str) -> str:
+    """Return the hash of a text, as in headers."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
-def _refuse_to_lose(path: Path) -> None:
-    text = path.read_bytes().decode(errors="replace")
+def is_sealed(text: str) -> bool:
+    """Return whether a text has a seal and was not edited since."""
     found = _SEAL.search(text)
-    if not found:
+    return found is not None and sha256(_SEAL.sub("", text, count=1)) == found[1]
+
+
+def _refuse_overwriting(path: Path) -> None:
+    text = path.read_bytes().decode(errors="replace")
+    if not _SEAL.search(text):
         raise UsageError(f"{path}: was not written by slurmray; choose another name with -o, or use --force")
-    if _hash(_SEAL.sub("", text, count=1)) != found[1]:
+    if not is_sealed(text):
         raise UsageError(f"{path}: was edited since slurmray wrote it; choose another name, or use --force")
 
 
 def _mode(target: Path, content: bytes) -> int:
-    """That of the file that is replaced, else what the umask leaves of a program's or a text's."""
+    """The mode of the file that is replaced, else that of a new program or text by the umask."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
     os.umask(mask := os.umask(0o077))
     return (0o777 if content.startswith(b"#!") else 0o666) & ~mask
 
 
-def _beside(target: Path, content: bytes) -> Path:
-    """Write what is to take a file's place into a new file of the same folder, and return that."""
+def _write_temporary(target: Path, content: bytes) -> Path:
+    """Write the content to a new file in the folder of `target`; return its path."""
     descriptor, name = tempfile.mkstemp(prefix=".slurmray-", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

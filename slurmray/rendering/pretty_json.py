@@ -1,4 +1,4 @@
-"""JSON for people: what fits stands on one line, and no character is invisible."""
+"""JSON for reviewers: short values on one line, invisible characters as escapes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 WIDTH = 100  # characters
-# Control characters, odd blanks, bidirectional marks, line separators, lone surrogates: a reviewer would not
-# see them, sbatch refuses \r, and surrogates are not UTF-8. A fixed list: str.isprintable depends on the
+# Control characters, unusual blanks, bidirectional marks, line separators, lone surrogates: reviewers would
+# not see them, sbatch refuses \r, and surrogates are not UTF-8. Not str.isprintable, which depends on the
 # version of Python.
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\xa0\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
@@ -17,9 +17,9 @@ _INVISIBLE = re.compile(
 
 
 def pretty(value: object, indent: int = 0) -> str:
-    """Return a value as JSON, one key or item a line; what holds no filled list or object stays on one line.
+    """Return a value as JSON, one key or item per line. Flat lists and objects that fit stay on one line.
 
-    value: what json.dumps takes. indent: blanks before the lines after the first.
+    value: as for json.dumps. indent: blanks before all lines but the first.
     """
     flat = _flat(value)
     if not isinstance(value, dict | list) or not value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -17,21 +16,21 @@ from slurmray.agent import script as parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
 from slurmray.rendering.directives import directives_of
-from slurmray.rendering.output import HEADER
+from slurmray.rendering.output import HEADER, sha256
 from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.settings import runtimes_of, settings_of
 from slurmray.resources import own
 from slurmray.spec.job import JobSpec
 
-# Those with a function in the story; pyxis is a container around the task, inside which there is none.
+# Runtime -> the one whose function in the story it uses. The task itself runs in the container of pyxis.
 RUN_FUNCTIONS = {"pyxis": "none"}
 LINES_FIELD = "# slurmray-lines:"
-SUM_DIGITS = 3  # tell which line was edited; the seal tells whether any was
+SUM_DIGITS = 3  # for each line; enough to find edited lines, as the seal shows whether there are any
 _SITE = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# ---- end of site \1\n")
 
 
 class _Verbatim(str):
-    """Text that is not quoted for bash: slurmray's own, or already quoted for Slurm."""
+    """Text that templates do not quote for bash: slurmray's own, or quoted for Slurm."""
 
     __slots__ = ()
 
@@ -39,15 +38,15 @@ class _Verbatim(str):
 class _Environment(jinja2.Environment):
     @staticmethod
     def concat(data: Iterable[str]) -> _Verbatim:
-        """What blocks have rendered, for `super()`: it is quoted already."""
+        """Return rendered blocks as verbatim text, as `super()` inserts them again."""
         return _Verbatim("".join(data))
 
 
 def render_script(spec: JobSpec, command: str = "slurmray render") -> str:
-    """Return the script of a job, without a seal; the same for the same input on every machine.
+    """Return the script of a job without a seal. The same input gives the same script on every machine.
 
-    command: renders it again, for the shell; messages of the job add options such as `--nodes 4` to its end.
-    UsageError where the spec's template cannot be used.
+    command: the shell command that renders it again; the job's messages append options, e.g. `--nodes 4`.
+    UsageError if the spec's template cannot be used.
     """
     settings = pretty(settings_of(spec, command))
     template = Path(spec.template) if spec.template else None
@@ -57,9 +56,9 @@ def render_script(spec: JobSpec, command: str = "slurmray render") -> str:
 def assemble(
     directives: Sequence[str], settings: str, runtimes: Sequence[str], template: Path | None = None
 ) -> str:
-    """Return the script of these parts. directives: `#SBATCH` lines. settings: JSON without last newline.
+    """Return the script with these parts. directives: `#SBATCH` lines. settings: JSON, no newline at its end.
 
-    template: a site's file that extends job.sbatch.j2; UsageError where it cannot be used.
+    template: a site's file that extends job.sbatch.j2; UsageError if it cannot be used.
     """
     names = _run_functions(runtimes)
     text = _render(directives, settings, names, template, sha256(_story(names)))
@@ -67,7 +66,7 @@ def assemble(
 
 
 def agent_text() -> str:
-    """Return the agent as the script carries it: each file of the package after a line with its name."""
+    """Return the agent's text: the files of the package, each after a line with its name."""
     folder = Path(package.__file__).parent
     files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.py"))
     files.sort(key=lambda name: name != "loader.py")  # the bootstrap executes the first one
@@ -85,7 +84,7 @@ def story_sha256(runtimes: Sequence[str]) -> str:
 
 
 def story_of(text: str) -> str:
-    """Return the story of a script, without what a site has added; ValueError where it has none."""
+    """Return the story of a script without a site's commands; ValueError where it has none."""
     return parts.story_of(without_site(text))
 
 
@@ -100,12 +99,12 @@ def settings_of_text(text: str) -> str:
 
 
 def without_site(text: str) -> str:
-    """Return a script without the commands that a site's template has added."""
+    """Return a script without a site's commands."""
     return _SITE.sub("", text)
 
 
 def line_sums(text: str) -> list[str]:
-    """Return a checksum of SUM_DIGITS for each line of directives and settings."""
+    """Return a checksum of SUM_DIGITS digits for each line of directives and settings."""
     lines = re.findall("^#SBATCH.*", text.partition("\n\n")[0], re.MULTILINE)
     return [sha256(line)[:SUM_DIGITS] for line in [*lines, *settings_of_text(text).split("\n")]]
 
@@ -143,7 +142,7 @@ def _render(
     try:
         text = environment.from_string(_read(template)).render(values)
     except jinja2.TemplateNotFound as error:
-        raise UsageError(f"{template}: there is no template {error.name}; extend job.sbatch.j2") from None
+        raise UsageError(f"{template}: template {error.name} does not exist; extend job.sbatch.j2") from None
     except TypeError as error:
         raise UsageError(f"{template}: {error}; write plain text into its blocks") from None
     except jinja2.TemplateError as error:
@@ -169,11 +168,11 @@ def _environment() -> jinja2.Environment:
     environment = _Environment(
         loader=jinja2.FileSystemLoader(own("templates")),
         undefined=jinja2.StrictUndefined,
-        finalize=_written,
+        finalize=_quoted,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        # The usual mark for comments is in bash's ${#array[@]}.
+        # The default, {#, is in bash's ${#array[@]}.
         comment_start_string="{%#",
         comment_end_string="#%}",
         autoescape=False,
@@ -182,16 +181,11 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _written(value: object) -> str:
-    """What a template's `{{ value }}` writes; jinja2.UndefinedError where there is no such value."""
+def _quoted(value: object) -> str:
+    """Return what `{{ value }}` in a template renders. jinja2.UndefinedError for an undefined value."""
     return value if isinstance(value, _Verbatim) else shlex.quote(str(value))
 
 
 def _comment(text: str) -> str:
-    """A text that cannot end a comment's line."""
+    """Escape a text so that it stays on a comment's line."""
     return pretty(text)[1:-1]
-
-
-def sha256(text: str) -> str:
-    """Return the hash of a text as the header has it."""
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()

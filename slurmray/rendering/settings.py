@@ -1,4 +1,4 @@
-"""The job spec as the agent reads it: every decision that does not need a node."""
+"""Settings: the job spec for the agent, with every decision that does not need a node."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from slurmray.spec.stages import Prepare, Service
 if TYPE_CHECKING:
     from slurmray.agent import settings as shape
 
-# The first that works on a node is used there.
+# A node uses the first one that works there.
 AUTO_RUNTIMES = ("podman", "docker")
-# Five heartbeats; shorter than what Slurm's own SlurmdTimeout (300 s) needs to notice a lost node.
+# Five heartbeats. Slurm itself notices a lost node after SlurmdTimeout, 300 s by default.
 HEARTBEAT_TIMEOUT = 25  # seconds
 
 
 def runtimes_of(spec: JobSpec) -> list[str]:
-    """Return the container runtimes a node may use, the preferred one first."""
+    """Return the container runtimes that a node may use, in order of preference."""
     runtime = spec.container.runtime
     return list(AUTO_RUNTIMES) if runtime == "auto" else [runtime]
 
 
 def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
-    """Return the settings of a job's script. render_again: the command that renders it, for its messages."""
+    """Return the settings of a job's script. render_again: the command that renders it again."""
     advice = advise(spec)
     return {
         "version": __version__,
@@ -45,7 +45,7 @@ def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
             "lead": spec.stop.lead,
             "grace": spec.stop.grace,
             "signal": spec.stop.signal,
-            # A trainer that asks for another attempt at stop.signal has to know scancel by another signal.
+            # With requeue.exit_code, a trainer may request another attempt on stop.signal. scancel must not.
             "cancel_signal": "TERM" if spec.requeue.exit_code else spec.stop.signal,
         },
         "timeouts": {"ready": spec.ray.ready_timeout, "heartbeat": HEARTBEAT_TIMEOUT},
@@ -86,7 +86,7 @@ def _container(spec: JobSpec) -> shape.Container:
             {
                 "source": mount.source,
                 "destination": mount.destination or "",
-                # rw is the default; z and Z have no effect, as SELinux labels are off for the container.
+                # rw is the default. z and Z have no effect, as containers run without SELinux labels.
                 "options": [option for option in mount.options if option not in ("rw", "z", "Z")],
             }
             for mount in container.mounts
@@ -139,7 +139,7 @@ def _argv(command: list[str] | str) -> list[str]:
 
 
 def _stage(item: Prepare | Service) -> dict[str, Any]:
-    """A prepare step or service as in the job spec, its commands as argv."""
+    """A prepare step or service as in the job spec, but with commands as argv."""
     fields = item.model_dump(exclude_none=True)
     for part in (fields, fields.get("ready", {})):
         if "run" in part:

@@ -1,4 +1,4 @@
-"""Whether a script is as it was rendered, and if not, which lines were changed."""
+"""Verifies that a script is as rendered, and finds changed lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from slurmray import __version__
 from slurmray.agent import script as parts
 from slurmray.rendering import script
-from slurmray.rendering.output import HEADER
+from slurmray.rendering.output import HEADER, is_sealed, sha256
 from slurmray.rendering.settings import AUTO_RUNTIMES
 
-# Runtimes whose scripts have different stories; pyxis has that of none.
+# container.runtime -> runtimes in the story. pyxis has the story of none.
 STORIES: dict[str, tuple[str, ...]] = {
     "auto": AUTO_RUNTIMES,
     "podman": ("podman",),
@@ -23,13 +23,12 @@ STORIES: dict[str, tuple[str, ...]] = {
 }
 
 _Lines = list[tuple[int, str]]  # line number from 1 on, text
-_SEAL = re.compile("^# slurmray-sha256: ([0-9a-f]{64})\n", re.MULTILINE)
 _FIELD = re.compile(r"^# slurmray-(\w+): ?(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for one file. text: one line. is_changed: whether it differs from what was rendered."""
+    """The result for a file. text: one line. is_changed: whether it differs from the rendered one."""
 
     text: str
     is_changed: bool
@@ -38,8 +37,7 @@ class Verdict:
 def verify(text: str) -> Verdict | None:
     """Compare a script with what slurmray rendered; None for a file that slurmray did not render.
 
-    A script of the installed version is compared with that version's own text, another one with the hashes
-    in its header.
+    A script of another version than the installed one is compared with the hashes in its header only.
     """
     rendered = re.search(rf"^{HEADER} (\S+) .*$", text, re.MULTILINE)
     if not rendered:
@@ -55,7 +53,7 @@ def verify(text: str) -> Verdict | None:
     else:
         changes += _changed_hashes(text, fields)
     site = f"site block added by {fields['site']}" if "site" in fields else ""
-    if not changes and not _is_sealed(text):
+    if not changes and not is_sealed(text):
         changes = ["site block or header edited" if lines["site"] else "header edited"]
     if changes:
         return Verdict("; ".join([*changes, *([site] if site else [])]), True)
@@ -65,14 +63,9 @@ def verify(text: str) -> Verdict | None:
     return Verdict(f"{verdict}; {site}" if site else verdict, False)
 
 
-def _is_sealed(text: str) -> bool:
-    found = _SEAL.search(text)
-    return found is not None and script.sha256(_SEAL.sub("", text, count=1)) == found[1]
-
-
 def _of_task(text: str, version: str) -> Verdict:
-    """The verdict on a task of dstack, which has no parts."""
-    is_changed = not _is_sealed(text)
+    """The verdict on a dstack task, which has no parts."""
+    is_changed = not is_sealed(text)
     state = "edited" if is_changed else "unchanged"
     about = f"rendered by the dstack target of slurmray {version}, only the seal can be checked"
     return Verdict(f"{state}; {about}", is_changed)
@@ -118,7 +111,7 @@ def _changed_hashes(text: str, fields: dict[str, str]) -> Iterator[str]:
     """Parts that differ from their hashes in the header."""
     for part, read in (("story", script.story_of), ("agent", script.agent_of)):
         try:
-            found = script.sha256(read(text))
+            found = sha256(read(text))
         except ValueError:
             yield f"{part} removed"
             continue
@@ -127,7 +120,7 @@ def _changed_hashes(text: str, fields: dict[str, str]) -> Iterator[str]:
 
 
 def _by_part(text: str) -> dict[str, _Lines]:
-    """The lines of a script by part; `fields` are the hashes in its header."""
+    """The lines of a script by part. Part `fields`: the hashes in the header."""
     lines: dict[str, _Lines] = {
         part: [] for part in ("directives", "fields", "settings", "story", "site", "agent", "other")
     }
@@ -174,11 +167,8 @@ def _changed_lines(before: _Lines, after: _Lines) -> list[int]:
 
 
 def _changed_numbers(before: Sequence[str], after: Sequence[str], numbers: Sequence[int]) -> list[int]:
-    """Line numbers of what is new in `after`, or of the line that follows what is missing from it.
-
-    numbers: those of `after`.
-    """
-    # difflib is slow for thousands of lines, most of which are equal.
+    """Numbers of new lines in `after`, and of lines that follow removed ones. numbers: those of `after`."""
+    # difflib is slow for thousands of equal lines.
     same = _common(before, after)
     end = _common(before[same:][::-1], after[same:][::-1])
     if same == len(before) == len(after):
@@ -193,7 +183,7 @@ def _changed_numbers(before: Sequence[str], after: Sequence[str], numbers: Seque
 
 
 def _common(before: Sequence[str], after: Sequence[str]) -> int:
-    """How many first items are the same."""
+    """Length of the common prefix."""
     pairs = enumerate(zip(before, after, strict=False))
     return next((at for at, (old, new) in pairs if old != new), min(len(before), len(after)))
 

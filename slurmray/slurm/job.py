@@ -112,8 +112,8 @@ class Job:
     def attach_command(self) -> str:
         """Return the shell command, `srun --overlap ...`, that runs `ray` in the head node's container.
 
-        docs/launch.md has other uses of it. SlurmError while the job has no cluster that is ready. Read from
-        the run directory; UsageError if that cannot be read here.
+        docs/guides/debugging.md has other uses of it. SlurmError while the job has no cluster that is ready.
+        Read from the run directory; UsageError if that cannot be read here.
         """
         record = self._record()
         state = record.get("JobState", "not known to Slurm")

@@ -34,7 +34,7 @@ _LINE_FIELDS = (
 )
 
 Event = Mapping[str, Any]
-"""A line of events.jsonl; docs/events.md has the fields."""
+"""A line of events.jsonl; docs/reference/events.md has the fields."""
 
 
 class End(NamedTuple):

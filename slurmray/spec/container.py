@@ -42,7 +42,10 @@ class Container(Model):
     """The container on every node, or runtime: none."""
 
     runtime: Literal["auto", "docker", "podman", "apptainer", "pyxis", "none"] = "auto"
-    """auto: on each node Podman if it works, else Docker. none: no container, see docs/runtimes.md."""
+    """auto: on each node Podman if it works, else Docker. none: no container.
+
+    See docs/reference/runtimes.md.
+    """
     image: ImageName = DEFAULT_IMAGE
     """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME.
 

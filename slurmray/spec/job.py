@@ -90,9 +90,10 @@ class JobSpec(Model):
     run_dir: Line = "slurmray-runs"
     """Folder that all nodes share, for logs; JOBID-ATTEMPT below it. Relative to the submit folder."""
     template: Line | None = None
-    """A site's own template, which extends job.sbatch.j2: see docs/script.md; templates/sites has examples.
+    """A site's own template, which extends job.sbatch.j2: see docs/guides/my-cluster.md.
 
-    Read when the script is rendered; a relative path begins at the current folder, `~` is your home.
+    Examples are in templates/sites. Read when the script is rendered; relative to the current folder,
+    `~` is your home.
     """
     container: Container = Field(default_factory=Container)
     env: dict[EnvName, Text | None] = Field(default={})

@@ -14,7 +14,7 @@ TrainerName = Literal["verl", "search-r1", "rlinf", "roll", "openrlhf"]
 
 
 class Preset(Model):
-    """A trainer that slurmray knows: docs/presets.md says what it is told, and what is checked."""
+    """A trainer that slurmray knows: docs/reference/presets.md has what it fills in and checks."""
 
     name: TrainerName
     """The trainer. A preset that is only this name may be written as a text."""

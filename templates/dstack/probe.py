@@ -1,8 +1,8 @@
-"""The readiness probe: NODE GPUS_PER_NODE TIMEOUT NODE...; `host:port` of the GCS on standard input."""
+"""Readiness probe. Arguments: GPUS_PER_NODE TIMEOUT NODE ...; stdin: `host:port` of the GCS."""
 
 import sys
 
-NODE, GPUS, TIMEOUT, *NODES = sys.argv[1:]
+GPUS, TIMEOUT, *NODES = sys.argv[1:]
 read_table = node_table(sys.stdin.read().strip())
 lacking = wait_until_ready(
     read_table, NODES, int(GPUS), float(TIMEOUT), lambda text: print("slurmray: probe:", text, flush=True)

@@ -1,4 +1,4 @@
-# Ray on every node; on the first one, once all are there, the trainer.
+# Starts Ray on every node and, when all nodes have joined, the trainer on the first one.
 HEAD=${DSTACK_MASTER_NODE_IP:-127.0.0.1}
 mapfile -t IPS <<<"${DSTACK_NODES_IPS:-$HEAD}"
 IP=${IPS[DSTACK_NODE_RANK]}
@@ -10,24 +10,25 @@ is_open() {
 	(: <"/dev/tcp/$1/$2") 2>/dev/null
 }
 
-# A worker waits for the head, whose image may have had a longer way, and is then Ray and nothing else.
+# Waits for the head, whose image may take longer to pull, then becomes `ray start`.
 # usage: join_head
 join_head() {
 	until is_open "$HEAD" "$PORT"; do
 		if ((SECONDS >= READY_TIMEOUT)); then
-			echo "slurmray: the head, $HEAD, did not open port $PORT in $READY_TIMEOUT seconds" >&2
-			exit "$NOT_WHOLE"
+			echo "slurmray: head node $HEAD did not open port $PORT within $READY_TIMEOUT s" >&2
+			exit "$NOT_READY"
 		fi
-		read -r -t 1 <> <(:) # a pause
+		read -r -t 1 <> <(:) # sleeps one second
 	done
 	exec ray start --block --address="$HEAD:$PORT" "${RAY_ARGS[@]}" "${WORKER_ARGS[@]}" </dev/null
 }
 
-# dstack ends a run with SIGINT for this shell alone, and KILL ten seconds later: the trainer gets STOP_SIGNAL.
+# Runs the trainer. dstack ends a run with SIGINT to this shell only, and SIGKILL 10 s later; the trainer gets
+# STOP_SIGNAL instead of SIGINT.
 # usage: train STOP_SIGNAL COMMAND ...
 train() {
 	local signal=$1 trainer code
-	set -m # the trainer and what it starts become one process group
+	set -m # puts the trainer and its children in a process group
 	"${@:2}" </dev/null &
 	trainer=$!
 	set +m
@@ -35,16 +36,16 @@ train() {
 	while kill -s 0 "$trainer" 2>/dev/null; do
 		wait "$trainer"
 	done
-	wait "$trainer" # a signal may have ended the one before
+	wait "$trainer" # a signal may have interrupted the first wait
 	code=$?
 	kill -s KILL -- "-$trainer" 2>/dev/null
 	exit "$code"
 }
 
 ((DSTACK_NODE_RANK == 0)) || join_head
-# To dstack a job has ended when nothing has its terminal open any more, as Ray would.
+# stdin is not the terminal: to dstack, a job lasts as long as a process has its terminal open, and Ray stays up.
 ray start --head "${RAY_ARGS[@]}" "${HEAD_ARGS[@]}" </dev/null || exit "$BRING_UP"
-python3 -c "$PROBE" "$IP" "$GPUS_PER_NODE" "$READY_TIMEOUT" "${IPS[@]}" <<<"$HEAD:$PORT" || exit "$NOT_WHOLE"
+python3 -c "$PROBE" "$GPUS_PER_NODE" "$READY_TIMEOUT" "${IPS[@]}" <<<"$HEAD:$PORT" || exit "$NOT_READY"
 export RAY_ADDRESS=$HEAD:$PORT NNODES=$NODES NODE_RANK=0 GPUS_PER_NODE MASTER_ADDR=$HEAD MASTER_PORT
-# Not in this shell, which is an interactive one and would take the signal for itself.
+# In a new bash: this one is interactive, and would handle the signal itself.
 exec bash -c "$(declare -f train)"$'\ntrain "$@"' slurmray "$STOP_SIGNAL" "${RUN[@]}"

@@ -1,6 +1,6 @@
-# The token of this run. Each node makes the same one, of the key that dstack gives to the nodes of a run alone.
+# Writes Ray's token. All nodes derive the same one from the SSH key that dstack creates for this run.
 if ((NODES > 1)) && [[ ! -s ~/.ssh/dstack_job ]]; then
-	echo "slurmray: no ~/.ssh/dstack_job to make Ray's token of: update dstack, or set ray.auth to none" >&2
+	echo "slurmray: ~/.ssh/dstack_job, needed for Ray's token, is missing. Update dstack, or set ray.auth: none" >&2
 	exit "$CONFIG"
 fi
 (
@@ -13,7 +13,8 @@ fi
 ) || exit "$BRING_UP"
 if [[ $AUTH == token ]] && ! python3 -c '
 import importlib.metadata, re, sys
-sys.exit(tuple(map(int, re.findall("[0-9]+", importlib.metadata.version("ray"))[:2])) < (2, 52))'; then
-	echo "slurmray: ray.auth: token needs an image with Ray 2.52 or later" >&2
+numbers = lambda version: tuple(map(int, re.findall("[0-9]+", version)[:2]))
+sys.exit(numbers(importlib.metadata.version("ray")) < numbers(sys.argv[1]))' "$TOKEN_SINCE"; then
+	echo "slurmray: ray.auth: token needs an image with Ray $TOKEN_SINCE or later" >&2
 	exit "$CONFIG"
 fi

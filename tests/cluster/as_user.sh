@@ -1,8 +1,8 @@
 #!/bin/bash
-# Runs python as an ordinary user that the machine does not have: in a mount namespace, on a changed view of /.
+# Runs python as a temporary ordinary user, who exists only in a mount namespace with an overlay of /.
 #
 # usage: as_user.sh FOLDER BASE_PREFIX SITE_PACKAGES CHECKOUT ARGUMENT...
-#   FOLDER   for the user's home, and for views of what the user may not be allowed to read where it is
+#   FOLDER   has the user's home; the other folders are mounted there, as the user may not be able to read the originals
 set -eu
 folder=$1 base=$2 site=$3 checkout=$4
 shift 4
@@ -22,7 +22,7 @@ echo "$name:x:$id:$id::$folder/home:/bin/bash" >>"$root/etc/passwd"
 echo "$name:x:$id:" >>"$root/etc/group"
 echo "$name:700000:65536" >>"$root/etc/subuid"
 echo "$name:700000:65536" >>"$root/etc/subgid"
-mkdir -p "$root$folder" # where /tmp is a file system of its own, there is none of it in this view
+mkdir -p "$root$folder" # missing in the overlay if /tmp is a separate file system
 for path in /proc /sys /dev "$folder"; do
 	mount --rbind "$path" "$root$path"
 done

@@ -1,4 +1,4 @@
-"""Ray for hosts without containers: a folder for PYTHONPATH, as an environment module would set it."""
+"""Ray for hosts without containers: a folder for PYTHONPATH, like an environment module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RAY_COMMAND = "#!/usr/bin/python3\nfrom ray.scripts.scripts import main\nmain()
 
 
 def layout(share: Path) -> Layout:
-    """Hosts with the machine's own Slurm, where that works, and a Python."""
+    """Hosts without containers, with the root filesystem of `suites.hosts_root`."""
     machine.require("none", own_slurm=True, builds=True)
     return Layout(share, "none", root=_root(), copy_on_write=[packages()])
 
@@ -27,24 +27,30 @@ def _root() -> Path:
 
 @cache
 def python() -> str:
-    """The minor version of these hosts' Python, e.g. 3.11."""
+    """Python version of these hosts, e.g. 3.11."""
     return (_root() / "usr/bin/python3").resolve().name.removeprefix("python")
 
 
 @cache
 def packages() -> Path:
     """A folder with ray[default] for the Python of these hosts."""
-    wanted = [f"--python-version={python()}", "--only-binary=:all:", f"ray[default]=={ray_image.RAY_VERSION}"]
+    requirements = [
+        f"--python-version={python()}",
+        "--only-binary=:all:",
+        f"ray[default]=={ray_image.RAY_VERSION}",
+    ]
 
     def build(path: Path) -> None:
         print("fetching Ray for hosts without containers (once)", flush=True)
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(path), *wanted]
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(path), *requirements]
         store.call(pip, "Ray could not be fetched", {"TMPDIR": str(path.parent)})
         (path / "bin/ray").write_text(_RAY_COMMAND)
 
-    return store.once(machine.cache_folder(), f"packages-{store.key(wanted, _RAY_COMMAND)}", build, print)
+    return store.build_once(
+        machine.cache_folder(), f"packages-{store.key(requirements, _RAY_COMMAND)}", build, print
+    )
 
 
 def setup() -> str:
-    """What a job spec says to have it."""
+    """Value of `setup` that activates this Ray."""
     return f"export PYTHONPATH={packages()} PATH={packages()}/bin:$PATH"

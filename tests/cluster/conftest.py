@@ -1,4 +1,4 @@
-"""A cluster for each group of tests, booted once: a real Slurm, real containers. What is missing fails."""
+"""Clusters with a real Slurm and real containers, each booted once. Missing programs are failures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.config import Cluster, Gres
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import ray_image, rootless, stores, suites
 from slurmray.spec.container import DEFAULT_IMAGE
 
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def share() -> Iterator[Path]:
-    """The folder that the hosts share with the tests; anybody may write there, and Ray's paths stay short."""
+    """World-writable folder that the hosts and the tests share. Its path is short, for Ray's sockets."""
     folder = Path(tempfile.mkdtemp(prefix="slurmray-tests-"))
     folder.chmod(0o1777)
     yield folder
@@ -45,7 +45,7 @@ def archive() -> Path:
 
 @pytest.fixture(scope="session")
 def podman_layout(share: Path, archive: Path) -> Layout:
-    """Hosts with Podman, and with the machine's own Slurm where that works."""
+    """Hosts with Podman, with the root filesystem of `suites.hosts_root`."""
     machine.require("podman", own_slurm=True, builds=True)
     cache = machine.cache_folder()
     store = stores.podman_store(cache, archive, print)
@@ -54,7 +54,7 @@ def podman_layout(share: Path, archive: Path) -> Layout:
 
 @pytest.fixture(scope="session")
 def docker_layout(share: Path, archive: Path) -> Layout:
-    """The same with Docker."""
+    """Hosts with Docker, with the same root filesystem."""
     machine.require("docker", own_slurm=True, builds=True)
     cache = machine.cache_folder()
     return Layout(
@@ -64,7 +64,7 @@ def docker_layout(share: Path, archive: Path) -> Layout:
 
 @pytest.fixture(scope="session")
 def none_layout(share: Path) -> Layout:
-    """Hosts whose Python has Ray, without containers."""
+    """Hosts without containers, with Ray in their Python."""
     return bare.layout(share)
 
 
@@ -75,45 +75,49 @@ def apptainer_layout(share: Path, archive: Path) -> Layout:
 
 
 @pytest.fixture(scope="session")
-def shared_labs() -> list[Lab]:
-    """Those of the next two clusters that are up: all tests use the same ones."""
+def shared_clusters() -> list[SlurmCluster]:
+    """Running clusters among `podman_cluster` and `docker_cluster`."""
     return []
 
 
 @pytest.fixture(scope="session")
-def podman_lab(podman_layout: Layout, archive: Path, shared_labs: list[Lab]) -> Iterator[Lab]:
-    """Three hosts with Podman; alice has the image too."""
-    with Lab(Cluster(nodes=("node1", "node2", "node3"), gres=GPUS), podman_layout) as lab:
-        rootless.give(lab, archive, config.USERS[0], print)
-        shared_labs.append(lab)
-        yield lab
+def podman_cluster(
+    podman_layout: Layout, archive: Path, shared_clusters: list[SlurmCluster]
+) -> Iterator[SlurmCluster]:
+    """Three hosts with Podman; root and alice have the image."""
+    with SlurmCluster(ClusterConfig(nodes=("node1", "node2", "node3"), gres=GPUS), podman_layout) as cluster:
+        rootless.load_for_user(cluster, archive, config.USERS[0], print)
+        shared_clusters.append(cluster)
+        yield cluster
 
 
 @pytest.fixture(scope="session")
-def docker_lab(docker_layout: Layout, shared_labs: list[Lab]) -> Iterator[Lab]:
+def docker_cluster(docker_layout: Layout, shared_clusters: list[SlurmCluster]) -> Iterator[SlurmCluster]:
     """Two hosts with Docker."""
-    with Lab(Cluster(gres=GPUS), docker_layout) as lab:
-        shared_labs.append(lab)
-        yield lab
+    with SlurmCluster(ClusterConfig(gres=GPUS), docker_layout) as cluster:
+        shared_clusters.append(cluster)
+        yield cluster
 
 
 @pytest.fixture(
     params=["both", *(pytest.param(each, marks=pytest.mark.full) for each in ("v4", "v6", "v6-first"))]
 )
-def addressed_lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Two hosts with Podman, for each way in which hosts are known to each other."""
-    with Lab(Cluster(gres=GPUS, addresses=request.param), podman_layout) as lab:
-        yield lab
+def addressed_cluster(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
+    """Two hosts with Podman, for each set of address families."""
+    with SlurmCluster(ClusterConfig(gres=GPUS, addresses=request.param), podman_layout) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def folder(share: Path, shared_labs: list[Lab], request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A fresh folder on the hosts and here, which anybody may write to."""
-    made = Path(tempfile.mkdtemp(dir=share))
-    made.chmod(0o1777)
+def folder(
+    share: Path, shared_clusters: list[SlurmCluster], request: pytest.FixtureRequest
+) -> Iterator[Path]:
+    """A new world-writable folder, shared with the hosts."""
+    folder = Path(tempfile.mkdtemp(dir=share))
+    folder.chmod(0o1777)
     failed = request.session.testsfailed
-    yield made
-    if request.session.testsfailed > failed:  # its jobs would keep the nodes from the tests that follow
-        for lab in shared_labs:
-            lab.run(["bash", "-c", CANCEL_ALL])
-    shutil.rmtree(made)
+    yield folder
+    if request.session.testsfailed > failed:  # its jobs would block the nodes for the following tests
+        for cluster in shared_clusters:
+            cluster.run(["bash", "-c", CANCEL_ALL])
+    shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""Strings that something on the way from a job spec to a trainer could change."""
+"""Strings that quoting errors between job spec and trainer would change."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ STRINGS = [
     "!!", "*", "?", "[a-z]", "{a,b}", "~", "#", "a#b", "-n", "--", "=", "a=b", ";", "&&", "|", "<in", ">out",
     "(", ")", "a\nb", "\n", "\t", "a\r\nb", "\r", "{{ settings }}", "{% if %}", "{%# no #%}", "%s%d",
     "\x01\x1b[31m", "é ü 漢字 😀", "'\"'\"'",
-    # What separates the parts of a script, and a message.
+    # Separators of the parts of a script, and a message of the agent.
     "\nSETTINGS\n", "\nAGENT\n", "\n: <<'AGENT'\n", '\n"${@:-main}"\n', '{"v":1,"type":"exit","code":0}\n',
 ]  # fmt: skip
 
-# Names that would change a host's shell, srun or a runtime's client if they reached them.
+# Variables that must not reach the host's shell, srun or the runtime's client.
 ENVIRONMENT = {
     "PATH": "/no/such/folder:/usr/local/bin:/usr/bin:/bin",
     "LD_PRELOAD": "",

@@ -1,4 +1,4 @@
-"""Renders, submits and follows the jobs of a test."""
+"""Renders and submits jobs of tests, and waits for their end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from slurmray.loading.load import load_spec
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rendering.output import write_script
 from slurmray.rendering.script import render_script
 from slurmray.slurm.states import FINAL
 
-HANG = 300  # seconds; no job takes a fifth of it on an idle machine
+HANG = 300  # seconds; no job takes a fifth of that on an idle machine
 # A row of the table of findings: nodes, check, `found | wanted | fix`.
 _ROW = re.compile(r"^([\w,-]+) +(\S.*?)  +(\S.* \| .* \| .*)$", re.MULTILINE)
 
 
 @dataclass
 class Job:
-    """An ended job. code: `ExitCode` of `scontrol show job`. log: standard output and error."""
+    """An ended job. code: `ExitCode` in `scontrol show job`. log: stdout and stderr. run: run directory."""
 
     id: int
     state: str
@@ -35,31 +35,31 @@ class Job:
 
     @property
     def last_line(self) -> str:
-        """The log's last line, without its time."""
+        """Last line of the log, without its time stamp."""
         return self.log.rstrip().split("\n")[-1].split("] ", 1)[-1]
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The events in its run directory."""
+        """Events of the run directory."""
         return [json.loads(line) for line in (self.run / "events.jsonl").read_text().splitlines()]
 
     @property
     def findings(self) -> dict[tuple[str, str], str]:
-        """(node, check) -> `found | wanted | fix`, of the tables in the log."""
+        """(node, check) -> `found | wanted | fix` in the tables of findings of the log."""
         rows = [row for row in _ROW.findall(self.log) if row[0] != "node"]  # the header
         return {(node, check): rest for nodes, check, rest in rows for node in nodes.split(",")}
 
 
 class Jobs:
-    """Jobs of a user in one folder of a cluster. None may leave anything on any host."""
+    """Jobs of a user in one folder of a cluster. A test fails if they leave anything on a host."""
 
-    def __init__(self, lab: Lab, folder: Path, user: str = "root"):
-        self.lab = lab
+    def __init__(self, cluster: SlurmCluster, folder: Path, user: str = "root"):
+        self.cluster = cluster
         self.folder = folder
         self.user = user
 
     def script(self, spec: str = "", entrypoint: Sequence[str] = ()) -> Path:
-        """Render a job spec; two nodes with two CPUs each, unless it has a section `slurm`."""
+        """Render a job spec. Without a section `slurm` the job gets two nodes with two CPUs each."""
         job, script = self.folder / "job.yaml", self.folder / "generated.sh"
         job.write_text(spec, encoding="utf-8")
         flags = [] if "slurm:" in spec else [("--nodes", "2"), ("--cpus-per-task", "2"), ("--mem", "1G")]
@@ -67,65 +67,72 @@ class Jobs:
         return script
 
     def submit(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> int:
-        """Submit a job, with more arguments for sbatch, and return its id."""
-        return self.lab.sbatch(self.script(spec, entrypoint), self.user, args, folder=self.folder)
+        """Submit a job and return its id. args: more arguments for sbatch."""
+        return self.cluster.sbatch(self.script(spec, entrypoint), self.user, args, folder=self.folder)
 
     def log(self, job: int) -> str:
-        """The log of a job until now."""
+        """Return the current log of a job."""
         log = self.folder / f"slurm-{job}.out"
         return log.read_text(errors="replace") if log.exists() else ""
 
     def wait_for(self, job: int, text: str) -> None:
-        """Wait until a text is in a job's log; an AssertionError where the job ends without it."""
+        """Wait until a text is in a job's log; AssertionError if the job ends without it."""
 
-        def why() -> str:
-            return f"{text!r} is not in the log:\n{self.log(job)}\n{self.lab.job(job)}"
+        def message() -> str:
+            return f"{text!r} is not in the log:\n{self.log(job)}\n{self.cluster.job(job)}"
 
-        wait_until(lambda: text in self.log(job) or self.lab.job(job).get("JobState") in FINAL, why)
-        assert text in self.log(job), why()
+        wait_until(lambda: text in self.log(job) or self.cluster.job(job).get("JobState") in FINAL, message)
+        assert text in self.log(job), message()
 
-    def end(self, job: int) -> Job:
-        """Wait for a job's end, and until its hosts are clean."""
-        state, code = self.lab.wait(job, HANG)
-        wait_clean(self.lab)
+    def wait_end(self, job: int, timeout: float = HANG) -> Job:
+        """Wait for a job's end, at most `timeout` seconds, and until its hosts are clean."""
+        state, code = self.cluster.wait(job, timeout)
+        wait_clean(self.cluster)
         return Job(job, state, code, self.log(job), self.folder / f"slurmray-runs/{job}-0")
 
-    def run(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> Job:
+    def run(
+        self,
+        spec: str = "",
+        entrypoint: Sequence[str] = (),
+        args: Sequence[str] = (),
+        *,
+        timeout: float = HANG,
+    ) -> Job:
         """Submit a job and wait for its end."""
-        return self.end(self.submit(spec, entrypoint, args))
+        return self.wait_end(self.submit(spec, entrypoint, args), timeout)
 
-    def run_at_once(self, *jobs: tuple[str, Sequence[str]]) -> list[Job]:
-        """Submit several jobs, each a spec and an entrypoint, and wait for the end of all."""
+    def run_concurrently(self, *jobs: tuple[str, Sequence[str]]) -> list[Job]:
+        """Submit several jobs, each a spec and an entrypoint, and wait until all have ended."""
         numbers = [self.submit(*job) for job in jobs]
         for number in numbers:
-            self.lab.wait(number, HANG)
-        return [self.end(number) for number in numbers]
+            self.cluster.wait(number, HANG)
+        return [self.wait_end(number) for number in numbers]
 
 
-def wait_until(holds: Callable[[], bool], why: Callable[[], str], seconds: float = HANG) -> None:
-    """Wait until a condition is true; an AssertionError with why() after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, why()
+def wait_until(condition: Callable[[], bool], message: Callable[[], str], timeout: float = HANG) -> None:
+    """Wait until a condition is true; AssertionError with message() after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, message()
         time.sleep(0.1)
 
 
-def wait_clean(lab: Lab) -> None:
-    """Wait until jobs have left nothing on any host."""
-    wait_until(lambda: not lab.left_over(), lambda: "\n".join(lab.left_over()), 15)
+def wait_clean(cluster: SlurmCluster) -> None:
+    """Wait until no host has leftovers of jobs."""
+    wait_until(lambda: not cluster.leftovers(), lambda: "\n".join(cluster.leftovers()), 15)
 
 
-def commands(lab: Lab, folder: Path, user: str | None = None) -> str:
-    """Make Slurm's commands in a folder, which run on the login host; return the PATH that has them.
+def commands(cluster: SlurmCluster, folder: Path, user: str | None = None) -> str:
+    """Write wrappers of Slurm's commands into a folder; return a PATH with them.
 
-    user: who runs them there, with a fresh environment; None: root with the caller's.
+    The commands run on the login host. user: with a fresh environment; None: root with the caller's.
     """
     folder.mkdir()
     path = os.environ["PATH"]
     for name in ("sbatch", "scontrol", "sacct", "scancel", "squeue"):
-        enter = shlex.join(lab.argv([f"/usr/bin/{name}"], user))
-        # Jobs get the PATH of the login host, not this one.
-        enter = enter.replace(f"env -C {lab.folder}", 'env -C "$PWD"')
+        enter = shlex.join(cluster.argv([f"/usr/bin/{name}"], user))
+        # With the original PATH: jobs inherit it, and must not get this folder.
+        enter = enter.replace(f"env -C {cluster.folder}", 'env -C "$PWD"')
         (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {enter} "$@"\n')
         (folder / name).chmod(0o755)
     return f"{folder}:{path}"

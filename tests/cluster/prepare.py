@@ -1,6 +1,6 @@
-"""Builds what most cluster tests need, with progress to be seen: `python -m tests.cluster.prepare`.
+"""Builds the images and packages of most cluster tests: `python -m tests.cluster.prepare`.
 
-The tests would build it, too, but pytest shows nothing of a test that passes.
+Tests would also build them, but pytest does not show the progress of passing tests.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from . import bare, test_native
 
 
 def main() -> None:
-    say = partial(print, flush=True)
+    log = partial(print, flush=True)
     cache = machine.cache_folder()
-    archive = ray_image.archive(cache, DEFAULT_IMAGE, say)
-    stores.podman_store(cache, archive, say)
-    stores.docker_root(cache, archive, say)
-    stores.podman_store(cache, ray_image.archive(cache, test_native.IMAGE, say), say)
+    archive = ray_image.archive(cache, DEFAULT_IMAGE, log)
+    stores.podman_store(cache, archive, log)
+    stores.docker_root(cache, archive, log)
+    stores.podman_store(cache, ray_image.archive(cache, test_native.IMAGE, log), log)
     bare.packages()
 
 

@@ -1,7 +1,7 @@
-"""Stands in for a trainer's program: prints its environment and that of each node, as one line of JSON.
+"""Stand-in for a trainer: prints its environment and the environment of each node as one line of JSON.
 
-It finds the cluster like trainers: by `ray status` (ROLL), and by ray.init() without an address. With the
-argument `retriever.url=URL` it sends a query to that address on each node, like Search-R1's rollouts.
+Finds the cluster like real trainers: with `ray status` (ROLL), and with ray.init() without an address. With
+the argument `retriever.url=URL` it sends a query to that address from each node, like Search-R1's rollouts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ray.util.scheduling_strategies import (  # type: ignore[import-not-found, u
 )
 
 
-def look(url: str | None) -> dict[str, Any]:
-    """Environment and limits of a task on a node, and the answer of the retriever."""
+def inspect_node(url: str | None) -> dict[str, Any]:
+    """Return environment and limits of a task on this node, and the retriever's answer."""
     seen: dict[str, Any] = {"environment": dict(os.environ), "found": None}
     shm = os.statvfs("/dev/shm")
     seen["shm"] = shm.f_blocks * shm.f_frsize
@@ -37,9 +37,9 @@ def look(url: str | None) -> dict[str, Any]:
 def main() -> None:
     status = subprocess.run(["ray", "status"], capture_output=True, text=True, check=False, timeout=60)
     ray.init(logging_level="error")
-    urls = [word.partition("=")[2] for word in sys.argv if word.startswith("retriever.url=")]
+    urls = [argument.partition("=")[2] for argument in sys.argv if argument.startswith("retriever.url=")]
     url = urls[0] if urls else None
-    task = ray.remote(num_cpus=0)(look)
+    task = ray.remote(num_cpus=0)(inspect_node)
     nodes = {}
     for row in ray.nodes():
         place = NodeAffinitySchedulingStrategy(row["NodeID"], soft=False)
@@ -47,7 +47,7 @@ def main() -> None:
         nodes[row["NodeName"]] = {**found, "gpus": row["Resources"].get("GPU", 0)}
     seen = {
         "argv": sys.argv,
-        "folder": os.getcwd(),  # noqa: PTH109 - as programs ask for it
+        "folder": os.getcwd(),  # noqa: PTH109 - like most programs
         "environment": dict(os.environ),
         "status": status.returncode,
         "gpus": ray.cluster_resources().get("GPU", 0),

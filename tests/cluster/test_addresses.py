@@ -1,4 +1,4 @@
-"""Hosts that are known by IPv4 only, by IPv6 only, IPv6 first, and both."""
+"""Hosts with only IPv4, only IPv6, and both in either order."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from pathlib import Path
 
 from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
 from .jobs import Jobs
 
 V4, V6 = r"10\.77\.\d+\.\d+", r"\[fd77::[0-9a-f:]+\]"
 
 
-def test_every_way_to_know_a_host(addressed_lab: Lab, folder: Path) -> None:
-    jobs = Jobs(addressed_lab, folder)
-    addresses = addressed_lab.cluster.addresses
+def test_each_address_family(addressed_cluster: SlurmCluster, folder: Path) -> None:
+    jobs = Jobs(addressed_cluster, folder)
+    addresses = addressed_cluster.config.addresses
     job = jobs.run()
     assert "2 nodes, 0 GPUs, 4 CPUs" in job.log
     assert re.search(f"head at {V6 if addresses == 'v6' else V4}:[0-9]+,", job.log), job.log
@@ -26,6 +26,6 @@ def test_every_way_to_know_a_host(addressed_lab: Lab, folder: Path) -> None:
             ["python3", "-c", "import os, ray; ray.init(); print(len(ray.nodes()), os.environ['no_proxy'])"],
         )
         direct = re.findall("^2 (.*)", job.log, re.MULTILINE)[0].split(",")
-        known = [config.addresses(addressed_lab.cluster, f"node{number}") for number in (1, 2)]
+        known = [config.addresses(addressed_cluster.config, f"node{number}") for number in (1, 2)]
         assert {"node1", "node2", *(each for node in known for each in node)} <= set(direct), job.log
         assert re.search(f"head at {V6}:[0-9]+,", job.log), job.log

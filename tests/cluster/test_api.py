@@ -1,4 +1,4 @@
-"""The package's functions run here, and the Slurm commands that they call on the login host."""
+"""The package's Python API on this machine, with the login host's Slurm commands."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ import pytest
 
 import slurmray
 from slurmray.errors import SlurmError
-from slurmray.rehearsal.cluster.config import Cluster
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.slurm import commands as slurm_commands
 from slurmray.slurm.states import FINAL
 
 from .jobs import HANG, Jobs, commands, wait_until
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/python.md").read_text()
+PAGE = (ROOT / "docs/guides/python.md").read_text()
 ONE = {"nodes": 1, "cpus_per_task": 2, "mem": "1G"}
 
 
 def python(
     folder: Path, program: str, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program of a user's, with the commands in its PATH."""
+    """Run a user's Python program with Slurm's commands in its PATH."""
     env = {**(os.environ if env is None else env), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", program]
+    argv = [sys.executable, "-c", program]
     return subprocess.run(
-        words, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=HANG
+        argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=HANG
     )
 
 
 @pytest.fixture
-def jobs(podman_lab: Lab, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    """Jobs of root in the current folder."""
-    monkeypatch.setenv("PATH", commands(podman_lab, tmp_path / "commands"))
+def jobs(podman_cluster: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """Jobs of root, submitted from the current folder."""
+    monkeypatch.setenv("PATH", commands(podman_cluster, tmp_path / "commands"))
     monkeypatch.chdir(folder)
-    return Jobs(podman_lab, folder)
+    return Jobs(podman_cluster, folder)
 
 
-def test_the_page(jobs: Jobs) -> None:
+def test_examples_of_the_page(jobs: Jobs) -> None:
     (jobs.folder / "train.py").write_text(
         "import os, sys\nprint(os.environ['WANDB_API_KEY'], sys.argv[1:])\n"
     )
@@ -54,18 +54,18 @@ def test_the_page(jobs: Jobs) -> None:
     done = python(jobs.folder, program, {**os.environ, "WANDB_API_KEY": "mine"})
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    said = re.match(r"job ([0-9]+) is (PENDING|CONFIGURING|RUNNING)\nCOMPLETED, exit code 0\n", done.stdout)
-    assert said, done.stdout
+    status = re.match(r"job ([0-9]+) is (PENDING|CONFIGURING|RUNNING)\nCOMPLETED, exit code 0\n", done.stdout)
+    assert status, done.stdout
     assert "\nmine ['--lr', '1e-6']\n" in done.stdout
     assert "\nslurm.gpu_per_node: unknown option, " in done.stdout
     assert {path.name for path in jobs.folder.iterdir()} == {
         "train.py",
         "slurmray-runs",
-        f"slurm-{said[1]}.out",
+        f"slurm-{status[1]}.out",
     }
-    assert jobs.end(int(said[1])).code == "0:0"
-    # In another process, and in another folder.
-    program = f"import slurmray; job = slurmray.Job({said[1]}); print(*job.wait(), job.state(), job.logs())"
+    assert jobs.wait_end(int(status[1])).code == "0:0"
+    # In another process and another folder.
+    program = f"import slurmray; job = slurmray.Job({status[1]}); print(*job.wait(), job.state(), job.logs())"
     assert python(Path("/"), program).stdout.startswith("COMPLETED 0 0 COMPLETED [slurmray ")
 
 
@@ -80,18 +80,18 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
     assert job.logs().endswith("\nup\n")
     with pytest.raises(TimeoutError, match=rf"job {job.id} has not ended within 0\.1 s"):
         job.wait(timeout=0.1)
-    ask = shlex.split(job.attach_command())
+    attach = shlex.split(job.attach_command())
     wait_until(
-        lambda: " node_" in jobs.lab.run(ask).stdout, job.logs, 60
-    )  # Ray knows of it some seconds late
+        lambda: " node_" in jobs.cluster.run(attach).stdout, job.logs, 60
+    )  # the status has the node after some seconds
     job.cancel()
     assert job.wait(timeout=HANG).state == "CANCELLED"
     job.cancel()
     with pytest.raises(SlurmError, match="no cluster to attach to, the job is CANCELLED"):
         job.attach_command()
-    jobs.end(job.id)
-    with Lab(Cluster(nodes=("node1",)), podman_layout) as lab:  # it has never heard of the job
-        monkeypatch.setenv("PATH", commands(lab, tmp_path / "of-another-slurm"))
+    jobs.wait_end(job.id)
+    with SlurmCluster(ClusterConfig(nodes=("node1",)), podman_layout) as cluster:  # does not know the job
+        monkeypatch.setenv("PATH", commands(cluster, tmp_path / "of-another-slurm"))
         assert slurmray.Job(job.id).wait(timeout=HANG).state == "CANCELLED"
         assert slurmray.Job(job.id, folder=jobs.folder).logs() == job.logs()
         with pytest.raises(SlurmError, match="give Job the folder in which it was submitted"):
@@ -122,7 +122,7 @@ def test_a_job_that_has_not_started() -> None:
         ({"reservation": "nope"}, "reservation is invalid: mend `slurm` of the job spec"),
     ],
 )
-def test_what_slurm_refuses(jobs: Jobs, slurm: dict[str, object], expected: str) -> None:
+def test_spec_that_sbatch_rejects(jobs: Jobs, slurm: dict[str, object], expected: str) -> None:
     with pytest.raises(SlurmError) as caught:
         slurmray.submit(slurmray.JobSpec(slurm=slurm))
     assert str(caught.value).startswith("sbatch: ")
@@ -132,21 +132,21 @@ def test_what_slurm_refuses(jobs: Jobs, slurm: dict[str, object], expected: str)
 
 
 @pytest.mark.full
-def test_slurm_is_down_for_a_while(
+def test_wait_survives_a_restart_of_slurmctld(
     podman_layout: Layout, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
     answers: list[str] = []
-    with Lab(Cluster(nodes=("node1",)), podman_layout) as lab:
-        monkeypatch.setenv("PATH", commands(lab, tmp_path / "commands"))
+    with SlurmCluster(ClusterConfig(nodes=("node1",)), podman_layout) as cluster:
+        monkeypatch.setenv("PATH", commands(cluster, tmp_path / "commands"))
         job = slurmray.submit(slurmray.JobSpec(slurm={"hold": True}))
-        ask = slurm_commands.call
+        call = slurm_commands.call
 
-        def between_answers(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-            done = ask(words)
+        def call_and_restart(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+            done = call(argv)
             answers.append(done.stdout or done.stderr)
             if len(answers) == 1:
-                lab.run(
+                cluster.run(
                     [
                         "bash",
                         "-c",
@@ -154,11 +154,13 @@ def test_slurm_is_down_for_a_while(
                     ]
                 )
             elif len(answers) == 2:
-                lab.run(["slurmctld"])
-                wait_until(lambda: lab.run(["scancel", str(job.id)]).returncode == 0, lambda: "no slurmctld")
+                cluster.run(["slurmctld"])
+                wait_until(
+                    lambda: cluster.run(["scancel", str(job.id)]).returncode == 0, lambda: "no slurmctld"
+                )
             return done
 
-        monkeypatch.setattr(slurm_commands, "call", between_answers)
+        monkeypatch.setattr(slurm_commands, "call", call_and_restart)
         assert job.wait(timeout=HANG).state == "CANCELLED"
     assert "JobState=PENDING" in answers[0]
     assert "Unable to contact slurm controller" in answers[1]
@@ -167,7 +169,7 @@ def test_slurm_is_down_for_a_while(
 def test_a_job_of_another_user(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
     with monkeypatch.context() as other:
-        other.setenv("PATH", commands(jobs.lab, tmp_path / "of-alice", "alice"))
+        other.setenv("PATH", commands(jobs.cluster, tmp_path / "of-alice", "alice"))
         assert job.state() == "PENDING"
         with pytest.raises(SlurmError, match=r"^scancel: .*Access/permission denied: it is another user's$"):
             job.cancel()
@@ -177,14 +179,14 @@ def test_a_job_of_another_user(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.full
 def test_a_job_that_submits_a_job_whose_trainer_fails(jobs: Jobs) -> None:
-    """The environment is that of a job whose variables would keep the new one's srun from starting."""
+    """The outer job has variables with which the inner job's srun would fail."""
     args = ["--ntasks=3", "--cpus-per-task=2", "--mem-per-cpu=50"]
-    outer = jobs.lab.sbatch("", args=args, folder=jobs.folder, text="#!/bin/sh\nenv -0 >environment\n")
-    assert jobs.lab.wait(outer, HANG)[0] == "COMPLETED"
+    outer = jobs.cluster.sbatch("", args=args, folder=jobs.folder, text="#!/bin/sh\nenv -0 >environment\n")
+    assert jobs.cluster.wait(outer, HANG)[0] == "COMPLETED"
     text = (jobs.folder / "environment").read_text()
     env = dict(pair.split("=", 1) for pair in text.split("\0") if pair)
     assert {"SLURM_JOB_ID", "SLURM_MEM_PER_CPU", "SLURM_NTASKS", "SLURMD_NODENAME"} <= env.keys()
-    # sbatch waits, and ends with the job's exit code, which is no refusal.
+    # With --wait, sbatch exits with the job's exit code, which is not a rejection.
     slurm = ONE | {"wait": True, "error": "errors"}
     spec = {"slurm": slurm, "setup": "env >seen", "run": ["sh", "-c", "echo bad >&2; exit 7"]}
     program = (
@@ -194,7 +196,7 @@ def test_a_job_that_submits_a_job_whose_trainer_fails(jobs: Jobs) -> None:
     assert done.returncode == 0, done.stderr
     assert re.match("[0-9]+ FAILED 7 0\n", done.stdout), done.stdout
     assert "\nbad\n" in done.stdout
-    jobs.end(int(done.stdout.split()[0]))
+    jobs.wait_end(int(done.stdout.split()[0]))
     seen = (jobs.folder / "seen").read_text()
     assert "SLURM_MEM_PER_NODE=1024\n" in seen
     assert "SLURM_MEM_PER_CPU=" not in seen

@@ -1,4 +1,4 @@
-"""examples/ddp.yaml on a real Slurm: two hosts train together, by the interface that the job spec names."""
+"""examples/ddp.yaml on a real Slurm: two hosts train together over the interface in the job spec."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from pathlib import Path
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import Cluster
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import ray_image, stores
 
 from .jobs import Jobs
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/ray-torch:1"
-# Debian's PyTorch has no CUDA in it, and is built for NumPy 1.
+# Debian's PyTorch is without CUDA, and built for NumPy 1.
 DEBIAN, WHEELS = ["python3-torch"], ["ray[train]", "numpy<2", "pyarrow<20"]
-STEPS, MEGABYTES = 20, 256 * 1024 * 4 / 1e6  # of the example; the size of its gradients
+STEPS, MEGABYTES = 20, 256 * 1024 * 4 / 1e6  # of the example: training steps, size of the gradients
 
 
 @pytest.fixture
-def lab(podman_layout: Layout) -> Iterator[Lab]:
-    """Two hosts with an image that has PyTorch, and with a second interface, ib0."""
+def cluster(podman_layout: Layout) -> Iterator[SlurmCluster]:
+    """Two hosts with PyTorch in the image, and with a second interface ib0."""
     cache = machine.cache_folder()
     store = stores.podman_store(cache, ray_image.archive(cache, IMAGE, print, DEBIAN, WHEELS), print)
-    with Lab(Cluster(), dataclasses.replace(podman_layout, store=store)) as lab:
-        for number, node in enumerate(lab.cluster.nodes, start=1):
+    with SlurmCluster(ClusterConfig(), dataclasses.replace(podman_layout, store=store)) as cluster:
+        for number, node in enumerate(cluster.config.nodes, start=1):
             add = "ip link add link eth0 name ib0 type macvlan mode bridge && ip link set ib0 up"
-            own = f"{add} && ip address add 10.99.0.{number}/24 dev ib0"
-            done = lab.run(["bash", "-c", own], host=node)
+            command = f"{add} && ip address add 10.99.0.{number}/24 dev ib0"
+            done = cluster.run(["bash", "-c", command], host=node)
             assert done.returncode == 0, done.stderr
-        yield lab
+        yield cluster
 
 
-@pytest.mark.full  # its image takes minutes
-def test_two_hosts_train_together(lab: Lab, folder: Path) -> None:
+@pytest.mark.full  # builds its image in minutes
+def test_two_hosts_train_together(cluster: SlurmCluster, folder: Path) -> None:
     shutil.copytree(ROOT / "examples", folder / "examples")
-    jobs = Jobs(lab, folder)
+    jobs = Jobs(cluster, folder)
     spec = (ROOT / "examples/ddp.yaml").read_text()
     assert "interface: null" in spec
     number = jobs.submit(spec.replace("interface: null", "interface: ib0"))
-    lab.wait(number, 900)  # PyTorch and Ray Train take their time to be imported
-    job = jobs.end(number)
+    cluster.wait(number, 900)  # importing PyTorch and Ray Train takes long
+    job = jobs.wait_end(number)
     assert job.code == "0:0", job.log
     line = r"^(node\d): sent (\d+) MB over (\S+), loss ([\d.]+) -> ([\d.]+), gradient (\S+)$"
     hosts, sent, interfaces, first, last, gradients = zip(

@@ -1,4 +1,4 @@
-"""Whole jobs with Docker."""
+"""Complete jobs with Docker."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import Jobs
-from .test_jobs import ONE, TWO, USERS, check_what_arrives
+from .test_jobs import ONE, TWO, USERS, check_values_arrive
 
 
 @pytest.fixture
-def jobs(docker_lab: Lab, folder: Path) -> Jobs:
-    return Jobs(docker_lab, folder, "alice")
+def jobs(docker_cluster: SlurmCluster, folder: Path) -> Jobs:
+    return Jobs(docker_cluster, folder, "alice")
 
 
 @pytest.mark.full
-def test_two_nodes_are_counted(jobs: Jobs) -> None:
+def test_built_in_check(jobs: Jobs) -> None:
     job = jobs.run("slurm: {nodes: 2, gpus_per_node: 8, cpus_per_task: 2}\ncontainer: {runtime: docker}")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
     assert "2 nodes, 16 GPUs, 4 CPUs" in job.log
@@ -34,9 +34,9 @@ def test_auto_takes_the_runtime_that_has_the_image(jobs: Jobs) -> None:
 
 
 @pytest.mark.full
-def test_a_short_image_name_is_looked_up_here_first(docker_lab: Lab, jobs: Jobs) -> None:
-    for host in docker_lab.cluster.nodes:
-        done = docker_lab.run(["docker", "tag", DEFAULT_IMAGE, "mine:1"], host=host)
+def test_local_image_is_preferred_for_a_short_name(docker_cluster: SlurmCluster, jobs: Jobs) -> None:
+    for host in docker_cluster.config.nodes:
+        done = docker_cluster.run(["docker", "tag", DEFAULT_IMAGE, "mine:1"], host=host)
         assert done.returncode == 0, done.stderr
     job = jobs.run(ONE + "container: {runtime: docker, image: 'mine:1'}", ["true"])
     assert job.code == "0:0", job.log
@@ -46,5 +46,7 @@ def test_a_short_image_name_is_looked_up_here_first(docker_lab: Lab, jobs: Jobs)
 
 
 @USERS
-def test_what_slurm_and_the_trainer_see(docker_lab: Lab, folder: Path, user: str) -> None:
-    check_what_arrives(Jobs(docker_lab, folder, user))
+def test_values_reach_slurm_and_the_trainer_unchanged(
+    docker_cluster: SlurmCluster, folder: Path, user: str
+) -> None:
+    check_values_arrive(Jobs(docker_cluster, folder, user))

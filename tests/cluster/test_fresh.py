@@ -1,4 +1,4 @@
-"""`make demo` on a machine that has never seen this project: a Debian suite that this machine is not."""
+"""`make demo` in a new minimal Debian, of another suite than this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .faults.rows import OTHER_SUITE
 FRESH = Path(__file__).parents[2] / ".ci/fresh"
 
 
-@pytest.mark.full  # `make fresh` has more of it
+@pytest.mark.full  # `make fresh` does more
 def test_the_demo(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("w") as stream:
@@ -21,10 +21,10 @@ def test_the_demo(tmp_path: Path) -> None:
         try:
             code = process.wait(1800)
         finally:
-            process.terminate()  # then it removes what it has made
+            process.terminate()  # then it cleans up
             process.wait(60)
     output = log.read_text()
     assert code == 0, output
     assert output.count("2 nodes, 16 GPUs") == 2, output
-    assert output.count("nothing left over on any host") == 2, output
+    assert output.count("no leftovers on any host") == 2, output
     assert output.count("\ninstalling packages for the demo") == 1, output

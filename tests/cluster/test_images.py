@@ -1,4 +1,4 @@
-"""Images that are loaded from a tar or built on the nodes, on a real Slurm."""
+"""Images that the nodes load from a tar file or build, on a real Slurm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import ray_image
 from slurmray.spec.container import DEFAULT_IMAGE
 
@@ -19,14 +19,16 @@ from .jobs import HANG, Jobs, wait_clean
 
 def spec_of(jobs: Jobs, container: dict[str, Any]) -> str:
     slurm = {"nodes": 2, "cpus_per_task": 1, "mem": "1G"}
-    return yaml.safe_dump({"slurm": slurm, "container": {"runtime": jobs.lab.layout.runtime, **container}})
+    return yaml.safe_dump(
+        {"slurm": slurm, "container": {"runtime": jobs.cluster.layout.runtime, **container}}
+    )
 
 
 @pytest.fixture(params=["podman", pytest.param("docker", marks=pytest.mark.full)])
 def jobs(request: pytest.FixtureRequest, folder: Path) -> Jobs:
-    lab = request.getfixturevalue(f"{request.param}_lab")
-    assert isinstance(lab, Lab)
-    return Jobs(lab, folder, "alice")
+    cluster = request.getfixturevalue(f"{request.param}_cluster")
+    assert isinstance(cluster, SlurmCluster)
+    return Jobs(cluster, folder, "alice")
 
 
 def test_two_jobs_build_once_on_each_node(jobs: Jobs) -> None:
@@ -37,14 +39,14 @@ def test_two_jobs_build_once_on_each_node(jobs: Jobs) -> None:
     numbers = [jobs.submit(spec, ["cat", "/made"]) for _ in range(2)]
     logs = []
     for number in numbers:
-        _, code = jobs.lab.wait(number, HANG)
+        _, code = jobs.cluster.wait(number, HANG)
         log = jobs.log(number)
         assert code == "0:0", log
         assert "\nmade\n" in log
         logs += [file.read_text() for file in jobs.folder.glob(f"slurmray-runs/{number}-0/logs/*.log")]
     assert len(logs) == 4
     assert sum("COPY made /made" in log for log in logs) == 2
-    wait_clean(jobs.lab)
+    wait_clean(jobs.cluster)
 
 
 @pytest.mark.full
@@ -53,7 +55,7 @@ def test_an_image_from_a_tar(jobs: Jobs) -> None:
     (jobs.folder / "image.tar").hardlink_to(ray_image.archive(machine.cache_folder(), image, print))
     job = jobs.run(spec_of(jobs, {"image": image, "archive": "image.tar"}), ["true"])
     assert job.code == "0:0", job.log
-    assert f"image: {jobs.lab.layout.runtime} load {image}" in job.log
+    assert f"image: {jobs.cluster.layout.runtime} load {image}" in job.log
 
 
 def test_a_tar_with_another_image(jobs: Jobs) -> None:
@@ -62,5 +64,5 @@ def test_a_tar_with_another_image(jobs: Jobs) -> None:
     ray_image.write(jobs.folder / "image.tar", jobs.folder / "layer.tar", "docker.io/other/one:1", "amd64")
     job = jobs.run(spec_of(jobs, {"image": "none/such:1", "archive": "image.tar"}), ["true"])
     assert job.code == "66:0", job.log
-    fix = f"set container.image to the name that {jobs.lab.layout.runtime} load prints"
+    fix = f"set container.image to the name that {jobs.cluster.layout.runtime} load prints"
     assert job.last_line.endswith(f"/image.tar: has no image of that name; {fix}"), job.log

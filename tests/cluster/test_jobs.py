@@ -1,4 +1,4 @@
-"""Whole jobs with Podman: a real Slurm, real containers, a real Ray."""
+"""Complete jobs with Podman: a real Slurm, real containers, a real Ray."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from slurmray import events
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
 from .faults.case import RAY_START
 from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
@@ -23,17 +23,17 @@ ONE = "slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\n"
 
 
 @pytest.fixture
-def jobs(podman_lab: Lab, folder: Path) -> Jobs:
-    return Jobs(podman_lab, folder)
+def jobs(podman_cluster: SlurmCluster, folder: Path) -> Jobs:
+    return Jobs(podman_cluster, folder)
 
 
 @pytest.fixture
-def alice(podman_lab: Lab, folder: Path) -> Jobs:
-    """Rootless Podman."""
-    return Jobs(podman_lab, folder, "alice")
+def alice(podman_cluster: SlurmCluster, folder: Path) -> Jobs:
+    """Jobs of alice, with rootless Podman."""
+    return Jobs(podman_cluster, folder, "alice")
 
 
-def test_the_built_in_check(jobs: Jobs) -> None:
+def test_built_in_check(jobs: Jobs) -> None:
     job = jobs.run((ROOT / "examples/hello.yaml").read_text().replace("nodes: 2", "nodes: 3"))
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
     assert "3 nodes, 24 GPUs, 12 CPUs" in job.log
@@ -54,15 +54,15 @@ def test_the_built_in_check(jobs: Jobs) -> None:
     ("command", "code"), [("kill -KILL $$", 137), ("kill -TERM $$", 143), ("exec /no/such/program", 127)]
 )
 @pytest.mark.full
-def test_other_ways_to_end(jobs: Jobs, command: str, code: int) -> None:
+def test_trainer_ends_by_a_signal_or_is_missing(jobs: Jobs, command: str, code: int) -> None:
     job = jobs.run(ONE, ["bash", "-c", command])
     assert job.code == f"{code}:0", job.log
 
 
 @pytest.mark.parametrize("codes", [(64, 125), pytest.param((1, 255), marks=pytest.mark.full)])
-def test_exit_codes_that_others_use_too(jobs: Jobs, codes: tuple[int, ...]) -> None:
-    """slurmray exits with 64, Podman's client with 125: the trainer's own 64 and 125 are passed on."""
-    ended = jobs.run_at_once(*[(ONE, ["bash", "-c", f"exit {code}"]) for code in codes])
+def test_trainer_exit_codes_that_slurmray_or_podman_use_too(jobs: Jobs, codes: tuple[int, ...]) -> None:
+    """64 is also an exit code of slurmray, 125 of Podman's client: the trainer's are passed on unchanged."""
+    ended = jobs.run_concurrently(*[(ONE, ["bash", "-c", f"exit {code}"]) for code in codes])
     for job, code in zip(ended, codes, strict=True):
         assert (job.state, job.code) == ("FAILED", f"{code}:0"), job.log
         assert job.last_line == f"done: trainer exited with {code}"
@@ -78,12 +78,14 @@ USERS = pytest.mark.parametrize("user", [pytest.param("root", marks=pytest.mark.
 
 
 @USERS
-def test_what_slurm_and_the_trainer_see(podman_lab: Lab, folder: Path, user: str) -> None:
-    check_what_arrives(Jobs(podman_lab, folder, user))
+def test_values_reach_slurm_and_the_trainer_unchanged(
+    podman_cluster: SlurmCluster, folder: Path, user: str
+) -> None:
+    check_values_arrive(Jobs(podman_cluster, folder, user))
 
 
-def check_what_arrives(jobs: Jobs) -> None:
-    """Values reach Slurm and the trainer unchanged, and the trainer's files belong to the submitter."""
+def check_values_arrive(jobs: Jobs) -> None:
+    """Check that values arrive unchanged, and that the trainer's files belong to the submitter."""
     comment = r"""a "quoted" \ back\\slash 'single' $HOME `id` #x; end\ """
     slurm = {"comment": comment, "nodes": 2, "gpus_per_node": 4, "cpus_per_task": 2}
     spec = {"name": 'na"me \\', "slurm": slurm, "env": {**ENVIRONMENT, "SECRET": None}}
@@ -92,8 +94,8 @@ def check_what_arrives(jobs: Jobs) -> None:
         [*WRITER, *STRINGS],
         ["--export=ALL,SECRET=not-to-be-seen"],
     )
-    listed = jobs.lab.run(["squeue", "--noheader", f"--jobs={number}", "--format=%j|%k"]).stdout
-    job = jobs.end(number)
+    listed = jobs.cluster.run(["squeue", "--noheader", f"--jobs={number}", "--format=%j|%k"]).stdout
+    job = jobs.wait_end(number)
     assert listed == f'na"me \\|{comment}\n'
     assert job.code == "0:0", job.log
     written = jobs.folder / WRITTEN
@@ -101,13 +103,13 @@ def check_what_arrives(jobs: Jobs) -> None:
     assert seen["argv"] == STRINGS
     expected = {**ENVIRONMENT, "SECRET": "not-to-be-seen"}
     assert {name: seen["environment"].get(name) for name in expected} == expected
-    check_facts(seen["environment"], job.log)
+    check_cluster_variables(seen["environment"], job.log)
     uid = {"root": 0, "alice": 1001}[jobs.user]
     assert (written.stat().st_uid, written.stat().st_gid) == (uid, uid)
 
 
-def check_facts(seen: dict[str, str], log: str) -> None:
-    """The trainer's environment has the address and the size of the cluster."""
+def check_cluster_variables(seen: dict[str, str], log: str) -> None:
+    """Check address and size of the cluster in the trainer's environment."""
     address, port = seen["RAY_ADDRESS"].rsplit(":", 1)
     assert f"head at {address}:{port}," in log
     assert (seen["NNODES"], seen["NODE_RANK"], seen["GPUS_PER_NODE"]) == ("2", "0", "4")
@@ -116,7 +118,7 @@ def check_facts(seen: dict[str, str], log: str) -> None:
     assert not {"RANK", "WORLD_SIZE", "RAY_AUTH_TOKEN"} & seen.keys()
 
 
-def test_token_and_secrets_are_nowhere_to_be_read(podman_lab: Lab, jobs: Jobs) -> None:
+def test_token_and_secrets_cannot_be_read(podman_cluster: SlurmCluster, jobs: Jobs) -> None:
     secret = "s3cr3t-of-the-submitter"
     command = "cat $RAY_AUTH_TOKEN_PATH >token; echo up; until [[ -e go ]]; do sleep 0.1; done"
     number = jobs.submit(
@@ -128,14 +130,14 @@ def test_token_and_secrets_are_nowhere_to_be_read(podman_lab: Lab, jobs: Jobs) -
     (jobs.folder / "token").unlink()
     for host in ("node1", "node2"):
         look = f"podman inspect slurmray-{number}-0-{host}; cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
-        public = podman_lab.run(["bash", "-c", look], host=host).stdout
+        public = podman_cluster.run(["bash", "-c", look], host=host).stdout
         assert f"slurmray-{number}-0-{host}" in public
         assert token not in public
         assert secret not in public
-        mode = podman_lab.run(["stat", "-c", "%a", f"/tmp/ray-{number}-0"], host=host).stdout
+        mode = podman_cluster.run(["stat", "-c", "%a", f"/tmp/ray-{number}-0"], host=host).stdout
         assert mode.strip() == "700"
     (jobs.folder / "go").touch()
-    job = jobs.end(number)
+    job = jobs.wait_end(number)
     assert job.code == "0:0", job.log
     for file in [path for path in jobs.folder.rglob("*") if path.is_file()]:
         text = file.read_text(errors="replace")
@@ -144,7 +146,7 @@ def test_token_and_secrets_are_nowhere_to_be_read(podman_lab: Lab, jobs: Jobs) -
 
 
 @pytest.mark.full
-def test_a_stranger_without_the_token_is_refused(jobs: Jobs) -> None:
+def test_client_without_the_token_is_rejected(jobs: Jobs) -> None:
     look = "python3 -c 'import ray; ray.init(logging_level=40); print(6 * 7, len(ray.nodes()))'"
     job = jobs.run(ONE, ["bash", "-c", f"{look}; RAY_AUTH_MODE=disabled timeout 8 {look}; echo second: $?"])
     assert job.log.count("42 1\n") == 1, job.log
@@ -166,15 +168,17 @@ run: [echo, trainer was started]
     assert "not ready: node3 has not been checked: its setup may still run\n" in job.log
     assert "stuck on purpose" in job.log
     assert "trainer: " not in job.log
-    text = "failed (68 probe): node1: cluster not ready, and no news from the nodes for 23 s"
+    text = "failed (68 probe): node1: cluster not ready, and no progress on any node for 23 s"
     assert job.last_line == text
 
 
-def test_a_worker_whose_ray_hangs(podman_lab: Lab, jobs: Jobs) -> None:
+def test_a_worker_whose_ray_hangs(podman_cluster: SlurmCluster, jobs: Jobs) -> None:
     number = jobs.submit(TWO + "ray: {ready_timeout: 20}", ["echo", "trained"])
     stop = f'until pkill -STOP -f "{RAY_START}"; do sleep 0.1; done'
-    assert podman_lab.run(["bash", "-c", stop], host="node2").returncode == 0  # it waits for the head then
-    job = jobs.end(number)
+    assert (
+        podman_cluster.run(["bash", "-c", stop], host="node2").returncode == 0
+    )  # it is waiting for the head node
+    job = jobs.wait_end(number)
     assert (job.state, job.code) == ("FAILED", "68:0"), job.log
     text = "failed (68 probe): node1: cluster not ready after 20 s: 1 of 2 nodes joined, missing node2. "
     assert job.last_line.startswith(text), job.log
@@ -184,9 +188,9 @@ def test_a_worker_whose_ray_hangs(podman_lab: Lab, jobs: Jobs) -> None:
     assert "trained" not in job.log
 
 
-def test_a_short_image_name_is_looked_up_here_first(podman_lab: Lab, jobs: Jobs) -> None:
+def test_local_image_is_preferred_for_a_short_name(podman_cluster: SlurmCluster, jobs: Jobs) -> None:
     for host in ("node1", "node2", "node3"):
-        podman_lab.run(
+        podman_cluster.run(
             ["podman", "tag", "docker.io/rayproject/ray:2.60.0-py311", "localhost/mine:1"], host=host
         )
     job = jobs.run(ONE + "container: {image: 'mine:1'}", ["true"])
@@ -196,13 +200,13 @@ def test_a_short_image_name_is_looked_up_here_first(podman_lab: Lab, jobs: Jobs)
     assert job.code == "66:0"
 
 
-def test_a_mount_that_is_not_there(jobs: Jobs) -> None:
+def test_missing_mount_source(jobs: Jobs) -> None:
     job = jobs.run(ONE + "container: {mounts: ['/no/such/folder:/data']}", ["true"])
     assert job.code == "65:0"
     assert "node1: mount: /no/such/folder: no such file or directory; create it" in job.last_line
 
 
-def test_mounts_workdir_and_limits_are_handed_through(jobs: Jobs) -> None:
+def test_mounts_workdir_and_limits_reach_the_container(jobs: Jobs) -> None:
     (jobs.folder / 'da,t"a').mkdir()
     (jobs.folder / 'da,t"a' / "file").write_text("inside")
     spec = ONE + yaml.safe_dump(
@@ -225,7 +229,7 @@ def test_mounts_workdir_and_limits_are_handed_through(jobs: Jobs) -> None:
     assert "inside, 65536 KiB, 5000 files, touch: cannot touch 'x': Read-only file system" in job.log, job.log
 
 
-def test_a_port_that_is_taken(jobs: Jobs) -> None:
+def test_port_is_taken(jobs: Jobs) -> None:
     job = jobs.run(ONE + "ray: {port: 6818}", ["true"])  # slurmd's own
     assert job.code == "67:0"
     text = "port 6818 is taken on this node. Set ray.port to auto or to another port"
@@ -235,13 +239,13 @@ def test_a_port_that_is_taken(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     "moment", ["container: ", "probe: ", pytest.param("\nstarted\n", marks=pytest.mark.full)]
 )
-def test_scancel(podman_lab: Lab, jobs: Jobs, moment: str) -> None:
+def test_scancel(podman_cluster: SlurmCluster, jobs: Jobs, moment: str) -> None:
     trainer = (
         "trap 'echo saving; sleep 1; echo saved; exit 3' TERM; echo started; while :; do sleep 0.1; done"
     )
     number = jobs.submit(TWO, ["bash", "-c", trainer])
     jobs.wait_for(number, moment)
-    podman_lab.run(["scancel", str(number)])
-    job = jobs.end(number)
+    podman_cluster.run(["scancel", str(number)])
+    job = jobs.wait_end(number)
     assert job.state == "CANCELLED"
     assert ("saved" in job.log.split("started\n")[-1]) == (moment == "\nstarted\n"), job.log

@@ -1,4 +1,4 @@
-"""The trainer as a job of Ray, Ray asked from outside, debuggers: real containers, a real Ray."""
+"""The trainer as a Ray job, Ray's commands from outside, debuggers: real containers, a real Ray."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
 from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
 from .jobs import Jobs, wait_until
 from .test_jobs import ONE, TWO
 
 RAY_JOB = TWO + "launch: ray-job\n"
-LOOK = """
+DRIVER = """
 import os, ray, sys
 ray.init(logging_level="warning")
 
 @ray.remote
-def look():
+def inspect():
     return os.environ["MINE"], os.environ.get("NODE_RANK"), os.path.exists("marker")
 
 print("driver", os.environ["MINE"], os.environ["NODE_RANK"], os.path.exists("marker"))
-print("worker", *ray.get(look.remote()))
+print("worker", *ray.get(inspect.remote()))
 sys.exit(int(sys.argv[1]))
 """
 WAIT = "echo up; until [[ -e go ]]; do sleep 0.1; done; exit 5"
 
 
 @pytest.fixture
-def jobs(podman_lab: Lab, folder: Path) -> Jobs:
-    return Jobs(podman_lab, folder)
+def jobs(podman_cluster: SlurmCluster, folder: Path) -> Jobs:
+    return Jobs(podman_cluster, folder)
 
 
 @pytest.mark.parametrize("code", [pytest.param(0, marks=pytest.mark.full), 3])
@@ -43,7 +43,7 @@ def test_a_job_of_ray_with_a_runtime_environment(jobs: Jobs, code: int) -> None:
     (jobs.folder / "code").mkdir()
     (jobs.folder / "code/marker").touch()
     (jobs.folder / "env.yaml").write_text("working_dir: code\nenv_vars: {MINE: from-the-file}\n")
-    job = jobs.run(RAY_JOB + "ray: {runtime_env: env.yaml}", ["python3", "-c", LOOK, str(code)])
+    job = jobs.run(RAY_JOB + "ray: {runtime_env: env.yaml}", ["python3", "-c", DRIVER, str(code)])
     assert job.code == f"{code}:0", job.log
     assert f"trainer: slurmray-{job.id}-0: python3 -c" in job.log
     assert "\ndriver from-the-file 0 True\n" in job.log
@@ -68,7 +68,7 @@ def test_hostile_strings_arrive(jobs: Jobs) -> None:
     assert job.code == "0:0", job.log
     seen = json.loads((jobs.folder / WRITTEN).read_text(encoding="utf-8"))
     assert seen["argv"] == STRINGS
-    # Ray starts it by a shell, and every shell sets IFS itself.
+    # Ray starts it with a shell, and shells set IFS.
     expected = {name: value for name, value in ENVIRONMENT.items() if name != "IFS"}
     assert {name: seen["environment"].get(name) for name in expected} == expected
 
@@ -80,54 +80,54 @@ def test_scancel(jobs: Jobs) -> None:
     )
     number = jobs.submit(RAY_JOB, ["bash", "-c", trainer])
     jobs.wait_for(number, "\nstarted\n")
-    jobs.lab.run(["scancel", str(number)])
-    job = jobs.end(number)
+    jobs.cluster.run(["scancel", str(number)])
+    job = jobs.wait_end(number)
     assert job.state == "CANCELLED"
     assert "\nsaved\n" in job.log, job.log
 
 
 @pytest.mark.parametrize(
-    ("lab", "user"),
+    ("cluster", "user"),
     [
-        ("podman_lab", "root"),
-        pytest.param("podman_lab", "alice", marks=pytest.mark.full),
-        pytest.param("docker_lab", "alice", marks=pytest.mark.full),
+        ("podman_cluster", "root"),
+        pytest.param("podman_cluster", "alice", marks=pytest.mark.full),
+        pytest.param("docker_cluster", "alice", marks=pytest.mark.full),
     ],
 )
-def test_ray_can_be_asked_from_outside(
-    request: pytest.FixtureRequest, folder: Path, lab: str, user: str
+def test_ray_commands_from_outside(
+    request: pytest.FixtureRequest, folder: Path, cluster: str, user: str
 ) -> None:
-    jobs = Jobs(request.getfixturevalue(lab), folder, user)
+    jobs = Jobs(request.getfixturevalue(cluster), folder, user)
     number = jobs.submit(RAY_JOB, ["bash", "-c", WAIT])
     jobs.wait_for(number, "\nup\n")
     [line] = re.findall(r"\] attach: (srun .+) job list\n", jobs.log(number))
 
-    def ask(*words: str, codes: Sequence[int] = (0,)) -> str:
-        done = jobs.lab.run([*shlex.split(line), *words], user)
+    def run_ray(*args: str, codes: Sequence[int] = (0,)) -> str:
+        done = jobs.cluster.run([*shlex.split(line), *args], user)
         assert done.returncode in codes, done.stderr
         return done.stdout + done.stderr
 
     name = f"slurmray-{number}-0"
-    assert f"submission_id='{name}'" in ask("job", "list")
-    assert "RUNNING" in ask("job", "status", name)
-    assert "\nup\n" in ask("job", "logs", name)
-    # The status has the nodes some seconds later.
-    wait_until(lambda: ask("status").count(" node_") == 2, lambda: ask("status"), 60)
-    # The command runs in the container, which ends with the job, maybe before the command does.
-    ask("job", "stop", name, codes=(0, 137))
-    job = jobs.end(number)
+    assert f"submission_id='{name}'" in run_ray("job", "list")
+    assert "RUNNING" in run_ray("job", "status", name)
+    assert "\nup\n" in run_ray("job", "logs", name)
+    # The status has the nodes after some seconds.
+    wait_until(lambda: run_ray("status").count(" node_") == 2, lambda: run_ray("status"), 60)
+    # The command runs in the container, which may end before the command does.
+    run_ray("job", "stop", name, codes=(0, 137))
+    job = jobs.wait_end(number)
     assert job.code == "143:0", job.log
     assert job.last_line == "done: trainer exited with 143 (128 + signal TERM)"
 
 
 @pytest.mark.full
-def test_ray_can_be_asked_about_a_trainer_that_is_no_job_of_it(jobs: Jobs) -> None:
+def test_ray_commands_from_outside_without_a_ray_job(jobs: Jobs) -> None:
     number = jobs.submit(ONE, ["bash", "-c", WAIT])
     jobs.wait_for(number, "\nup\n")
     [line] = re.findall(r"\] attach: (srun .+)\n", jobs.log(number))
-    wait_until(lambda: " node_" in jobs.lab.run(shlex.split(line)).stdout, lambda: jobs.log(number), 60)
+    wait_until(lambda: " node_" in jobs.cluster.run(shlex.split(line)).stdout, lambda: jobs.log(number), 60)
     (jobs.folder / "go").touch()
-    assert jobs.end(number).code == "5:0"
+    assert jobs.wait_end(number).code == "5:0"
 
 
 def test_a_debugger_that_is_not_in_the_image(jobs: Jobs) -> None:
@@ -139,7 +139,7 @@ def test_a_debugger_that_is_not_in_the_image(jobs: Jobs) -> None:
 
 
 @pytest.mark.full
-def test_the_old_debugger_is_open_to_others_on_every_node(jobs: Jobs) -> None:
+def test_legacy_debugger_is_reachable_on_every_node(jobs: Jobs) -> None:
     job = jobs.run(TWO + "ray: {debug: legacy}", ["bash", "-c", "echo $RAY_DEBUG $RAY_DEBUG_POST_MORTEM"])
     assert "\nlegacy 0\n" in job.log
     for node in ("node1", "node2"):

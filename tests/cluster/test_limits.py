@@ -1,4 +1,4 @@
-"""Jobs of sites that confine them by cgroups."""
+"""Jobs on sites that limit them with cgroups."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.config import Cluster
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Runtime
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import rootless
 
 from .jobs import Jobs
 
 
 @pytest.fixture
-def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) -> Iterator[Lab]:
-    """Two hosts on which jobs have cgroups; alice has the image."""
+def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) -> Iterator[SlurmCluster]:
+    """Two hosts on which cgroups limit jobs; alice has the image."""
     layout = request.getfixturevalue(f"{runtime}_layout")
-    with Lab(Cluster(cpus=2, memory=8000, confined=True), layout) as lab:
+    with SlurmCluster(ClusterConfig(cpus=2, memory=8000, confined=True), layout) as cluster:
         if runtime == "podman":
-            rootless.give(lab, archive, config.USERS[0], print)
-        yield lab
+            rootless.load_for_user(cluster, archive, config.USERS[0], print)
+        yield cluster
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) ->
     [pytest.param("podman", ("root", "alice"), marks=pytest.mark.full), ("docker", ("alice",))],
 )
 def test_a_container_keeps_to_the_job_s_limits(
-    confined: Lab, folder: Path, runtime: Runtime, users: tuple[str, ...]
+    confined: SlurmCluster, folder: Path, runtime: Runtime, users: tuple[str, ...]
 ) -> None:
-    """One CPU and 1,500 MiB: a program that wants more memory is killed, and Ray is not."""
+    """One CPU and 1,500 MiB: a program that needs more memory is killed, but not Ray."""
     trainer = """
 nproc
 grep -h -E ':(memory|cpuset|freezer):' /proc/self/cgroup
@@ -48,15 +48,15 @@ while :; do sleep 0.1; done
         (folder / user).mkdir()
         (folder / user).chmod(0o1777)
         jobs = Jobs(confined, folder / user, user)
-        # On a busy machine its handler takes more than ten seconds to import Ray.
+        # On a busy machine the trap handler needs more than ten seconds to import Ray.
         spec = "slurm: {nodes: 2, cpus_per_task: 1, mem: 1500M}\nstop: {grace: 25}"
         number = jobs.submit(spec, ["bash", "-c", trainer])
         jobs.wait_for(number, "\nready\n")
         confined.run(["scancel", str(number)])
-        job = jobs.end(number)
+        job = jobs.wait_end(number)
         assert "too much memory: 137" in job.log
         assert "\n1\n" in job.log
-        # What scancel sends to the job's own cgroup must not end Ray before the trainer has saved its work.
+        # scancel's signal to the job's cgroup must not end Ray before the trainer has saved its work.
         assert "2222" in job.log, job.log
         inside = len(re.findall(rf"^\d+:(?:memory|cpuset|freezer):/.*/job_{number}/", job.log, re.MULTILINE))
         assert inside == {"podman": 3, "docker": 0}[runtime]

@@ -1,4 +1,4 @@
-"""Several jobs, and several users, on the same nodes."""
+"""Jobs of several users on the same nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from slurmray.agent.container.ray import preload
 from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import rootless
 from slurmray.spec.container import DEFAULT_IMAGE
 
@@ -26,9 +26,9 @@ HALF = """
 slurm: {nodes: 2, cpus_per_task: 2, mem: 1G, gpus_per_node: 4}
 env: {SECRET: null}
 """
-STRANGER = Path(__file__).with_name("stranger.py")
+PORT_CLIENT = Path(__file__).with_name("port_client.py")
 
-# Uses all of the job's GPUs on both nodes until somebody makes the file `go`, and then once more.
+# Uses all GPUs of the job on both nodes, waits for the file `go`, and uses them again.
 TRAINER = """
 import os, time, ray
 with open(os.open("token", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
@@ -46,14 +46,14 @@ while not os.path.exists("go"):
 print("still on", len(set(ray.get([half.node.remote() for half in halves]))), "nodes", flush=True)
 """
 
-# What Ray 2.60 answers without a token: health, how clients authenticate, and its connections.
+# Requests that Ray 2.60 answers without a token: health checks, authentication mode, connections.
 PUBLIC = {
     "GET /", "GET /-/healthz", "GET /api/authentication_mode", "GET /api/gcs_healthz", "GET /api/healthz",
     "GET /api/local_raylet_healthz",
 }  # fmt: skip
 PUBLIC_SERVICES = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.")
 
-# As root on a node: the processes in the container of a job, and what listens there.
+# Runs as root on a node: lists the processes in a job's container, and all listening sockets.
 LISTENERS = r"""
 first=$(pgrep -fx "python3 -I /tmp/ray-$1/agent container .*")
 for process in /proc/[0-9]*; do
@@ -62,14 +62,14 @@ done
 ss -Hlntup
 """
 
-# As the user of a job on a node: its folder, processes and container.
-LEFT = r"""
+# Runs as the job's user on a node: lists its folder, processes and container.
+LEFTOVERS = r"""
 ls -d "/tmp/ray-$1"
 pgrep -af "[r]ay-$1/"
 "$2" container inspect --format '{{.Name}}' "slurmray-$1-$3"
 """
 
-# As another user on a node: everything readable that contains one of the lines of standard input.
+# Runs as another user on a node: lists readable files that contain a line of standard input.
 SEARCH = r"""
 folder=$1 job=$2
 ls "/tmp/ray-$job" && echo "the folder of the job can be read"
@@ -89,7 +89,7 @@ true
 
 @dataclass
 class Running:
-    """A job that runs its trainer."""
+    """A job whose trainer runs."""
 
     jobs: Jobs
     number: int
@@ -97,17 +97,17 @@ class Running:
 
     @property
     def name(self) -> str:
-        """JOBID-ATTEMPT, which is in the names of everything that belongs to the job."""
+        """JOBID-ATTEMPT, which is part of the names of the job's folders and containers."""
         return f"{self.number}-0"
 
     @property
     def token(self) -> str:
-        """The token, which the trainer has written into a file for the tests."""
+        """The job's token, from a file that the trainer has written."""
         return (self.jobs.folder / "token").read_text()
 
     def listeners(self, node: str) -> list[tuple[str, int]]:
-        """(address, port) of every socket on which the job's container listens."""
-        done = self.jobs.lab.run(["bash", "-c", LISTENERS, "listeners", self.name], host=node)
+        """(address, port) of the listening sockets of the job's container."""
+        done = self.jobs.cluster.run(["bash", "-c", LISTENERS, "listeners", self.name], host=node)
         pids = set(re.findall(r"^\d+$", done.stdout, re.MULTILINE))
         found = []
         for line in done.stdout.splitlines():
@@ -117,42 +117,42 @@ class Running:
         assert found, done
         return found
 
-    def left(self) -> str:
+    def leftovers(self) -> str:
         """Its folders, processes and containers on the nodes."""
-        argv = ["bash", "-c", LEFT, "left", self.name, self.runtime]
+        argv = ["bash", "-c", LEFTOVERS, "leftovers", self.name, self.runtime]
         return "".join(
-            self.jobs.lab.run([*argv, node], self.jobs.user, node).stdout.strip() for node in NODES
+            self.jobs.cluster.run([*argv, node], self.jobs.user, node).stdout.strip() for node in NODES
         )
 
 
 @pytest.fixture
-def podman_users(podman_lab: Lab, archive: Path) -> Lab:
-    """Hosts on which bob has the image too."""
-    rootless.give(podman_lab, archive, config.USERS[1], print)
-    return podman_lab
+def podman_users(podman_cluster: SlurmCluster, archive: Path) -> SlurmCluster:
+    """Hosts on which bob has the image, too."""
+    rootless.load_for_user(podman_cluster, archive, config.USERS[1], print)
+    return podman_cluster
 
 
 @pytest.fixture
-def alice(podman_users: Lab, folder: Path) -> Iterator[Running]:
-    """A job of alice's."""
+def alice(podman_users: SlurmCluster, folder: Path) -> Iterator[Running]:
+    """A running job of alice."""
     job = submit(podman_users, "podman", "alice", folder, "alice")
-    up(job)
+    wait_until_training(job)
     yield job
     podman_users.run(["scancel", str(job.number)])
-    job.jobs.end(job.number)
+    job.jobs.wait_end(job.number)
 
 
-def submit(lab: Lab, runtime: str, user: str, parent: Path, name: str) -> Running:
+def submit(cluster: SlurmCluster, runtime: str, user: str, parent: Path, name: str) -> Running:
     folder = parent / name
     folder.mkdir()
     folder.chmod(0o1777)
     (folder / "trainer.py").write_text(TRAINER)
-    jobs = Jobs(lab, folder, user)
+    jobs = Jobs(cluster, folder, user)
     args = [f"--export=ALL,SECRET={SECRET}", "--nodelist=node[1-2]"]
     return Running(jobs, jobs.submit(HALF, ["python3", "trainer.py"], args), runtime)
 
 
-def up(job: Running) -> None:
+def wait_until_training(job: Running) -> None:
     job.jobs.wait_for(job.number, "\nup on 2 nodes\n")
 
 
@@ -166,56 +166,58 @@ def up(job: Running) -> None:
         pytest.param("docker", ("alice", "alice"), "scancel", marks=pytest.mark.full),
     ],
 )
-def test_two_jobs_share_nodes_and_nothing_else(
+def test_two_jobs_share_only_nodes(
     request: pytest.FixtureRequest, folder: Path, runtime: str, users: tuple[str, str], end: str
 ) -> None:
-    lab: Lab = request.getfixturevalue("podman_users" if runtime == "podman" else "docker_lab")
-    pair = [submit(lab, runtime, user, folder, f"job-{index}") for index, user in enumerate(users)]
+    cluster: SlurmCluster = request.getfixturevalue(
+        "podman_users" if runtime == "podman" else "docker_cluster"
+    )
+    pair = [submit(cluster, runtime, user, folder, f"job-{index}") for index, user in enumerate(users)]
     for job in pair:
-        up(job)
+        wait_until_training(job)
     first, second = pair
     for node in NODES:
         mine, theirs = ({port for _, port in job.listeners(node)} for job in pair)
         assert not mine & theirs
     assert first.token != second.token
-    assert first.left()
+    assert first.leftovers()
     if end == "scancel":
-        lab.run(["scancel", str(first.number)])
+        cluster.run(["scancel", str(first.number)])
     else:
         (first.jobs.folder / "go").touch()
-    state, _ = lab.wait(first.number, 60)
+    state, _ = cluster.wait(first.number, 60)
     assert state == {"scancel": "CANCELLED", "exit": "COMPLETED"}[end], first.jobs.log(first.number)
-    wait_until(lambda: not first.left(), first.left, 15)
+    wait_until(lambda: not first.leftovers(), first.leftovers, 15)
     (second.jobs.folder / "go").touch()
-    over = second.jobs.end(second.number)
-    assert over.code == "0:0", over.log
-    assert "still on 2 nodes" in over.log
+    ended = second.jobs.wait_end(second.number)
+    assert ended.code == "0:0", ended.log
+    assert "still on 2 nodes" in ended.log
 
 
 @pytest.mark.parametrize("host", [pytest.param("login", marks=pytest.mark.full), "node1"])
-def test_a_stranger_gets_nothing_from_any_port(alice: Running, host: str) -> None:
-    asked = [
-        (config.addresses(alice.jobs.lab.cluster, node)[0], port)
+def test_ports_reject_clients_without_the_token(alice: Running, host: str) -> None:
+    ports_to_try = [
+        (config.addresses(alice.jobs.cluster.config, node)[0], port)
         for node in NODES
         for _, port in alice.listeners(node)
     ]
     local = [("127.0.0.1", port) for _, port in alice.listeners("node1")]
     for token in (None, "0" * 64):
-        heard = ask(alice, host, asked + local * (host == "node1"), token)
-        assert heard["refused"] > 300, heard
-        assert [one for one in heard["answered"] if not public(one[1])] == []
-        assert heard["client"] != "in"
-    # That the questions are good ones: with the token they are answered.
+        answer = ask(alice, host, ports_to_try + local * (host == "node1"), token)
+        assert answer["rejected"] > 300, answer
+        assert [one for one in answer["answered"] if not public(one[1])] == []
+        assert answer["client"] != "connected"
+    # The same requests are answered with the token, so they are valid.
     dashboard = ports(alice)[0]
-    for _ in range(3):  # a server of Ray Client's may end under a new client of a busy machine
-        heard = ask(alice, "node1", [("127.0.0.1", dashboard)], alice.token)
-        if heard["client"] == "in":
+    for _ in range(3):  # on a busy machine the Ray Client server may exit during a connection
+        answer = ask(alice, "node1", [("127.0.0.1", dashboard)], alice.token)
+        if answer["client"] == "connected":
             break
-    assert heard["client"] == "in", heard
-    assert [dashboard, "GET /api/jobs/", "200"] in heard["answered"]
+    assert answer["client"] == "connected", answer
+    assert [dashboard, "GET /api/jobs/", "200"] in answer["answered"]
     (alice.jobs.folder / "go").touch()
-    over = alice.jobs.end(alice.number)
-    assert (over.code, "still on 2 nodes" in over.log) == ("0:0", True), over.log
+    ended = alice.jobs.wait_end(alice.number)
+    assert (ended.code, "still on 2 nodes" in ended.log) == ("0:0", True), ended.log
 
 
 def public(request: str) -> bool:
@@ -224,69 +226,71 @@ def public(request: str) -> bool:
 
 def ports(job: Running) -> tuple[int, int]:
     """The ports of the dashboard and of Ray's client server."""
-    found = re.search(r"head at .*:(\d+), dashboard at port (\d+)", job.jobs.log(job.number))
+    found = re.search(r"head at .*:(\d+), dashboard on port (\d+)", job.jobs.log(job.number))
     assert found
     return int(found[2]), int(found[1]) + 1
 
 
-def ask(job: Running, host: str, asked: list[tuple[str, int]], token: str | None) -> dict[str, Any]:
-    """The output of stranger.py, run by bob on a host. Procedures are not called with the right token."""
+def ask(job: Running, host: str, ports_to_try: list[tuple[str, int]], token: str | None) -> dict[str, Any]:
+    """Run port_client.py as bob on a host; return its output. With the right token it calls no procedures."""
     folder = job.jobs.folder
-    shutil.copy(STRANGER, folder)
+    shutil.copy(PORT_CLIENT, folder)
     run = ["podman", "run", "--rm", "--interactive", "--network=host", f"--volume={folder}:{folder}:ro"]
-    run += ["--log-driver=none", "--entrypoint=python3", DEFAULT_IMAGE, f"{folder}/{STRANGER.name}"]
-    head = config.addresses(job.jobs.lab.cluster, "node1")[0]
-    wanted = {"ports": asked, "token": token, "procedures": token != job.token}
-    wanted["client"] = f"{head}:{ports(job)[1]}"
-    done = job.jobs.lab.run(run, "bob", host, text=json.dumps(wanted), timeout=HANG)
+    run += ["--log-driver=none", "--entrypoint=python3", DEFAULT_IMAGE, f"{folder}/{PORT_CLIENT.name}"]
+    head = config.addresses(job.jobs.cluster.config, "node1")[0]
+    request = {"ports": ports_to_try, "token": token, "procedures": token != job.token}
+    request["client"] = f"{head}:{ports(job)[1]}"
+    done = job.jobs.cluster.run(run, "bob", host, text=json.dumps(request), timeout=HANG)
     assert done.returncode == 0, done
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 
 @pytest.mark.parametrize("runtime", ["podman", pytest.param("docker", marks=pytest.mark.full)])
-def test_another_user_of_the_node_reads_nothing(
+def test_another_user_of_the_node_cannot_read_secrets(
     request: pytest.FixtureRequest, folder: Path, runtime: str
 ) -> None:
-    lab: Lab = request.getfixturevalue("podman_users" if runtime == "podman" else "docker_lab")
-    job = submit(lab, runtime, "alice", folder, "alice")
-    up(job)
+    cluster: SlurmCluster = request.getfixturevalue(
+        "podman_users" if runtime == "podman" else "docker_cluster"
+    )
+    job = submit(cluster, runtime, "alice", folder, "alice")
+    wait_until_training(job)
     secrets = f"{job.token}\n{SECRET}\n"
     for node in NODES:
         search = ["bash", "-c", SEARCH, "search", str(folder), job.name]
-        done = lab.run(search, "bob", node, text=secrets)
+        done = cluster.run(search, "bob", node, text=secrets)
         assert "can be read" not in done.stdout, done.stdout
         assert [line for line in done.stdout.splitlines() if line.startswith("/")] == []
-        # The search finds what there is: alice herself reads all of it.
-        assert f"{job.jobs.folder}/token" in lab.run(search, "alice", node, text=secrets).stdout
-        inspect = lab.run([runtime, "inspect", f"slurmray-{job.name}-{node}"], "alice", node).stdout
+        # The search works: alice finds her own files.
+        assert f"{job.jobs.folder}/token" in cluster.run(search, "alice", node, text=secrets).stdout
+        inspect = cluster.run([runtime, "inspect", f"slurmray-{job.name}-{node}"], "alice", node).stdout
         assert f"slurmray-{job.name}-{node}" in inspect
         assert not {job.token, SECRET} & set(re.findall(r"[\w-]+", inspect))
-    for intrusion in (["scancel", f"{job.number}"], ["srun", f"--jobid={job.number}", "--overlap", "true"]):
-        assert lab.run(intrusion, "bob").returncode != 0
+    for command in (["scancel", f"{job.number}"], ["srun", f"--jobid={job.number}", "--overlap", "true"]):
+        assert cluster.run(command, "bob").returncode != 0
     (job.jobs.folder / "go").touch()
-    over = job.jobs.end(job.number)
-    assert over.code == "0:0", over.log
+    ended = job.jobs.wait_end(job.number)
+    assert ended.code == "0:0", ended.log
 
 
 @pytest.mark.full
-def test_ray_s_hole_anybody_can_end_a_cluster(alice: Running) -> None:
-    """Ray 2.60 looks for the sender's node_id before it looks at the token, and dies where there is none.
+def test_unauthenticated_request_crashes_ray_s_gcs(alice: Running) -> None:
+    """Ray 2.60 reads the sender's node_id before it checks the token, and crashes if there is none.
 
-    No setting of Ray's prevents that; the log has the cause, and the job ends. When this test fails, Ray is
-    fixed: change docs/script.md.
+    No setting of Ray prevents that; the job ends, and its log has the cause. If this test fails, Ray has been
+    fixed: update docs/inside/script.md.
     """
-    head = config.addresses(alice.jobs.lab.cluster, "node1")[0]
+    head = config.addresses(alice.jobs.cluster.config, "node1")[0]
     port = ports(alice)[1] - 1
     call = (
         f"import grpc; channel = grpc.insecure_channel('{head}:{port}')\n"
         "channel.unary_unary('/ray.rpc.syncer.RaySyncer/StartSync')(b'', timeout=10)"
     )
     started = ["test", "-e", f"/tmp/ray-{alice.name}/inside/{preload.STARTED}"]
-    # From then on `ray start` itself sees the end of the GCS.
-    wait_until(lambda: alice.jobs.lab.run(started, host="node1").returncode == 0, alice.left)
+    # Only after that file exists, `ray start` itself notices the end of the GCS.
+    wait_until(lambda: alice.jobs.cluster.run(started, host="node1").returncode == 0, alice.leftovers)
     run = ["podman", "run", "--rm", "--network=host", "--log-driver=none", "--entrypoint=python3"]
-    alice.jobs.lab.run([*run, DEFAULT_IMAGE, "-c", call], "bob")
-    over = alice.jobs.end(alice.number)
-    assert over.code == "71:0", over.log
-    assert over.last_line.startswith("failed (71 node lost): node1: ray start exited with "), over.log
+    alice.jobs.cluster.run([*run, DEFAULT_IMAGE, "-c", call], "bob")
+    ended = alice.jobs.wait_end(alice.number)
+    assert ended.code == "71:0", ended.log
+    assert ended.last_line.startswith("failed (71 node lost): node1: ray start exited with "), ended.log

@@ -1,4 +1,4 @@
-"""Preflight checks of the nodes, with Podman on a real Slurm."""
+"""Preflight checks with Podman on a real Slurm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
 from .jobs import Jobs
 
@@ -16,19 +16,20 @@ TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
 
 
 @pytest.fixture
-def jobs(podman_lab: Lab, folder: Path) -> Jobs:
-    return Jobs(podman_lab, folder, "alice")
+def jobs(podman_cluster: SlurmCluster, folder: Path) -> Jobs:
+    return Jobs(podman_cluster, folder, "alice")
 
 
-def test_all_findings_of_all_nodes_in_one_table(podman_lab: Lab, jobs: Jobs) -> None:
+def test_all_findings_of_all_nodes_in_one_table(podman_cluster: SlurmCluster, jobs: Jobs) -> None:
     init = "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first"
-    for host in ("node1", "node2"):  # the same path, and a tree of its own on each node
-        podman_lab.run(["install", "-d", "-o", "alice", "/var/lib/tree"], host=host)
+    for host in ("node1", "node2"):  # the same path, but a separate tree on each node
+        podman_cluster.run(["install", "-d", "-o", "alice", "/var/lib/tree"], host=host)
         assert (
-            podman_lab.run(["bash", "-c", init], "alice", host, folder=Path("/var/lib/tree")).returncode == 0
+            podman_cluster.run(["bash", "-c", init], "alice", host, folder=Path("/var/lib/tree")).returncode
+            == 0
         )
     again = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m second"
-    podman_lab.run(["bash", "-c", again], "alice", "node2", folder=Path("/var/lib/tree"))
+    podman_cluster.run(["bash", "-c", again], "alice", "node2", folder=Path("/var/lib/tree"))
     (jobs.folder / "here").mkdir()
     checks = {"paths": ["here", "/no/such/file"], "same_commit": "/var/lib/tree"}
     spec = TWO + yaml.safe_dump({"checks": checks, "container": {"mounts": ["/no/such/data:/data"]}})
@@ -56,39 +57,39 @@ def test_findings_that_are_only_logged(jobs: Jobs, preflight: str, shown: bool) 
     assert set(job.findings) == ({("node1", "checks.paths"), ("node2", "checks.paths")} if shown else set())
 
 
-def test_a_temp_folder_without_room(podman_lab: Lab, jobs: Jobs) -> None:
+def test_temp_folder_without_space(podman_cluster: SlurmCluster, jobs: Jobs) -> None:
     mount = "mkdir -p /run/small && mount -t tmpfs -o size=1M,mode=1777 tmpfs /run/small"
-    podman_lab.run(["mkdir", "-p", "-m", "1777", "/run/small"], host="node1")
-    podman_lab.run(["bash", "-c", mount], host="node2")
+    podman_cluster.run(["mkdir", "-p", "-m", "1777", "/run/small"], host="node1")
+    podman_cluster.run(["bash", "-c", mount], host="node2")
     try:
         job = jobs.run(TWO + "ray: {temp_dir: /run/small}", ["true"])
     finally:
-        podman_lab.run(["umount", "/run/small"], host="node2")
+        podman_cluster.run(["umount", "/run/small"], host="node2")
     assert job.code == "65:0", job.log
     assert job.findings["node2", "temp folder"].startswith("1 MB free in /run/small | 100 MB | ")
     assert ("node1", "temp folder") not in job.findings
 
 
 @pytest.fixture
-def islands(podman_lab: Lab) -> Iterator[None]:
-    """Each node has an interface ib0, with no connection to the other node's."""
+def unconnected_interfaces(podman_cluster: SlurmCluster) -> Iterator[None]:
+    """Each node has an interface ib0 without a connection to the other node."""
     for number in (1, 2):
         up = (
             f"ip link add ib0 type bridge && ip address add 10.99.{number}.1/24 dev ib0 && ip link set ib0 up"
         )
-        done = podman_lab.run(["bash", "-c", up], host=f"node{number}")
+        done = podman_cluster.run(["bash", "-c", up], host=f"node{number}")
         assert done.returncode == 0, done.stderr
     yield
     for number in (1, 2):
-        podman_lab.run(["ip", "link", "delete", "ib0"], host=f"node{number}")
+        podman_cluster.run(["ip", "link", "delete", "ib0"], host=f"node{number}")
 
 
-@pytest.mark.usefixtures("islands")
-def test_nodes_that_do_not_reach_each_other(jobs: Jobs) -> None:
+@pytest.mark.usefixtures("unconnected_interfaces")
+def test_nodes_that_cannot_reach_each_other(jobs: Jobs) -> None:
     job = jobs.run(TWO + "network: {interface: ib0}", ["true"])
     assert job.code == "65:0", job.log
     both = job.findings
-    assert both["node2", "connection"].startswith("cannot reach the head at 10.99.1.1:")
+    assert both["node2", "connection"].startswith("cannot reach the head node at 10.99.1.1:")
     assert both["node1", "connection"].startswith("cannot reach node2 at 10.99.2.1:")
 
 

@@ -1,4 +1,4 @@
-"""Images with old Rays, or with two under one name; Ray's environment, and its open ports."""
+"""Images with other versions of Ray, also two under one name; Ray's environment and open ports."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import IMAGES, Cluster, Gres
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.config import IMAGES, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import ray_image, stores
 from slurmray.spec.container import DEFAULT_IMAGE
 
-from .jobs import Job, Jobs
+from .jobs import HANG, Job, Jobs
 
-NO_TOKEN = "runs without a token: every user who reaches it can run code"
+NO_TOKEN = "runs without a token: every user who can connect can run code"
 
 
 def image(version: str) -> str:
@@ -30,7 +30,7 @@ def image(version: str) -> str:
 
 OLD = ("2.44.1", "both")
 OTHERS = [("2.52.1", "v4"), ("2.52.1", "v6"), ("2.60.0", "v4")]
-pytestmark = pytest.mark.full  # for each of them an image is made
+pytestmark = pytest.mark.full  # each builds an image
 
 
 @pytest.fixture(
@@ -38,31 +38,31 @@ pytestmark = pytest.mark.full  # for each of them an image is made
     params=[OLD, *OTHERS],
     ids="-".join,
 )
-def lab(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Two hosts with Podman, with that Ray in the image and those addresses."""
+def cluster(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
+    """Two hosts with Podman, with this Ray version in the image and these addresses."""
     version, addresses = request.param
     cache = machine.cache_folder()
     store = stores.podman_store(cache, ray_image.archive(cache, image(version), print), print)
-    cluster = Cluster(gres=(Gres("gpu", "", 8),), features=(version,), addresses=addresses)
+    cluster_config = ClusterConfig(gres=(Gres("gpu", "", 8),), features=(version,), addresses=addresses)
     assert podman_layout.store
     layout = dataclasses.replace(podman_layout, store=store, files=[podman_layout.store])
-    with Lab(cluster, layout) as lab:
-        yield lab
+    with SlurmCluster(cluster_config, layout) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def jobs(lab: Lab, folder: Path) -> Jobs:
-    shutil.copy(Path(__file__).with_name("look.py"), folder)
-    return Jobs(lab, folder)
+def jobs(cluster: SlurmCluster, folder: Path) -> Jobs:
+    shutil.copy(Path(__file__).with_name("inspect_ray.py"), folder)
+    return Jobs(cluster, folder)
 
 
-def look(jobs: Jobs, more: str = "") -> tuple[Job, dict[str, Any]]:
-    """Run look.py as the trainer of a job on both nodes; return the job and what look.py has written."""
-    [version] = jobs.lab.cluster.features
+def inspect_ray(jobs: Jobs, more: str = "") -> tuple[Job, dict[str, Any]]:
+    """Run inspect_ray.py as the trainer of a job on both nodes; return the job and seen.json."""
+    [version] = jobs.cluster.config.features
     spec = (
         f"{{nodes: 2, gpus_per_node: 4, cpus_per_task: 2, mem: 1G}}\ncontainer: {{image: {image(version)}}}"
     )
-    job = jobs.run(f"slurm: {spec}\n{more}", ["python3", "look.py"])
+    job = jobs.run(f"slurm: {spec}\n{more}", ["python3", "inspect_ray.py"], timeout=2 * HANG)
     assert job.code == "0:0", job.log
     seen: dict[str, Any] = json.loads((jobs.folder / "seen.json").read_text())
     assert seen["ray"] == version
@@ -71,14 +71,14 @@ def look(jobs: Jobs, more: str = "") -> tuple[Job, dict[str, Any]]:
 
 
 def test_a_job_with_this_ray(jobs: Jobs) -> None:
-    job, seen = look(jobs)
+    job, seen = inspect_ray(jobs)
     has_tokens = not seen["ray"].startswith("2.44")
     assert (NO_TOKEN in job.log) == (not has_tokens)
     assert seen["metrics"] == []
     for name, node in seen["nodes"].items():
         assert node["modes"] == ["token" if has_tokens else "disabled"], name
         environment = node["environment"]
-        links = jobs.lab.run(["ip", "-o", "address"], host=name).stdout
+        links = jobs.cluster.run(["ip", "-o", "address"], host=name).stdout
         [interface] = re.findall(
             rf"^\d+: (\S+) +inet6? {re.escape(environment['VLLM_HOST_IP'])}/", links, re.M
         )
@@ -88,15 +88,15 @@ def test_a_job_with_this_ray(jobs: Jobs) -> None:
     assert stores == [str(2**30 * 3 // 10)]
 
 
-def test_metrics_are_exported_where_asked_for(jobs: Jobs) -> None:
-    seen = look(jobs, "ray: {metrics: true}")[1]
+def test_metrics_are_exported_if_enabled(jobs: Jobs) -> None:
+    seen = inspect_ray(jobs, "ray: {metrics: true}")[1]
     assert len(seen["metrics"]) == 3
     assert all(seen["gcs"] < port < seen["gcs"] + 16 for port in seen["metrics"])
 
 
 def test_a_job_of_ray_with_this_ray(jobs: Jobs) -> None:
     run = "import os, ray; ray.init(); print(len(ray.nodes()), 'nodes', os.environ['NODE_RANK']); exit(3)"
-    [version] = jobs.lab.cluster.features
+    [version] = jobs.cluster.config.features
     spec = f"slurm: {{nodes: 2, cpus_per_task: 2, mem: 1G}}\ncontainer: {{image: {image(version)}}}\n"
     job = jobs.run(spec + "launch: ray-job", ["python3", "-c", run])
     assert job.last_line == "done: trainer exited with 3", job.log
@@ -104,23 +104,23 @@ def test_a_job_of_ray_with_this_ray(jobs: Jobs) -> None:
 
 
 @pytest.fixture
-def mixed(lab: Lab, podman_layout: Layout) -> Iterator[str]:
-    """An image's name, under which node1 has a newer Ray than node2."""
+def mixed(cluster: SlurmCluster, podman_layout: Layout) -> Iterator[str]:
+    """An image name for which node1 has a newer Ray than node2."""
     name = "localhost/mixed:1"
     commands = {
         "node1": f"mount --bind {podman_layout.store} {IMAGES} && podman tag {DEFAULT_IMAGE} {name}",
         "node2": f"podman tag {image(OLD[0])} {name}",
     }
     for node, command in commands.items():
-        done = lab.run(["bash", "-c", command], host=node)
+        done = cluster.run(["bash", "-c", command], host=node)
         assert done.returncode == 0, done.stderr
     yield name
     for node in commands:
-        lab.run(["podman", "untag", name], host=node)
-    lab.run(["umount", IMAGES], host="node1")
+        cluster.run(["podman", "untag", name], host=node)
+    cluster.run(["umount", IMAGES], host="node1")
 
 
-@pytest.mark.parametrize("lab", [OLD], indirect=True, ids=["old"])
+@pytest.mark.parametrize("cluster", [OLD], indirect=True, ids=["old"])
 def test_nodes_with_different_images_under_one_name(jobs: Jobs, mixed: str) -> None:
     job = jobs.run(f"slurm: {{nodes: 2, mem: 1G}}\ncontainer: {{image: {mixed}}}", ["echo", "trained"])
     assert job.code == "65:0", job.log
@@ -133,7 +133,7 @@ def test_nodes_with_different_images_under_one_name(jobs: Jobs, mixed: str) -> N
     assert "\ntrained\n" not in job.log
 
 
-@pytest.mark.parametrize("lab", [OLD], indirect=True, ids=["old"])
+@pytest.mark.parametrize("cluster", [OLD], indirect=True, ids=["old"])
 @pytest.mark.parametrize(
     ("more", "code", "text"),
     [
@@ -146,7 +146,7 @@ def test_nodes_with_different_images_under_one_name(jobs: Jobs, mixed: str) -> N
     ],
     ids=["token", "ipv6"],
 )
-def test_what_an_old_ray_lacks(jobs: Jobs, more: str, code: str, text: str) -> None:
+def test_features_that_an_old_ray_lacks(jobs: Jobs, more: str, code: str, text: str) -> None:
     job = jobs.run(f"slurm: {{nodes: 1, mem: 1G}}\ncontainer: {{image: {image(OLD[0])}}}\n{more}", ["true"])
     assert job.code == code, job.log
     assert text in job.last_line

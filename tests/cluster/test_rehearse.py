@@ -1,4 +1,4 @@
-"""The rehearsal's own promises: real hosts, the machine unchanged, nothing left however it ends."""
+"""Rehearsals: separate hosts, no changes to the machine, no leftovers after any kind of end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.config import Cluster
-from slurmray.rehearsal.cluster.directives import wanted
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.config import ClusterConfig
+from slurmray.rehearsal.cluster.directives import requirements_of
 from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import HANG, wait_clean, wait_until
@@ -58,7 +58,7 @@ exit 7
 
 @pytest.fixture
 def rehearse(folder: Path) -> Iterator[Rehearse]:
-    """Start `slurmray rehearse` in the test's folder; what a failed test leaves running is ended."""
+    """Starts `slurmray rehearse` in the test's folder; kills it at the end of a failed test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*args: str) -> subprocess.Popen[str]:
@@ -71,7 +71,7 @@ def rehearse(folder: Path) -> Iterator[Rehearse]:
     yield start
     for process in started:
         with process:
-            process.kill()  # the hosts end with it
+            process.kill()  # its hosts end with it
 
 
 def descendants(pid: int) -> set[int]:
@@ -93,108 +93,110 @@ def mounts_unchanged() -> Iterator[None]:
     assert Path("/proc/self/mounts").read_text() == before
 
 
-def test_hosts_have_names_and_addresses_of_their_own(podman_lab: Lab) -> None:
-    done = podman_lab.run(["srun", "-N3", "bash", "-c", "echo $(hostname) $(hostname -I)"])
+def test_hosts_have_names_and_addresses_of_their_own(podman_cluster: SlurmCluster) -> None:
+    done = podman_cluster.run(["srun", "-N3", "bash", "-c", "echo $(hostname) $(hostname -I)"])
     assert sorted(done.stdout.splitlines()) == ["node1 10.77.0.2", "node2 10.77.0.3", "node3 10.77.0.4"]
 
 
-def test_hosts_are_known_by(addressed_lab: Lab) -> None:
-    done = addressed_lab.run(["srun", "-N2", "-n1", "getent", "ahosts", "node2"])
+def test_host_names_resolve_to(addressed_cluster: SlurmCluster) -> None:
+    done = addressed_cluster.run(["srun", "-N2", "-n1", "getent", "ahosts", "node2"])
     found = list(dict.fromkeys(line.split()[0] for line in done.stdout.splitlines()))
-    assert found == HOSTS[addressed_lab.cluster.addresses]
+    assert found == HOSTS[addressed_cluster.config.addresses]
 
 
-def test_a_job_of_a_user(podman_lab: Lab, folder: Path) -> None:
+def test_a_job_of_a_user(podman_cluster: SlurmCluster, folder: Path) -> None:
     script = "#!/bin/bash\nid -un; pwd; echo $SLURMRAY_ACCELERATOR; exit 7\n"
-    job = podman_lab.sbatch("", user="alice", folder=folder, text=script)
-    assert podman_lab.wait(job, HANG) == ("FAILED", "7:0")
+    job = podman_cluster.sbatch("", user="alice", folder=folder, text=script)
+    assert podman_cluster.wait(job, HANG) == ("FAILED", "7:0")
     log = folder / f"slurm-{job}.out"
     assert log.read_text().split() == ["alice", str(folder), "none"]
     assert log.stat().st_uid == config.USERS[0].uid
 
 
-def test_every_option_is_met(folder: Path) -> None:
-    want = wanted(EVERYTHING)
-    with Lab(want.cluster, Layout(folder, "none")) as lab:
-        lab.run(["scontrol", "create", "reservation", "ReservationName=ours", "Nodes=ALL", "Users=root",
+def test_cluster_meets_every_option(folder: Path) -> None:
+    requirements = requirements_of(EVERYTHING)
+    with SlurmCluster(requirements.cluster, Layout(folder, "none")) as cluster:
+        cluster.run(["scontrol", "create", "reservation", "ReservationName=ours", "Nodes=ALL", "Users=root",
                  "StartTime=now", "Duration=infinite"])  # fmt: skip
-        job = lab.sbatch("", args=want.overrule, text=EVERYTHING)
-        lab.run(["scontrol", "release", str(job)])
-        assert lab.wait(job, HANG) == ("FAILED", "7:0")
+        job = cluster.sbatch("", args=requirements.overrides, text=EVERYTHING)
+        cluster.run(["scontrol", "release", str(job)])
+        assert cluster.wait(job, HANG) == ("FAILED", "7:0")
         assert (
             'JobName=a "quoted" back\\slash # $(name)'
-            in lab.run(["scontrol", "show", "job", str(job)]).stdout
+            in cluster.run(["scontrol", "show", "job", str(job)]).stdout
         )
     lines = sorted((folder / f"out {job}.txt").read_text().splitlines())
     assert lines == [f"{node} 12 28 none" for node in ("gpu-08", "gpu-09", "node2")]
 
 
-def test_what_is_left_over_is_seen(podman_lab: Lab) -> None:
+def test_leftovers_are_listed(podman_cluster: SlurmCluster) -> None:
     leave = "setsid sleep 77 >/dev/null 2>&1 & touch /tmp/ray-x"
     try:
-        podman_lab.run(["srun", "-wnode2", "bash", "-c", "podman create --name forgotten " + DEFAULT_IMAGE])
-        podman_lab.run(["srun", "-wnode2", "bash", "-c", leave])
-        found = sorted(podman_lab.left_over())
+        podman_cluster.run(
+            ["srun", "-wnode2", "bash", "-c", "podman create --name forgotten " + DEFAULT_IMAGE]
+        )
+        podman_cluster.run(["srun", "-wnode2", "bash", "-c", leave])
+        found = sorted(podman_cluster.leftovers())
     finally:
         remove = "podman rm forgotten; rm /tmp/ray-x; kill $(pidof sleep)"
-        podman_lab.run(["bash", "-c", remove], host="node2")
+        podman_cluster.run(["bash", "-c", remove], host="node2")
     assert found[:2] == ["node2: Podman container forgotten (Created)", "node2: file /tmp/ray-x"]
     assert found[2].endswith(": sleep 77")
     assert len(found) == 3
-    wait_clean(podman_lab)
+    wait_clean(podman_cluster)
 
 
-def reaches(lab: Lab) -> bool:
-    """Whether there is a way from the login host to slurmd of node2."""
-    return lab.run(["timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/node2/6818"]).returncode == 0
+def reaches(cluster: SlurmCluster) -> bool:
+    """Return whether the login host can connect to slurmd on node2."""
+    return cluster.run(["timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/node2/6818"]).returncode == 0
 
 
-def wait_idle(lab: Lab) -> None:
-    """Wait until Slurm knows that node2 works."""
-    ask = ["sinfo", "-hNo", "%N %T"]
-    wait_until(lambda: "node2 idle" in lab.run(ask).stdout, lambda: lab.run(ask).stdout)
+def wait_idle(cluster: SlurmCluster) -> None:
+    """Wait until node2 is idle."""
+    sinfo = ["sinfo", "-hNo", "%N %T"]
+    wait_until(lambda: "node2 idle" in cluster.run(sinfo).stdout, lambda: cluster.run(sinfo).stdout)
 
 
-def test_a_cut_cable(docker_lab: Lab) -> None:
-    assert reaches(docker_lab)
-    docker_lab.cut("node2")
+def test_disconnected_host(docker_cluster: SlurmCluster) -> None:
+    assert reaches(docker_cluster)
+    docker_cluster.disconnect("node2")
     try:
-        assert not reaches(docker_lab)
+        assert not reaches(docker_cluster)
     finally:
-        docker_lab.mend("node2")
-        wait_until(lambda: reaches(docker_lab), lambda: "node2 is not reached")
-        wait_idle(docker_lab)
+        docker_cluster.reconnect("node2")
+        wait_until(lambda: reaches(docker_cluster), lambda: "node2 cannot be reached")
+        wait_idle(docker_cluster)
 
 
-def test_a_power_failure(docker_lab: Lab) -> None:
+def test_a_power_failure(docker_cluster: SlurmCluster) -> None:
     leave = f"touch /tmp/kept; docker run --detach --name lost {DEFAULT_IMAGE} sleep 77"
-    docker_lab.run(["bash", "-c", leave], host="node2")
-    docker_lab.power_off("node2")
+    docker_cluster.run(["bash", "-c", leave], host="node2")
+    docker_cluster.power_off("node2")
     try:
-        assert not reaches(docker_lab)
+        assert not reaches(docker_cluster)
     finally:
-        docker_lab.power_on("node2")
-        wait_idle(docker_lab)
-        found = docker_lab.left_over()
-        docker_lab.run(["bash", "-c", "docker rm --force lost; rm /tmp/kept"], host="node2")
+        docker_cluster.power_on("node2")
+        wait_idle(docker_cluster)
+        found = docker_cluster.leftovers()
+        docker_cluster.run(["bash", "-c", "docker rm --force lost; rm /tmp/kept"], host="node2")
     assert [line.split(" (")[0] for line in found] == [
         "node2: Docker container lost",
         "node2: file /tmp/kept",
     ]
-    wait_clean(docker_lab)
+    wait_clean(docker_cluster)
 
 
-def test_the_machine_stays_as_it_is(folder: Path, podman_layout: Layout, tmp_path: Path) -> None:
+def test_machine_is_not_changed(folder: Path, podman_layout: Layout, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("old")
     missing = tmp_path / "missing"
     layout = dataclasses.replace(podman_layout, folder=folder, copy_on_write=[tmp_path], missing=[missing])
     change = f"echo new >{tmp_path}/data; touch {missing}/x /usr/x /etc/x /var/x {config.IMAGES}/x"
-    with Lab(Cluster(), layout) as lab:
-        lab.run(["bash", "-c", change], host="node1")
-        seen = lab.run(["bash", "-c", f"cat {tmp_path}/data"], host="node2")
+    with SlurmCluster(ClusterConfig(), layout) as cluster:
+        cluster.run(["bash", "-c", change], host="node1")
+        seen = cluster.run(["bash", "-c", f"cat {tmp_path}/data"], host="node2")
         assert seen.stdout == "new\n"
-        assert lab.run(["touch", "/usr/x"]).returncode != 0
-        assert lab.run(["touch", f"{config.IMAGES}/x"]).returncode != 0
+        assert cluster.run(["touch", "/usr/x"]).returncode != 0
+        assert cluster.run(["touch", f"{config.IMAGES}/x"]).returncode != 0
     assert (tmp_path / "data").read_text() == "old"
     assert not any(path.exists() for path in (missing, Path("/usr/x"), Path("/etc/x"), Path("/var/x")))
 
@@ -208,7 +210,7 @@ def test_a_rehearsal_returns_the_exit_code(rehearse: Rehearse) -> None:
     out, err = process.communicate(timeout=HANG)
     assert process.returncode == 7, err
     assert "\n2 nodes\n" in out
-    assert "nothing left over on any host" in err.splitlines()[-1]
+    assert "no leftovers on any host" in err.splitlines()[-1]
 
 
 def test_without_root(folder: Path, archive: Path) -> None:
@@ -224,7 +226,7 @@ def test_without_root(folder: Path, archive: Path) -> None:
 
     done = as_user("--set", "slurm.gpus_per_node=8", "--build-image", "--", "sh", "-c", "exit 7")
     assert done.returncode == 7, done.stderr
-    assert "nothing left over on any host" in done.stderr.splitlines()[-1]
+    assert "no leftovers on any host" in done.stderr.splitlines()[-1]
     assert next((folder / "home").glob("slurm-*.out")).stat().st_uid == 54321
 
 
@@ -246,13 +248,15 @@ def test_an_interrupted_rehearsal_leaves_nothing(folder: Path, rehearse: Rehears
     _, err = process.communicate(timeout=HANG)
     assert process.returncode == (-9 if number == signal.SIGKILL else 130)
     if number != signal.SIGKILL:
-        assert "CANCELLED, exit code 130, nothing left over on any host" in err.splitlines()[-1]
-    wait_until(lambda: not alive(started), lambda: f"{alive(started)} are left")
+        assert "CANCELLED, exit code 130, no leftovers on any host" in err.splitlines()[-1]
+    wait_until(lambda: not alive(started), lambda: f"{alive(started)} are still running")
 
 
 def test_a_kept_cluster(rehearse: Rehearse) -> None:
     none = rehearse("--shell", "--", "true")
-    assert "no rehearsal's cluster is up" in none.communicate(timeout=HANG)[1], "end yours before this test"
+    assert "no kept cluster is running" in none.communicate(timeout=HANG)[1], (
+        "shut down your kept cluster before this test"
+    )
     kept = rehearse("--nodes", "2", "--build-image", "--keep", "--", "true")
     try:
         _, err = kept.communicate(timeout=HANG)
@@ -273,7 +277,7 @@ def test_a_kept_cluster(rehearse: Rehearse) -> None:
     assert gone.returncode == 73
 
 
-def test_a_script_and_what_slurm_refuses(folder: Path, rehearse: Rehearse) -> None:
+def test_script_that_slurmray_did_not_render_or_sbatch_rejects(folder: Path, rehearse: Rehearse) -> None:
     (folder / "other.sh").write_text("#!/bin/bash\necho hello\n")
     other = rehearse("other.sh")
     assert "slurmray did not render this script" in other.communicate(timeout=HANG)[1]

@@ -1,4 +1,4 @@
-"""Jobs without containers, and in Apptainer's. Faults of both are in faults/."""
+"""Jobs without containers, and jobs in Apptainer. Their faults are in faults/."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ import pytest
 import yaml
 
 from slurmray.loading.load import load_spec
-from slurmray.rehearsal.cluster.config import Cluster, Gres
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.slurm.states import FINAL
 
 from . import bare, sandbox
 from .faults.case import GUARD, NODE_AGENT
-from .jobs import Job, Jobs, wait_until
+from .jobs import HANG, Job, Jobs, wait_until
 
 ROOT = Path(__file__).parents[2]
+IMAGE_BUILD = (
+    900  # seconds; bounds a hang of a job that also builds an image: on a busy machine that takes minutes
+)
 STAND_IN = Path(__file__).with_name("stand_in.py")
 KEY = "s3cr3t"
 SLURM = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 2, "mem": "1G"}
-# A daemon of the trainer's, in a session of its own and with an empty environment.
+# A daemon of the trainer, in a new session and with an empty environment.
 DAEMON = "setsid --fork env -i sleep 1000; echo started; exec sleep 1000"
-# Guard, container process, node agent, and the wrapper that has started the guard.
+# Guard, container process, node agent, and the shell that has started the guard.
 GUARDS = f"{GUARD}|{NODE_AGENT}|^bash -c trap : TERM; echo "
 
 
 @pytest.fixture(scope="module")
-def none_lab(none_layout: Layout) -> Iterator[Lab]:
-    with Lab(Cluster(gres=(Gres("gpu", "", 8),)), none_layout) as lab:
-        yield lab
+def none_cluster(none_layout: Layout) -> Iterator[SlurmCluster]:
+    with SlurmCluster(ClusterConfig(gres=(Gres("gpu", "", 8),)), none_layout) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def apptainer_lab(apptainer_layout: Layout) -> Iterator[Lab]:
-    with Lab(Cluster(gres=(Gres("gpu", "", 8),)), apptainer_layout) as lab:
-        yield lab
+def apptainer_cluster(apptainer_layout: Layout) -> Iterator[SlurmCluster]:
+    with SlurmCluster(ClusterConfig(gres=(Gres("gpu", "", 8),)), apptainer_layout) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def jobs(none_lab: Lab, folder: Path) -> Jobs:
-    return Jobs(none_lab, folder, "alice")
+def jobs(none_cluster: SlurmCluster, folder: Path) -> Jobs:
+    return Jobs(none_cluster, folder, "alice")
 
 
 def bare_spec(**more: Any) -> str:
@@ -54,15 +57,15 @@ def bare_spec(**more: Any) -> str:
 
 
 def run_example(
-    jobs: Jobs, name: str, replaced: dict[str, str], args: Sequence[str] = ()
+    jobs: Jobs, name: str, replaced: dict[str, str], args: Sequence[str] = (), *, timeout: float = HANG
 ) -> tuple[Job, dict[str, Any]]:
-    """Run an example with a stand-in for its trainer; return the job, and what the stand-in has printed."""
+    """Run an example with a stand-in for its trainer; return the job and the output of the stand-in."""
     text = (ROOT / f"examples/{name}.yaml").read_text()
     for old, new in {"cpus_per_task: 28": "cpus_per_task: 2", "mem: 200G": "mem: 1G", **replaced}.items():
         assert old in text, f"{old} is not in the example any more"
         text = text.replace(old, new)
     (jobs.folder / "train.py").write_text(STAND_IN.read_text())
-    job = jobs.run(text, args=args)
+    job = jobs.run(text, args=args, timeout=timeout)
     assert job.code == "0:0", job.log
     _, mark, line = job.log.partition("\nseen: ")
     assert mark, job.log
@@ -85,15 +88,17 @@ def test_the_example_without_containers(jobs: Jobs) -> None:
 
 
 @pytest.mark.full
-def test_ray_can_be_asked_from_outside_without_a_container(jobs: Jobs) -> None:
+def test_ray_commands_from_outside_without_a_container(jobs: Jobs) -> None:
     job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
     jobs.wait_for(job, "\nstarted\n")
     (line,) = [line for line in jobs.log(job).splitlines() if "] attach: " in line]
     ask = ["bash", "-c", line.partition("] attach: ")[2]]
-    # Ray has a status some seconds later.
-    wait_until(lambda: "Autoscaler status" in jobs.lab.run(ask, "alice").stdout, lambda: jobs.log(job), 60)
+    # The status is empty in the first seconds.
+    wait_until(
+        lambda: "Autoscaler status" in jobs.cluster.run(ask, "alice").stdout, lambda: jobs.log(job), 60
+    )
     (jobs.folder / "go").touch()
-    assert jobs.end(job).code == "0:0"
+    assert jobs.wait_end(job).code == "0:0"
 
 
 @pytest.mark.full
@@ -113,47 +118,47 @@ def test_stages_without_a_container(jobs: Jobs) -> None:
 def test_a_python_without_ray_is_found_on_all_nodes(jobs: Jobs) -> None:
     job = jobs.run(bare_spec(setup="true"))
     assert job.code == "66:0", job.log
-    row = "it has no Ray | Python 3.8 or later, and ray[default] in it | activate its environment in setup"
+    row = "no Ray | Python 3.8 or later, and ray[default] in it | activate its environment in setup"
     found = {
         node for (node, check), rest in job.findings.items() if check.endswith("/python3") and rest == row
     }
     assert found == {"node1", "node2"}, job.log
 
 
-def test_what_the_trainer_has_started_ends_with_it(jobs: Jobs) -> None:
+def test_daemons_end_with_the_trainer(jobs: Jobs) -> None:
     job = jobs.run(bare_spec(), ["bash", "-c", DAEMON.replace("exec sleep 1000", "exit 3")])
     assert job.code == "3:0", job.log
 
 
 @pytest.mark.full
-def test_a_daemon_of_the_trainer_s_ends_with_its_guards(jobs: Jobs) -> None:
+def test_daemons_end_with_the_guards(jobs: Jobs) -> None:
     job = jobs.submit(bare_spec(), ["bash", "-c", DAEMON])
     jobs.wait_for(job, "\nstarted\n")
     kill(jobs, "node1", "--newest", "-f", GUARD)
-    assert jobs.end(job).code == "71:0"
+    assert jobs.wait_end(job).code == "71:0"
 
 
 @pytest.mark.full
-def test_the_next_job_ends_what_nobody_could(jobs: Jobs) -> None:
-    """All that would end the job's processes on a node is killed at once."""
+def test_next_job_kills_leftover_processes(jobs: Jobs) -> None:
+    """On one node, all processes that would end the trainer are killed at once."""
     job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; exec sleep 1000"])
     jobs.wait_for(job, "\nstarted\n")
     kill(jobs, "node1", "-f", GUARDS)
-    wait_until(lambda: jobs.lab.job(job).get("JobState") in FINAL, lambda: jobs.log(job))
+    wait_until(lambda: jobs.cluster.job(job).get("JobState") in FINAL, lambda: jobs.log(job))
     assert jobs.run(bare_spec(), ["true"]).code == "0:0"
 
 
 def kill(jobs: Jobs, host: str, *process: str) -> None:
-    pids = jobs.lab.run(["pgrep", *process], host=host).stdout.split()
+    pids = jobs.cluster.run(["pgrep", *process], host=host).stdout.split()
     assert pids
-    done = jobs.lab.run(["kill", "-KILL", *pids], host=host)
+    done = jobs.cluster.run(["kill", "-KILL", *pids], host=host)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.full
-def test_the_example_for_apptainer(apptainer_lab: Lab, folder: Path, archive: Path) -> None:
+def test_the_example_for_apptainer(apptainer_cluster: SlurmCluster, folder: Path, archive: Path) -> None:
     """One of two nodes converts a tar into an image file; the next job uses that file."""
-    jobs = Jobs(apptainer_lab, folder, "alice")
+    jobs = Jobs(apptainer_cluster, folder, "alice")
     shutil.copy(archive, folder / "ray.tar")
     (folder / "data").mkdir()
     replaced = {
@@ -162,7 +167,7 @@ def test_the_example_for_apptainer(apptainer_lab: Lab, folder: Path, archive: Pa
         "~/data:": "data:",
         "KEY: null": f"KEY: {KEY}",  # with --export and a name, Slurm 26.05 wants su(1) on the node
     }
-    first, seen = run_example(jobs, "apptainer", replaced)
+    first, seen = run_example(jobs, "apptainer", replaced, timeout=IMAGE_BUILD)
     assert seen["folder"] == str(folder)
     for place in (seen, *seen["nodes"].values()):
         assert "PYTHONPATH" not in place["environment"]
@@ -174,27 +179,29 @@ def test_the_example_for_apptainer(apptainer_lab: Lab, folder: Path, archive: Pa
 
 
 @pytest.mark.full
-def test_no_image_for_apptainer(apptainer_lab: Lab, folder: Path) -> None:
-    job = in_apptainer(apptainer_lab, folder, image="./none.sif")
+def test_no_image_for_apptainer(apptainer_cluster: SlurmCluster, folder: Path) -> None:
+    job = in_apptainer(apptainer_cluster, folder, image="./none.sif")
     assert job.code == "66:0", job.log
     assert f"{folder}/none.sif" in job.last_line, job.log
 
 
 @pytest.mark.full
-def test_mounts_and_what_is_not_in_the_container(apptainer_lab: Lab, folder: Path, archive: Path) -> None:
+def test_mounts_args_and_a_clean_environment(
+    apptainer_cluster: SlurmCluster, folder: Path, archive: Path
+) -> None:
     (folder / 'a b, "c"').mkdir()
     (folder / 'a b, "c"/file').write_text("mounted")
     at = "'/mnt/it s, x'"
     look = f"cat {at}/file; touch {at}/new || echo no; echo HOME $(ls -A ~); id -un; echo $A; touch here"
     mounts = [f'{folder}/a b, "c":/mnt/it s, x:ro']
     more: dict[str, Any] = {"mounts": mounts, "args": ["--env", "A=4,5"]}  # a comma is no end of it
-    job = in_apptainer(apptainer_lab, folder, look, image=str(sandbox.image(archive)), **more)
+    job = in_apptainer(apptainer_cluster, folder, look, image=str(sandbox.image(archive)), **more)
     assert job.code == "0:0", job.log
     assert "mounted" in job.log
     assert "\nno\nHOME\nalice\n4,5\n" in job.log
     assert (folder / "here").stat().st_uid == 1001
 
 
-def in_apptainer(lab: Lab, folder: Path, run: str = "true", **container: Any) -> Job:
+def in_apptainer(cluster: SlurmCluster, folder: Path, run: str = "true", **container: Any) -> Job:
     spec = {"slurm": SLURM, "container": {"runtime": "apptainer", **container}, "run": run}
-    return Jobs(lab, folder, "alice").run(yaml.safe_dump(spec))
+    return Jobs(cluster, folder, "alice").run(yaml.safe_dump(spec))

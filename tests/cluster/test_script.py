@@ -1,4 +1,4 @@
-"""Scripts with an edited story, a site's template, a search for Python, or Ray's own start."""
+"""Scripts with an edited story, a site's template, another Python, or `ray.start: plain`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import Jobs
@@ -29,7 +29,7 @@ export SITE="in the $SLURM_JOB_PARTITION"
 {% endblock %}
 """
 
-# Comes before the system's python3 in PATH. On some nodes it is too old; {nodes}: a pattern of their names.
+# Before the system's python3 in PATH. Too old on some nodes; {nodes}: a shell pattern of their names.
 OLD_PYTHON = """#!/bin/sh
 case $SLURMD_NODENAME in
 {nodes}) echo Python 3.5.2 ;;
@@ -37,19 +37,19 @@ case $SLURMD_NODENAME in
 esac
 """
 
-# In the image: the last definition has other parameters than Ray's own.
-OTHER_SHAPE = """
-_own_del = _internal_kv_del
+# Appended to Ray's module in the image: a function with a different signature.
+OTHER_SIGNATURE = """
+_original_del = _internal_kv_del
 
 
 def _internal_kv_del(*args, **options):
-    return _own_del(*args, **options)
+    return _original_del(*args, **options)
 """
 
 
 @pytest.fixture
-def jobs(podman_lab: Lab, folder: Path) -> Jobs:
-    return Jobs(podman_lab, folder)
+def jobs(podman_cluster: SlurmCluster, folder: Path) -> Jobs:
+    return Jobs(podman_cluster, folder)
 
 
 def test_an_edited_story_runs_on_all_nodes(jobs: Jobs) -> None:
@@ -58,7 +58,7 @@ def test_an_edited_story_runs_on_all_nodes(jobs: Jobs) -> None:
     text, command = script.read_text(), "exec podman run --rm "
     assert text.count(command) == 1
     script.write_text(text.replace(command, f"{command}--env=EDITED=yes "))
-    job = jobs.end(jobs.lab.sbatch(script, jobs.user, folder=jobs.folder))
+    job = jobs.wait_end(jobs.cluster.sbatch(script, jobs.user, folder=jobs.folder))
     assert job.code == "0:0", job.log
     for node in NODES:
         assert "\nEDITED is yes\n" in (job.run / f"logs/{node}.log").read_text()
@@ -71,16 +71,16 @@ def test_a_template_of_a_site(jobs: Jobs) -> None:
     spec = TWO + yaml.safe_dump({"template": str(template), "setup": setup})
     job = jobs.run(spec, ["bash", "-c", "exit 3"])
     assert job.code == "3:0", job.log
-    about = jobs.lab.job(job.id)
-    assert about["Comment"] == "ours"
-    site = f"in the {about['Partition']}"
+    info = jobs.cluster.job(job.id)
+    assert info["Comment"] == "ours"
+    site = f"in the {info['Partition']}"
     for node in NODES:
         assert (jobs.folder / f"site-{node}").read_text() == f"{site}\n"
     assert (jobs.folder / "epilogue").read_text() == f"{job.run} 3 {site}\n"
 
 
 def with_old_python(jobs: Jobs, nodes: str) -> str:
-    """Make a python3 that is too old on these nodes; return the argument of sbatch that puts it into PATH."""
+    """Write a python3 that is too old on these nodes; return the argument of sbatch that sets PATH to it."""
     program = jobs.folder / "old/python3"
     program.parent.mkdir()
     program.write_text(OLD_PYTHON.replace("{nodes}", nodes))
@@ -89,7 +89,7 @@ def with_old_python(jobs: Jobs, nodes: str) -> str:
 
 
 def test_python_that_setup_provides(jobs: Jobs) -> None:
-    """Where the search needs it, `setup` runs first; it runs once on each node all the same."""
+    """`setup` runs before the search for Python if necessary, but only once on each node."""
     setup = 'export PATH=/usr/bin:/bin\necho once >>"setup-$SLURMD_NODENAME"'
     job = jobs.run(TWO + yaml.safe_dump({"setup": setup}), ["true"], [with_old_python(jobs, "*")])
     assert job.code == "0:0", job.log
@@ -105,7 +105,7 @@ def test_a_node_without_python(jobs: Jobs) -> None:
 
 
 def count_nodes(jobs: Jobs, spec: str) -> str:
-    """Run a job whose driver counts the nodes and shows the dashboard's address; return the log."""
+    """Run a job whose driver prints the number of nodes and the dashboard's address; return the log."""
     driver = (
         "import ray; at = ray.init(logging_level='error').dashboard_url; print(len(ray.nodes()), 'nodes', at)"
     )
@@ -131,11 +131,11 @@ def test_a_ray_with_other_internals(jobs: Jobs) -> None:
     show = "import ray.experimental.internal_kv as m; print(m.__file__, m.__cached__, sep='\\n'); "
     show += "print(open(m.__file__).read())"
     run = ["podman", "run", "--rm", "--network=host", "--log-driver=none", "--entrypoint=python3"]
-    done = jobs.lab.run([*run, DEFAULT_IMAGE, "-c", show], host="node1")
+    done = jobs.cluster.run([*run, DEFAULT_IMAGE, "-c", show], host="node1")
     assert done.returncode == 0, done.stderr
     path, compiled, text = done.stdout.split("\n", 2)
-    (jobs.folder / "internal_kv.py").write_text(text + OTHER_SHAPE)
-    # The image has it compiled, without a check whether the source is still the same.
+    (jobs.folder / "internal_kv.py").write_text(text + OTHER_SIGNATURE)
+    # The image has an unchecked .pyc file, which Python would use instead of the changed source.
     (jobs.folder / "empty").touch()
     mounts = [f"internal_kv.py:{path}:ro", f"empty:{compiled}:ro"]
     spec = yaml.safe_dump({"container": {"mounts": mounts}})

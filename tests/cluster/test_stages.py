@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import Jobs
@@ -24,19 +24,19 @@ PLACES: dict[str, dict[str, object]] = {"host": {"host": True}, "image": {"image
 
 
 @pytest.fixture(params=["podman", pytest.param("docker", marks=pytest.mark.full)])
-def lab(request: pytest.FixtureRequest) -> Lab:
-    made = request.getfixturevalue(f"{request.param}_lab")
-    assert isinstance(made, Lab)
-    return made
+def cluster(request: pytest.FixtureRequest) -> SlurmCluster:
+    cluster = request.getfixturevalue(f"{request.param}_cluster")
+    assert isinstance(cluster, SlurmCluster)
+    return cluster
 
 
 @pytest.fixture
-def jobs(lab: Lab, folder: Path) -> Jobs:
-    return Jobs(lab, folder, "alice")
+def jobs(cluster: SlurmCluster, folder: Path) -> Jobs:
+    return Jobs(cluster, folder, "alice")
 
 
-def once(condition: str) -> str:
-    """Shell commands that wait, a minute at most, until a condition of [[ ]] is true."""
+def wait_for_condition(condition: str) -> str:
+    """Return shell commands that wait at most a minute until a condition of [[ ]] is true."""
     return f"for _ in {{1..600}}; do [[ {condition} ]] && break; sleep 0.1; done; "
 
 
@@ -49,7 +49,7 @@ def test_a_retriever_on_every_node(jobs: Jobs) -> None:
         assert f"{node}: Ray runs Python tasks and actors on a cluster.\n" in job.log
     seen = [line.partition("] ")[2] for line in job.log.splitlines()]
     trainer = next(number for number, line in enumerate(seen) if line.startswith("trainer: "))
-    # A worker may start its retriever before the log has that all nodes have prepared.
+    # A worker may start its retriever before the log has the line that all nodes are prepared.
     for between in ("prepare: 2/2 nodes", "services: retriever starts"):
         order = ["prepare: corpus begins", between, "services: 2/2 nodes"]
         places = [seen.index(line) for line in order]
@@ -93,7 +93,7 @@ def test_a_command_on_all_nodes_with_ray(jobs: Jobs) -> None:
 def test_services_end_after_the_trainer_and_in_order(jobs: Jobs) -> None:
     run = "trap 'echo $NAME >>ends; exit' TERM; touch up-$NAME; while :; do sleep 0.1; done"
     listed = [{"name": n, "run": run, "env": {"NAME": n}, "where": "head"} for n in ("first", "last")]
-    trainer = once("-e up-first && -e up-last") + "echo trainer >>ends"
+    trainer = wait_for_condition("-e up-first && -e up-last") + "echo trainer >>ends"
     job = jobs.run(ONE + yaml.safe_dump({"services": listed}), ["bash", "-c", trainer])
     assert job.code == "0:0", job.log
     assert (jobs.folder / "ends").read_text() == "trainer\nlast\nfirst\n"
@@ -105,17 +105,17 @@ def test_a_service_outside_of_ray_s_container(jobs: Jobs, where: str) -> None:
     serve = """
 echo $NODE_RANK $MINE
 test -e /tmp/ray-*/inside && echo on the node
-[[ -e begun-$NODE_RANK ]] || { touch begun-$NODE_RANK; exit 6; }
+[[ -e started-$NODE_RANK ]] || { touch started-$NODE_RANK; exit 6; }
 touch again-$NODE_RANK
-setsid sleep 1001 & # which ends with the service all the same
+setsid sleep 1001 & # ends with the service, too
 exec sleep 1000
 """
     service = {"name": "reward", "run": serve, "env": {"MINE": "it's"}, "restarts": 1, **place}
     quick = {"name": "quick", "run": "exit 3", "on_end": "ignore", "where": "head", **place}
     spec = TWO + yaml.safe_dump({"env": {"SECRET": "x y"}, "services": [service, quick]})
     seen = "-e again-0 && -e again-1 && $(cat slurm-*.out) == *'quick exited with 3 on'*"
-    # In a file: the log shows the trainer's command.
-    (jobs.folder / "train.sh").write_text(once(seen) + "echo trained")
+    # In a file, because the log contains the trainer's command.
+    (jobs.folder / "train.sh").write_text(wait_for_condition(seen) + "echo trained")
     job = jobs.run(spec, ["bash", "train.sh"])
     assert job.code == "0:0", job.log
     assert "services: service quick exited with 3 on node1; the job continues\n" in job.log

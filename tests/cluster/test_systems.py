@@ -1,7 +1,7 @@
-"""Each trainer's example as its user runs it: init, render, sbatch; the trainer is a stand-in.
+"""Each trainer's example, run like a user: init, render, sbatch; with a stand-in for the trainer.
 
-Differences from the example: FLAGS, HERE, and `replaced` for what these hosts lack. docs/systems.md names
-the steps of the trainers' guides that these tests show.
+Differences from the example: FLAGS, HERE, and `replaced` for what these hosts lack.
+docs/reference/trainer-guides.md lists the steps of the trainers' guides, with the tests that cover them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from slurmray.cli import main
 from slurmray.loading.load import load_spec
 from slurmray.presets import Advice, advise
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
 from slurmray.spec.job import JobSpec
 
@@ -27,11 +27,11 @@ ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 NODES = ("node1", "node2")
 FLAGS = {"--nodes": "2", "--cpus-per-task": "2", "--mem": "1G", "--time": "10:00", "--runtime": "podman"}
-HERE = {"~/": "home/"}  # nobody's home is on all of the hosts
+HERE = {"~/": "home/"}  # home folders are not shared by the hosts
 KEY = "s3cr3t"
 
-# In place of a clone's programs for `prepare`: they print their arguments. In one write: Ray starts at the
-# same time, and its lines could come between two writes of an unbuffered print().
+# Stand-ins for programs of `prepare`, which print their arguments. With a single write, as Ray's log lines
+# could come between two writes of print().
 SHOW_ARGS = 'import sys\nsys.stdout.write(" ".join(["called:", *sys.argv[1:]]) + "\\n")\n'
 HUB = 'import sys\n\ndef snapshot_download(name):\n    sys.stdout.write(f"called: {name}\\n")\n'
 DOWNLOAD = (
@@ -42,7 +42,7 @@ DOWNLOAD = (
 LAUNCH = "exec python3 retriever.py serve /wiki-18/wiki-18.jsonl 8000\n"
 CONDA = 'conda() { export CONDA="$*"; }\n'
 
-# The same commit wherever it is called.
+# Creates the same commit on every node.
 GIT = (
     "export GIT_AUTHOR_DATE=2026-01-01T00:00:00Z GIT_COMMITTER_DATE=2026-01-01T00:00:00Z && "
     "git init -q && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first"
@@ -51,9 +51,10 @@ GIT = (
 
 @dataclass(frozen=True)
 class System:
-    """program: the trainer's, in its clone. folder: where it runs. gpus: of each node.
+    """A trainer. program: path in its clone. folder: working directory. gpus: number per node.
 
-    replaced: in the example, what these hosts lack. files: more of the clone. folders: what the mounts show.
+    replaced: text of the example -> replacement for these hosts. files: more files of the clone.
+    folders: mount sources.
     """
 
     program: str
@@ -73,7 +74,7 @@ SYSTEMS = {
     "verl": System(
         "verl/trainer/main_ppo.py",
         "/workspace/verl",
-        # Who may not raise limits cannot run Podman with --ulimit but with these two.
+        # Without the right to raise limits, Podman accepts only these two with --ulimit.
         replaced={"setup: module load podman": "setup: echo a module", '"memlock=-1:-1"': LIMITS},
         files=VERL_FILES,
         folders=VERL_FOLDERS,
@@ -84,7 +85,7 @@ SYSTEMS = {
         replaced={"ib0": "eth0"},
         files={**VERL_FILES, "examples/data_preprocess/math_dataset.py": SHOW_ARGS},
         folders=VERL_FOLDERS,
-        image="localhost/verl-rocm:1",  # it is there, so it is not built
+        image="localhost/verl-rocm:1",  # exists on the nodes, so it is not built
     ),
     "rlinf": System(
         "examples/reasoning/main_grpo.py",
@@ -95,7 +96,7 @@ SYSTEMS = {
     "search-r1": System(
         "verl/trainer/main_ppo.py",
         "/workspace/Search-R1",
-        # The environment `retriever` of the image.
+        # Stand-in for the conda environment `retriever` of the image.
         replaced={
             "  workdir:": "    - conda.sh:/opt/conda/etc/profile.d/conda.sh\n  workdir:",
             '"nofile=65535:65535"': LIMITS,
@@ -119,19 +120,19 @@ SYSTEMS = {
     "openrlhf": System(
         "openrlhf/cli/train_ppo_ray.py",
         "/var/lib/train/xDAN-RL-Training-GRPO",
-        replaced={"/data/train": "/var/lib/train"},  # on each host's own disk, and lost with it
+        replaced={"/data/train": "/var/lib/train"},  # on each host's local disk
     ),
 }
 
 
 @pytest.fixture
-def jobs(podman_lab: Lab, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+def jobs(podman_cluster: SlurmCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     monkeypatch.chdir(folder)
-    return Jobs(podman_lab, folder)
+    return Jobs(podman_cluster, folder)
 
 
 def clone(folder: Path, system: System) -> None:
-    """What the user's clone of the trainer has, as far as it is used."""
+    """Create the used files of the user's clone of the trainer."""
     for name, text in {**system.files, system.program: STAND_IN.read_text()}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -140,7 +141,7 @@ def clone(folder: Path, system: System) -> None:
 
 
 def job_spec(name: str, system: System) -> JobSpec:
-    """Write job.yaml as the user does, and then what is different here."""
+    """Write job.yaml like a user, and replace what these hosts lack."""
     flags = {**FLAGS, "--gpus-per-node": str(system.gpus), "--image": system.image}
     assert main(["init", name, *(word for flag in flags.items() for word in flag)]) == 0
     job = Path("job.yaml")
@@ -154,14 +155,14 @@ def job_spec(name: str, system: System) -> JobSpec:
 
 def run(jobs: Jobs, name: str) -> tuple[Job, JobSpec, dict[str, Any]]:
     system = SYSTEMS[name]
-    if name != "openrlhf":  # which is not in the submit folder
+    if name != "openrlhf":  # its clone is not in the submit folder
         clone(jobs.folder, system)
     spec = job_spec(name, system)
     assert main(["render", "job.yaml"]) == 0
-    number = jobs.lab.sbatch(
+    number = jobs.cluster.sbatch(
         "generated.sh", jobs.user, [f"--export=ALL,WANDB_API_KEY={KEY}"], folder=jobs.folder
     )
-    job = jobs.end(number)
+    job = jobs.wait_end(number)
     assert job.code == "0:0", job.log
     (line,) = [line for line in job.log.splitlines() if line.startswith("seen: ")]
     seen: dict[str, Any] = json.loads(line.removeprefix("seen: "))
@@ -170,35 +171,35 @@ def run(jobs: Jobs, name: str) -> tuple[Job, JobSpec, dict[str, Any]]:
 
 
 def check(spec: JobSpec, advice: Advice, system: System, job: Job, seen: dict[str, Any]) -> None:
-    """What is true of every trainer."""
+    """Check the results that all trainers have in common."""
     assert isinstance(advice.run, list)
     first = 3 if advice.run[1] == "-m" else 2
-    assert seen["argv"][1:] == advice.run[first:], "unchanged, and what the preset adds"
+    assert seen["argv"][1:] == advice.run[first:], "the arguments of the example and of the preset"
     assert seen["folder"] == system.folder
     assert set(seen["nodes"]) == set(NODES)
     assert seen["gpus"] == 2 * system.gpus
     assert seen["status"] == 0, "ray status finds the cluster"
     assert "probe: 2/2 nodes" in job.log
-    wanted = {**advice.env, **spec.env}
+    expected_env = {**advice.env, **spec.env}
     for place in (seen, *seen["nodes"].values()):
-        for name, value in wanted.items():
+        for name, value in expected_env.items():
             assert place["environment"].get(name) == (KEY if value is None else value), name
     for rank, node in enumerate(NODES):
         assert seen["nodes"][node]["gpus"] == system.gpus
         assert seen["nodes"][node]["shm"] == int((spec.container.shm_size or "").removesuffix("g")) * 2**30
         assert not spec.container.ulimits or seen["nodes"][node]["files"] == [8192, 8192]
-        expected = facts(seen, str(rank))
-        for name, fact in advice.node_env.items():
-            assert seen["nodes"][node]["environment"][name] == expected[fact], name
+        expected = node_values(seen, str(rank))
+        for name, source in advice.node_env.items():
+            assert seen["nodes"][node]["environment"][name] == expected[source], name
 
 
-def facts(seen: dict[str, Any], rank: str) -> dict[str, str]:
+def node_values(seen: dict[str, Any], rank: str) -> dict[str, str]:
     head, _, port = seen["environment"]["RAY_ADDRESS"].rpartition(":")
     return {"rank": rank, "nodes": "2", "head": head, "ray_port": port, "interface": "eth0"}
 
 
 def calls(job: Job, node: str = "node1") -> list[str]:
-    """The arguments of the programs of `prepare`, in order."""
+    """Return the arguments of the programs of `prepare`, in order."""
     return re.findall(r"called: ?(.*)", (job.run / f"logs/{node}.log").read_text())
 
 
@@ -214,7 +215,7 @@ def test_verl(jobs: Jobs) -> None:
 @pytest.mark.full
 def test_verl_on_amd(jobs: Jobs) -> None:
     for node in NODES:
-        jobs.lab.run(["podman", "tag", DEFAULT_IMAGE, SYSTEMS["amd"].image], host=node)
+        jobs.cluster.run(["podman", "tag", DEFAULT_IMAGE, SYSTEMS["amd"].image], host=node)
     job, _, seen = run(jobs, "amd")
     assert calls(job) == [
         "--local_save_dir /data/gsm8k",
@@ -226,7 +227,7 @@ def test_verl_on_amd(jobs: Jobs) -> None:
 
 
 def test_rlinf(jobs: Jobs) -> None:
-    done = jobs.lab.run(["bash", "-c", GIT], folder=jobs.folder)
+    done = jobs.cluster.run(["bash", "-c", GIT], folder=jobs.folder)
     assert done.returncode == 0, done.stderr
     _, _, seen = run(jobs, "rlinf")
     assert seen["argv"][-1] == "cluster.num_nodes=2"
@@ -248,28 +249,28 @@ def test_roll(jobs: Jobs) -> None:
     for node in NODES:
         (args,) = calls(job, node)
         assert args.startswith("install -r requirements_torch260_vllm.txt -i https://")
-    own = seen["environment"]
-    assert f"{own['MASTER_ADDR']}:{own['MASTER_PORT']}" == own["RAY_ADDRESS"], (
-        "it joins the Ray that is there"
+    environment = seen["environment"]
+    assert f"{environment['MASTER_ADDR']}:{environment['MASTER_PORT']}" == environment["RAY_ADDRESS"], (
+        "it joins the existing Ray cluster"
     )
-    assert (own["WORLD_SIZE"], own["RANK"]) == ("2", "0")
+    assert (environment["WORLD_SIZE"], environment["RANK"]) == ("2", "0")
 
 
 def test_openrlhf(jobs: Jobs) -> None:
-    """Code, data and model are on each host's own disk, and so is Ray's folder."""
+    """Code, data, model and Ray's folder are on each host's local disk."""
     system, top = SYSTEMS["openrlhf"], Path("/var/lib/train")
     clone(jobs.folder / "code", system)
     needed = f"mkdir -p {top}/datasets {top}/models/xDAN-L2-Qwen25-32b-Instruct"
     data = f"touch {top}/datasets/xDAN-Agentic-openMath-r1-chatml.json"
-    make = f"{needed} && {data} && cp -r code {system.folder} && cd {system.folder} && {GIT}"
+    create = f"{needed} && {data} && cp -r code {system.folder} && cd {system.folder} && {GIT}"
     for node in NODES:
-        done = jobs.lab.run(["bash", "-c", make], host=node, folder=jobs.folder)
+        done = jobs.cluster.run(["bash", "-c", create], host=node, folder=jobs.folder)
         assert done.returncode == 0, done.stderr
     try:
         job, _, seen = run(jobs, "openrlhf")
     finally:
         for node in NODES:
-            jobs.lab.run(["rm", "-rf", str(top)], host=node)
+            jobs.cluster.run(["rm", "-rf", str(top)], host=node)
     assert seen["environment"]["RAY_ADDRESS"].endswith(":8100")
-    assert "dashboard at port 8101" in job.log
+    assert "dashboard on port 8101" in job.log
     assert seen["environment"]["RAY_TMPDIR"].startswith(f"{top}/ray")

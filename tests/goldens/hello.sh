@@ -14,13 +14,13 @@
 # slurmray-story: ...
 # slurmray-agent: ...
 #
-# `slurmray verify FILE` tells which part was changed after rendering; `slurmray verify --print-hash` prints the hashes of
-# story and agent that belong to the installed version. Both are the same bytes in every script of a version.
+# `slurmray verify FILE` finds parts that were changed after rendering. `slurmray verify --print-hash` prints the hashes of
+# the installed version's story and agent. Both have the same bytes in every script of a version.
 #
 #   1. settings   this job, as JSON: the only part that depends on the job spec
 #   2. story      the commands and their order, in bash
-#   3. agent      the Python program that calls the story's functions; never executed by bash
-# shellcheck disable=SC1122,SC2317,SC2329 # the agent is no bash; functions are called by name
+#   3. agent      a Python program that calls the story's functions; bash does not execute it
+# shellcheck disable=SC1122,SC2317,SC2329 # the agent is not bash; functions are called by name
 
 # ---- 1. settings --------------------------------------------------------------------------------------------------
 : <<'SETTINGS'
@@ -77,22 +77,22 @@
 SETTINGS
 
 # ---- 2. story -----------------------------------------------------------------------------------------------------
-# In the order in which it happens. On the right: the agent's function (section 3), which calls the functions below by
-# name, so changing an option here changes the job.
+# What happens, in this order. On the right: the agent's functions (section 3). They call the functions below by name, so
+# changing an option here changes the job.
 #
-#   resolve nodes            the head is the node of this script; others by scontrol      main, below
-#   allocation, run folder   nodes and CPUs are those rendered for                        controller/process.run_controller
+#   resolve nodes            the head node runs this script; others by scontrol           main, below
+#   allocation, run dir      nodes and CPUs are those rendered for                        controller/process.run_controller
 #   start step               one srun, one task on each node                              start_step, below
 #   node checks              setup, run directory, GPUs, mounts, temp folder, leftovers   node/agent.run_node
-#   image                    pulled, built or loaded where it is missing                  node/image.ensure
-#   container                one on each node, ends with its standard input               container/process.run_container_process
+#   image                    pulled, built or loaded if it is missing                     node/image.ensure
+#   container                one on each node; ends when its standard input does          container/process.run_container_process
 #   Ray head and workers     head address by IPv4 or IPv6, free ports, then ray start     container/process.on_start_ray
 #   readiness probe          all nodes and GPUs are in Ray                                container/process.on_ready
-#   prepare and services     on head or all nodes, before the trainer                     container/stages.begin
-#   trainer                  on the head; its output is the job's                         controller/process.read_trainer_output
+#   prepare and services     on the head node or all nodes, before the trainer            container/stages.begin
+#   trainer                  on the head node; its output goes to the job's               controller/process.read_trainer_output
 #   exit code                the trainer's own, or 64 to 79 with the reason               controller/decisions.outcome
-#   clean-up                 every node by itself, also without the controller            node/agent.run_node
-# Variables begin with SLURMRAY_: an exported one of the submitter's with the same name would be changed for the job.
+#   clean-up                 by each node itself, even without the controller             node/agent.run_node
+# Variables begin with SLURMRAY_, as assigning to an exported variable of the submitter would change it for the job.
 set -Eeuo pipefail
 readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, for example setup: module load python'
 
@@ -105,13 +105,13 @@ main() {
 	exec "$SLURMRAY_PYTHON" -I -S -c "$SLURMRAY_BOOTSTRAP" controller "$0" "$SLURMD_NODENAME" "${SLURMRAY_NODES[@]}"
 }
 
-# start_step NODES CPUS [SRUN_OPTION...]: one task on each node; it does not wait for CPUs, GPUs or memory of other steps.
+# start_step NODES CPUS [SRUN_OPTION...]: one task on each node. --overlap: does not wait for resources of other steps.
 start_step() {
 	exec srun --overlap --export=ALL --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --cpus-per-task="$2" --cpu-bind=none \
 		--mpi=none --kill-on-bad-exit=0 --wait=0 "${@:3}" bash -c "$BASH_EXECUTION_STRING" slurmray start_node
 }
 
-# start_node: the task on a node. It becomes the node agent, which gets this script and then messages on standard input.
+# start_node: the task on a node. It becomes the node agent, which reads this script and then messages from standard input.
 start_node() {
 	if ! find_python "${SLURMRAY_SETUP-}"; then
 		printf '{"v":1,"type":"failed","node":"%s","kind":"preflight","message":"%s"}\n' "$SLURMD_NODENAME" "$SLURMRAY_NO_PYTHON"
@@ -120,32 +120,32 @@ start_node() {
 	exec "$SLURMRAY_PYTHON" -I -S -c "$SLURMRAY_BOOTSTRAP" node
 }
 
-# find_python SETUP: sets SLURMRAY_PYTHON to one that can run the agent. Where the system has none, the setup of the job
-# spec runs first; nothing can send heartbeats meanwhile.
+# find_python SETUP: sets SLURMRAY_PYTHON to a Python that can run the agent. If the system has none, it runs the setup of
+# the job spec first; there are no heartbeats meanwhile.
 find_python() {
 	for SLURMRAY_PYTHON in python3 /usr/libexec/platform-python; do
 		[[ $("$SLURMRAY_PYTHON" -V 2>&1) =~ ^Python\ 3\.([0-9]+) ]] && ((BASH_REMATCH[1] >= 6)) && return
 	done
 	[[ -n $1 ]] || return 1
 	while IFS= read -r -d ''; do
-		export "${REPLY?}" 2>/dev/null || true # not all are variables, for example exported functions
+		export "${REPLY?}" 2>/dev/null || true # some are not variables, e.g. exported functions
 	done < <(run_setup "$1" 3>&1)
-	export SLURMRAY_SETUP_DONE=$SLURMD_NODENAME # the agent does not run it a second time there
+	export SLURMRAY_SETUP_DONE=$SLURMD_NODENAME # so that the agent does not run it again
 	find_python ''
 }
 
-# run_setup COMMANDS: the setup of the job spec, without this script's shell options; its environment goes to descriptor 3.
+# run_setup COMMANDS: runs the setup of the job spec without this script's shell options; writes its environment to fd 3.
 run_setup() {
 	set +Eeuo pipefail
 	eval "$1" </dev/null >&2 3>&- && env -0 >&3
 }
 
-# setup_of_settings: the setup of the job spec, from the settings above, for a host that has no Python to read JSON.
+# setup_of_settings: prints the setup from the settings above, for hosts without a Python that could read the JSON.
 setup_of_settings() {
 	printf %b "$(sed -n '/^  "setup": /{s/^[^:]*: "//;s/",$//;s/\\"/"/g;p;q}' "$0")"
 }
 
-# SLURMRAY_BOOTSTRAP: loads the agent. The controller finds its text in this file; a node agent gets the file, compressed.
+# SLURMRAY_BOOTSTRAP: loads the agent. The controller reads it from this file; a node agent receives the file compressed.
 readonly SLURMRAY_BOOTSTRAP='
 import os, sys, zlib
 role, argv, rest = sys.argv[1], sys.argv[2:], b""
@@ -167,17 +167,17 @@ sys.exit(load(agent).main(role, argv, script, rest))
 '
 
 # run_with_podman NAME IMAGE COUNT OPTION... ARGUMENT...: the container of a node. The agent's COUNT options: user, devices,
-# mounts, limits, labels, and container.args of the job spec; of two equal ones the last counts.
-# --pids-limit: Podman's default of 2048 is too low for a Ray node with many workers. --workdir: the trainer's may be where
-# only the user of the container has access; the container process changes to it.
+# mounts, limits, labels, and container.args of the job spec; the last of equal options counts.
+# --pids-limit: Podman's default of 2048 is too low for a Ray node with many workers. --workdir /: only the container's user
+# may have access to the trainer's working directory; the container process changes to it.
 run_with_podman() {
 	exec podman run --rm --interactive --network host --log-driver none --security-opt label=disable --pids-limit=-1 \
 		--workdir / --name "$1" --entrypoint python3 "${@:4:$3}" "$2" "${@:4+$3}"
 }
 
 # run_with_docker NAME IMAGE COUNT OPTION... ARGUMENT...: the container of a node. The agent's COUNT options: user, devices,
-# mounts, limits, labels, and container.args of the job spec; of two equal ones the last counts.
-# --workdir: the trainer's may be where Docker's root has no access; the container process changes to it.
+# mounts, limits, labels, and container.args of the job spec; the last of equal options counts.
+# --workdir /: Docker's root may have no access to the trainer's working directory; the container process changes to it.
 run_with_docker() {
 	exec docker run --rm --interactive --network host --log-driver none --security-opt label=disable \
 		--workdir / --name "$1" --entrypoint python3 "${@:4:$3}" "$2" "${@:4+$3}"

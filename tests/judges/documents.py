@@ -1,4 +1,4 @@
-"""What the trainers' own multi-node guides tell people to write, with values in place of shell variables.
+"""Commands and files from the trainers' own multi-node guides, with values in place of shell variables.
 
 verl's: docs/start/multinode (June 2025); Search-R1's: docs/multinode; RLinf's and xDAN-RL's: their guides to
 two and more nodes.
@@ -140,7 +140,7 @@ SEARCH_R1 = [
     "retriever.topk=3",
 ]
 
-# Of these verl never knew; Search-R1 brings a verl of its own, which does.
+# Unknown to every release of verl, but known to the copy of verl in Search-R1.
 SEARCH_R1_OWN = {
     *("data.train_data_num", "data.val_data_num", "data.max_start_length", "data.max_obs_length"),
     *("data.shuffle_train_dataloader", "actor_rollout_ref.rollout.n_agent"),

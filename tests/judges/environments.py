@@ -1,8 +1,8 @@
-"""The trainers' own published code as judges, each in an environment of its own.
+"""Judges: the trainers' published code, each in a separate virtual environment.
 
-An environment is made when it is first asked for, out of the package index that pip is configured for, and
-kept in `slurmray-judges` of XDG_CACHE_HOME (~/.cache); from then on no network is needed. Nothing of this
-checkout's environment is in it. All of them together take 20 seconds and 120 MB.
+An environment is created on first use, from the package index that pip is configured for, and kept in
+`slurmray-judges` of XDG_CACHE_HOME (~/.cache). After that, no network is needed. All environments together
+take 20 seconds and 120 MB.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
-# OpenRLHF has wheels for CPython 3.10 and 3.11 on x86-64 alone; there is no compiled code in them.
+# OpenRLHF has wheels for CPython 3.10 and 3.11 on x86-64 only, but without compiled code.
 _ANY_MACHINE = ("--only-binary=:all:", "--python-version=3.11", "--abi=cp311", "--platform=manylinux1_x86_64")
 
 
 @dataclass(frozen=True)
 class Judge:
-    """wheel: the trainer, installed without what it depends on. needs: what the judged part of it can't do
-    without. program: the module of this package that runs in the environment."""
+    """A trainer and the program that runs its code.
+
+    wheel: the trainer, installed without dependencies. needs: the dependencies that the program uses.
+    program: a module of this package, run in the environment.
+    """
 
     wheel: str
     needs: tuple[str, ...]
@@ -48,9 +51,9 @@ JUDGES = {
 
 
 def ask(name: str, cases: list[Any]) -> list[dict[str, Any]]:
-    """Return the verdict on each case, in order; the program of the judge says what the two look like.
+    """Return the verdict on each case, in order; the judge's program documents the format of both.
 
-    RuntimeError where the environment can't be made or the judge itself fails.
+    RuntimeError if the environment cannot be created or the judge fails.
     """
     judge = JUDGES[name]
     env = {variable: value for variable, value in os.environ.items() if not variable.startswith("PYTHON")}
@@ -92,9 +95,9 @@ def _make(place: Path, judge: Judge) -> None:
     _run(*pip, *judge.needs)
 
 
-def _run(*words: str) -> None:
+def _run(*args: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", *words], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, "-m", *args], capture_output=True, text=True, check=False, timeout=600
     )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(words)}: {done.stderr}")
+        raise RuntimeError(f"{' '.join(args)}: {done.stderr}")

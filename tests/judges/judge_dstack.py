@@ -1,8 +1,8 @@
-"""dstack's own models read task files: cases from stdin, verdicts to stdout, as JSON.
+"""Parses task files with dstack's models: reads cases from stdin and writes verdicts to stdout, as JSON.
 
-A case is the text of a .dstack.yml. Its verdict has `task`, the configuration as dstack understood it, with
-what `dstack apply` and then the server make of the `$$` and `${{ }}` in its commands, and the server in the
-values of `env`; and `error`, null where there is none.
+A case is the text of a .dstack.yml. Its verdict has `task`, the configuration as dstack parsed it, and
+`error`, or null. `$$` and `${{ }}` are replaced as in dstack: in commands by `dstack apply` and then by the
+server, in `env` by the server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-warnings.simplefilter("ignore")  # requests misses a package that nothing here needs
+warnings.simplefilter("ignore")  # requests warns about a missing package that is not needed here
 
 from dstack._internal.core.errors import DstackError  # noqa: E402
 from dstack._internal.core.models.configurations import parse_run_configuration  # noqa: E402
@@ -26,12 +26,12 @@ from dstack._internal.utils.nodes_interpolator import (  # noqa: E402
     is_valid_groups_ip_ref,
 )
 
-# As RunWithCommandsConfiguratorMixin of dstack's command line has it.
+# As in RunWithCommandsConfiguratorMixin of dstack's command line.
 WITHOUT_ARGUMENTS = VariablesInterpolator(
     {"run": {"args": ""}},
     skip={"secrets": VariablesInterpolator.validate_name, "groups": is_valid_groups_ip_ref},
 )
-# As interpolate_job_spec_secrets of its server has it, for somebody without secrets.
+# As in interpolate_job_spec_secrets of dstack's server, for a user without secrets.
 WITHOUT_SECRETS = VariablesInterpolator({"secrets": {}})
 
 

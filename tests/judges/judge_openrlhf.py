@@ -1,11 +1,10 @@
-"""OpenRLHF's own parser and placement read argument lists: cases from stdin, verdicts to stdout, as JSON.
+"""Runs OpenRLHF's parser and placement: reads cases from stdin and writes verdicts to stdout, as JSON.
 
-openrlhf.cli.train_ppo_ray runs as it is, as `__main__`, with Ray, PyTorch and the engines replaced. So its
-assertions about flags and about placement are its own, and each placement group that it asks Ray for is
-counted.
+openrlhf.cli.train_ppo_ray runs unchanged, as `__main__`, with stand-ins for Ray, PyTorch and the engines. So
+OpenRLHF's own assertions check flags and placement, and the placement groups that it requests are counted.
 
-A case is an argument list. Its verdict has `args`, what the parser made of them after the trainer's own
-rewrites (names with dots stay flat), `gpus`, how many it asks Ray for, and `error`, null where it has none.
+A case is an argument list. Its verdict has `args`, the parsed arguments after the trainer's own changes
+(names with dots stay flat), `gpus`, how many it requests from Ray, and `error`, or null.
 """
 
 from __future__ import annotations
@@ -39,46 +38,46 @@ def flat(args: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def count_gpus() -> list[float]:
-    """Return what will hold the GPUs of each request to Ray; an actor in a placement group adds none."""
-    asked: list[float] = []
+    """Return a list that will get the GPUs of each request to Ray; actors in placement groups add none."""
+    requested: list[float] = []
 
     class Actor(stand_ins.Anything):
         @staticmethod
         def options(num_gpus: float = 0, scheduling_strategy: Any = None, **_: Any) -> Any:
             if scheduling_strategy is None:
-                asked.append(num_gpus)
+                requested.append(num_gpus)
             return stand_ins.Anything
 
     def remote(*targets: Any, **_: Any) -> Any:
         return Actor if targets else remote
 
     def placement_group(bundles: list[dict[str, int]], **_: Any) -> Any:
-        asked.append(sum(bundle["GPU"] for bundle in bundles))
+        requested.append(sum(bundle["GPU"] for bundle in bundles))
         return stand_ins.Anything
 
     vars(sys.modules["ray"])["remote"] = remote
     vars(sys.modules["ray.util.placement_group"])["placement_group"] = placement_group
-    return asked
+    return requested
 
 
-def judge(program: Any, words: list[str]) -> dict[str, Any]:
-    asked = count_gpus()
-    for module in list(sys.modules):  # they took names from Ray when they were imported
+def judge(program: Any, argv: list[str]) -> dict[str, Any]:
+    requested = count_gpus()
+    for module in list(sys.modules):  # they imported names from Ray
         if module.startswith("openrlhf"):
             del sys.modules[module]
-    sys.argv = [MODULE, *words]
+    sys.argv = [MODULE, *argv]
     names: dict[str, Any] = {"__name__": "__main__"}
-    said = io.StringIO()
+    output = io.StringIO()
     error = None
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             exec(program, names)  # noqa: S102 - it is a program, run as `__main__`
     except SystemExit:
-        error = said.getvalue().strip().splitlines()[-1]
+        error = output.getvalue().strip().splitlines()[-1]
     except Exception as problem:
         error = f"{type(problem).__name__}: {problem}"
     args = flat(names["args"]) if "args" in names else {}
-    return {"args": args, "gpus": sum(asked), "error": error}
+    return {"args": args, "gpus": sum(requested), "error": error}
 
 
 def main() -> None:
@@ -87,7 +86,7 @@ def main() -> None:
     spec = importlib.util.find_spec(MODULE)
     assert spec and spec.origin
     program = compile(Path(spec.origin).read_text(), spec.origin, "exec")
-    json.dump([judge(program, words) for words in json.load(sys.stdin)], sys.stdout)
+    json.dump([judge(program, argv) for argv in json.load(sys.stdin)], sys.stdout)
 
 
 main()

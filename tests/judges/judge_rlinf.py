@@ -1,13 +1,11 @@
-"""RLinf's own placement code reads component placements: cases from stdin, verdicts to stdout, as JSON.
+"""Runs RLinf's placement code: reads cases from stdin and writes verdicts to stdout, as JSON.
 
-Its Cluster, its node probe and its placement classes are the real ones; Ray answers with as many nodes and
-GPUs as the case says.
+Cluster, node probe and placement classes are RLinf's; a stand-in for Ray has the nodes and GPUs of the case.
 
-A case has `nodes` and `gpus_per_node`, what is there; `config`, the trainer's configuration, as far as
-placement reads it (`cluster`, `actor`, `rollout`, `algorithm`); and `hybrid`, true for the embodied trainers,
-which place with HybridComponentPlacement, where others have ModelParallelComponentPlacement. Its verdict has
-`placed`, from each component to the [node, GPUs on it] of each of its processes, and `error`, null where
-there is none.
+A case has `nodes` and `gpus_per_node`; `config`, the parts of the trainer's configuration that placement
+reads (`cluster`, `actor`, `rollout`, `algorithm`); and `hybrid`, true for the embodied trainers, which use
+HybridComponentPlacement instead of ModelParallelComponentPlacement. Its verdict has `placed`, {component:
+[[node, GPUs], ...], one per process}, and `error`, or null.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from rlinf.scheduler.cluster.node import NodeProbe  # noqa: E402
 from rlinf.scheduler.hardware import Accelerator, HardwareInfo, HardwareResource  # noqa: E402
 from rlinf.utils.placement import HybridComponentPlacement, ModelParallelComponentPlacement  # noqa: E402
 
-# What the configurations in RLinf's examples/ always have.
+# All configurations in RLinf's examples/ have these.
 USUAL = {"actor": {"model": {}}, "rollout": {}, "algorithm": {"recompute_logprobs": True}}
 
 
@@ -49,7 +47,7 @@ def node(rank: int, gpus: int) -> Any:
 
 
 def cluster(config: Any, nodes: list[Any]) -> Any:
-    made = object.__new__(Cluster)  # one for each case, not one for the process
+    made = object.__new__(Cluster)  # not its singleton: one for each case
     with mock.patch.object(ray, "get", lambda _: list(nodes)):
         probe = NodeProbe(config.num_nodes, ClusterConfig.from_dict_cfg(config))
     made._num_nodes, made._nodes, made._node_groups = len(probe.nodes), probe.nodes, probe.node_groups

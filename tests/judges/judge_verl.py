@@ -1,11 +1,11 @@
-"""verl's own configuration reads overrides: cases from stdin, verdicts to stdout, as JSON.
+"""Composes and validates verl's configuration: reads cases from stdin and writes verdicts to stdout, as JSON.
 
-A case is a list of Hydra overrides for verl.trainer.main_ppo. Its verdict has `config`, what Hydra composes
-of them and verl's own files, or null; `refused`, from each override that Hydra refuses by itself to what it
-says; `error`, what verl's validation finds wrong with the composed configuration (the number of GPUs against
-batch sizes among it), or else with its pools, null where that is nothing; and `pools`, from each of its
-resource pools to the GPUs that it asks Ray for, node by node (but for the standalone rollouts of
-`separate_async`), empty where it refuses them.
+A case is a list of Hydra overrides for verl.trainer.main_ppo. Its verdict has
+- `config`: what Hydra composes of them and verl's files, or null;
+- `refused`: {override: message}, for each override that Hydra refuses on its own;
+- `error`: from verl's validation, e.g. of GPUs and batch sizes, or from its resource pools; null if none;
+- `pools`: {resource pool: GPUs that it requests on each node}, without the standalone rollouts of
+  `separate_async`; empty if verl refuses them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from verl.workers.config.model import HFModelConfig  # noqa: E402
 REFUSALS = (HydraException, OmegaConfBaseException)
 
 
-def said(problem: Exception) -> str:
+def message(problem: Exception) -> str:
     return " ".join(str(problem).split())
 
 
@@ -48,7 +48,7 @@ def refusal(override: str) -> str | None:
     try:
         hydra.compose("ppo_trainer", [override])
     except REFUSALS as problem:
-        return said(problem)
+        return message(problem)
     return None
 
 
@@ -57,22 +57,22 @@ def invalid(config: Any) -> str | None:
         with contextlib.redirect_stdout(sys.stderr):
             validate_config(config, need_reference_policy(config), need_critic(config))
     except (*REFUSALS, AssertionError, ValueError) as problem:
-        return said(problem)
+        return message(problem)
     return None
 
 
 def pools(config: Any) -> dict[str, list[int]]:
     trainer: Any = SimpleNamespace(config=config)
     PPOTrainer._init_resource_pool_mgr(trainer)
-    asked: dict[str, list[int]] = trainer.resource_pool_manager.resource_pool_spec
-    return asked
+    requested: dict[str, list[int]] = trainer.resource_pool_manager.resource_pool_spec
+    return requested
 
 
 def placed(config: Any) -> tuple[dict[str, list[int]], str | None]:
     try:
         return pools(config), None
     except ValueError as problem:
-        return {}, said(problem)
+        return {}, message(problem)
 
 
 def judge(overrides: list[str]) -> dict[str, Any]:
@@ -80,20 +80,20 @@ def judge(overrides: list[str]) -> dict[str, Any]:
         config = hydra.compose("ppo_trainer", overrides)
     except REFUSALS:
         found = {override: refusal(override) for override in overrides}
-        refused = {override: words for override, words in found.items() if words}
+        refused = {override: text for override, text in found.items() if text}
         return {"config": None, "refused": refused, "error": None, "pools": {}}
     error = invalid(config)
-    asked, wrong = placed(config)
+    requested, wrong = placed(config)
     return {
         "config": OmegaConf.to_container(config),
         "refused": {},
         "error": error or wrong,
-        "pools": asked,
+        "pools": requested,
     }
 
 
 def main() -> None:
-    HFModelConfig.__post_init__ = lambda _: None  # it opens the model's files
+    HFModelConfig.__post_init__ = lambda _: None  # it would open the model's files
     spec = importlib.util.find_spec("verl")
     assert spec and spec.origin
     folder = Path(spec.origin).parent / "trainer/config"

@@ -1,4 +1,4 @@
-"""What the guides tell people to write and the trainers now refuse; docs/stale-flags.md is this table."""
+"""Options in the guides that the trainers now refuse: the table of docs/reference/stale-flags.md."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 
 class Stale(NamedTuple):
-    """since: the first release that refuses it, found by trying older ones. instead: "" where nothing is
-    needed any more. value: one to try both with; "" for a switch."""
+    """An option that a trainer refuses.
+
+    since: the first release that refuses it, found by trying older ones. instead: "" if nothing is needed any
+    more. value: to test both with; "" for a switch.
+    """
 
     refused: str
     since: str

@@ -1,4 +1,4 @@
-"""Stand-ins for what a trainer imports and a machine without GPUs lacks; they agree to everything."""
+"""Stand-ins for packages that trainers import and a machine without GPUs lacks; they accept any use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _attribute(name: str) -> Any:
     return (lambda: _ANSWERS[name]) if name in _ANSWERS else Anything
 
 
-class _Agreeable(type):
+class _AcceptsAnything(type):
     def __getattr__(cls, name: str) -> Any:
         return _attribute(name)
 
@@ -34,8 +34,8 @@ class _Agreeable(type):
         return Anything
 
 
-class Anything(metaclass=_Agreeable):
-    """Base class, decorator, function, value: its attributes and its results are itself."""
+class Anything(metaclass=_AcceptsAnything):
+    """Serves as base class, decorator, function and value: attributes and calls return this class again."""
 
     def __init__(self, *args: Any, **options: Any) -> None: ...
 
@@ -63,7 +63,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install(*packages: str) -> None:
-    """Make these packages importable, with all of their modules, as a version newer than any."""
+    """Make these packages and all their modules importable, with a very high version."""
     sys.meta_path.insert(0, _Finder(packages))
     real = importlib.metadata.version
 

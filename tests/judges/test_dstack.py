@@ -1,4 +1,4 @@
-"""dstack's own models read the task of verl's guide, wrong ones, and those that slurmray writes."""
+"""dstack's models parse the task of verl's guide, wrong tasks, and the tasks that slurmray renders."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_dstack_refuses(old: str, new: str, refusal: str) -> None:
     assert refusal in verdict["error"]
 
 
-def test_dstack_writes_dollars_anew() -> None:
+def test_dstack_replaces_dollars() -> None:
     (verdict,) = ask(
         "dstack", [documents.DSTACK_TASK.replace("cd verl", "echo $$ $$$$ ${a.b} ${{ run.args }}")]
     )
@@ -79,7 +79,7 @@ def test_dstack_reads_what_slurmray_writes() -> None:
     assert [volume["path"] for volume in train["volumes"]] == ["/data", "/huggingface", "/checkpoints"]
 
 
-def test_values_get_through_dstack_unchanged() -> None:
+def test_dstack_does_not_change_values() -> None:
     values = [
         *(
             "$",
@@ -115,6 +115,6 @@ def test_values_get_through_dstack_unchanged() -> None:
     assert (task["max_duration"], task["stop_criteria"], task["user"]) == (129600, "master-done", "1000:1000")
 
 
-def test_a_judge_that_breaks_gives_no_verdict() -> None:
+def test_a_failing_judge_gives_no_verdict() -> None:
     with pytest.raises(RuntimeError, match="the judge dstack failed"):
         ask("dstack", [{"a task": "is text"}])

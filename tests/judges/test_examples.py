@@ -1,4 +1,4 @@
-"""The trainers' own code takes what the examples tell it, once the presets have added their words."""
+"""The trainers' code accepts the options of the examples, with the arguments that the presets add."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from slurmray.presets import advise
 from tests.judges.environments import ask
 
 
-def words_of(example: str) -> list[str]:
-    """The trainer's words, after its program's name."""
+def trainer_args(example: str) -> list[str]:
+    """The trainer's arguments, without `python3 -m MODULE`."""
     run = advise(load_spec(Path("examples", f"{example}.yaml"))).run
     assert isinstance(run, list)
     return run[3:]
@@ -23,7 +23,7 @@ def words_of(example: str) -> list[str]:
 @pytest.mark.usefixtures("in_checkout")
 @pytest.mark.parametrize("example", ["verl", "amd"])
 def test_verl(example: str) -> None:
-    (verdict,) = ask("verl", [words_of(example)])
+    (verdict,) = ask("verl", [trainer_args(example)])
     assert (verdict["refused"], verdict["error"]) == ({}, None)
     assert verdict["pools"] == {"global_pool": [8, 8]}
     assert verdict["config"]["trainer"]["logger"] == ["console", "wandb"]
@@ -31,12 +31,12 @@ def test_verl(example: str) -> None:
 
 @pytest.mark.usefixtures("in_checkout")
 def test_openrlhf() -> None:
-    (verdict,) = ask("openrlhf-old", [words_of("openrlhf")])
+    (verdict,) = ask("openrlhf-old", [trainer_args("openrlhf")])
     assert (verdict["error"], verdict["gpus"]) == (None, 16)
 
 
 def test_rlinf(in_checkout: Path) -> None:
-    """Its placement, and the one that stands in its comments."""
+    """The placement, and the alternative one in the comments."""
     text = (in_checkout / "examples/rlinf.config.yaml").read_text()
     shared = yaml.safe_load(text)["cluster"]
     lines = [line.partition("#   ")[2] for line in text.splitlines() if "#   " in line]

@@ -1,4 +1,4 @@
-"""OpenRLHF's own parsers, of one generation and the other, read the flags of xDAN-RL's guide."""
+"""OpenRLHF's parsers, before and after the renaming of flags, read the flags of xDAN-RL's guide."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ OPENRLHF_BASE = {
 
 
 def old_and_new(cases: list[dict[str, str]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Verdicts of both generations on the same flags, which are given by their old names."""
+    """Verdicts of both generations on the same flags. cases: with the old names."""
     successors = {row.refused: row.instead for row in stale.OPENRLHF}
     full = [{**OPENRLHF_BASE, **case} for case in cases]
     renamed = [{successors[flag]: value for flag, value in case.items()} for case in full]
-    return ask("openrlhf-old", [*map(words, full)]), ask("openrlhf-new", [*map(words, renamed)])
+    return ask("openrlhf-old", [*map(argv_of, full)]), ask("openrlhf-new", [*map(argv_of, renamed)])
 
 
-def words(flags: dict[str, str]) -> list[str]:
-    return [word for pair in flags.items() for word in pair if word]
+def argv_of(flags: dict[str, str]) -> list[str]:
+    return [arg for pair in flags.items() for arg in pair if arg]
 
 
 def test_openrlhf_s_generations_ask_for_the_same_gpus() -> None:
-    """The guide counts 16; so it is only where two of the three share."""
+    """The guide counts 16 GPUs, which is true only if two of the three share theirs."""
     no_critic = {**documents.XDAN_RL, "--advantage_estimator": "rloo"}
     for verdicts in old_and_new(
         [
@@ -49,7 +49,7 @@ def test_openrlhf_takes_each_flag_in_its_own_generation_only() -> None:
     rows = stale.OPENRLHF
     assert {row.refused for row in rows} >= set(documents.XDAN_RL)
     (plain_old, *old), (plain_new, *new) = old_and_new([{}, *({row.refused: row.value} for row in rows)])
-    refused = ask("openrlhf-new", [words({row.refused: row.value}) for row in rows])
+    refused = ask("openrlhf-new", [argv_of({row.refused: row.value}) for row in rows])
     for row, in_old, in_new, verdict in zip(rows, old, new, refused, strict=True):
         assert "unrecognized arguments" in verdict["error"], row
         old_name, new_name = row.refused.removeprefix("--"), row.instead.removeprefix("--")

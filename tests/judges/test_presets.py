@@ -1,6 +1,6 @@
-"""The presets and the trainers' own code give the same verdict on generated jobs, but for what is named here.
+"""Presets and the trainers' own code agree on generated jobs, except for the differences listed here.
 
-Search-R1 and ROLL publish no package, so nobody judges their presets but tests/unit.
+Search-R1 and ROLL publish no package, so only tests/unit covers their presets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def refused(advice: Advice) -> bool:
 
 
 def idle(advice: Advice) -> int:
-    """The GPUs that nobody uses, as the preset's notes count them."""
+    """The number of idle GPUs in the preset's notes."""
     found = re.search(r"([0-9]+) (GPUs? )?(stay )?idle", " ".join(advice.notes))
     return int(found[1]) if found else 0
 
@@ -57,7 +57,7 @@ def placement(components: dict[str, str], **more: Any) -> dict[str, Any]:
 
 
 def as_run(config: dict[str, Any], advice: Advice, nodes: int) -> dict[str, Any]:
-    """A case for the judge: the configuration, with the words that the preset added."""
+    """A case for the judge: the configuration, with the arguments that the preset added."""
     assert isinstance(advice.run, list)
     added = advice.run[len(RLINF_RUN) :]
     assert added == [f"cluster.num_nodes={nodes}"]
@@ -150,7 +150,7 @@ def test_rlinf_s_placement_and_the_preset_agree() -> None:
 def test_rlinf_s_placement_and_the_preset_agree_on_many() -> None:
     verdicts = compare_rlinf([*placements(seed=2, count=2000)])
     taken = sum(verdict["error"] is None for verdict in verdicts)
-    assert 400 < taken < 1600, "nothing is learnt from cases that are all alike"
+    assert 400 < taken < 1600, "the cases must not all have the same verdict"
 
 
 @pytest.mark.parametrize(
@@ -211,13 +211,13 @@ GENERATIONS = {"openrlhf-old": "0.6.4", "openrlhf-new": "0.11.2"}
 
 def openrlhf(flags: dict[str, str], generation: str, nodes: int = 2) -> Advice:
     names = DOTTED if generation == "openrlhf-new" else {}
-    words = [word for flag, value in flags.items() for word in (names.get(flag, flag), value) if word]
+    args = [arg for flag, value in flags.items() for arg in (names.get(flag, flag), value) if arg]
     return advise(
         JobSpec.model_validate(
             {
                 "preset": {"name": "openrlhf", "version": GENERATIONS[generation]},
                 "slurm": {"nodes": nodes, "gpus_per_node": NODE},
-                "run": [*OPENRLHF_RUN, *words],
+                "run": [*OPENRLHF_RUN, *args],
             }
         )
     )
@@ -293,10 +293,10 @@ def test_openrlhf_s_parsers_take_what_the_preset_adds() -> None:
         if generation == "openrlhf-new":  # the old one wants batches that 24 divides
             assert (verdict["error"], verdict["gpus"]) == (None, 24)
         for model in ("actor", "ref", "critic", "reward"):
-            told = [
+            passed = [
                 verdict["args"][f"{model}{separator}{count}"] for count in ("num_nodes", "num_gpus_per_node")
             ]
-            assert told == [3, NODE], model
+            assert passed == [3, NODE], model
 
 
 @pytest.mark.full
@@ -309,7 +309,7 @@ def test_openrlhf_and_the_preset_agree_on_many(generation: str) -> None:
         verdict["error"] is None and verdict["gpus"] <= nodes * NODE
         for (nodes, _), verdict in zip(cases, verdicts, strict=True)
     )
-    assert 40 < taken < 260, "nothing is learnt from cases that are all alike"
+    assert 40 < taken < 260, "the cases must not all have the same verdict"
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_verl_and_the_preset_agree() -> None:
 
 
 @pytest.mark.full
-def test_verl_and_the_preset_agree_on_what_a_pool_has_if_nothing_is_said() -> None:
+def test_verl_and_the_preset_agree_on_default_pool_sizes() -> None:
     reward, distillation = "reward.reward_model", "distillation"
     own = [
         *guide_without(*CLUSTER),
@@ -426,8 +426,8 @@ def test_verl_and_the_preset_agree_on_many() -> None:
         elif draw.random() < 0.5:
             pool = draw.choice(("reward.reward_model", "distillation"))
             switch = {"distillation": "enabled"}.get(pool, "enable_resource_pool")
-            said = [name for name in (f"{pool}.nnodes", f"{pool}.n_gpus_per_node") if draw.random() < 0.7]
-            sizes = [f"{name}={draw.choice((1, 2, 4))}" for name in (*CLUSTER, *said)]
+            given = [name for name in (f"{pool}.nnodes", f"{pool}.n_gpus_per_node") if draw.random() < 0.7]
+            sizes = [f"{name}={draw.choice((1, 2, 4))}" for name in (*CLUSTER, *given)]
             more = [*sizes, f"{pool}.{switch}=True"]
         cases.append((nodes, gpus, [*plain, *more]))
     compare_verl(cases)

@@ -1,4 +1,4 @@
-"""RLinf's own placement reads the placements of its guide, and wrong ones."""
+"""RLinf's placement code reads the placements of its guide, and wrong ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.judges.environments import ask
 
 
 def placed(text: str) -> dict[str, str]:
-    """The components of a row of the page."""
+    """{component: GPUs} of a row of docs/reference/stale-flags.md."""
     return dict(component.split(": ") for component in text.split(", "))
 
 
@@ -40,7 +40,7 @@ def test_rlinf_refuses(components: dict[str, str], refusal: str) -> None:
     assert refusal in verdict["error"]
 
 
-def test_rlinf_s_guide_lacks_the_reward() -> None:
+def test_the_placement_of_rlinfs_guide_lacks_the_reward() -> None:
     assert [placed(row.refused) for row in stale.RLINF] == [
         documents.RLINF_COLLOCATED,
         documents.RLINF_DISAGGREGATED,
@@ -64,6 +64,6 @@ def test_rlinf_places() -> None:
     assert apart["placed"]["rollout"] == everywhere[:20]
     assert apart["placed"]["inference"] == everywhere[20:24]
     assert apart["placed"]["actor"] == everywhere[24:]
-    assert idle["error"] is None, "GPUs that nobody uses are no error"
+    assert idle["error"] is None, "idle GPUs are not an error"
     assert with_gpus == collocated, "num_gpus_per_node is not read"
     assert "requires hardware resources" in without_gpus["error"]

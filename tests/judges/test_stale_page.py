@@ -1,4 +1,4 @@
-"""docs/stale-flags.md says what tests here try."""
+"""docs/reference/stale-flags.md lists exactly the options that the tests here use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from slurmray.presets import advise
 from slurmray.spec.job import JobSpec
 from tests.judges import stale
 
-PAGE = Path(__file__).parents[2] / "docs/stale-flags.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/stale-flags.md"
 
 
-def test_the_page_has_these_rows_and_no_others() -> None:
+def test_the_page_has_exactly_these_rows() -> None:
     cells = [
         [cell.strip().strip("`") for cell in line.strip("|").split("|")]
         for line in PAGE.read_text().splitlines()

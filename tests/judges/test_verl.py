@@ -1,4 +1,4 @@
-"""verl's own configuration and validation read the overrides of its guide and of Search-R1's."""
+"""verl's configuration and validation read the overrides of its guide and of Search-R1's guide."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.judges import documents, stale
 from tests.judges.environments import ask
 
-BY_VALIDATION = "critic.ppo_micro_batch_size"  # Hydra takes it
+BY_VALIDATION = "critic.ppo_micro_batch_size"  # Hydra accepts it
 
 
 def name_of(override: str) -> str:
@@ -40,7 +40,7 @@ def test_verl_s_validation_counts_the_gpus() -> None:
     assert "(256) must be divisible by minimal possible batch size (24)" in verdict["error"]
 
 
-def test_verl_s_validation_refuses_what_hydra_takes() -> None:
+def test_verl_s_validation_refuses_what_hydra_accepts() -> None:
     base = [override for override in documents.VERL_DSTACK if "critic.ppo_micro_batch_size" not in override]
     (verdict,) = ask("verl", [[*base, f"{BY_VALIDATION}=64"]])
     assert "critic" in verdict["error"]
@@ -48,7 +48,7 @@ def test_verl_s_validation_refuses_what_hydra_takes() -> None:
 
 
 @pytest.mark.full
-def test_verl_refuses_of_the_guides_what_the_page_lists() -> None:
+def test_verl_refuses_the_overrides_on_the_page() -> None:
     known_stale = {row.refused for row in stale.VERL} - {BY_VALIDATION}
     found = set()
     amd, search_r1 = ask("verl", [documents.VERL_AMD, documents.SEARCH_R1])
@@ -59,7 +59,7 @@ def test_verl_refuses_of_the_guides_what_the_page_lists() -> None:
 
 
 @pytest.mark.full
-def test_verl_takes_what_the_page_says_instead() -> None:
+def test_verl_accepts_the_replacements_on_the_page() -> None:
     successors = {row.refused: row.instead for row in stale.VERL}
     cases = []
     for overrides in (documents.VERL_AMD, documents.SEARCH_R1):

@@ -22,7 +22,7 @@ from slurmray.slurm.states import end_of, is_last_attempt_over, parse_end, parse
 from .test_events import event_line
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/python.md").read_text()
+PAGE = (ROOT / "docs/guides/python.md").read_text()
 HOOK = """
 import sys
 
@@ -313,10 +313,3 @@ def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "slurm-7.out").write_text("words\n")
     assert job.wait() == slurmray.End("COMPLETED", 0, 0)
     assert job.logs() == "words\n"
-
-
-def test_the_readme_shows_what_the_page_shows() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    (block,) = [block for block in blocks if "slurmray.submit(" in block]
-    for line in block.splitlines():
-        assert line.partition("  #")[0] in PAGE, line

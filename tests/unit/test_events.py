@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from slurmray import events
-from slurmray.agent import report
+from slurmray.agent import job_log
 
 EXAMPLES: dict[str, dict[str, Any]] = {"string": {"": "text"}, "integer": {"": 3}, "array": {"": ["node1"]}}
 
@@ -23,17 +23,17 @@ def example(name: str) -> dict[str, Any]:
 def event_line(name: str, **fields: Any) -> str:
     """A line of events.jsonl as a job writes it, with example values for the fields that are not given."""
     assert fields.keys() <= events.EVENTS[name][1].keys()
-    return report.event_line(name, {**example(name), **fields})
+    return job_log.event_line(name, {**example(name), **fields})
 
 
 def test_the_agent_and_the_table_have_the_same_events() -> None:
-    assert report.LINES.keys() == events.EVENTS.keys()
-    assert report.VERSION == events.VERSION
+    assert job_log.LINES.keys() == events.EVENTS.keys()
+    assert job_log.VERSION == events.VERSION
 
 
 @pytest.mark.parametrize("name", events.EVENTS)
 def test_an_event_fits_the_schema_and_makes_its_line(name: str, tmp_path: Path) -> None:
-    written = report.Report(0.0)
+    written = job_log.JobLog(0.0)
     written.open(str(tmp_path))
     written.event(name, **example(name))
     written.finish()
@@ -50,7 +50,7 @@ def test_what_is_no_event_does_not_fit(change: dict[str, Any]) -> None:
 
 
 def test_lines_of_the_log_have_no_control_characters(capfd: pytest.CaptureFixture[str]) -> None:
-    written = report.Report(0.0)
+    written = job_log.JobLog(0.0)
     written.event("trainer", command="python3 \x1b[31m train.py\r")
     written.finish()
     line = capfd.readouterr().err
@@ -58,7 +58,7 @@ def test_lines_of_the_log_have_no_control_characters(capfd: pytest.CaptureFixtur
 
 
 def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
-    written = report.Report(0.0)
+    written = job_log.JobLog(0.0)
     written.open(str(tmp_path / "gone"))
     written.event("stop")
     written.finish()

@@ -1,6 +1,7 @@
 """However it is installed, the package has its templates and renders the same script. (pip uses PyPI.)"""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -113,6 +114,14 @@ def test_a_wheel_has_what_the_checkout_has(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(outside)]
     assert not [name for name in names if name.endswith(".pyc")]
     assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_links_in_the_description_are_absolute(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (archive.read(name) for name in archive.namelist() if name.endswith("/METADATA"))
+    targets = re.findall(r"\]\(([^)]+)\)", metadata.decode())
+    assert len(targets) > 20
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
 
 
 def test_a_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What runs inside the container of each node: Ray, prepare steps, services, the trainer."""
+"""The container process of each node and what it starts: Ray, prepare steps, services, the trainer."""

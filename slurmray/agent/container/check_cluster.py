@@ -1,4 +1,4 @@
-"""The built-in trainer, role `check`: runs one task on every node of the cluster and counts what is there."""
+"""The built-in check, role `check`: a trainer that runs a Ray task on every node and counts CPUs and GPUs."""
 
 import os
 import socket
@@ -10,16 +10,15 @@ if TYPE_CHECKING:
 
 
 def main(argv: "List[str]") -> int:
-    """Print one line per node and a total; 0 where as many nodes answered as the job has. argv: empty."""
+    """Print one line per node and a total. Exit code 0 if all nodes answered. argv: empty."""
     del argv
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # Nested, so that Ray sends the function itself and not the name of a module that its workers cannot
-    # import.
+    # Nested, so that Ray pickles the function: its workers cannot import this module.
     @ray.remote(num_cpus=0)  # type: ignore[untyped-decorator, unused-ignore]
-    def look() -> "Tuple[str, List[str]]":
-        """Runs on a node: its host name and the device files that a GPU job would use."""
+    def report() -> "Tuple[str, List[str]]":
+        """Return the node's host name and the device files of its GPUs."""
         devices = sorted(os.listdir("/dev"))
         gpus = [name for name in devices if name.startswith("nvidia") and name[6:].isdigit()]
         if "kfd" in devices and "dri" in devices:
@@ -29,7 +28,7 @@ def main(argv: "List[str]") -> int:
     ray.init(logging_level="warning")
     rows = sorted((row for row in ray.nodes() if row["Alive"]), key=lambda row: str(row["NodeName"]))
     places = [NodeAffinitySchedulingStrategy(row["NodeID"], soft=False) for row in rows]
-    answers = ray.get([look.options(scheduling_strategy=place).remote() for place in places])
+    answers = ray.get([report.options(scheduling_strategy=place).remote() for place in places])
     total_cpus = total_gpus = 0
     for row, (host, devices) in zip(rows, answers):
         cpus, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))

@@ -1,6 +1,6 @@
-"""The environment of everything that runs in the container, by the machine and the job's share of it.
+"""Default environment variables in the container, derived from the host and the job's share of it.
 
-All of it is a default: what the job spec sets in `env` and what the image sets wins.
+`env` of the job spec and the environment of the image have priority.
 """
 
 import os
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
     from .ray.network import Address
 
-MAX_THREADS = 16  # more threads of OpenMP for each GPU have not been seen to help
-MAX_NO_PROXY = 100000  # characters; Linux takes 128 KiB for a variable (MAX_ARG_STRLEN)
+MAX_THREADS = 16  # of OpenMP for each GPU; more have not been seen to help
+MAX_NO_PROXY = 100000  # characters; a variable can have 128 KiB on Linux (MAX_ARG_STRLEN)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def default_environment(user: str, cpus: int, gpus: int, folder: str) -> "Dict[str, str]":
-    """Variables for a user without an entry in /etc/passwd, and for a fair share of the CPUs.
+    """USER, LOGNAME and HOME, as the user may not be in /etc/passwd, and OMP_NUM_THREADS.
 
-    cpus, gpus: of the job on this node. folder: serves as the home where that of the image is not writable,
-    e.g. when Docker runs it as the submitter; Triton, Inductor, vLLM and others cache below it.
+    cpus, gpus: of the job on this node. folder: for HOME where the image's is not writable, e.g. when Docker
+    runs it as the submitter. Triton, Inductor, vLLM and others have their caches there.
     """
     env = {"USER": user, "LOGNAME": user}
-    # Left to themselves, the libraries of each worker take all CPUs of the host.
+    # Without it, libraries in each worker use all CPUs of the host.
     env["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads_per_gpu(cpus, gpus)))
     if not os.access(os.environ.get("HOME", ""), os.W_OK):
         env["HOME"] = folder
@@ -33,7 +33,7 @@ def default_environment(user: str, cpus: int, gpus: int, folder: str) -> "Dict[s
 
 
 def threads_per_gpu(cpus: int, gpus: int) -> int:
-    """The CPUs that each GPU has, at most MAX_THREADS."""
+    """CPUs per GPU, at most MAX_THREADS."""
     return min(MAX_THREADS, max(1, cpus // max(1, gpus)))
 
 
@@ -42,18 +42,18 @@ def network_environment(
 ) -> "Dict[str, str]":
     """Variables that depend on the address of this node.
 
-    env: as known until now. peers: names and addresses of nodes, never to be reached through a proxy. local:
-    what network.local_addresses() returns.
+    env: the environment so far, which has priority. peers: names and addresses of nodes, for no_proxy.
+    local: as returned by network.local_addresses().
     """
     found = {"VLLM_HOST_IP": address}
     interface = next((name for name, known in local if str(known) == address), "")
-    if interface:  # left to themselves, both may take a bridge of Docker or the loopback
+    if interface:  # by default, both may choose a bridge of Docker or the loopback
         found.update(NCCL_SOCKET_IFNAME=interface, GLOO_SOCKET_IFNAME=interface)
     found = {name: env.get(name, value) for name, value in found.items()}
     if any(env.get(name) or env.get(name.upper()) for name in PROXIES):
         known = env.get("no_proxy", "") + "," + env.get("NO_PROXY", "")
         listed = [name for name in known.split(",") if name] + [*LOCAL_NAMES, address, *peers]
-        direct = "*" if "*" in listed else ",".join(dict.fromkeys(listed))  # `*` means all only when alone
+        direct = "*" if "*" in listed else ",".join(dict.fromkeys(listed))  # `*` is only valid alone
         if len(direct) > MAX_NO_PROXY:
             direct = direct[:MAX_NO_PROXY].rpartition(",")[0]
         found.update(no_proxy=direct, NO_PROXY=direct)
@@ -61,26 +61,25 @@ def network_environment(
 
 
 def visible_gpus(first: int, count: int) -> "Dict[str, str]":
-    """The variable with which a process sees only so many GPUs of this node."""
+    """The variable that limits a process to `count` of the job's GPUs, from `first` on."""
     name = "HIP_VISIBLE_DEVICES" if os.path.exists("/dev/kfd") else "CUDA_VISIBLE_DEVICES"
-    # Where no container hides other GPUs, Slurm's mask does.
+    # Without a container, Slurm's mask selects the job's GPUs.
     known = os.environ.get(name) or os.environ.get("ROCR_VISIBLE_DEVICES", "")
     gpus = known.split(",") if known else [str(number) for number in range(first + count)]
     return {name: ",".join(gpus[first : first + count])}
 
 
 def export_lines(env: "Mapping[str, str]") -> str:
-    """Lines for a POSIX shell that set these variables."""
+    """POSIX shell commands that export these variables."""
     import shlex
 
     return "".join("export %s=%s\n" % (name, shlex.quote(value)) for name, value in env.items())
 
 
 def restore_search_path() -> None:
-    """Give this process, if started with -I, the places where other Pythons of this container find packages.
+    """Add PYTHONPATH and the user's packages to sys.path, which -I leaves out.
 
-    They come after the standard library, which nothing may replace here, and before the other packages, as
-    usual.
+    They come after the standard library, so that they cannot replace its modules, and before site-packages.
     """
     if not sys.flags.isolated:
         return

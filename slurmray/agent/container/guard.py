@@ -1,8 +1,8 @@
-"""The parent of the container process on a node without a container: does for it what a container does.
+"""The parent of the container process where there is no container: cleans up after it, as a container would.
 
-Role `guard`, with the argument NODE. It forks the container process, forwards its input to it, and when that
-has ended, whatever the cause, kills what is left of it. When this process ends first, so does the input of
-the container process, which then ends everything.
+Role `guard`, with the argument NODE. It forks the container process, forwards its own input to it, and kills
+its remaining descendants after its end. If the guard ends first, the input of the container process ends,
+which then ends everything itself.
 """
 
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def forward_input(pipe: int) -> None:
-    """Copy standard input to its end."""
+    """Copy standard input to a pipe until it ends."""
     try:
         with open(pipe, "wb") as sink:
             for data in iter(lambda: os.read(0, 65536), b""):
@@ -29,8 +29,8 @@ def forward_input(pipe: int) -> None:
 
 
 def main(argv: "List[str]") -> int:
-    """Run the container process to its end; its exit code. argv: NODE."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # they are for the node agent
+    """Run the container process and return its exit code. argv: NODE."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # the node agent handles them
         signal.signal(number, lambda *_: None)
     process_tree.lock_folder(os.path.dirname(os.path.abspath(sys.argv[0])))
     process_tree.adopt_orphans()
@@ -48,4 +48,4 @@ def main(argv: "List[str]") -> int:
     status = os.waitpid(pid, 0)[1]
     process_tree.kill_descendants()
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    os._exit(code)  # the thread may hold a lock that a usual end would wait for
+    os._exit(code)  # without waiting for a lock that the thread may hold

@@ -1,4 +1,4 @@
-"""Checks inside the container, before Ray starts: what Ray and the trainer need of this node and image."""
+"""Preflight checks inside the container: requirements of Ray and the trainer on node and image."""
 
 import os
 import resource
@@ -12,30 +12,30 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, Tuple
 
-    from .context import Context
+    from .node_context import NodeContext
     from .ray.command import Version
 
     Row = Tuple[str, str, str, str]  # check, found, wanted, fix
 
-PYTHON_SINCE = (3, 8)  # Ray's, and that of importlib.metadata
+PYTHON_SINCE = (3, 8)  # required by Ray and for importlib.metadata
 FILES_WANTED = 65535  # open files; Ray opens several for each worker process
-FILES_NEEDED = 8192  # with fewer, large trainers have been seen to fail
-# What Ray's distributed debugger needs (docs.ray.io, "Ray Distributed Debugger"; Ray has it since 2.39).
+FILES_NEEDED = 8192  # large trainers have been seen to fail with fewer
+# Requirements of Ray's distributed debugger (docs.ray.io, "Ray Distributed Debugger").
 DEBUGGER_SINCE = (2, 39)
 DEBUGPY_SINCE = (1, 8)
 
 
-def require_ray(context: "Context") -> "Tuple[str, Version]":
-    """(text, numbers) of Ray's version; JobError where there is none, or one too old for `ray.auth`.
+def require_ray(context: "NodeContext") -> "Tuple[str, Version]":
+    """(text, numbers) of Ray's version. JobError where there is no Ray, or one too old for `ray.auth`.
 
-    Without a container nodes may differ, so what one lacks is a finding: Unfit.
+    Without a container, nodes may differ: a missing Ray or an old Python is a finding then, with Unfit.
     """
     is_old = context.is_guarded and sys.version_info < PYTHON_SINCE
     version = None if is_old else command.ray_version()
     if version is None and context.is_guarded:
         from ..fixes import PYTHON_FIX, PYTHON_WANTED
 
-        found = "Python %d.%d" % sys.version_info[:2] if is_old else "it has no Ray"
+        found = "Python %d.%d" % sys.version_info[:2] if is_old else "no Ray"
         row = {"check": sys.executable, "found": found, "wanted": PYTHON_WANTED, "fix": PYTHON_FIX}
         context.send("finding", kind="image", **row)
         raise Unfit
@@ -48,16 +48,16 @@ def require_ray(context: "Context") -> "Tuple[str, Version]":
 
 
 def enter_workdir(folder: str) -> None:
-    """Enter the working directory, in which Ray and the trainer begin. JobError where that fails."""
+    """Change to the working directory of Ray and the trainer. JobError where that fails."""
     try:
         os.chdir(folder)
     except OSError as error:
-        fix = "The trainer runs there: mount it, create it, or set container.workdir"
+        fix = "It is the trainer's working directory: mount it, create it, or set container.workdir"
         raise JobError("config", "%s: %s. %s" % (folder, error.strerror, fix)) from error
 
 
-def check_node(context: "Context", version: "Version") -> None:
-    """Send findings on what this node lacks. Unfit where one of them ends the job."""
+def check_node(context: "NodeContext", version: "Version") -> None:
+    """Raise the limit of open files; check limits and debugger. Unfit where a finding ends the job."""
     raise_file_limit()
     for row in low_limits():
         context.finding("warn", *row)
@@ -69,24 +69,24 @@ def check_node(context: "Context", version: "Version") -> None:
             raise Unfit
 
 
-def compare_versions(context: "Context", own: str, head: str) -> None:
-    """Send a finding where versions differ from those on the head node. Unfit where that ends the job."""
+def compare_versions(context: "NodeContext", own: str, head: str) -> None:
+    """Send a finding where versions differ from the head node's. Unfit where it ends the job."""
     if own != head:
         fix = "use one image on all nodes, by digest, or one environment"
-        context.finding("preflight", "versions", own, head + ", as on the head", fix)
+        context.finding("preflight", "versions", own, head + ", as on the head node", fix)
         if context.is_strict:
             raise Unfit
 
 
 def versions(ray: str) -> str:
-    """What must be the same on all nodes. ray: its version."""
+    """The versions that must be the same on all nodes. ray: version of Ray."""
     import platform
 
     return "Ray %s, Python %s" % (ray, platform.python_version())
 
 
 def raise_file_limit() -> None:
-    """Set the soft limit of open files to what Ray may need, as far as the hard limit allows."""
+    """Raise the soft limit of open files to FILES_WANTED, as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -94,7 +94,7 @@ def raise_file_limit() -> None:
 
 
 def low_limits() -> "Iterator[Row]":
-    """Limits that are lower than a trainer may need."""
+    """Findings about limits that are too low for large trainers."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < FILES_NEEDED:
         fix = "raise it there, or container.ulimits: [nofile=65535:65535]"
@@ -106,7 +106,7 @@ def low_limits() -> "Iterator[Row]":
 
 
 def missing_for_debugger(ray: "Version") -> "Iterator[Row]":
-    """What Ray's distributed debugger lacks here. ray: its version."""
+    """Findings about missing requirements of Ray's distributed debugger. ray: version of Ray."""
     if ray < DEBUGGER_SINCE:
         fix = "use a Ray that has it, or set ray.debug: legacy"
         yield "debugger", "Ray %d.%d" % (ray[0], ray[1]), "Ray 2.39 or later", fix

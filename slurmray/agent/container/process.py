@@ -1,8 +1,8 @@
-"""The first process in the container of each node: starts Ray, and on the head node probe and trainer.
+"""The container process of each node: starts Ray, and on the head node also readiness probe and trainer.
 
-Standard input is the tether: messages from the node agent, and when it ends, whatever the cause, everything
-in this container ends. Standard output is for messages to the controller. Standard error is the node's log.
-On a node without a container, guard.py is its parent.
+Standard input has messages from the node agent and is the tether: when it ends, everything in the container
+ends. Standard output is for messages to the controller. Standard error is the node's log. Without a
+container, guard.py is the parent of this process.
 """
 
 import os
@@ -14,8 +14,8 @@ import time
 from .. import protocol
 from ..errors import JobError, Unfit
 from . import environment, preflight, process_tree, reachability
-from .context import Context
 from .head import Finished, Head
+from .node_context import NodeContext
 from .ray import network
 from .ray.start import RayProcess
 from .trainer import Trainer
@@ -28,47 +28,46 @@ if TYPE_CHECKING:
     from .stages import Stages
 
 READ_SIZE = 65536
-SHORT_PAUSE = (
-    0.05  # seconds between two turns of the loop where something is waited for that no signal announces
-)
-LONG_PAUSE = 1.0  # seconds, where only Ray's start or a stage is watched
-# Seconds that a worker outlives the head's grace period: Ray must not vanish under a checkpoint.
+# Seconds between two turns of the loop:
+SHORT_PAUSE = 0.05  # while it has to poll for an event
+LONG_PAUSE = 1.0  # while it only watches Ray's start or a stage
+# Seconds that a worker adds to the grace period: Ray must stay up while the trainer writes a checkpoint.
 WORKER_MARGIN = 2.0
 
 
 class ContainerProcess:
-    """One node of the job, from inside: messages, children that end, and the clock make things happen."""
+    """Reacts to messages, ended child processes and the time."""
 
     def __init__(self, folder: str, node: str) -> None:
-        self.context = Context(folder, node, self.child_ended)
+        self.context = NodeContext(folder, node, self.child_ended)
         self.ray = RayProcess(self.context)
         self.trainer = Trainer(self.context, self.ray)
         self.head = Head(self.context, self.ray, self.trainer, self.are_stages_done)
-        self.stages: "Optional[Stages]" = None  # only jobs with prepare or services have them
-        self.is_signalled = False  # whether this process has got SIGTERM or SIGINT
+        self.stages: "Optional[Stages]" = None  # None without prepare steps and services
+        self.is_signalled = False  # this process got SIGTERM or SIGINT
 
     # -- from start to trainer ---------------------------------------------------------------------------
 
     def on_settings(self, message: "Message") -> None:
-        """The job spec, as far as it matters in the job."""
+        """Store the settings of the script."""
         self.context.settings = message["settings"]
 
     def on_job(self, message: "Message") -> None:
-        """This attempt of the job."""
+        """Store the description of this attempt."""
         self.context.job = message["job"]
 
     def on_node(self, message: "Message") -> None:
-        """This node."""
+        """Store the description of this node."""
         context = self.context
         context.rank = message["rank"]
         context.user = message["user"]
         context.memory = message["memory"]
         context.addresses = message["addresses"]
         context.exec_prefix = message["exec_prefix"]
-        context.workdir = message.get("workdir") or context.settings["container"]["workdir"] or os.getcwd()
+        context.workdir = message["workdir"]
 
     def on_start_ray(self, message: "Message") -> None:
-        """All nodes have passed their checks: the head starts Ray, workers wait for it."""
+        """Prepare the start of Ray, and start it on the head node."""
         context = self.context
         context.peers = message["peers"]
         self.ray.version_text, self.ray.version = preflight.require_ray(context)
@@ -90,25 +89,25 @@ class ContainerProcess:
             self.head.wait_for_gcs()
 
     def on_head_versions(self, message: "Message") -> None:
-        """The versions on the head node, which a worker must have, too."""
+        """Compare the versions on this worker with those on the head node."""
         if not self.context.is_head and self.ray.version_text:
             own = preflight.versions(self.ray.version_text)
             preflight.compare_versions(self.context, own, message["text"])
 
     def on_check_reachable(self, message: "Message") -> None:
-        """Workers are about to join: the head tries to reach them."""
+        """Check from the head node that workers which are about to join can be reached."""
         if self.context.is_head:
             targets = [(node, address, port) for node, address, port in message["targets"]]
             reachability.check_reachable(targets, self.context.finding)
 
     def on_join(self, message: "Message") -> None:
-        """The GCS has the head node: a worker starts Ray."""
+        """Start Ray on a worker: the head node is in the GCS."""
         if not self.context.is_head and self.ray.version_text:
             family = network.family_of(network.split_host_port(message["address"])[0])
             self.ray.start(self.choose_address(family), message["address"])
 
     def on_ready(self, _message: "Message") -> None:
-        """All nodes and GPUs are in Ray."""
+        """Continue with stages and trainer: the cluster is ready."""
         self.context.is_ready = True
         self.ray.watch.release_ports()
         if self.stages:
@@ -116,34 +115,34 @@ class ContainerProcess:
         self.head.start_trainer_if_ready()
 
     def on_stage_done(self, message: "Message") -> None:
-        """All nodes are done with a stage."""
+        """Continue with the next stage or the trainer: all nodes are done with a stage."""
         if self.stages:
             self.stages.on_stage_done(message["stage"])
             self.head.start_trainer_if_ready()
 
     def on_service_ended(self, message: "Message") -> None:
-        """A service outside of this container has ended."""
+        """Handle the end of a service outside this container."""
         if self.stages:
             self.stages.services.on_service_ended(message["name"], message["code"])
 
     def on_check_health(self, _message: "Message") -> None:
-        """The trainer has failed: answer if Ray runs here, so that this node cannot be the cause."""
+        """Answer if Ray runs here. The trainer has failed; the controller looks for a lost node."""
         if self.context.deadline is None and self.ray.watch.is_healthy():
             self.context.send("healthy")
 
     def choose_address(self, family: str) -> str:
-        """The address of this node in that family."""
+        """Choose the address of this node. family: as `network.family`."""
         interface = self.context.settings["network"]["interface"]
         return network.choose_address(self.context.addresses, network.local_addresses(), family, interface)
 
     def are_stages_done(self) -> bool:
-        """Whether no stage keeps the trainer from starting."""
+        """Whether the stages allow the trainer to start."""
         return self.stages.are_done() if self.stages else self.context.deadline is None
 
     # -- children ----------------------------------------------------------------------------------------
 
     def child_ended(self, role: str, code: int) -> None:
-        """A child process has ended; 128 + n for signal n."""
+        """Handle the end of a child process. code: 128 + n for signal n."""
         if role == "ray":
             self.ray.ended(code)
         elif role == "probe":
@@ -156,20 +155,20 @@ class ContainerProcess:
     # -- the end -----------------------------------------------------------------------------------------
 
     def on_stop(self, message: "Message") -> None:
-        """Slurm ends the job: the trainer gets its signal and its grace period."""
-        self.stop(message.get("seconds"), is_warning=False)
+        """Send the trainer the stop signal: Slurm ends the job."""
+        self.stop(message["seconds"], is_warning=False)
 
     def on_stop_at_limit(self, message: "Message") -> None:
-        """The time limit is near: the same with another signal."""
-        self.stop(message.get("seconds"), is_warning=True)
+        """Send the trainer the warning signal: the time limit is near."""
+        self.stop(message["seconds"], is_warning=True)
 
     def stop(self, seconds: "Optional[float]", is_warning: bool) -> None:
-        """Signal the trainer or prepare steps; SIGKILL after so many seconds (None: the grace period)."""
+        """Signal the trainer or prepare steps; SIGKILL follows after `seconds` (None: the grace period)."""
         context = self.context
         if context.rank < 0:  # nothing has been started
             raise Finished
         now, grace = time.monotonic(), float(context.job["grace"] if seconds is None else seconds)
-        if context.deadline is not None:  # the second time it can only be sooner
+        if context.deadline is not None:  # a second stop can only bring it forward
             context.deadline = min(context.deadline, now + grace)
             return
         name = self.trainer.signal_name(is_warning)
@@ -179,7 +178,7 @@ class ContainerProcess:
         context.deadline = now + grace + (0 if context.is_head else WORKER_MARGIN)
 
     def end(self) -> None:
-        """Before everything here is killed: what is to end in order does."""
+        """Kill the trainer and stop services in order, before everything else is killed."""
         self.trainer.send_signal("KILL")
         if self.stages:
             self.stages.services.stop()
@@ -187,7 +186,7 @@ class ContainerProcess:
     # -- the loop ----------------------------------------------------------------------------------------
 
     def loop(self) -> None:
-        """Messages, ended children and the clock, until the input ends."""
+        """Handle messages, ended children and the time until the input ends."""
         wake = self._catch_signals()
         decoder = protocol.LineDecoder()
         while True:
@@ -218,13 +217,13 @@ class ContainerProcess:
                 self.ray.version_text = ""
 
     def pause(self) -> "Optional[float]":
-        """Seconds until the next turn is due, whatever happens; None: no turn is."""
+        """Seconds until the next turn of the loop if nothing happens; None: wait for an event."""
         if self.head.is_waiting or self.context.deadline is not None:
             return SHORT_PAUSE
         return LONG_PAUSE if self.ray.watch.is_active or (self.stages and self.stages.doing) else None
 
     def tick(self) -> None:
-        """Called in each turn of the loop."""
+        """Act on signals and the time. Called in each turn of the loop."""
         if self.is_signalled:
             self.is_signalled = False
             self.context.send("signalled")
@@ -238,7 +237,7 @@ class ContainerProcess:
             raise Finished
 
     def _catch_signals(self) -> int:
-        """Have signals wake the loop and SIGTERM stop the job; returns the descriptor that wakes it."""
+        """Let signals wake the loop and SIGTERM stop the job; return the descriptor to select on."""
         wake, waker = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(waker, False)
@@ -250,9 +249,9 @@ class ContainerProcess:
 
 
 def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
-    """Run the node until its input ends, and leave nothing in the job's folder.
+    """Run until the input or the job ends, then empty the job's folder.
 
-    argv: NODE. is_guarded: without a container, by guard.py.
+    argv: NODE. is_guarded: guard.py is the parent.
     """
     environment.restore_search_path()
     folder = os.path.dirname(os.path.abspath(sys.argv[0]))

@@ -1,4 +1,4 @@
-"""The processes below this one: in a container all there are, on a host those of this job alone."""
+"""Descendants of this process: in a container all processes, on a host those of the job."""
 
 import fcntl
 import os
@@ -15,26 +15,26 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of orphans below it, which a process 1 is anyway."""
+    """Make this process the parent of its orphaned descendants, as process 1 is anyway."""
     if os.getpid() != 1:
-        import ctypes  # not in every image
+        import ctypes  # some images lack it
 
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def lock_folder(folder: str) -> None:
-    """Hold a shared lock on a folder until this process ends, so that the node agent can wait for that."""
+    """Hold a shared lock on a folder until this process ends. The node agent waits for its release."""
     fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
 
 
 def descendants(ended: bool = False) -> "Dict[int, int]":
-    """{pid: its session} of all that run; ended: of those that have ended and that nobody has waited for."""
+    """{pid: session id} of running descendants; ended: of zombies instead."""
     table = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/%s/stat" % pid) as file:
                 state, parent, _, session = file.read().rpartition(")")[2].split()[:4]
-        except (OSError, ValueError):  # it has ended meanwhile
+        except (OSError, ValueError):  # it has just ended
             continue
         table[int(pid)] = int(parent), int(session), state in "ZX"
     found: "Dict[int, int]" = {}
@@ -42,13 +42,13 @@ def descendants(ended: bool = False) -> "Dict[int, int]":
     while wanted:
         wanted = {pid for pid, (parent, _, _) in table.items() if parent in wanted} - seen
         seen = seen | wanted
-        # A zombie is not alive: where process 1 does not reap, some stay for ever.
+        # Zombies do not run: where process 1 does not reap orphans, they stay forever.
         found.update((pid, table[pid][1]) for pid in wanted if table[pid][2] == ended)
     return found
 
 
 def descendant_names(ended: bool = False) -> "Dict[int, str]":
-    """{pid: its name} of each, as the kernel has it."""
+    """{pid: command name} of descendants; ended: as above."""
     found = {}
     for pid in descendants(ended):
         try:
@@ -60,7 +60,7 @@ def descendant_names(ended: bool = False) -> "Dict[int, str]":
 
 
 def kill_descendants(spared: "Collection[int]" = ()) -> None:
-    """Kill them until no new one was started meanwhile. spared: sessions that are left alone."""
+    """Kill all descendants, until no new one has started meanwhile. spared: session ids to leave alone."""
     foreign: "Set[int]" = set()  # of another user, e.g. what sudo starts
     while True:
         found = {pid for pid, session in descendants().items() if session not in spared} - foreign
@@ -77,8 +77,8 @@ def kill_descendants(spared: "Collection[int]" = ()) -> None:
 
 
 def write_and_close(pipe: "Optional[IO[bytes]]", data: bytes) -> None:
-    """Write to the standard input of a child and close it. That the child has ended is seen elsewhere."""
-    assert pipe  # noqa: S101 - it was asked for
+    """Write to the standard input of a child and close it. A child that has ended is handled elsewhere."""
+    assert pipe  # noqa: S101 - opened with stdin=PIPE
     try:
         with pipe:
             pipe.write(data)
@@ -89,14 +89,14 @@ def write_and_close(pipe: "Optional[IO[bytes]]", data: bytes) -> None:
 class Children:
     """The child processes of the container process, each with a role, e.g. "ray" or "service NAME".
 
-    on_end(role, code) is called for each that has ended; 128 + n stands for signal n. Their end is seen by
-    waitpid alone, which also reaps the orphans that a first process inherits.
+    on_end(role, code) is called for each that has ended; code 128 + n means signal n. Only reap() waits, with
+    waitpid, so that it also gets the orphans that process 1 adopts.
     """
 
     def __init__(self, on_end: "Callable[[str, int], None]") -> None:
         self.on_end = on_end
         self.roles: "Dict[int, str]" = {}  # pid -> role
-        self._started: "List[subprocess.Popen[bytes]]" = []  # keeps objects alive: reap() does the waiting
+        self._started: "List[subprocess.Popen[bytes]]" = []  # kept, as Popen.__del__ waits
 
     def spawn(
         self,
@@ -107,9 +107,9 @@ class Children:
         err: "Union[int, IO[Any], None]" = None,
         stdin: int = subprocess.DEVNULL,
     ) -> "subprocess.Popen[bytes]":
-        """Start a child in a session of its own, so that a signal to its group reaches all of it.
+        """Start a child in a new session, so that a signal to its process group reaches its descendants.
 
-        out, err: standard error of this process where None. OSError where the program cannot be started.
+        out, err: None for the standard error of this process. OSError where the program cannot be started.
         """
         process = subprocess.Popen(
             argv,
@@ -124,15 +124,15 @@ class Children:
         return process
 
     def pid_of(self, role: str) -> "Optional[int]":
-        """The process of that role, or None."""
+        """Pid of the child with that role, or None."""
         return next((pid for pid, known in self.roles.items() if known == role), None)
 
     def kill(self, role: str) -> None:
-        """Kill that child and all it has started, which may not end with it."""
+        """Kill that child and its descendants, which may not end with it."""
         kill_descendants({pid for pid, known in self.roles.items() if known != role})
 
     def reap(self) -> None:
-        """Wait for everything that has ended, orphans included, without blocking."""
+        """Reap all ended children, including orphans, without blocking."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

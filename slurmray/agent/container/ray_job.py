@@ -1,10 +1,11 @@
-"""The trainer as a job of Ray (`launch: ray-job`): submits it, follows it to its end, has its exit code.
+"""The trainer as a job of Ray (`launch: ray-job`): submits it, copies its output, returns its exit code.
 
-Role `ray-job`. Standard input is JSON: `id` of the job; `argv` of the trainer, which runs on this node;
-`env`, for it alone; `runtime_env`, a mapping, the path of a YAML file, or null; `signals`, names of those to
-forward; `folder`, of the job. The trainer's output goes to standard output. Exit code: that of the trainer,
-128 + n for signal n; 143 where somebody stopped the job through Ray; 1 where Ray knows none. Where there was
-no trainer, the file REFUSED in the folder has a kind of error and a message.
+Role `ray-job`. Standard input is JSON: `id` of the job; `argv` and `env` of the trainer, which runs on this
+node; `runtime_env`: a mapping, the path of a YAML file, or null; `signals`: names of the signals to forward;
+`folder`: the job's. The trainer's output goes to standard output.
+
+Exit code: the trainer's, 128 + n for signal n; 143 if somebody stopped the job through Ray; 1 if Ray has no
+exit code. If the trainer did not start, the file REFUSED in the folder has the kind of error and a message.
 """
 
 import json
@@ -22,11 +23,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
-POLL_INTERVAL = 0.2  # seconds
-ASK_INTERVAL = 1.0  # seconds between two questions to Ray
-DASHBOARD_TIMEOUT = 120.0  # seconds without an answer of the dashboard, and without a trainer
+POLL_INTERVAL = 0.2  # seconds between two looks at the log
+INFO_INTERVAL = 1.0  # seconds between two requests for the job's state
+DASHBOARD_TIMEOUT = 120.0  # seconds without an answer from the dashboard while no trainer runs
 MAX_REFUSAL = 500  # characters
-LOG_PIECE = 2**20  # bytes that are copied at one time
+LOG_PIECE = 2**20  # bytes copied at once
 
 
 class RayJob:
@@ -38,24 +39,24 @@ class RayJob:
         self.pid_file = pid_file(folder)
         self.log = os.path.join(folder, "session_latest", "logs", "job-driver-%s.log" % name)
         self._position = 0  # in the log
-        self._info: "Any" = None  # Ray's last answer
-        self._answered = time.monotonic()
-        threading.Thread(target=self._ask, daemon=True).start()
+        self._info: "Any" = None  # the job's state, as last received
+        self._last_answer = time.monotonic()
+        threading.Thread(target=self._poll_info, daemon=True).start()
 
     def follow(self) -> int:
-        """Copy the log until the job ends; returns the exit code."""
+        """Copy the log until the job ends; return the exit code."""
         while True:
-            code = self._exit_code()  # first, as nothing is written after it
+            code = self._exit_code()  # before the log, which is complete then
             if not self._copy_log():
                 if code is not None:
                     return code
                 time.sleep(POLL_INTERVAL)
-            if time.monotonic() - self._answered > DASHBOARD_TIMEOUT and self._trainer() is None:
+            if time.monotonic() - self._last_answer > DASHBOARD_TIMEOUT and self._trainer() is None:
                 text = "Ray's dashboard has not answered for %.0f s. See dashboard.log of the session"
                 raise JobError("ray", text % DASHBOARD_TIMEOUT)
 
     def send_signal(self, number: int) -> None:
-        """Forward a signal. Ray would allow for two signals only, kill soon, and forget the exit code."""
+        """Forward a signal to the trainer. Ray's API would kill it soon and lose the exit code."""
         trainer = self._trainer()
         if trainer:
             try:
@@ -65,26 +66,26 @@ class RayJob:
         else:
             threading.Thread(target=self.client.stop_job, args=(self.name,), daemon=True).start()
 
-    def _ask(self) -> None:
-        """Ask Ray again and again, in a thread of its own: the dashboard may be busy for minutes."""
+    def _poll_info(self) -> None:
+        """Keep `_info` up to date. Runs in a thread, as the dashboard may not answer for minutes."""
         while True:
             try:
                 self._info = self.client.get_job_info(self.name)
-                self._answered = time.monotonic()
+                self._last_answer = time.monotonic()
             except Exception:
                 pass
-            time.sleep(ASK_INTERVAL)
+            time.sleep(INFO_INTERVAL)
 
     def _copy_log(self) -> bool:
-        """Copy a piece of what is new; False where nothing was.
+        """Copy new output; return False if there was none.
 
-        From the file, since the API for it cuts long lines, and ends with the dashboard.
+        Reads the file, since Ray's API cuts long lines and depends on the dashboard.
         """
         try:
             with open(self.log, "rb") as file:
                 file.seek(self._position)
                 data = file.read(LOG_PIECE)
-        except FileNotFoundError:  # nothing has been written
+        except FileNotFoundError:  # no output so far
             return False
         self._position += len(data)
         sys.stdout.buffer.write(data)
@@ -92,7 +93,7 @@ class RayJob:
         return bool(data)
 
     def _trainer(self) -> "Optional[int]":
-        """The pid of the trainer, which leads its group; None where it does not run."""
+        """The pid of the trainer, which leads its process group; None while it does not run."""
         try:
             with open(self.pid_file) as file:
                 pid = int(file.read())
@@ -102,7 +103,7 @@ class RayJob:
         return pid
 
     def _exit_code(self) -> "Optional[int]":
-        """The exit code for the job; None while it runs."""
+        """The exit code; None while the job runs."""
         info = self._info
         if info is None or not info.status.is_terminal():
             return None
@@ -127,10 +128,13 @@ def pid_file(folder: str) -> str:
 
 
 def write_entrypoint(folder: str, argv: "List[str]", env: "Dict[str, str]") -> str:
-    """The shell command of the job. env: not in the job's runtime environment, which all its workers have."""
+    """Write the trainer's shell script and return the entrypoint of the job.
+
+    env: for the trainer alone, unlike the runtime environment, which all its workers have.
+    """
     import shlex
 
-    script = os.path.join(folder, "ray-job.sh")  # what the shell does that becomes the trainer
+    script = os.path.join(folder, "ray-job.sh")
     text = "echo $$ >%s\n%s" % (shlex.quote(pid_file(folder)), environment.export_lines(env))
     with open(script, "wb") as file:
         file.write(os.fsencode(text))
@@ -138,7 +142,7 @@ def write_entrypoint(folder: str, argv: "List[str]", env: "Dict[str, str]") -> s
 
 
 def read_runtime_env(given: "Any") -> "Dict[str, Any]":
-    """The runtime environment as a mapping. given: that, the path of a YAML file, or None."""
+    """The runtime environment as a mapping. given: a mapping, the path of a YAML file, or None."""
     if not isinstance(given, str):
         return given or {}
     import yaml
@@ -150,42 +154,42 @@ def read_runtime_env(given: "Any") -> "Dict[str, Any]":
         text = "ray.runtime_env, in %s of the container: %s" % (os.getcwd(), error)
         raise JobError("config", text) from error
     if not isinstance(found, dict):
-        raise JobError("config", "ray.runtime_env: %s is no mapping. Write one, e.g. `pip: [x]`" % given)
+        raise JobError("config", "ray.runtime_env: %s is not a mapping. Write one, e.g. `pip: [x]`" % given)
     return found
 
 
 def connect() -> "Any":
-    """A client, once the dashboard answers; RAY_ADDRESS leads to the GCS, which knows where it is."""
+    """Return a client once the dashboard answers. Ray finds it through RAY_ADDRESS, the GCS."""
     from ray.job_submission import JobSubmissionClient
 
     deadline = time.monotonic() + DASHBOARD_TIMEOUT
     while True:
         try:
             return JobSubmissionClient()
-        except Exception as error:  # what is raised differs from Ray to Ray
+        except Exception as error:  # its type depends on the version of Ray
             if time.monotonic() > deadline:
                 text = "Ray's dashboard does not answer: %s. See dashboard.log of the session" % error
                 raise JobError("bring_up", text) from error
         time.sleep(POLL_INTERVAL)
 
 
-def submit(order: "Dict[str, Any]") -> int:
-    """Submit the job and follow it to its end; returns its exit code."""
+def submit(request: "Dict[str, Any]") -> int:
+    """Submit the job, wait for its end, and return its exit code."""
     caught: "List[int]" = []
-    signals = [getattr(signal, name) for name in order["signals"]]
+    signals = [getattr(signal, name) for name in request["signals"]]
     for each in signals:
         signal.signal(each, lambda number, _: caught.append(number))
-    runtime_env = read_runtime_env(order["runtime_env"])
+    runtime_env = read_runtime_env(request["runtime_env"])
     client = connect()
-    command = write_entrypoint(order["folder"], order["argv"], order["env"])
+    command = write_entrypoint(request["folder"], request["argv"], request["env"])
     if caught:
         return 128 + caught[0]
     try:
-        client.submit_job(entrypoint=command, submission_id=order["id"], runtime_env=runtime_env)
-    except Exception as error:  # of many kinds: files that are too large, fields that are unknown
-        text = "Ray does not take the job, see ray.runtime_env: %s" % error
+        client.submit_job(entrypoint=command, submission_id=request["id"], runtime_env=runtime_env)
+    except Exception as error:  # e.g. unknown fields or files that are too large
+        text = "Ray rejected the job, see ray.runtime_env: %s" % error
         raise JobError("config", text) from error
-    job = RayJob(client, order["id"], order["folder"])
+    job = RayJob(client, request["id"], request["folder"])
     for each in signals:
         signal.signal(each, lambda number, _: job.send_signal(number))
     if caught:
@@ -196,13 +200,13 @@ def submit(order: "Dict[str, Any]") -> int:
 def main(argv: "List[str]") -> int:
     """Run the trainer as a job of Ray. argv: empty."""
     del argv
-    order = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     try:
-        return submit(order)
+        return submit(request)
     except JobError as error:
-        # One line; an error of Ray's may hold a whole traceback.
+        # One line: errors of Ray may contain a traceback.
         message = " ".join(error.message.split())[:MAX_REFUSAL]
-        path = os.path.join(order["folder"], REFUSED)
+        path = os.path.join(request["folder"], REFUSED)
         with open(path + ".new", "w") as file:
             json.dump({"kind": error.kind, "message": message}, file)
         os.rename(path + ".new", path)

@@ -1,4 +1,4 @@
-"""Whether the nodes reach each other: the head each worker, and each worker the head."""
+"""Preflight check of connections: from the head node to each worker and from each worker to the head node."""
 
 import errno
 import os
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     Target = Tuple[str, str, int]  # name, address, port
     Report = Callable[[str, str, str, str, str], None]  # a finding: kind, check, found, wanted, fix
 
-CONNECT_TIMEOUT = 5.0  # seconds for the head to reach a worker, and the other way round
-ACCEPT_TIMEOUT = 60.0  # seconds for which a worker waits for the head's connection
-MAX_SOCKETS = 256  # at one time; a process may have few
+CONNECT_TIMEOUT = 5.0  # seconds
+ACCEPT_TIMEOUT = 60.0  # seconds that a worker waits for the head node's connection
+MAX_SOCKETS = 256  # at one time, because of the limit of open files
 
 
 def check_reachable(targets: "Sequence[Target]", report: "Report") -> None:
-    """Connect to each target, in the background. report: takes a finding for each that fails."""
+    """Connect to each target in a thread. report: called with a finding for each that fails."""
 
     def connect() -> None:
         for start in range(0, len(targets), MAX_SOCKETS):
@@ -35,7 +35,7 @@ def check_reachable(targets: "Sequence[Target]", report: "Report") -> None:
 
 
 def unreachable(targets: "Sequence[Target]", timeout: float = CONNECT_TIMEOUT) -> "List[Target]":
-    """Those to which no connection can be made within so many seconds."""
+    """Targets to which no connection can be made within `timeout` seconds."""
     pending: "Dict[socket.socket, Target]" = {}
     failed: "List[Target]" = []
     with selectors.DefaultSelector() as selector:
@@ -65,7 +65,7 @@ def unreachable(targets: "Sequence[Target]", timeout: float = CONNECT_TIMEOUT) -
 
 
 def accept_once(address: str, port: int) -> None:
-    """Listen there and accept one connection, in the background."""
+    """Listen on a port and accept one connection in a thread."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     server = socket.socket(family, socket.SOCK_STREAM)
     os.set_inheritable(server.fileno(), False)
@@ -77,7 +77,7 @@ def accept_once(address: str, port: int) -> None:
         with server:
             try:
                 server.accept()[0].close()
-            except OSError:  # nobody came: the head has a finding
+            except OSError:  # timeout: the head node sends a finding
                 pass
 
     threading.Thread(target=accept, daemon=True).start()

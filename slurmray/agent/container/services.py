@@ -1,4 +1,4 @@
-"""The services of one node: processes beside Ray, from before the trainer starts until after it has ended."""
+"""The services of one node: processes that run from before the trainer starts until after it has ended."""
 
 import json
 import os
@@ -7,22 +7,22 @@ import time
 
 from ..errors import JobError
 from . import environment
-from .ready import NOT_READY
+from .readiness_check import NOT_READY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Set
 
-    from .context import Context
+    from .node_context import NodeContext
     from .stages import Item, Stages
 
 SERVICE, READY = ROLES = ("service", "ready")
-STOP_EACH = 1.0  # seconds until the next one gets SIGTERM, too
-STOP_ALL = 2.0  # seconds for all; the controller's grace period leaves so many
+STOP_EACH = 1.0  # seconds between SIGTERM to one service and to the next
+STOP_ALL = 2.0  # seconds for all services; the grace period leaves time for them
 
-# A service outside of Ray's container ends with its input, as the container does; $1 is the submit folder. In
-# POSIX shell, as an image of its own may have no bash. The job's variables are for the service alone.
-TETHERED = """exec 3<&0 </dev/null
+# Script of a service outside Ray's container: ends when its standard input does, as the container does. $1 is
+# the submit folder. POSIX shell, as the image may have no bash. Only the service gets the job's variables.
+SERVICE_SCRIPT = """exec 3<&0 </dev/null
 (
 	%s
 	cd "$1" || exit
@@ -40,7 +40,7 @@ exec 3<&-
 trap : TERM
 wait "$service"
 code=$?
-if kill -0 "$service" 2>/dev/null; then # it was a signal that ended the wait
+if kill -0 "$service" 2>/dev/null; then # a signal ended the wait
 	wait "$service"
 	code=$?
 fi
@@ -49,32 +49,32 @@ exit "$code"
 
 
 class Services:
-    """Starts services, waits until each is ready, restarts one that ends, and stops them in order.
+    """Starts services, waits until each is ready, restarts them, and stops them in reverse order.
 
-    items: dicts as in the job spec, only those of this node.
+    items: this node's services as in the settings.
     """
 
     def __init__(self, stages: "Stages", items: "List[Item]") -> None:
         self.stages = stages
         self.items = {item["name"]: item for item in items}
         self.restarts = dict.fromkeys(self.items, 0)
-        self.waiting: "Set[str]" = set()  # names of those that are not ready yet
+        self.waiting: "Set[str]" = set()  # names of services that are not ready yet
 
     def begin(self) -> None:
-        """Start all of them."""
+        """Start all services."""
         self.waiting = set(self.items)
         for name in self.items:
             self._start(name)
         self._check_all_ready()
 
     def on_service_ended(self, name: str, code: int) -> None:
-        """A service outside of this container has ended."""
-        self._lost(name, code)
+        """Handle the end of a service outside this container."""
+        self._ended(name, code)
 
     def child_ended(self, role: str, name: str, code: int) -> None:
-        """A service in this container has ended, or the wait for one."""
+        """Handle the end of a service in this container, or of a readiness check."""
         if role == SERVICE:
-            self._lost(name, code)
+            self._ended(name, code)
         elif code == NOT_READY:
             text = "service %s is not ready after %s s. See the node's log, or raise its ready.timeout"
             raise JobError("service", text % (name, self.items[name]["ready"]["timeout"]))
@@ -86,7 +86,7 @@ class Services:
             self._check_all_ready()
 
     def stop(self) -> None:
-        """Stop them in reverse order with SIGTERM, STOP_EACH apart, STOP_ALL in total."""
+        """Stop services in reverse order with SIGTERM, STOP_EACH apart, in at most STOP_ALL."""
         children = self.stages.context.children
         children.on_end = lambda _role, _code: None
         end = time.monotonic() + STOP_ALL
@@ -110,7 +110,7 @@ class Services:
             write_script(stages.context, item, dict(stages.facts(), **own))
         else:
             stages.spawn("%s %s" % (SERVICE, name), item["run"], env)
-        if name not in self.waiting:  # it was ready before
+        if name not in self.waiting:  # restarted after it had been ready
             return
         if not item.get("ready"):
             self.waiting.discard(name)
@@ -119,7 +119,7 @@ class Services:
             stages.spawn("%s %s" % (READY, name), argv, env)
 
     def _gpu_mask(self, name: str) -> "Dict[str, str]":
-        """The GPUs of a service: after those of Ray, in the order of the job spec."""
+        """The variable that selects a service's GPUs: after those of Ray, in the order of the job spec."""
         first: int = self.stages.context.settings["ray"]["gpus"]
         for other, item in self.items.items():
             if other == name:
@@ -131,8 +131,8 @@ class Services:
         if not self.waiting:
             self.stages.report_done("services")
 
-    def _lost(self, name: str, code: int) -> None:
-        """A service has ended."""
+    def _ended(self, name: str, code: int) -> None:
+        """Restart a service that has ended, or end the job, or continue without it."""
         context = self.stages.context
         item = self.items[name]
         text = "service %s exited with %d" % (name, code)
@@ -141,9 +141,7 @@ class Services:
             count = "%d of %d" % (self.restarts[name], item["restarts"])
             context.phase("services", "%s on %s: restart %s" % (text, context.name, count))
             self._start(name)
-        elif (
-            context.deadline is not None
-        ):  # Slurm's signal reaches some services, and the trainer has its grace period
+        elif context.deadline is not None:  # Slurm signals some services during the grace period
             context.phase("services", "%s on %s while the job is being ended" % (text, context.name))
         elif item["on_end"] == "fail" or name in self.waiting:
             raise JobError("service", text + ". The node's log has its output")
@@ -151,18 +149,18 @@ class Services:
             context.phase("services", "%s on %s; the job continues" % (text, context.name))
 
 
-def write_script(context: "Context", item: "Item", env: "Dict[str, str]") -> None:
-    """Write the script of a service outside of this container; the node agent looks for it and runs it.
+def write_script(context: "NodeContext", item: "Item", env: "Dict[str, str]") -> None:
+    """Write the script of a service outside this container, which the node agent then runs.
 
-    item: as in the job spec. env: over that of the job.
+    item: as in the settings. env: in addition to that of the job.
     """
     import shlex
 
     settings_env = dict(context.settings["env"], **context.job["env"])
     exports = environment.export_lines(dict(settings_env, **env))
-    script = TETHERED % (exports, " ".join(map(shlex.quote, item["run"])))
+    script = SERVICE_SCRIPT % (exports, " ".join(map(shlex.quote, item["run"])))
     path = os.path.join(context.folder, "new-" + item["name"])
     with open(path, "wb") as file:
         file.write(os.fsencode(script))
-    os.chmod(path, 0o644)  # the folder above keeps others out
+    os.chmod(path, 0o644)  # others cannot enter the parent folder
     os.rename(path, os.path.join(context.folder, "begin-" + item["name"]))

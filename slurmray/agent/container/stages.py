@@ -1,8 +1,7 @@
-"""What has to be done before the trainer starts, in addition to Ray, and in which order.
+"""Stages before the trainer: prepare steps, services, and prepare steps that need Ray.
 
-Every node has the same stages, and sends `stage_done` when it has nothing left to do in one; the controller
-sends it to all nodes when all of them have. A stage begins on a node when all nodes are done with those that
-it waits for.
+All nodes have the same stages. A node sends `stage_done` when it is done with one; when all nodes have done
+so, the controller sends `stage_done` to all. A stage begins when all nodes are done with those before it.
 """
 
 import os
@@ -18,34 +17,34 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Set, Union
 
-    from .context import Context
+    from .node_context import NodeContext
     from .ray.start import RayProcess
 
     Item = Dict[str, Any]  # of prepare or services in the job spec, `run` as argv
 
 PREPARE, SERVICES, PREPARE_WITH_RAY = "prepare", "services", "prepare-with-ray"
-HEARTBEAT_INTERVAL = 5.0  # seconds; without these the controller waits for ray.ready_timeout only
+HEARTBEAT_INTERVAL = 5.0  # seconds; these heartbeats extend the controller's timeout for a ready cluster
 
 
 class Stages:
-    """The stages on this node. Those in which no node has anything to do are left out."""
+    """The stages on this node. Stages without work on any node are left out."""
 
-    def __init__(self, context: "Context", ray: "RayProcess") -> None:
+    def __init__(self, context: "NodeContext", ray: "RayProcess") -> None:
         self.context = context
         self.ray = ray
         settings = context.settings
         self._all_services: "List[Item]" = settings["services"]
         self.services = services.Services(self, [each for each in self._all_services if self._is_mine(each)])
-        self.work: "Dict[str, Union[Preparation, services.Services]]" = {}
+        self.work: "Dict[str, Union[PrepareStage, services.Services]]" = {}
         early = [each for each in settings["prepare"] if not each["needs_ray"]]
         late = [each for each in settings["prepare"] if each["needs_ray"]]
         if early:
-            self.work[PREPARE] = Preparation(self, PREPARE, [each for each in early if self._is_mine(each)])
+            self.work[PREPARE] = PrepareStage(self, PREPARE, [each for each in early if self._is_mine(each)])
         if self._all_services:
             self.work[SERVICES] = self.services
         if late:
             mine = [each for each in late if self._is_mine(each)]
-            self.work[PREPARE_WITH_RAY] = Preparation(self, PREPARE_WITH_RAY, mine)
+            self.work[PREPARE_WITH_RAY] = PrepareStage(self, PREPARE_WITH_RAY, mine)
         self._begun: "List[str]" = []
         self._done_here: "Set[str]" = set()
         self._done: "Set[str]" = set()  # by all nodes
@@ -57,7 +56,7 @@ class Stages:
     # -- order -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin all stages whose turn it is, unless the job is being ended."""
+        """Begin all stages that may begin now, unless the job is being ended."""
         if self.context.deadline is not None:
             return
         for stage in self.work:
@@ -74,7 +73,7 @@ class Stages:
         return stage not in self.work or stage in self._done
 
     def are_done(self) -> bool:
-        """Whether the trainer can start."""
+        """Whether the trainer may start."""
         return self.context.deadline is None and all(self._is_done(stage) for stage in self.work)
 
     def is_preparing(self) -> bool:
@@ -83,12 +82,12 @@ class Stages:
         return any(stage in self._begun and not self._is_done(stage) for stage in stages)
 
     def report_done(self, stage: str) -> None:
-        """This node has done its part."""
+        """Send that this node is done with a stage."""
         self._done_here.add(stage)
         self.context.send("stage_done", stage=stage)
 
     def on_stage_done(self, stage: str) -> None:
-        """All nodes have done their part. Finished where the job ends and nothing needs its grace."""
+        """Handle that all nodes are done with a stage. Raises Finished if the job is being ended."""
         self._done.add(stage)
         if self.context.deadline is not None and not self.is_preparing():
             raise Finished
@@ -96,11 +95,11 @@ class Stages:
 
     @property
     def doing(self) -> str:
-        """The stage that this node works on; "" for none."""
+        """The stage in progress on this node; "" for none."""
         return next((stage for stage in self._begun if stage not in self._done_here), "")
 
     def tick(self) -> None:
-        """Called in each turn of the loop: reports every few seconds what this node is busy with."""
+        """Send heartbeats with the stage in progress. Called in each turn of the loop."""
         stage, now = self.doing, time.monotonic()
         if stage and now >= self._heartbeat_due:
             self._heartbeat_due = now + HEARTBEAT_INTERVAL
@@ -109,21 +108,21 @@ class Stages:
     # -- processes ---------------------------------------------------------------------------------------
 
     def environment(self) -> "Dict[str, str]":
-        """What the commands inherit: Ray's environment, and where in the job they are."""
+        """Environment of prepare steps and services: Ray's environment and facts()."""
         return dict(self.ray.env, **self.facts())
 
     def facts(self) -> "Dict[str, str]":
-        """Where in the job this node is; with RAY_ADDRESS once the cluster is ready."""
+        """Variables about the job and this node; with RAY_ADDRESS once the cluster is ready."""
         return self.context.facts(self.ray.gcs_address if self.context.is_ready else "")
 
     def gpu_mask(self) -> "Dict[str, str]":
-        """Variables that keep Ray and the trainer off the GPUs of services."""
+        """The variable that hides the services' GPUs from Ray and the trainer; {} if they have none."""
         if not any(item["gpus"] for item in self._all_services):
             return {}
         return environment.visible_gpus(0, self.context.settings["ray"]["gpus"])
 
     def spawn(self, role: str, argv: "List[str]", env: "Mapping[str, str]") -> None:
-        """Start a child of a stage. role: STAGE NAME. Its command is written to the node's log."""
+        """Start a child of a stage and write its command to the node's log. role: STAGE NAME."""
         sys.stderr.write("%s: %s\n" % (role, " ".join(argv)))
         sys.stderr.flush()
         try:
@@ -135,25 +134,25 @@ class Stages:
             raise JobError(kind, text % (name, argv[0], error.strerror)) from error
 
     def send_signal(self, name: str) -> bool:
-        """Send that signal to the prepare steps here; False where none runs on any node."""
+        """Send a signal to the prepare steps on this node. Return False if none runs on any node."""
         for pid, role in self.context.children.roles.items():
             if role.partition(" ")[0] in (PREPARE, PREPARE_WITH_RAY):
                 os.killpg(pid, getattr(signal, "SIG" + name))
         return self.is_preparing()
 
     def child_ended(self, role: str, code: int) -> None:
-        """A child of a stage has ended. role: STAGE NAME."""
+        """Handle the end of a child of a stage. role: STAGE NAME."""
         stage, _, name = role.partition(" ")
         if stage in services.ROLES:
             self.services.child_ended(stage, name, code)
         else:
             work = self.work[stage]
-            assert isinstance(work, Preparation)  # noqa: S101 - services have roles of their own
+            assert isinstance(work, PrepareStage)  # noqa: S101 - services have roles of their own
             work.ended(code)
 
 
-class Preparation:
-    """The prepare steps of one stage on this node, one after another. items: only those of this node."""
+class PrepareStage:
+    """Runs the prepare steps of a stage on this node, one after another. items: this node's steps."""
 
     def __init__(self, stages: "Stages", stage: str, items: "List[Item]") -> None:
         self.stages = stages
@@ -161,9 +160,9 @@ class Preparation:
         self.items = list(items)
 
     def begin(self) -> None:
-        """Start the next one that was not done in an earlier attempt of the job."""
+        """Start the next step that was not done in an earlier attempt."""
         context = self.stages.context
-        while self.items and self._mark(self.items[0]) in context.job["done_before"]:
+        while self.items and self._done_name(self.items[0]) in context.job["done_before"]:
             name = self.items.pop(0)["name"]
             context.phase("prepare", "%s was done in an earlier attempt" % name)
         if not self.items:
@@ -174,7 +173,7 @@ class Preparation:
         self.stages.spawn("%s %s" % (self.stage, item["name"]), item["run"], self.stages.environment())
 
     def ended(self, code: int) -> None:
-        """The running one has ended; where the job is being ended, nothing follows it."""
+        """Handle the end of the running step. No further step starts if the job is being ended."""
         context = self.stages.context
         is_last = context.deadline is not None
         item = self.items[0]
@@ -183,12 +182,12 @@ class Preparation:
             raise JobError("prepare", text % (item["name"], code))
         self.items.pop(0)
         if item["once"] and not code:
-            context.send("prepared", name=self._mark(item))
+            context.send("prepared", name=self._done_name(item))
         if is_last:
             self.items.clear()
         self.begin()
 
-    def _mark(self, item: "Item") -> str:
-        """What tells a later attempt that it is done: on the head for the whole job, or on this node."""
+    def _done_name(self, item: "Item") -> str:
+        """Name under which a later attempt finds the step in `done_before`: of the job, or of this node."""
         name: str = item["name"]
         return name if item["where"] == "head" else "%s@%s" % (name, self.stages.context.name)

@@ -1,4 +1,4 @@
-"""The trainer: the command of the job spec, which runs on the head node once the cluster is ready."""
+"""The trainer: the job spec's command, which runs on the head node once the cluster is ready."""
 
 import json
 import os
@@ -13,53 +13,52 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List
 
-    from .context import Context
+    from .node_context import NodeContext
     from .ray.start import RayProcess
 
-MAX_SHOWN = 200  # characters of its command in the log
-REFUSED = "ray-job-refused"  # file in the job's folder: why Ray did not take the job, as JSON
+MAX_SHOWN = 200  # characters of the command in the log
+REFUSED = "ray-job-refused"  # file in the job's folder with the error if Ray rejected the job, as JSON
 
 
 class Trainer:
-    """The trainer's process, started on the head node when somebody reads its output."""
+    """The trainer's process. It starts when the batch script reads its output."""
 
-    def __init__(self, context: "Context", ray: "RayProcess") -> None:
+    def __init__(self, context: "NodeContext", ray: "RayProcess") -> None:
         self.context = context
         self.ray = ray
         self._streams: "Dict[str, int]" = {}  # out, err -> descriptor of the FIFO to the batch script
 
     @property
     def is_ray_job(self) -> bool:
-        """Whether it is submitted to Ray's job API."""
+        """Whether the trainer is submitted to Ray's job API."""
         return self.context.settings["trainer"]["launch"] == "ray-job"
 
     def require_job_api(self) -> None:
-        """JobError where it is needed and the image does not have it."""
+        """Raise a JobError if Ray's job API is needed but not in the image."""
         if not self.is_ray_job:
             return
         import importlib.util
 
-        if not all(
-            importlib.util.find_spec(name) for name in ("aiohttp", "aiohttp_cors")
-        ):  # of ray[default] alone
+        # Both are dependencies of ray[default], but not of ray.
+        if not all(importlib.util.find_spec(name) for name in ("aiohttp", "aiohttp_cors")):
             raise JobError(
                 "image",
-                "launch is ray-job, and the image has no ray[default]. Install it, or set launch: exec",
+                "launch is ray-job, but the image has no ray[default]. Install it, or set launch: exec",
             )
 
     @property
     def job_name(self) -> str:
-        """Its submission id in Ray."""
+        """Submission id of the trainer in Ray."""
         return "slurmray-" + self.context.attempt_name
 
     def shown_command(self) -> str:
-        """The command for the job's log, shortened."""
+        """The shortened command for the job's log."""
         argv = [self.job_name + ":"] if self.is_ray_job else []
         argv += self.context.settings["trainer"]["command"] or ["the built-in check"]
         return "".join(each if each.isprintable() else " " for each in " ".join(argv)[:MAX_SHOWN])
 
     def start(self) -> bool:
-        """Start it once somebody reads its output; False while nobody does."""
+        """Start the trainer if its output is being read. Return False otherwise."""
         if not self._open_output():
             return False
         context, settings = self.context, self.context.settings["trainer"]
@@ -76,7 +75,7 @@ class Trainer:
             else:
                 context.children.spawn("trainer", argv, env, out, err)
         except OSError as error:
-            # What a shell would write and return.
+            # The message and exit code of a shell.
             os.write(err, ("slurmray: %s: %s\n" % (argv[0], error.strerror)).encode("utf-8", "replace"))
             context.send("exit", code=127 if isinstance(error, FileNotFoundError) else 126)
         os.close(out)
@@ -84,7 +83,7 @@ class Trainer:
         return True
 
     def ended(self, code: int) -> None:
-        """Report its exit code; JobError where it could not be submitted."""
+        """Send the trainer's exit code. JobError where it could not be submitted to Ray."""
         try:
             with open(os.path.join(self.context.folder, REFUSED)) as file:
                 refusal = json.load(file)
@@ -94,21 +93,21 @@ class Trainer:
         raise JobError(refusal["kind"], refusal["message"])
 
     def signal_name(self, is_warning: bool) -> str:
-        """The signal that asks it to end: near the time limit (is_warning), or after scancel."""
+        """The warning signal (is_warning), or the stop signal after scancel."""
         stop = self.context.settings["stop"]
         return stop["signal"] if is_warning else stop["cancel_signal"] or stop["signal"]
 
     def send_signal(self, name: str) -> bool:
-        """Send that signal, e.g. "TERM", to the trainer and its children; False where none runs."""
+        """Send a signal, e.g. "TERM", to the trainer's process group. Return False if no trainer runs."""
         pid = self.context.children.pid_of("trainer")
         if pid is not None:
             os.killpg(pid, getattr(signal, "SIG" + name))
         return pid is not None
 
     def _submit(self, argv: "List[str]", env: "Dict[str, str]", out: int, err: int) -> None:
-        """Start the process that submits it to Ray's job API and stands for it."""
+        """Start the role `ray-job`, which submits the trainer to Ray and represents it here."""
         context = self.context
-        order = {
+        request = {
             "id": self.job_name,
             "argv": argv,
             "env": {name: value for name, value in env.items() if self.ray.env.get(name) != value},
@@ -118,10 +117,10 @@ class Trainer:
         }
         program = context.program("ray-job")
         child = context.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
-        process_tree.write_and_close(child.stdin, json.dumps(order).encode())
+        process_tree.write_and_close(child.stdin, json.dumps(request).encode())
 
     def _open_output(self) -> bool:
-        """Open what is not open yet of the FIFOs; each stays open, as its reader ends with its writer."""
+        """Open the FIFOs; return False if one has no reader yet. Open ones stay open for their readers."""
         for name in ("out", "err"):
             if name not in self._streams:
                 path = os.path.join(self.context.folder, name)

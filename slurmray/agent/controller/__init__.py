@@ -1,1 +1,1 @@
-"""The process of the batch script, which starts the node agents and decides what happens next."""
+"""The controller: the process of the batch script, which starts the node agents and ends the job."""

@@ -1,8 +1,7 @@
-"""The batch script's process: starts the step, follows the nodes' messages, decides how the job ends, returns
-the exit code.
+"""The controller's decisions: what happens next, and how the job ends.
 
-`Controller` decides and knows nothing of processes: it gets messages and the time, and acts through
-`Actions`. `run_controller` is the process around it.
+`Controller` gets messages and the time and acts through `Actions`, so tests can simulate everything
+around it. process.py has the real process.
 """
 
 import signal
@@ -14,23 +13,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Set, Tuple
 
-    from ..report import Report
+    from ..job_log import JobLog
     from ..settings import Job, Settings
 
-STOPPED_BY_SLURM = 143  # exit code after scancel where the trainer has none: 128 + SIGTERM
-FINDINGS_WAIT = 10.0  # seconds after the first finding, in which the other nodes find the same
-DOUBT_WAIT = 5.0  # seconds in which each node answers whether its Ray runs, after the trainer has failed
-READY_MARGIN = 15  # seconds more than the probe has, which knows more and so goes first
-REACHABILITY_WAIT = 0.5  # seconds in which addresses to test are collected into one message
-PROGRESS_INTERVAL = 60.0  # seconds between two lines about a stage in which nothing changes
-CHANGES_INTERVAL = 5.0  # and in which something does
-NAMES_SHOWN = 4  # nodes that a progress line names
-# Types of messages that count while the step is being ended.
+STOPPED_BY_SLURM = 143  # exit code after scancel if the trainer has none: 128 + SIGTERM
+FINDINGS_WAIT = 10.0  # seconds after the first finding, in which other nodes may send theirs
+HEALTH_CHECK_WAIT = 5.0  # seconds for the nodes to answer whether Ray runs, after the trainer has failed
+READY_MARGIN = 15  # seconds added to the probe's timeout: its error is the more detailed one
+REACHABILITY_WAIT = 0.5  # seconds during which workers' addresses are collected into one message
+PROGRESS_INTERVAL = 60.0  # seconds between two log lines about a stage without progress
+CHANGES_INTERVAL = 5.0  # and with progress
+NAMES_SHOWN = 4  # nodes named in a log line
+# Types of messages that are handled while the step is being ended.
 WHILE_ENDING = ("phase", "finding", "gone", "started")
 
 
 class Failure:
-    """Why the job cannot go on. node: "" where no node is to blame."""
+    """Why the job cannot go on. node: "" where no single node is the cause."""
 
     def __init__(self, node: str, kind: str, text: str) -> None:
         self.node = node
@@ -53,51 +52,51 @@ class Outcome:
 
 
 class Actions:
-    """What the controller does to the world; the process fills it in, a simulation replaces it."""
+    """Side effects of the controller. The process implements them; tests simulate them."""
 
     def send(self, message: "protocol.Message") -> None:
         """Send a message to all nodes."""
 
     def read_trainer_output(self) -> None:
-        """Copy the trainer's output to the job's log; the trainer starts when somebody reads."""
+        """Copy the trainer's output to the job's log. The trainer starts once its output is read."""
 
     def write_heartbeat_file(self) -> None:
-        """Show in the run directory that the head node lives, for nodes that do not hear it any more."""
+        """Write a heartbeat into the run directory, for nodes that get no messages any more."""
 
     def mark_done(self, name: str) -> None:
-        """Note in the run directory that a prepare step need not be repeated after a requeue."""
+        """Note in the run directory that a prepare step is done and need not be repeated after a requeue."""
 
 
 class Controller:
-    """Decides, from the messages of the nodes and the clock, what happens next and how the job ends."""
+    """Decides from the nodes' messages and the clock what happens next and how the job ends."""
 
-    def __init__(self, settings: "Settings", job: "Job", report: "Report", actions: Actions) -> None:
+    def __init__(self, settings: "Settings", job: "Job", log: "JobLog", actions: Actions) -> None:
         self.settings = settings
         self.job = job
-        self.report = report
+        self.log = log
         self.actions = actions
         self.head = job["nodes"][0]
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
-        self.findings = findings.Findings(report, job["nodes"])
+        self.findings = findings.Findings(log, job["nodes"])
         self.failure: "Optional[Failure]" = None
         self.trainer_code: "Optional[int]" = None
         self.step = ""  # Slurm's number of the step
         self.is_training = False
-        self.is_stopping = False  # Slurm ends the job
-        self.is_time_up = False  # the warning signal has come
-        self.is_ending = False  # the step is being ended; nothing counts as a failure any more
+        self.is_stopping = False  # Slurm is ending the job
+        self.is_time_up = False  # Slurm sent the warning signal
+        self.is_ending = False  # the step is being ended; failures no longer count
         self.gone: "Set[str]" = set()  # nodes that have cleaned up
-        self.lost: "Set[str]" = set()  # nodes that are lost
+        self.lost: "Set[str]" = set()  # lost nodes
         self.not_ready: "List[protocol.Message]" = []
-        self._heartbeat = heartbeat.Sender()
+        self._heartbeat = heartbeat.Timer()
         self._checked: "Set[str]" = set()
         self._unfit: "Set[str]" = set()  # nodes that have reported all their findings
         self._unfit_until = 0.0
-        self._is_unfit_late = False  # a node that had been checked has a finding: about image or container
+        self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
         self._healthy: "Set[str]" = set()
         self._signalled: "Set[str]" = set()
-        self._left_out: "Set[str]" = set()  # workers that the job goes on without
-        self._doubt_until: "Optional[float]" = None
+        self._left_out: "Set[str]" = set()  # lost or failed workers that the job continues without
+        self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
         self._is_limit_sent = False
         self._is_waiting_logged = False
@@ -105,18 +104,18 @@ class Controller:
         self._peers: "Set[str]" = set()
         self._is_proxy_set = False
         self._phases: "Set[Tuple[str, str]]" = set()
-        self._targets: "List[List[Any]]" = []  # [node, address, port] that the head is to reach
+        self._targets: "List[List[Any]]" = []  # [node, address, port] that the head node is to connect to
         self._targets_due: "Optional[float]" = None
         self._stages: "Dict[str, Set[str]]" = {}
         self._stage_begun: "Dict[str, float]" = {}
         self._stage_logged: "Dict[str, Tuple[float, int]]" = {}  # when, and how many nodes were done
         self._ready_timeout = settings["timeouts"]["ready"] + READY_MARGIN
-        self._due = float(self._ready_timeout)
+        self._ready_deadline = float(self._ready_timeout)
 
-    # -- what happens ------------------------------------------------------------------------------------
+    # -- inputs ------------------------------------------------------------------------------------------
 
     def on_message(self, message: "protocol.Message", now: float) -> None:
-        """A message of a node."""
+        """Handle a message of a node."""
         node, kind = message.get("node", ""), message["type"]
         if node not in self.lost and node not in self.gone and kind != "gone":
             self.monitor.record(node, now)
@@ -124,18 +123,18 @@ class Controller:
         if handler and (not self.is_ending or kind in WHILE_ENDING):
             handler(node, message, now)
         if kind in ("phase", "started", "stage_done") or (kind == "heartbeat" and message.get("doing")):
-            self._due = now + self._ready_timeout
+            self._ready_deadline = now + self._ready_timeout
 
     def on_output(self, line: str) -> None:
-        """A line on the step's output that is no message."""
-        self.report.log(line)
+        """Handle a line of the step's output that is not a message."""
+        self.log.write(line)
 
     def on_step_over(self) -> None:
-        """srun has closed its output: no task runs any more."""
+        """Note that srun has closed its output: no task runs any more."""
         self.is_step_over = True
 
     def tick(self, now: float) -> None:
-        """Called once a second or more often, and after messages."""
+        """Act on the time. Called at least once a second, and after messages."""
         if self._heartbeat.is_due(now):
             self.actions.send({"type": "heartbeat"})
             if self.settings["on_node_loss"] == "continue":
@@ -145,8 +144,8 @@ class Controller:
         self._log_stages(now)
         if self.is_ending:
             return
-        if not self.is_training and now > self._due and not self.failure:
-            text = "cluster not ready, and no news from the nodes for %d s" % self._ready_timeout
+        if not self.is_training and now > self._ready_deadline and not self.failure:
+            text = "cluster not ready, and no progress on any node for %d s" % self._ready_timeout
             self.failure = Failure(self.head, "probe", text)
             self.not_ready = [
                 {"missing": node, "why": "has not been checked: its setup may still run"}
@@ -154,20 +153,20 @@ class Controller:
             ]
         elif now > FINDINGS_WAIT and not self._is_waiting_logged and self._unchecked():
             self._is_waiting_logged = True
-            self.report.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
+            self.log.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
         if self.is_stopping and self._stop_until is None:
-            self.report.event("stop")
+            self.log.event("stop")
             self.actions.send({"type": "stop", "seconds": self.job["grace"]})
             self._stop_until = now + self.job["grace"] + 5
         elif self.is_time_up and not self._is_limit_sent:
             self._is_limit_sent = True
             stop = self.settings["stop"]
             seconds = max(stop["lead"] - 15, self.job["grace"])
-            self.report.event("time_limit", signal=stop["signal"], seconds=seconds)
+            self.log.event("time_limit", signal=stop["signal"], seconds=seconds)
             self.actions.send({"type": "stop_at_limit", "seconds": seconds})
 
     def is_over(self, now: float) -> bool:
-        """Whether there is nothing left to follow: the step can be ended."""
+        """Whether the step can be ended."""
         if self.is_step_over or self.head in self.gone:
             return True
         if self._stop_until is not None and now > self._stop_until:
@@ -177,16 +176,16 @@ class Controller:
         return self.trainer_code is not None and not self._may_be_node_loss(now)
 
     def _all_have_reported(self) -> bool:
-        """Whether no node has another finding."""
+        """Whether no node has further findings to send."""
         nodes = self._unfit if self._is_unfit_late else self._unfit | self._checked
         return len(nodes) == len(self.job["nodes"])
 
     def begin_end(self) -> None:
-        """The step is being ended: from here on messages are only noted."""
+        """Note that the step is being ended: messages have no consequences from now on."""
         self.is_ending = True
 
     def all_nodes_ended(self) -> bool:
-        """Whether each node has cleaned up or is lost; some are lost, so srun would wait for them."""
+        """Whether some nodes are lost and all others have cleaned up: srun would wait for the lost ones."""
         return bool(self.lost) and len(self.lost | self.gone) == len(self.job["nodes"])
 
     # -- messages ----------------------------------------------------------------------------------------
@@ -196,9 +195,9 @@ class Controller:
 
     def _on_phase(self, _node: str, message: "protocol.Message", _now: float) -> None:
         phase = (message["phase"], message["text"])
-        if phase not in self._phases:  # many nodes report the same
+        if phase not in self._phases:  # many nodes send the same
             self._phases.add(phase)
-            self.report.event("phase", phase=phase[0], text=phase[1])
+            self.log.event("phase", phase=phase[0], text=phase[1])
 
     def _on_versions(self, _node: str, message: "protocol.Message", _now: float) -> None:
         self.actions.send({"type": "head_versions", "text": message["text"]})
@@ -239,7 +238,7 @@ class Controller:
         if len(self._checked) == len(self.job["nodes"]):
             self.findings.show()
             if not self.failure:
-                # Every node's addresses for every node: only a proxy's exceptions need them.
+                # Only a proxy's exceptions (no_proxy) need the addresses of all nodes.
                 peers = sorted(self._peers) if self._is_proxy_set else []
                 self.actions.send({"type": "start_ray", "peers": peers})
                 self._begin_stages(now)
@@ -259,14 +258,14 @@ class Controller:
     def _on_trainer(self, _node: str, message: "protocol.Message", _now: float) -> None:
         self.is_training = True
         self.findings.show()
-        self.report.event("trainer", command=message["command"])
+        self.log.event("trainer", command=message["command"])
         self.actions.read_trainer_output()
 
     def _on_attach(self, _node: str, message: "protocol.Message", _now: float) -> None:
-        self.report.event("attach", command=message["command"])
+        self.log.event("attach", command=message["command"])
 
     def _on_dashboard(self, node: str, message: "protocol.Message", _now: float) -> None:
-        self.report.event("dashboard", node=node, port=message["port"], address=message["address"])
+        self.log.event("dashboard", node=node, port=message["port"], address=message["address"])
 
     def _on_not_ready(self, _node: str, message: "protocol.Message", _now: float) -> None:
         self.not_ready.append(message)
@@ -281,7 +280,7 @@ class Controller:
         self._healthy.add(node)
 
     def _on_stop_requested(self, _node: str, _message: "protocol.Message", _now: float) -> None:
-        self.is_stopping = True  # a preemption with GraceTime tells the steps alone
+        self.is_stopping = True  # a preemption with GraceTime signals only the steps
 
     def _on_signalled(self, node: str, _message: "protocol.Message", _now: float) -> None:
         self._signalled.add(node)
@@ -295,7 +294,7 @@ class Controller:
         if node != self.head and not (self.is_stopping or self.is_time_up or self.is_ending):
             self._fail(node, "ray", "container exited unexpectedly (not stopped by Slurm)")
 
-    # -- nodes that are lost -----------------------------------------------------------------------------
+    # -- lost nodes --------------------------------------------------------------------------------------
 
     def _detect_lost_nodes(self, now: float) -> None:
         lost = self.monitor.lost(now)
@@ -306,7 +305,7 @@ class Controller:
         others_are_alive = latest is not None and now - latest <= 10
         all_have_started = len(self.monitor) + len(self.lost | self.gone) >= nodes
         if not others_are_alive and all_have_started and nodes - len(self.lost | self.gone) >= 3:
-            text = "hears none of the other nodes any more. Has it lost its network?"
+            text = "no heartbeat from any other node. Has it lost its network?"
             self._fail(self.head, "node_lost", text)
         for node in lost:
             self.monitor.forget(node)
@@ -317,35 +316,32 @@ class Controller:
             )
 
     def _fail(self, node: str, kind: str, text: str) -> None:
-        """The job cannot go on because of that node, unless it is over, or may lose workers."""
+        """Record a failure, unless the step is being ended or the job may continue without this worker."""
         is_loss = kind in ("ray", "node_lost")
         may_continue = self.settings["on_node_loss"] == "continue" and self.is_training
         if may_continue and is_loss and node != self.head and not self.is_ending:
             if node not in self._left_out:
-                self.report.event("node_loss", node=node, text=text)
+                self.log.event("node_loss", node=node, text=text)
             self._left_out.add(node)
         elif self.is_ending:
-            self.report.log("%s: %s" % (node, text))
+            self.log.write("%s: %s" % (node, text))
         elif not self.failure:
             self.failure = Failure(node, kind, text)
 
     def _may_be_node_loss(self, now: float) -> bool:
-        """The trainer has failed, and a node may be lost: each is asked, as one may be the cause of the
-        other.
-        """
+        """Whether the trainer may have failed because of a lost node. Asks the nodes if Ray runs."""
         if not self.trainer_code or self.is_stopping or self.is_time_up or self.head in self._signalled:
             return False
-        if self._doubt_until is None:
-            self._doubt_until = now + DOUBT_WAIT
+        if self._health_check_until is None:
+            self._health_check_until = now + HEALTH_CHECK_WAIT
             self.actions.send({"type": "check_health"})
         for node in self.monitor.nodes():
             if node in self._signalled:
-                return True  # it ends after its grace period
-            # One that has given no answer, but has sent a message since it was asked, lives: its Ray may have
-            # ended.
-            asked = self._doubt_until - DOUBT_WAIT
-            lives = now > self._doubt_until and self.monitor.seconds_since(node, now) < now - asked
-            if node not in self._healthy and not lives:
+                return True  # it exits after its grace period
+            # A node that has sent another message instead of the answer is not lost: its Ray may have ended.
+            asked = self._health_check_until - HEALTH_CHECK_WAIT
+            is_alive = now > self._health_check_until and self.monitor.seconds_since(node, now) < now - asked
+            if node not in self._healthy and not is_alive:
                 return True
         return False
 
@@ -361,7 +357,7 @@ class Controller:
             self._stage_begun.setdefault(stage, now)
 
     def _log_stages(self, now: float) -> None:
-        """How far stages are: what has changed, not more often than every few seconds; else once a minute."""
+        """Log progress of stages every few seconds; without progress once a minute."""
         for stage, done in self._stages.items():
             logged, count = self._stage_logged.get(stage, (0.0, 0))
             if count == len(self.job["nodes"]):
@@ -377,7 +373,7 @@ class Controller:
         text = "%d/%d nodes%s" % (len(done), len(nodes), after)
         if len(done) < len(nodes):
             text += ", waiting for " + names([node for node in nodes if node not in done])
-        self.report.event("phase", phase=stage.partition("-")[0], text=text)
+        self.log.event("phase", phase=stage.partition("-")[0], text=text)
 
     def _send_targets(self, now: float) -> None:
         if self._targets_due is not None and now >= self._targets_due:
@@ -387,11 +383,11 @@ class Controller:
     # -- the end -----------------------------------------------------------------------------------------
 
     def outcome(self, srun_code: int) -> Outcome:
-        """How the job ends, and why; after the step is over."""
+        """How the job ended, and why. Called after the step is over."""
         failure, code = self.failure, self.trainer_code
         is_slurm = self.is_stopping or self.is_time_up
         if self.head in self._signalled and not failure and code != 0 and not is_slurm:
-            failure = Failure(self.head, "ray", "its container got SIGTERM, and not from Slurm")
+            failure = Failure(self.head, "ray", "container got SIGTERM, but not from Slurm")
         lost = "node_lost" if self.is_training else "bring_up"
         kind = failure.kind if failure else ""
         if code is not None and kind not in ("ray", "node_lost") and (not self.is_time_up or code == 0):
@@ -404,15 +400,15 @@ class Controller:
         if is_slurm:
             return Controller.stopped()
         if not failure:
-            text = "the step ended by itself; srun returned %d" % srun_code
+            text = "the step ended unexpectedly; srun exited with %d" % srun_code
             return Controller.failed(lost, self.head, "%s: %s" % (self.head, text))
         text = str(failure)
         if code is not None and kind in ("ray", "node_lost", "prepare", "service"):
             text += "; the trainer exited with %d" % code
         return Controller.failed(lost if kind == "ray" else kind, failure.node, text)
 
-    def shows_log_of(self) -> "List[str]":
-        """Nodes whose last lines belong into the job's log."""
+    def nodes_with_log_tail(self) -> "List[str]":
+        """Nodes whose last log lines are to be shown in the job's log."""
         failure = self.failure
         nodes = [message["missing"] for message in self.not_ready]
         if failure and (
@@ -423,34 +419,34 @@ class Controller:
         return nodes
 
     def is_requeue_requested(self) -> bool:
-        """Whether the trainer asks for another attempt by its exit code."""
+        """Whether the trainer requested another attempt by its exit code."""
         wanted = self.settings["requeue"]["exit_code"]
         return bool(wanted) and self.trainer_code == wanted and not self.failure and not self.is_stopping
 
     def restart_reason(self, outcome: Outcome) -> str:
-        """Why Slurm is to start the job again; empty: it is not."""
+        """Why Slurm is to requeue the job; "": it is not."""
         if self.is_requeue_requested():
-            return "the trainer asks for it by exit code %d" % self.settings["requeue"]["exit_code"]
+            return "requested by the trainer with exit code %d" % self.settings["requeue"]["exit_code"]
         if outcome.kind == "node_lost" and self.failure and self.job["chances"] > 0:
             return str(self.failure)
         return ""
 
     @staticmethod
     def stopped() -> Outcome:
-        """The end that Slurm brought about."""
+        """The outcome of a job that Slurm ended."""
         text = "stopped by Slurm: scancel, preemption or the time limit"
         return Outcome(STOPPED_BY_SLURM, "slurm", text)
 
     @staticmethod
     def failed(kind: str, node: str, text: str) -> Outcome:
-        """The end for an error of that kind."""
+        """The outcome of a failed job. kind: as in errors.EXIT_CODES."""
         code = errors.EXIT_CODES[kind]
         label = "failed (%d %s): " % (code, kind.replace("_", " "))
         return Outcome(code, "slurmray", label + text, kind, node)
 
 
 def stages_of(settings: "Settings") -> "List[str]":
-    """Which stages a job has."""
+    """Names of the stages that a job has."""
     found = []
     if any(not item["needs_ray"] for item in settings["prepare"]):
         found.append("prepare")
@@ -462,13 +458,13 @@ def stages_of(settings: "Settings") -> "List[str]":
 
 
 def names(nodes: "List[str]") -> str:
-    """Up to NAMES_SHOWN names, and how many more."""
+    """`node1, node2 and 3 more`."""
     more = " and %d more" % (len(nodes) - NAMES_SHOWN) if len(nodes) > NAMES_SHOWN else ""
     return ", ".join(nodes[:NAMES_SHOWN]) + more
 
 
 def signal_text(code: int) -> str:
-    """`, which stands for signal KILL` for 137."""
+    """` (128 + signal KILL)` for 137; "" where no signal is meant."""
     try:
         return " (128 + signal %s)" % signal.Signals(code - 128).name[3:] if code > 128 else ""
     except ValueError:

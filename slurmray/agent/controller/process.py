@@ -1,4 +1,4 @@
-"""The process of the batch script, on the head node: everything that the controller does to the world."""
+"""The controller's process in the batch script, on the head node: step, signals, run directory, output."""
 
 import fcntl
 import glob
@@ -9,7 +9,7 @@ import subprocess
 import traceback
 import zlib
 
-from .. import errors, heartbeat, loader, paths, protocol, report, script, streams
+from .. import background_io, errors, heartbeat, job_log, loader, paths, protocol, script
 from .decisions import Actions, Controller
 
 TYPE_CHECKING = False
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from ..settings import Job
     from .decisions import Outcome
 
-LOG_LINES = 15  # of a node's log that the job's log shows
+LOG_LINES = 15  # last lines of a node's log that are shown in the job's log
 END_WAIT = 15.0  # seconds for all nodes to clean up; then the step gets signals
-SIGNAL_WAIT = 10.0  # seconds between these
-SIGNAL_DELAY = 2.0  # seconds between what Slurm does to the tasks and to the batch script
+SIGNAL_WAIT = 10.0  # seconds between these signals
+SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the batch script
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
-# Files of the agent that nodes do not get: srun passes its input on in pieces of 1 KiB, each to each node.
+# Files of the agent that are not sent to nodes: srun sends its input in pieces of 1 KiB, each to every node.
 CONTROLLER_ONLY = ("controller/", "settings.py")
-# What newer sruns take over from sbatch, what `sbatch --export=NONE` leaves, and what would change the
-# messages.
-UNWANTED = (
+# Variables that srun must not see: newer versions take options from sbatch, `sbatch --export=NONE` leaves
+# SLURM_EXPORT_ENV, and the others would change the messages.
+UNSET_FOR_SRUN = (
     "SLURM_EXPORT_ENV",
     "SLURM_TRES_PER_TASK",
     "SLURM_LABELIO",
@@ -45,33 +45,33 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     text: the script. nodes: their names, the head node first. started: time.time() when the batch script
     began.
     """
-    return Batch(text, nodes, started).run()
+    return ControllerProcess(text, nodes, started).run()
 
 
-class Batch(Actions):
-    """The batch script's process."""
+class ControllerProcess(Actions):
+    """The controller with its side effects."""
 
     def __init__(self, text: str, nodes: "List[str]", started: float) -> None:
         self.text = text
         self.settings = script.settings_of(text)
         self.nodes = nodes
         self.started = started
-        self.report = report.Report(started)
+        self.log = job_log.JobLog(started)
         self.clock = heartbeat.Clock()
         self.is_stopping = False
         self.is_time_up = False
         self.job: "Optional[Job]" = None
         self.controller: "Optional[Controller]" = None
-        self._outbox: "Optional[streams.Outbox]" = None
-        self._files = streams.Worker()  # writes that the loop need not wait for
+        self._outbox: "Optional[background_io.PipeWriter]" = None
+        self._files = background_io.CallQueue()  # for writes to the run directory
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._decoder = protocol.LineDecoder(protocol.MAX_TEXT)
         self._wake = self._catch_signals()
 
     def run(self) -> int:
-        """From the allocation to the exit code."""
+        """Run the job and return its exit code."""
         try:
-            self.job = self.check_allocation()
+            self.job = self.make_job()
             self.make_run_directory()
             outcome = self.run_step()
         except errors.JobError as error:
@@ -80,7 +80,7 @@ class Batch(Actions):
             traceback.print_exc()
             text = "%s: %s. Please report it with the lines above" % (type(error).__name__, error)
             outcome = self._outcome_of(errors.JobError("internal", text))
-        self.report.event(
+        self.log.event(
             "end",
             exit_code=outcome.code,
             source=outcome.source,
@@ -88,17 +88,17 @@ class Batch(Actions):
             node=outcome.node,
             text=outcome.text,
         )
-        self._files.finish(report.FLUSH_SECONDS)
-        self.report.finish()
+        self._files.finish(job_log.FLUSH_SECONDS)
+        self.log.finish()
         if self.job and script.has_function(self.text, "site_epilogue"):
-            argv = script.argv(self.text, "site_epilogue", self.job["run_dir"], str(outcome.code))
+            argv = script.story_command(self.text, "site_epilogue", self.job["run_dir"], str(outcome.code))
             subprocess.call(argv, stdin=subprocess.DEVNULL)
         return outcome.code
 
     # -- before the step ---------------------------------------------------------------------------------
 
-    def check_allocation(self) -> "Job":
-        """What is known of the job; JobError where its allocation is not the one that the script is for."""
+    def make_job(self) -> "Job":
+        """Describe this attempt. JobError where the allocation does not fit the script."""
         settings, env = self.settings, os.environ
         again = settings["render_again"]
         nodes = int(env["SLURM_JOB_NUM_NODES"])
@@ -137,43 +137,42 @@ class Batch(Actions):
         }
 
     def _cpus(self) -> int:
-        """CPUs of each node: those of a task, or the fewest that a node of the job has."""
+        """CPUs of each node: --cpus-per-task, or the fewest that a node of the job has."""
         given = os.environ.get("SLURM_CPUS_PER_TASK")
         if given:
             return int(given)
-        counts = os.environ["SLURM_JOB_CPUS_PER_NODE"].split(",")  # such as 72(x2),36
+        counts = os.environ["SLURM_JOB_CPUS_PER_NODE"].split(",")  # e.g. 72(x2),36
         return min(int(count.partition("(")[0]) for count in counts)
 
     @staticmethod
     def _name_for_commands(number: str) -> str:
-        """The job for scancel and scontrol: one task of an array has the array's number, which means all of
-        it.
+        """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks.
 
-        squeue knows; SLURM_ARRAY_TASK_ID alone may come from an array that the job was submitted in.
+        Asks squeue, because SLURM_ARRAY_TASK_ID may come from another job in which this one was submitted.
         """
         if "SLURM_ARRAY_TASK_ID" not in os.environ:
             return number
         argv = ["squeue", "--all", "--noheader", "--array", "--jobs=" + number, "--format=%A %i"]
-        for line in _ask(argv, 20).splitlines():
+        for line in _output_of(argv, 20).splitlines():
             found = line.split()
             if found and found[0] == number:
                 return found[1]
-        raise errors.JobError("config", "squeue does not know the job %s of an array" % number)
+        raise errors.JobError("config", "squeue does not list the job %s, a task of an array" % number)
 
     def _grace(self) -> int:
-        """Seconds between stop signal and SIGKILL, so that all is over before KillWait ends."""
+        """The grace period in seconds, shortened so that clean-up ends before KillWait does."""
         wanted, kill_wait = self.settings["stop"]["grace"], 30
-        for line in _ask(["scontrol", "show", "config"], 10).splitlines():
+        for line in _output_of(["scontrol", "show", "config"], 10).splitlines():
             name, _, value = line.partition("=")
             if name.strip() == "KillWait":
                 kill_wait = int(value.split()[0])
         grace = max(0, min(wanted, kill_wait - 7))
         if grace != wanted:
-            self.report.event("grace", seconds=grace, kill_wait=kill_wait)
+            self.log.event("grace", seconds=grace, kill_wait=kill_wait)
         return grace
 
     def make_run_directory(self) -> None:
-        """The run directory of this attempt, shared by the nodes, which know it by its mark."""
+        """Make the run directory of this attempt, with the mark by which nodes recognize it."""
         job = self._job()
         run_dir = job["run_dir"]
         try:
@@ -187,9 +186,9 @@ class Batch(Actions):
         except OSError as error:
             text = "cannot write to the run directory %s: %s" % (run_dir, error.strerror)
             raise errors.JobError("preflight", text) from error
-        self.report.open(run_dir)
+        self.log.open(run_dir)
         count = len(self.nodes)
-        self.report.event(
+        self.log.event(
             "start",
             job=job["id"],
             attempt=job["attempt"],
@@ -209,10 +208,10 @@ class Batch(Actions):
         job["done_before"] = sorted({path.rpartition("/prepared-")[2] for path in done})
         if not (requeue["max"] or requeue["exit_code"]):
             return
-        asked = len(glob.glob(os.path.join(others, "asked")))
-        job["chances"] = requeue["max"] - job["attempt"] + asked
+        requested = len(glob.glob(os.path.join(others, "requeue-requested")))
+        job["chances"] = requeue["max"] - job["attempt"] + requested
         if job["attempt"]:
-            self.report.event("attempt", attempt=job["attempt"], chances=job["chances"])
+            self.log.event("attempt", attempt=job["attempt"], chances=job["chances"])
         if job["chances"] < 0:
             text = "Slurm has restarted the job %d times; requeue.max is %d" % (
                 job["attempt"],
@@ -223,24 +222,24 @@ class Batch(Actions):
     # -- the step ----------------------------------------------------------------------------------------
 
     def run_step(self) -> "Outcome":
-        """Start one task on every node, follow them, end them."""
+        """Start one task on every node, handle their messages, and end the step."""
         job = self._job()
-        controller = self.controller = Controller(self.settings, job, self.report, self)
+        controller = self.controller = Controller(self.settings, job, self.log, self)
         srun = self._start_step()
         self.send({"type": "job", "job": job})
         while not controller.is_over(self.clock.now()):
-            self._turn(srun, controller)
+            self._run_once(srun, controller)
         self._end_step(srun, controller)
         srun_code = srun.wait()
         self._end_output(controller.trainer_code is None)
         if not (controller.failure or self.is_stopping) and controller.trainer_code is None:
-            # Slurm's SIGTERM may have ended all tasks before this process gets it.
+            # Slurm's SIGTERM may end all tasks before it reaches this process.
             select.select([self._wake], [], [], SIGNAL_DELAY)
-        self._hand_on_signals(controller)
+        self._forward_signals(controller)
         controller.findings.show()
         for node in controller.not_ready:
-            self.report.log("not ready: %s %s" % (node["missing"], node["why"]))
-        for name in controller.shows_log_of():
+            self.log.write("not ready: %s %s" % (node["missing"], node["why"]))
+        for name in controller.nodes_with_log_tail():
             self._show_log(name)
         outcome = controller.outcome(srun_code)
         reason = controller.restart_reason(outcome)
@@ -255,22 +254,24 @@ class Batch(Actions):
             from ..node.runtimes import pyxis
 
             options += pyxis.step_options(settings, job, os.environ["SLURM_SUBMIT_DIR"])
-        argv = script.argv(self.text, "start_step", str(len(self.nodes)), str(job["cpus"]), *options)
+        argv = script.story_command(self.text, "start_step", str(len(self.nodes)), str(job["cpus"]), *options)
         env = {
-            name: value for name, value in os.environ.items() if name not in UNWANTED and name[:5] != "SRUN_"
+            name: value
+            for name, value in os.environ.items()
+            if name not in UNSET_FOR_SRUN and name[:5] != "SRUN_"
         }
-        env["SLURMRAY_SETUP"] = settings["setup"]  # for a node that has no Python without it
+        env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python
         srun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
         assert srun.stdin and srun.stdout
-        self._outbox = streams.Outbox(os.dup(srun.stdin.fileno()))
+        self._outbox = background_io.PipeWriter(os.dup(srun.stdin.fileno()))
         srun.stdin.close()
         agent = script.agent_of(self.text)
         text = self.text.replace(agent, loader.without(agent, CONTROLLER_ONLY))
         self._outbox.send(zlib.compress(text.encode("utf-8", "surrogateescape")))
         return srun
 
-    def _turn(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
-        """Wait for a message or a signal, at most half a second, and hand on what has happened."""
+    def _run_once(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
+        """Wait for messages and signals, at most half a second, and handle them."""
         assert srun.stdout
         messages = srun.stdout.fileno()
         ready, _, _ = select.select([messages, self._wake], [], [], 0.5)
@@ -283,10 +284,10 @@ class Batch(Actions):
                 controller.on_step_over()
             for line in self._decoder.feed(data):
                 self._receive(line, controller, now)
-        self._hand_on_signals(controller)
+        self._forward_signals(controller)
         controller.tick(now)
 
-    def _hand_on_signals(self, controller: Controller) -> None:
+    def _forward_signals(self, controller: Controller) -> None:
         controller.is_stopping = controller.is_stopping or self.is_stopping
         controller.is_time_up = controller.is_time_up or self.is_time_up
 
@@ -303,25 +304,25 @@ class Batch(Actions):
             controller.on_output(line.decode("utf-8", "replace"))
 
     def _end_step(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
-        """Every node cleans up when its input ends; then the step is over. Lost nodes are not waited for."""
+        """Have every node clean up by closing its input; wait for the end of the step, not for lost nodes."""
         controller.begin_end()
         assert self._outbox
         self._outbox.close()
         due, signals = self.clock.now() + END_WAIT, ["TERM", "KILL"]
         while not controller.is_step_over:
-            self._turn(srun, controller)
+            self._run_once(srun, controller)
             now = self.clock.now()
             if controller.all_nodes_ended() or (now > due and not signals):
-                srun.kill()  # no node that can still clean up needs it
+                srun.kill()  # every node that can clean up has done so, or had its time
             elif now > due:
-                # Never srun itself: it would have every task killed without letting it clean up.
+                # Not to srun: it would have all tasks killed before they can clean up.
                 if controller.step:
                     step = "%s.%s" % (self._job()["name_for_commands"], controller.step)
-                    _ask(["scancel", "--signal=" + signals[0], step], 10)
+                    _output_of(["scancel", "--signal=" + signals[0], step], 10)
                 signals, due = signals[1:], now + SIGNAL_WAIT
 
     def _end_output(self, is_lost: bool) -> None:
-        """The rest of the trainer's output, which is here once its container has gone."""
+        """Wait for the rest of the trainer's output: it is complete once the container has ended."""
         for reader in self._readers:
             if is_lost:
                 reader.kill()
@@ -331,44 +332,44 @@ class Batch(Actions):
                 reader.kill()
 
     def _restart(self, reason: str, is_requested: bool) -> None:
-        """Have Slurm start the job again, which ends this process meanwhile. is_requested: by the trainer."""
+        """Requeue the job; Slurm then ends this process. is_requested: by the trainer."""
         job = self._job()
         if is_requested:
             try:
-                open(os.path.join(job["run_dir"], "asked"), "w").close()
+                open(os.path.join(job["run_dir"], "requeue-requested"), "w").close()
             except OSError:
-                self.report.log(
-                    "cannot write to %s: the next attempt counts as one after a loss" % job["run_dir"]
+                self.log.write(
+                    "cannot write to %s: the next attempt counts against requeue.max" % job["run_dir"]
                 )
-        self.report.event("requeue", reason=reason, attempt=job["attempt"] + 1)
+        self.log.event("requeue", reason=reason, attempt=job["attempt"] + 1)
         code, _, error = _run(["scontrol", "requeue", job["name_for_commands"]], 20)
         if code:
-            self.report.log("scontrol requeue exited with %d: %s" % (code, error.strip()))
+            self.log.write("scontrol requeue exited with %d: %s" % (code, error.strip()))
 
     def _show_log(self, node: str) -> None:
         path = os.path.join(self._job()["run_dir"], "logs", node + ".log")
         lines = paths.last_lines(path, LOG_LINES)
         if lines:
-            self.report.log("last lines of %s:" % path)
-            self.report.raw("".join(line + "\n" for line in lines))
+            self.log.write("last lines of %s:" % path)
+            self.log.write_raw("".join(line + "\n" for line in lines))
 
     def _outcome_of(self, error: errors.JobError) -> "Outcome":
-        if self.is_stopping:  # what fails while Slurm ends the job fails because of that
+        if self.is_stopping:  # it failed because Slurm is ending the job
             return Controller.stopped()
         return Controller.failed(error.kind, "", error.message)
 
-    # -- what the controller does ------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------
 
     def send(self, message: "Dict[str, Any]") -> None:
         if self._outbox:
             self._outbox.send(protocol.encode(message))
 
     def read_trainer_output(self) -> None:
-        """Start processes that copy the trainer's output; nothing of Slurm's or the runtime's buffers it."""
+        """Start processes that copy the trainer's output. Slurm and runtimes would buffer it."""
         job = self._job()
         folder = paths.job_folder(self.settings["temp_dir"], job)
         for name, target in (("out", "1"), ("err", "2")):
-            # scancel does not end them: the trainer still has its grace period then.
+            # They ignore SIGTERM: after scancel the trainer still has its grace period.
             argv = [
                 "sh",
                 "-c",
@@ -385,21 +386,21 @@ class Batch(Actions):
             with open(path, "w") as file:
                 file.write(text)
 
-        self._files.do(write)
+        self._files.submit(write)
 
     def mark_done(self, name: str) -> None:
         path = os.path.join(self._job()["run_dir"], "prepared-" + name)
         if all(letter.isalnum() or letter in "@._-" for letter in name):
-            self._files.do(lambda: report.append(path, ""))
+            self._files.submit(lambda: job_log.append(path, ""))
 
-    # -- the rest ----------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------------
 
     def _job(self) -> "Job":
         assert self.job
         return self.job
 
     def _catch_signals(self) -> int:
-        """Note signals of Slurm's, and wake the loop; returns the descriptor that wakes it."""
+        """Let Slurm's signals set flags and wake the loop; return the descriptor to select on."""
         wake, waker = os.pipe()
         for descriptor in (wake, waker):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
@@ -412,9 +413,7 @@ class Batch(Actions):
 
 
 def _run(argv: "List[str]", seconds: float) -> "tuple[int, str, str]":
-    """(exit code, standard output, standard error) of a command; 124 where it does not end in time, 127 where
-    it is not there.
-    """
+    """(exit code, standard output, standard error) of a command; 124: timeout, 127: not found."""
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -430,5 +429,6 @@ def _run(argv: "List[str]", seconds: float) -> "tuple[int, str, str]":
     return process.returncode, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape")
 
 
-def _ask(argv: "List[str]", seconds: float) -> str:
+def _output_of(argv: "List[str]", seconds: float) -> str:
+    """Standard output of a command; "" where it fails to run."""
     return _run(argv, seconds)[1]

@@ -1,7 +1,7 @@
-"""The task on every node: checks, image, container, clean-up, while heartbeats go both ways.
+"""The node agent: checks, image, container and clean-up of one node.
 
-The main thread has one loop: messages, signals, heartbeats. It never waits for anything else. What a node
-does, one step after another, is in a thread: `Node.work`.
+The main thread handles messages, signals and heartbeats and never blocks on anything else. A second thread,
+`NodeAgent.work`, does the work of the node, one step after another.
 """
 
 import fcntl
@@ -12,8 +12,8 @@ import subprocess
 import threading
 import time
 
-from .. import errors, heartbeat, paths, protocol, report, script, streams
-from . import detached
+from .. import background_io, errors, heartbeat, job_log, paths, protocol, script
+from . import detached_process
 from .api import NodeApi, Result
 
 TYPE_CHECKING = False
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from .host_services import HostServices
     from .runtimes import Runtime
 
-TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL of a command
-CLIENT_WAIT = 10.0  # seconds for the container to end once its input has ended
-SUCCESSORS = 6  # workers that may tell Slurm that the head node is lost
-SUCCESSOR_WAIT = 10.0  # seconds that each of them leaves to the one before
+TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL to a command
+CLIENT_WAIT = 10.0  # seconds for the container to exit once its input is closed
+SUCCESSORS = 6  # workers that may requeue or cancel the job when the head node is lost, in this order
+SUCCESSOR_WAIT = 10.0  # seconds by which each waits longer than the one before
+# Types of messages that go on to the container process.
 FORWARDED = (
     "start_ray",
     "head_versions",
@@ -42,12 +43,12 @@ FORWARDED = (
 
 
 def run_node(text: str, rest: bytes) -> int:
-    """Run this node's task to its end. text: the script. rest: what has come of the messages."""
-    return Node(text, rest).main()
+    """Run this node's task. text: the script. rest: bytes of messages read along with the script."""
+    return NodeAgent(text, rest).main()
 
 
-class Node(NodeApi):
-    """One node of the job, as checks and runtimes see it, and its life."""
+class NodeAgent(NodeApi):
+    """The agent of one node."""
 
     def __init__(self, text: str, rest: bytes) -> None:
         self._text = text
@@ -55,32 +56,32 @@ class Node(NodeApi):
         self.name = os.environ["SLURMD_NODENAME"]
         self.env = dict(os.environ)
         self.env.pop("SLURMRAY_SETUP", None)
-        # The story has run it to find a Python: its environment is this process's.
+        # The story may have run `setup` to find a Python; this process then has its environment.
         self._is_set_up = self.env.pop("SLURMRAY_SETUP_DONE", "") == self.name
         self.folder = ""
         self.clock = heartbeat.Clock()
-        self.doing = ""  # what takes long at the moment, for heartbeats
+        self.doing = ""  # what takes long at the moment; sent with heartbeats
         self._job: "Optional[Job]" = None
         self._rest = rest
         self._decoder = protocol.LineDecoder()
-        self._messages = streams.Outbox(os.dup(1))
-        self._sender = heartbeat.Sender()
+        self._messages = background_io.PipeWriter(os.dup(1))
+        self._heartbeat = heartbeat.Timer()
         self._last_message = self.clock.now()
         self._waker = -1  # wakes the main thread's loop
-        self._changed = threading.Condition()  # of the next few, which both threads use
-        self._is_stopped = False  # this node is to end
-        self._is_orphan = False  # because the controller sends no heartbeats
+        self._changed = threading.Condition()  # guards the fields below, which both threads use
+        self._is_stopped = False  # this node is to clean up and exit
+        self._is_orphan = False  # there are no heartbeats from the controller
         self._is_input_over = False
-        self._is_stop_requested = False  # by Slurm's SIGTERM
+        self._is_stop_requested = False  # Slurm sent SIGTERM
         self._is_unfit = False
-        self._is_cleaning_up = False  # commands run to their end, although the node is stopped
-        self._container: "Optional[detached.Detached]" = None
-        self._waiting: "List[protocol.Message]" = []  # for a container that is not there yet
+        self._is_cleaning_up = False  # commands are not interrupted, although the node is stopped
+        self._container: "Optional[detached_process.DetachedProcess]" = None
+        self._waiting: "List[protocol.Message]" = []  # messages for a container that has not started
 
     # -- the main thread ---------------------------------------------------------------------------------
 
     def main(self) -> int:
-        """Until this node has cleaned up and the controller needs it no more."""
+        """Run until this node has cleaned up and the controller has closed the input."""
         wake, self._waker = self._catch_signals()
         self._send({"type": "started", "step": os.environ.get("SLURM_STEP_ID", "")})
         worker = threading.Thread(target=self.work, daemon=True)
@@ -130,14 +131,14 @@ class Node(NodeApi):
             return
         self._is_stop_requested = False
         self._send({"type": "stop_requested"})
-        if self._container and self._job:  # the trainer gets its signal and its grace period
+        if self._container and self._job:  # the trainer gets the stop signal and its grace period
             self._forward({"type": "stop", "seconds": self._job["grace"]})
         else:
             self._stop()
 
     def _check_heartbeats(self) -> None:
         now = self.clock.now()
-        if self._sender.is_due(now):
+        if self._heartbeat.is_due(now):
             self._send({"type": "heartbeat", "doing": self.doing})
         if not self._is_input_over and now - self._last_message > self.settings["timeouts"]["heartbeat"]:
             self._is_orphan = True
@@ -149,7 +150,7 @@ class Node(NodeApi):
             self._changed.notify_all()
 
     def _catch_signals(self) -> "Tuple[int, int]":
-        """Note Slurm's signal; returns the pipe that wakes the loop."""
+        """Let SIGTERM set a flag and wake the loop; return both ends of the pipe that wakes it."""
         wake, waker = os.pipe()
         for descriptor in (wake, waker):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
@@ -157,10 +158,10 @@ class Node(NodeApi):
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_is_stop_requested", True))
         return wake, waker
 
-    # -- what a node does, step by step ------------------------------------------------------------------
+    # -- the work of the node, step by step --------------------------------------------------------------
 
     def work(self) -> None:
-        """From the first check to the clean-up, whatever happens in between."""
+        """Everything from the first check to the clean-up, which always happens."""
         from . import checks, host_services, job_folder, leftovers, runtimes
 
         runtime: "Optional[Runtime]" = None
@@ -222,15 +223,21 @@ class Node(NodeApi):
                 self._changed.wait(1)
 
     def _run_setup(self) -> None:
-        """The job spec's `setup`; what it exports is for everything that is started on this node."""
+        """Run the job spec's `setup`. Its environment is that of everything started on this node."""
         commands = self.settings["setup"]
         if not commands or self._is_set_up:
             return
         path = os.path.join(self.job["run_dir"], "logs", "." + self.name + ".env")
-        # The story's function prints the environment on descriptor 3.
-        argv = ["bash", "-c", 'umask 077; exec 3>"$0" && "$@"', path, *self.story("run_setup", commands)]
+        # The story's function writes the environment to descriptor 3.
+        argv = [
+            "bash",
+            "-c",
+            'umask 077; exec 3>"$0" && "$@"',
+            path,
+            *self.story_command("run_setup", commands),
+        ]
         try:
-            # Without `doing`: a setup that hangs must not extend the time until the cluster is to be ready.
+            # Without `doing`: a setup that hangs must not extend ray.ready_timeout.
             result = self._run(argv, None, None)
             with open(path, "rb") as file:
                 environment = file.read().decode("utf-8", "surrogateescape")
@@ -246,10 +253,10 @@ class Node(NodeApi):
         self.env = {name: value for name, equals, value in pairs if equals}
 
     def _run_container(self, runtime: "Runtime", services: "HostServices") -> None:
-        """Start the container process, and follow it to its end."""
+        """Start the container process and wait for its end."""
         argv = runtime.container_argv()
         self.phase("container", runtime.description)
-        container = detached.Detached(argv, self.env, 1)
+        container = detached_process.DetachedProcess(argv, self.env, 1)
         for message in self._first_messages(runtime):
             container.send(protocol.encode(message))
         with self._changed:
@@ -258,7 +265,7 @@ class Node(NodeApi):
                 container.send(protocol.encode(message))
         while not self._is_stopped:
             code = container.poll(0.5)
-            if code:  # a container process that ends by itself has given its reason, and exits with 0
+            if code:  # a container process that ends the job sends the reason and exits with 0
                 raise errors.JobError("ray", "%s exited with %d" % (runtime.description, code))
             if code == 0:
                 return
@@ -266,31 +273,24 @@ class Node(NodeApi):
                 self._forward({"type": "service_ended", "name": name, "code": service_code})
 
     def _first_messages(self, runtime: "Runtime") -> "List[protocol.Message]":
-        import pwd
+        from . import checks, processes
 
-        from . import checks
-
-        try:
-            user = pwd.getpwuid(os.getuid()).pw_name
-        except KeyError:
-            user = str(os.getuid())
         return [
             {"type": "settings", "settings": self.settings},
             {"type": "job", "job": self.job},
             {
                 "type": "node",
                 "rank": self.job["nodes"].index(self.name),
-                "user": user,
+                "user": processes.user_name(),
                 "memory": checks.memory_of_job(self.env),
                 "addresses": checks.resolved_addresses(self.name),
                 "exec_prefix": runtime.exec_prefix,
                 "workdir": self.settings["container"]["workdir"] or self.env["SLURM_SUBMIT_DIR"],
-                "folder": self.folder,
             },
         ]
 
     def _clean_up(self, runtime: "Optional[Runtime]", services: "Optional[HostServices]") -> None:
-        """Nothing of the job stays on this node."""
+        """Remove everything of the job from this node."""
         from . import job_folder
 
         self._is_cleaning_up = True
@@ -299,24 +299,25 @@ class Node(NodeApi):
         if self._container:
             self._container.end(CLIENT_WAIT)
         if runtime and self._container and not runtime.remove():
-            self.phase("end", "cannot end everything of %s on %s" % (self.container_name, self.name))
+            self.phase("end", "cannot end all processes of %s on %s" % (self.container_name, self.name))
         if self.folder and not job_folder.remove(self, runtime):
             self.phase("end", "cannot remove %s on %s" % (self.folder, self.name))
 
     def _end_without_head(self) -> None:
-        """No heartbeat of the controller: its host is lost, or this one is cut off. One node informs Slurm,
-        unless the job has ended.
+        """Handle missing heartbeats: the head node is lost, or this one is cut off.
+
+        One worker requeues or cancels the job, unless it has ended.
         """
         head, others = self.job["nodes"][0], self.job["nodes"][1:]
         seconds = self.settings["timeouts"]["heartbeat"]
         text = "%s: no heartbeat from the head node %s for %d s. Has it lost power or its network?"
         text = text % (self.name, head, seconds)
-        self.log(report.log_line(self.job["started"], text))
+        self.log(job_log.log_line(self.job["started"], text))
         if self.name not in others[:SUCCESSORS]:
             return
-        time.sleep(SUCCESSOR_WAIT * others.index(self.name))  # those before may be lost, too
+        time.sleep(SUCCESSOR_WAIT * others.index(self.name))  # earlier ones may be lost, too
         if self.settings["on_node_loss"] == "continue" and self._head_is_alive():
-            return  # it goes on without this node
+            return  # the job continues without this node
         if not self._job_is_running():
             return
         self._report_head_loss(text)
@@ -327,12 +328,12 @@ class Node(NodeApi):
             self._slurm(["scancel", name])
 
     def _head_is_alive(self) -> bool:
-        """Whether the controller still writes its heartbeat into the run directory."""
+        """Whether the controller still writes heartbeats into the run directory."""
         path = os.path.join(self.job["run_dir"], "heartbeat")
         seen = []
         for _ in range(2):
             time.sleep(SUCCESSOR_WAIT)
-            os.listdir(self.job["run_dir"])  # a network file system looks again
+            os.listdir(self.job["run_dir"])  # makes a network file system look again
             with open(path) as file:
                 seen.append(file.read())
         return seen[0] != seen[1]
@@ -342,19 +343,19 @@ class Node(NodeApi):
         return self._slurm(argv)[1].strip() == "RUNNING"
 
     def _report_head_loss(self, text: str) -> None:
-        """Into the job's log and events, which the controller can write no more."""
+        """Write the loss to the job's log and events in place of the controller."""
         for path in (self.job["log_file"], os.path.join(self.job["run_dir"], "events.jsonl")):
             if not os.access(path, os.W_OK):
                 continue
             if path.endswith(".jsonl"):
-                report.append(
-                    path, report.event_line("node_loss", {"node": self.job["nodes"][0], "text": text})
+                job_log.append(
+                    path, job_log.event_line("node_loss", {"node": self.job["nodes"][0], "text": text})
                 )
             else:
-                report.append(path, report.log_line(self.job["started"], text))
+                job_log.append(path, job_log.log_line(self.job["started"], text))
 
     def _slurm(self, argv: "List[str]") -> "Tuple[int, str]":
-        """(exit code, output) of one of Slurm's commands."""
+        """(exit code, output) of a Slurm command."""
         try:
             done = subprocess.run(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=10, check=False
@@ -363,7 +364,7 @@ class Node(NodeApi):
             return 1, ""
         return done.returncode, done.stdout.decode("utf-8", "replace")
 
-    # -- what checks and runtimes use --------------------------------------------------------------------
+    # -- NodeApi, for checks and runtimes ----------------------------------------------------------------
 
     def phase(self, phase: str, text: str) -> None:
         self._send({"type": "phase", "phase": phase, "text": text})
@@ -396,9 +397,7 @@ class Node(NodeApi):
             self.doing = ""
 
     def _run(self, argv: "List[str]", timeout: "Optional[float]", env: "Optional[Dict[str, str]]") -> Result:
-        """Run a command to its end; timeout: None for one that takes long, whose output goes to the log as it
-        comes, as one stream.
-        """
+        """Run a command. timeout: None for a long one, whose output goes to the log while it runs."""
         is_long = timeout is None
         try:
             process = subprocess.Popen(
@@ -434,11 +433,11 @@ class Node(NodeApi):
         return Result(process.returncode, text, errors_text, why)
 
     def _is_interrupted(self) -> bool:
-        """Whether commands are to be stopped."""
+        """Whether running commands are to be ended."""
         return self._is_stopped and not self._is_cleaning_up
 
     def _read_output(self, process: "subprocess.Popen[bytes]") -> bytes:
-        """A command's output, copied to the log, until its end or until this node is to stop."""
+        """Copy a command's output to the log and return it, until it ends or this node is stopped."""
         assert process.stdout
         parts = []
         descriptor = process.stdout.fileno()
@@ -453,7 +452,7 @@ class Node(NodeApi):
 
     @staticmethod
     def _end_session(process: "subprocess.Popen[bytes]") -> "Tuple[bytes, bytes]":
-        """TERM, so that a runtime cleans up what it has begun, then KILL; returns what it wrote."""
+        """Send SIGTERM, on which a runtime cleans up, then SIGKILL; return the output."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(process.pid, number)
@@ -465,8 +464,8 @@ class Node(NodeApi):
                 pass
         return b"", b""  # a process in another session holds its output open
 
-    def story(self, function: str, *args: str) -> "List[str]":
-        return script.argv(self._text, function, *args)
+    def story_command(self, function: str, *args: str) -> "List[str]":
+        return script.story_command(self._text, function, *args)
 
     def host_path(self, text: str) -> str:
         return paths.host_path(text, self.env)

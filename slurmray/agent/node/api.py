@@ -1,4 +1,4 @@
-"""What a node's checks, runtimes and clean-up need of its node agent."""
+"""The interface of the node agent for checks, runtimes and clean-up."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -8,10 +8,10 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """The end of a command.
+    """The result of a command.
 
-    code: its exit code, 124 after the timeout, 127 where there is no such program. out, err: what it wrote.
-    why: the last line of err, else a sentence.
+    code: exit code; 124 after the timeout, 127 where the program does not exist. out, err: its output.
+    why: the last line of err, or a description of the failure.
     """
 
     __slots__ = ("code", "err", "out", "why")
@@ -24,59 +24,59 @@ class Result:
 
 
 class NodeApi:
-    """One node of the job. Called from a worker thread; the main thread keeps sending heartbeats."""
+    """One node of the job. Its methods are called in a second thread; the main thread sends heartbeats."""
 
     name: str
     is_head: bool
     settings: "Settings"
     job: "Job"
-    env: "Dict[str, str]"  # after `setup`: for everything that is started on the node
-    folder: str  # of this attempt on the node; "" until it is made
+    env: "Dict[str, str]"  # after `setup`; for everything started on the node
+    folder: str  # the job's folder on the node; "" until it is made
     container_name: str
     log_path: str
-    doing: str  # goes with each heartbeat; not empty: the node is busy with what may take long
+    doing: str  # sent with heartbeats: what takes long at the moment; "" if nothing does
 
     @property
     def inside(self) -> str:
-        """What a container sees of the folder, under the folder's own path."""
+        """The part of the folder that containers see, mounted at the path of `folder`."""
         return self.folder + "/inside"
 
     def phase(self, phase: str, text: str) -> None:
-        """Report progress to the job's log and events."""
+        """Log progress."""
 
     def finding(self, kind: str, check: str, found: str, wanted: str, fix: str) -> None:
-        """Record what a check found. kind: config, preflight, image; or warn, which fails no node."""
+        """Record a finding. kind: config, preflight or image, which end the job; or warn."""
 
     def soft_finding(self, check: str, found: str, wanted: str, fix: str) -> None:
-        """Record what `preflight: warn` only warns of, and `preflight: none` ignores."""
+        """Record a finding that is a warning with `preflight: warn`, and none with `preflight: none`."""
 
     def require_no_findings(self) -> None:
-        """Raise errors.Unfit where a check has failed."""
+        """Raise errors.Unfit if a finding ends the job."""
 
     def run(self, argv: "List[str]", timeout: float = 20.0, env: "Optional[Dict[str, str]]" = None) -> Result:
-        """Run a quick command. Its stderr goes to the node's log, too. Raises errors.Stopped.
+        """Run a short command. Its standard error also goes to the node's log. Raises errors.Stopped.
 
-        timeout: seconds. In the clean-up it runs to its end.
+        timeout: seconds. During clean-up a command is not interrupted when the job ends.
         """
         raise NotImplementedError
 
     def run_long(self, argv: "List[str]", doing: str, env: "Optional[Dict[str, str]]" = None) -> Result:
         """Run a command without a timeout. Raises errors.Stopped.
 
-        What it writes goes to the node's log; `out` has the end of it, standard error included.
+        doing: see the field. Output and standard error go to the node's log and, as one text, to `out`.
         """
         raise NotImplementedError
 
-    def story(self, function: str, *args: str) -> "List[str]":
+    def story_command(self, function: str, *args: str) -> "List[str]":
         """The command that runs a bash function of the script's story."""
         raise NotImplementedError
 
     def host_path(self, text: str) -> str:
-        """A path of the job spec on this host: `~` is the submitter's home, relative to the submit folder."""
+        """Make a path of the job spec absolute: see paths.host_path."""
         raise NotImplementedError
 
     def log(self, text: str) -> None:
         """Write to the node's log."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep. Raises errors.Stopped."""
+        """Sleep, unless the job ends. Raises errors.Stopped."""

@@ -1,9 +1,9 @@
-"""Services outside Ray's container: on the node itself, or in containers of their own."""
+"""Services outside Ray's container: on the host, or in a container with another image."""
 
 import os
 import time
 
-from . import detached, processes
+from . import detached_process, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,29 +12,29 @@ if TYPE_CHECKING:
     from .api import NodeApi
     from .runtimes.base import Runtime
 
-STOP_EACH = 1.0  # seconds until the one before it is stopped, too
-STOP_ALL = 2.0  # seconds for all of them
+STOP_EACH = 1.0  # seconds between stopping one service and the next
+STOP_ALL = 2.0  # seconds for all services
 
 
 class HostServices:
     """Starts a service when the container process has written its script, FOLDER/inside/begin-NAME.
 
-    The script ends the service when its standard input ends, its tether: this process has the writing end.
+    The script ends the service when its standard input ends. This process holds the other end of that tether.
     """
 
     def __init__(self, node: "NodeApi", runtime: "Runtime") -> None:
         self._node = node
         self._runtime = runtime
-        # name -> image; "": on the node itself
+        # name -> image; "": on the host
         self._images: "Dict[str, str]" = {
             item["name"]: item.get("image") or ""
             for item in node.settings["services"]
             if item.get("host") or item.get("image")
         }
-        self._running: "Dict[str, detached.Detached]" = {}
+        self._running: "Dict[str, detached_process.DetachedProcess]" = {}
 
     def poll(self) -> "List[Tuple[str, int]]":
-        """Start the services that are due; (name, exit code) of those that have ended. Does not block."""
+        """Start services that have a script; return (name, exit code) of ended ones. Never blocks."""
         ended = []
         for name, image in self._images.items():
             if name in self._running:
@@ -49,18 +49,18 @@ class HostServices:
         return ended
 
     def stop(self) -> None:
-        """End them in reverse order, each when those after it had a second. Takes two seconds at most."""
+        """Stop services in reverse order, STOP_EACH apart, in at most STOP_ALL."""
         due = time.monotonic() + STOP_ALL
         for name in reversed(list(self._images)):
             if name in self._running:
                 self._running[name].close_input()
                 self._running[name].poll(min(STOP_EACH, max(0.0, due - time.monotonic())))
         for service in self._running.values():
-            service.end(0)  # a container's client; Runtime.remove() ends the container
+            service.end(0)  # for a container only its client; Runtime.remove() ends the container
         self._running = {}
 
     def _start(self, name: str, image: str) -> int:
-        """Start one; 0, or the exit code of what cannot be started."""
+        """Start a service; return 0, or an exit code if it cannot be started."""
         node = self._node
         script = os.path.join(node.inside, "service-" + name)
         try:
@@ -71,7 +71,7 @@ class HostServices:
                 argv = ["/bin/sh", script, node.env["SLURM_SUBMIT_DIR"]]
                 env = dict(node.env, **{processes.FOLDER_VARIABLE: node.folder})
             with open(node.log_path, "ab") as log:
-                self._running[name] = detached.Detached(argv, env, log.fileno(), log.fileno())
+                self._running[name] = detached_process.DetachedProcess(argv, env, log.fileno(), log.fileno())
         except OSError as error:
             node.log("cannot start service %s: %s" % (name, error))
             return 127

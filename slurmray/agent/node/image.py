@@ -1,4 +1,4 @@
-"""Makes images available on a node for Podman and Docker: pull, load or build."""
+"""Images for Podman and Docker on a node: pull, load or build."""
 
 import os
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .runtimes.base import Runtime
 
 TRIES = 3
-PULLS_PER_SECOND = 4  # that start on all nodes together: many do not ask a registry at one moment
+PULLS_PER_SECOND = 4  # started on all nodes together, to spare the registry
 
 
 def ensure(node: "NodeApi", runtime: "Runtime") -> None:
-    """The image of Ray's container. Records findings."""
+    """Make the image of Ray's container available. Records findings."""
     container = node.settings["container"]
     archive, build_ = container["archive"], container["build"]
     if runtime.has_image() and (container["pull"] != "always" or build_ or archive):
@@ -29,13 +29,16 @@ def ensure(node: "NodeApi", runtime: "Runtime") -> None:
     elif archive:
         load(node, runtime)
     else:
-        name = container["image_with_registry"] or runtime.image
+        name = container["image_with_registry"]
         if pull_unless_never(node, runtime, runtime.image, name):
             runtime.image = name
 
 
 def pull_unless_never(node: "NodeApi", runtime: "Runtime", image: str, name: str) -> bool:
-    """Pull an image by its name with registry, unless the job spec forbids it; whether that went well."""
+    """Pull an image unless container.pull is never. Return whether it is there.
+
+    image: its name in the job spec. name: the same with registry.
+    """
     if node.settings["container"]["pull"] != "never":
         return pull(node, runtime, name)
     wanted = "the image, as container.pull is never"
@@ -46,7 +49,7 @@ def pull_unless_never(node: "NodeApi", runtime: "Runtime", image: str, name: str
 
 
 def pull(node: "NodeApi", runtime: "Runtime", name: str) -> bool:
-    """Pull an image, again where the answer may soon be another one; whether that went well."""
+    """Pull an image, repeatedly after transient errors. Return whether it is there."""
     import random
     import re
 
@@ -75,7 +78,7 @@ def load(node: "NodeApi", runtime: "Runtime") -> None:
 
 
 def build(node: "NodeApi", runtime: "Runtime") -> None:
-    """Build container.build: one job of a user at a time on a node, as the next one then finds the image."""
+    """Build container.build, one job of a user at a time on a node, so that the next finds the image."""
     path = os.path.join(node.settings["temp_dir"], "slurmray-build-%d" % os.geteuid())
     lock = _build_lock(node, path)
     try:
@@ -91,12 +94,12 @@ def build(node: "NodeApi", runtime: "Runtime") -> None:
             report(node, runtime.name, "build", runtime.image, result)
     finally:
         if lock:
-            os.unlink(path)  # by the one who holds the lock
+            os.unlink(path)  # safe while the lock is held
             lock.close()
 
 
 def _build_lock(node: "NodeApi", path: str) -> "Optional[IO[bytes]]":
-    """The file with the lock; None where it belongs to somebody else: built without."""
+    """The locked file; None where another user made it: the build then goes without a lock."""
     import fcntl
 
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -106,7 +109,7 @@ def _build_lock(node: "NodeApi", path: str) -> "Optional[IO[bytes]]":
             try:
                 file = os.fdopen(os.open(path, flags, 0o600), "ab")
             except OSError:
-                return None  # somebody else's, or a link
+                return None  # another user's, or a symbolic link
             try:
                 if os.fstat(file.fileno()).st_uid == os.geteuid():
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,7 +119,7 @@ def _build_lock(node: "NodeApi", path: str) -> "Optional[IO[bytes]]":
                     file.close()
                     return None
             except BlockingIOError:
-                node.phase("image", "waiting for another job that builds on this node")
+                node.phase("image", "waiting for the build of another job on this node")
                 node.wait(1)
             file.close()
     finally:
@@ -124,7 +127,7 @@ def _build_lock(node: "NodeApi", path: str) -> "Optional[IO[bytes]]":
 
 
 def _is_same_file(path: str, handle: int) -> bool:
-    """Whether the path still leads to that file: its last owner removes it."""
+    """Whether the path is still that file: the job that held the lock before has removed it."""
     try:
         return os.path.samestat(os.lstat(path), os.fstat(handle))
     except OSError:
@@ -132,7 +135,7 @@ def _is_same_file(path: str, handle: int) -> bool:
 
 
 def run_long(node: "NodeApi", program: str, args: "List[str]", image: str) -> "Result":
-    """Run a command of a runtime that can take long, with a TMPDIR that is removed after it."""
+    """Run a long command of a runtime with a TMPDIR that is removed afterwards."""
     node.phase("image", "%s %s %s" % (program, args[0], image))
     scratch = job_folder.scratch(node)
     if not job_folder.is_own_folder(scratch):
@@ -145,25 +148,17 @@ def run_long(node: "NodeApi", program: str, args: "List[str]", image: str) -> "R
             )
             raise JobError("preflight", message) from None
     result = node.run_long([program, *args], args[0], dict(node.env, TMPDIR=scratch))
-    job_folder.remove_tree(scratch)  # after Stopped with the job's folder
+    job_folder.remove_tree(scratch)  # after errors.Stopped, job_folder.remove() does so
     return result
 
 
 def report(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:
-    """Record the finding of a command that failed."""
+    """Record a finding about a command that failed."""
     why = last_line(_output(result)) or result.why
     recipe = node.settings["container"]["build"]
     file = recipe["file"] if recipe else ""
     fix = fix_for(verb, why, node.name, user_name(), program, file, node.log_path)
     node.finding("image", "%s %s" % (program, verb), why, image, fix)
-
-
-def with_registry(image: str) -> str:
-    """The image's name with its registry: the first part is one if it could be a host's name."""
-    first, slash, _ = image.partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost"):
-        return image
-    return "docker.io/" + image if slash else "docker.io/library/" + image
 
 
 def _output(result: "Result") -> str:

@@ -1,8 +1,8 @@
-"""The folder of a job's attempt on one node: for its owner alone, on the node's own disk.
+"""The job's folder: private, one for each attempt, on the node's own disk.
 
-task     the node agent: its pid and start time
-inside/  what the containers see of it, at the folder's own path: the agent; the trainer's output, `out` and
-         `err`
+task     pid and start time of the node agent
+inside/  mounted into the containers at the path of the job's folder: the agent, and the FIFOs `out` and `err`
+         for the trainer's output
 """
 
 import os
@@ -23,9 +23,9 @@ INSIDE = "inside"
 
 
 def make(node: "NodeApi", agent: str) -> str:
-    """Make it. agent: the agent's text, for the container process and its children.
+    """Make the job's folder and return its path. agent: the agent's text, for the container process.
 
-    JobError where that is not possible, for example where a job with the same number still uses it.
+    JobError where that is not possible, e.g. because a job with the same id still uses it.
     """
     from .. import loader
 
@@ -42,7 +42,7 @@ def make(node: "NodeApi", agent: str) -> str:
             file.write("%d %s\n" % (os.getpid(), _start_time(os.getpid())))
         inside = os.path.join(folder, INSIDE)
         os.mkdir(inside)
-        os.chmod(inside, 0o777)  # noqa: S103 - whoever the container runs as; the folder above keeps others out
+        os.chmod(inside, 0o777)  # noqa: S103 - for any user of the container; others cannot enter `folder`
         for name in ("out", "err"):
             path = os.path.join(inside, name)
             os.mkfifo(path)
@@ -56,31 +56,31 @@ def make(node: "NodeApi", agent: str) -> str:
 
 
 def scratch(node: "NodeApi") -> str:
-    """The TMPDIR of pulls and builds, as Podman leaves much there when it is interrupted. Not made here."""
+    """Path of the TMPDIR of pulls and builds, where an interrupted Podman leaves many files."""
     return os.path.join(node.env.get("TMPDIR") or "/var/tmp", node.container_name)
 
 
 def remove(node: "NodeApi", runtime: "Optional[Runtime]") -> bool:
-    """Remove the job's folder and scratch folder; whether the former is gone."""
+    """Remove the job's folder and its scratch folder. Return whether the former is gone."""
     if is_own_folder(scratch(node)):
         remove_tree(scratch(node))
     remove_tree(node.folder)
     if runtime and runtime.name == "podman" and os.path.lexists(node.folder):
-        # What other users of a rootless container wrote is not the submitter's to remove.
+        # Files of other users of a rootless container have ids that only its user namespace may remove.
         node.run(["podman", "unshare", "rm", "-rf", node.folder], timeout=120)
         remove_tree(node.folder)
     return not os.path.lexists(node.folder)
 
 
 def remove_tree(folder: str) -> None:
-    """Remove what can be removed of a folder."""
+    """Remove a folder as far as possible."""
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_own_folder(path: str) -> bool:
-    """Whether it is a folder of this user, and no symbolic link, which anybody may make in /tmp."""
+    """Whether it is a folder of this user. A symbolic link is not: anybody can make one in /tmp."""
     import stat
 
     try:
@@ -91,7 +91,10 @@ def is_own_folder(path: str) -> bool:
 
 
 def wait_for_lock(folder: str, seconds: float) -> bool:
-    """Wait until nobody has a lock on `inside`: the container process, or its guard, has while it runs."""
+    """Wait for the end of the container process, or its guard, which has a lock on `inside` while it runs.
+
+    Return False after so many seconds, or where it cannot be seen.
+    """
     import fcntl
     import time
 
@@ -116,7 +119,7 @@ def wait_for_lock(folder: str, seconds: float) -> bool:
 
 
 def _remove_dead(folder: str) -> None:
-    """Remove the folder of a job that had the same number, if its agent and container have ended."""
+    """Remove the folder of an earlier job with the same id if its agent and container have ended."""
     if not is_own_folder(folder):
         return
     try:
@@ -131,7 +134,7 @@ def _remove_dead(folder: str) -> None:
 
 
 def _has_ended(pid: int, start_time: str) -> bool:
-    """Whether that process has: by its start time, too, as pids are reused. start_time: "": not known."""
+    """Whether a process has ended. start_time, "" if unknown, tells it from a later one with the same pid."""
     try:
         found = _start_time(pid)
     except (FileNotFoundError, ProcessLookupError):
@@ -142,7 +145,7 @@ def _has_ended(pid: int, start_time: str) -> bool:
 
 
 def _start_time(pid: int) -> str:
-    """When a process started, in clock ticks since boot; "" for a zombie."""
+    """Start time of a process in clock ticks since boot; "" for a zombie."""
     with open("/proc/%d/stat" % pid, errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
     return "" if fields[0] in "ZX" else fields[19]

@@ -1,4 +1,4 @@
-"""What ended jobs of this user left on the node, e.g. after a power failure or SIGKILL of everything."""
+"""Leftovers: what ended jobs of this user left on the node, e.g. after a power failure or SIGKILL."""
 
 import os
 import re
@@ -20,11 +20,11 @@ FOLDER = re.compile(r"(slurm)?ray-([0-9]+)-([0-9]+)(-.+)?$")
 
 
 def remove(node: "NodeApi", runtime: "Runtime") -> None:
-    """Remove containers and folders of jobs that have ended. slurmctld is asked only where there are some.
+    """Remove containers and folders of ended jobs. Asks slurmctld only if there are any.
 
-    Records a finding where this node's container name is taken.
+    Records a finding where the name of this node's container is taken.
     """
-    # Both are listed before Slurm is asked: nothing of a job that starts meanwhile is among them.
+    # Both are listed before asking Slurm, so that they have nothing of a job that starts meanwhile.
     folders = _folders(node)
     containers = runtime.list_containers("slurmray-")
     user = processes.user_name()
@@ -42,7 +42,7 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
 
 
 def _folders(node: "NodeApi") -> "Dict[str, Attempt]":
-    """Folders of this user's jobs. Nobody else's, and no links, which others may have made."""
+    """Folders of this user's jobs. Not those of others, and no symbolic links, which others may have made."""
     found = {}
     for folder in (node.settings["temp_dir"], os.path.dirname(job_folder.scratch(node))):
         try:
@@ -73,7 +73,8 @@ def _remove_container(
     is_mine = bool(match) and owner == user
     removed = False
     if name == node.container_name or name.startswith(node.container_name + "-"):
-        # Of a job that had the same number, but not if it runs. The label: other nodes may be on this host.
+        # Of an earlier job with the same id. Removed only if it does not run and, as several nodes may be on
+        # one host, if the label has this node's name.
         if is_mine and _label(labels, "node") in ("", node.name):
             removed = runtime.remove_container(container_id, force=False)
     elif is_mine and match and (match.group(1), match.group(2)) in ended:
@@ -81,29 +82,29 @@ def _remove_container(
     if removed:
         node.phase("leftovers", "removed %s of an ended job from %s" % (name, node.name))
     elif name == node.container_name:
-        found = "%s exists, of %s" % (name, owner or "somebody who does not use slurmray")
+        found = "%s exists, owner %s" % (name, owner or "unknown")
         fix = "%s rm %s, if it is yours to remove" % (runtime.name, name)
-        node.finding("preflight", "container name", found, "that name", fix)
+        node.finding("preflight", "container name", found, "no container of that name", fix)
 
 
 def _label(labels: str, name: str) -> str:
-    """A label's value, in `a=b,c=d` or `map[a:b c:d]`, as versions differ."""
+    """The value of a label. labels: `a=b,c=d` or `map[a:b c:d]`, depending on the runtime's version."""
     match = re.search(r"slurmray\.%s[:=]([^], ]+)" % name, labels)
     return match.group(1) if match else ""
 
 
 def _ended(node: "NodeApi", attempts: "Set[Attempt]") -> "Set[Attempt]":
-    """Those that Slurm has not on this node any more. Of this job, which it has, all but this attempt."""
+    """Attempts that have ended: of jobs that are not on this node any more, and earlier ones of this job."""
     own = node.job["id"], str(node.job["attempt"])
     foreign = {job for job, _ in attempts if job != own[0]}
     alive = _alive(node, foreign) if foreign else set()
-    if alive is None:  # nobody knows
+    if alive is None:  # unknown: keep all
         alive = foreign
     return {attempt for attempt in attempts if attempt != own and attempt[0] not in alive}
 
 
 def _alive(node: "NodeApi", jobs: "Iterable[str]") -> "Optional[Set[str]]":
-    """Those of the jobs that may use a node, by one request to slurmctld; None where it does not answer."""
+    """Jobs that may use a node, by one request to slurmctld; None if it does not answer."""
     ids = sorted(jobs, key=int)
     # The user's SQUEUE_STATES would list ended jobs.
     env = {name: value for name, value in node.env.items() if not name.startswith("SQUEUE_")}
@@ -111,13 +112,13 @@ def _alive(node: "NodeApi", jobs: "Iterable[str]") -> "Optional[Set[str]]":
     found = node.run(argv, env=env)
     if found.code == 0:
         lines: "List[List[str]]" = [line.split() for line in found.out.splitlines()]
-        # PD: requeued, and its last attempt has left its nodes.
+        # PD: requeued, so its last attempt has ended.
         return {line[0] for line in lines if line and line[1:] != ["PD"]}
     if "Invalid job id specified" not in found.err:
         return None
     if len(ids) == 1:
         return set()
-    # Of which, no version says; those that answer so for one of several are asked for each.
+    # squeue does not name the invalid id, and some versions fail because of one of several. So ask for each.
     alive: "Set[str]" = set()
     for job in ids[:20]:
         answer = _alive(node, [job])

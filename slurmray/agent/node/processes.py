@@ -8,12 +8,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
 
-# The job's folder: set for all of a job that runs on the host, or in a container with the host's processes.
+# The job's folder. Set for processes of the job that are visible on the host, by which they are found.
 FOLDER_VARIABLE = "SLURMRAY_TEMP"
 
 
 def user_name() -> str:
-    """The name of this user, or the number where there is no name."""
+    """The name of this user, or the uid if it has none."""
     import pwd
 
     try:
@@ -23,9 +23,9 @@ def user_name() -> str:
 
 
 def end_processes(folder: str) -> bool:
-    """Kill this user's processes of the job with that folder; whether none is left.
+    """Kill this user's processes of the job with that folder. Return whether none is left.
 
-    A job submitted from within it has inherited FOLDER_VARIABLE, but has another job id: it is spared.
+    Spares jobs submitted from within it: they inherited FOLDER_VARIABLE, but have another job id.
     """
     job_id = os.path.basename(folder)[len("ray-") :].rpartition("-")[0]
     for _ in range(20):
@@ -42,7 +42,7 @@ def end_processes(folder: str) -> bool:
 
 
 def processes_of(folder: str, job_id: str) -> "List[int]":
-    """The processes with that folder in their environment. Zombies have none, so they don't count."""
+    """Pids of processes with that folder and job id in their environment. Zombies have no environment."""
     wanted = os.fsencode("%s=%s" % (FOLDER_VARIABLE, folder))
     job = b"SLURM_JOB_ID=" + job_id.encode()
     found = []

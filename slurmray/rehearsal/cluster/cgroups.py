@@ -1,4 +1,4 @@
-"""The cgroups of a rehearsal, the one thing that does not end with the namespaces."""
+"""Cgroups of a rehearsal. Unlike everything else, they do not end with its namespaces."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal.machine import birth
+from slurmray.rehearsal.machine import start_time
 
-_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")  # the second one where there are both v1 and v2
-_SLURM = ("cpuset", "memory", "freezer")  # what task/cgroup and proctrack/cgroup need of cgroup v1
-_COPIED = ("cpuset.cpus", "cpuset.mems")  # a new cgroup has none, and takes no process then
+_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")  # the second one on machines with both v1 and v2
+_REQUIRED = ("cpuset", "memory", "freezer")  # what task/cgroup and proctrack/cgroup need of cgroup v1
+_INHERITED = ("cpuset.cpus", "cpuset.mems")  # empty in a new cgroup, which then accepts no process
 
 
 def pid_namespace() -> str:
@@ -21,8 +21,8 @@ def pid_namespace() -> str:
     return re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
 
 
-def parent(namespace: str, first_process: int) -> str:
-    """Return the name of a rehearsal's cgroup, below that of the process which booted it.
+def rehearsal_cgroup(namespace: str, first_process: int) -> str:
+    """Return the name of a rehearsal's cgroup, a child of the cgroup of the process that booted it.
 
     namespace: the PID namespace in which first_process is the rehearsal's.
     """
@@ -30,9 +30,9 @@ def parent(namespace: str, first_process: int) -> str:
 
 
 def controllers() -> list[str]:
-    """Return the controllers of cgroup v1 that hosts can have; RehearsalError where Slurm lacks one."""
+    """Return the cgroup v1 controllers for hosts; RehearsalError if Slurm needs a missing one."""
     found = sorted(_own_v1())
-    if missing := [name for name in _SLURM if name not in found]:
+    if missing := [name for name in _REQUIRED if name not in found]:
         raise RehearsalError(
             f"jobs cannot be confined here: {', '.join(missing)} of cgroup v1 is not mounted; boot with "
             "systemd.unified_cgroup_hierarchy=0"
@@ -40,32 +40,32 @@ def controllers() -> list[str]:
     return found
 
 
-def make(rehearsal: str, host: str, names: Sequence[str]) -> list[Path]:
-    """Make a cgroup of each of these controllers for a host, to be its root, and return their folders."""
-    made = []
-    for above in map(_own_v1().__getitem__, names):
-        for folder in (above / rehearsal, above / rehearsal / host):
+def create(rehearsal: str, host: str, names: Sequence[str]) -> list[Path]:
+    """Create a host's root cgroup for each of these controllers, and return the folders."""
+    created = []
+    for parent in map(_own_v1().__getitem__, names):
+        for folder in (parent / rehearsal, parent / rehearsal / host):
             folder.mkdir(exist_ok=True)
-            for setting in _COPIED:
+            for setting in _INHERITED:
                 if (folder / setting).exists():
                     (folder / setting).write_text((folder.parent / setting).read_text())
-        made.append(above / rehearsal / host)
-    return made
+        created.append(parent / rehearsal / host)
+    return created
 
 
-def sweep() -> None:
-    """Remove the cgroups of rehearsals that have ended, of this process's PID namespace alone."""
+def remove_stale() -> None:
+    """Remove the cgroups of ended rehearsals of this process's PID namespace."""
     own = re.search("^0::/?(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
     own_folders = [Path(root, own[1] if own else "") for root in _ROOTS] + list(_own_v1().values())
     for top in (top for folder in own_folders for top in folder.glob(f"slurmray-{pid_namespace()}-*")):
-        if not birth(int(re.sub(".*-", "", top.name))):
+        if not start_time(int(re.sub(".*-", "", top.name))):
             for folder, _, _ in os.walk(top, topdown=False):
-                with suppress(OSError):  # another sweep was faster
+                with suppress(OSError):  # another process has removed it meanwhile
                     Path(folder).rmdir()
 
 
 def _own_v1() -> dict[str, Path]:
-    """Return controller -> folder of this process's cgroup, of those that have a mount of their own."""
+    """Return controller -> folder of this process's cgroup, for controllers with a mount of their own."""
     lines = re.findall(r"^[1-9]\d*:(\w+):/?(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
     folders = {name: Path("/sys/fs/cgroup", name, path) for name, path in lines}
     return {name: folder for name, folder in folders.items() if folder.is_dir()}

@@ -1,4 +1,4 @@
-"""What the rehearsal's Slurm looks like, and the files that say so. Nothing here reads or runs anything."""
+"""Configuration of a rehearsal's Slurm: nodes, users and the files in /etc. Pure functions, no I/O."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ GATEWAY_V6 = f"{_V6[-2]}/64"
 
 
 class Gres(NamedTuple):
-    """A generic resource of each node, such as 8 GPUs of kind h100; kind "" has none."""
+    """A generic resource of each node, for example 8 GPUs of type h100. type: "" for none."""
 
     name: str
-    kind: str
+    type: str
     number: int
 
 
 class User(NamedTuple):
-    """An ordinary user of the rehearsal's hosts; 65,536 subordinate ids begin at `sub`."""
+    """An ordinary user on the hosts. sub: first of the user's 65,536 subordinate ids."""
 
     name: str
     uid: int
@@ -40,7 +40,7 @@ class User(NamedTuple):
 
 
 def graph_root(user: User) -> str:
-    """Return where a rootless user's containers are: on the node, for a shared home cannot hold them."""
+    """Return the graph root of rootless Podman: node-local, as a shared home cannot hold containers."""
     return f"/var/tmp/containers-{user.uid}"  # noqa: S108 (of a host that lives for one rehearsal)
 
 
@@ -48,14 +48,14 @@ USERS = (User("alice", 1001, 200_000), User("bob", 1002, 300_000))
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """The nodes of a rehearsal, all alike.
+class ClusterConfig:
+    """The nodes of a rehearsal, which are all alike, and Slurm's options.
 
-    absent: nodes that Slurm knows and that are not there, for a job that excludes them.
-    memory: MiB per node, declared, like cpus and gres: the machine need not have them.
-    addresses: which addresses the hosts have and, where they have both, which one their names give first.
-    options: more lines of slurm.conf, such as {"KillWait": "5"}.
-    confined: jobs have cgroups (v1) that hold them to their CPUs, which the machine must have, and memory.
+    absent: nodes that Slurm knows but that do not exist, for jobs that exclude them.
+    memory: MiB per node. Like cpus and gres it is only declared: the machine may have less.
+    addresses: address families of the hosts; with both, the one that names resolve to first.
+    options: more lines of slurm.conf, for example {"KillWait": "5"}.
+    confined: cgroups (v1) limit jobs to their CPUs and memory; the machine must have these CPUs.
     """
 
     nodes: tuple[str, ...] = ("node1", "node2")
@@ -71,22 +71,22 @@ class Cluster:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The login host, where slurmctld runs, and the nodes."""
+        """The login host, which runs slurmctld, and the nodes."""
         return (LOGIN, *self.nodes)
 
 
-def addresses(cluster: Cluster, host: str) -> list[str]:
-    """Return a host's addresses, the first one as its name should give it first."""
+def addresses(cluster: ClusterConfig, host: str) -> list[str]:
+    """Return a host's addresses, in the order in which its name resolves to them."""
     index = cluster.hosts.index(host) + 1
     v4, v6 = str(_V4[index]), str(_V6[index])
     return {"v4": [v4], "v6": [v6], "v6-first": [v6, v4], "both": [v4, v6]}[cluster.addresses]
 
 
-def slurm_conf(cluster: Cluster) -> str:
-    """Return slurm.conf. One text for Slurm 22.05 to 26.05; sites' usual choices where they matter to a job.
+def slurm_conf(cluster: ClusterConfig) -> str:
+    """Return slurm.conf, for Slurm 22.05 to 26.05, with the usual choices of sites where they matter to jobs.
 
-    CR_Core_Memory and memory in each step show the hangs that a missing --overlap causes; CR_CPU hides them.
-    MinJobAge keeps finished jobs in `scontrol show job`, as there is no accounting.
+    With CR_Core_Memory a step without --overlap hangs, as on real clusters; CR_CPU would hide that.
+    MinJobAge keeps finished jobs in `scontrol show job`, because there is no accounting database.
     """
     nets = {"v4": "", "v6": "EnableIPv6,DisableIPv4"}.get(cluster.addresses, "EnableIPv6")
     settings = {
@@ -136,24 +136,24 @@ def slurm_conf(cluster: Cluster) -> str:
     return "\n".join(lines) + "\n"
 
 
-def gres_devices(cluster: Cluster) -> list[str]:
-    """Return the device files that stand for GPUs: Slurm refuses a GPU count without files that exist."""
+def gres_devices(cluster: ClusterConfig) -> list[str]:
+    """Return the device files of the declared GPUs: Slurm rejects a GPU count without existing files."""
     return [
-        f"/dev/rehearsal-{gres.name}-{gres.kind}{index}"
+        f"/dev/rehearsal-{gres.name}-{gres.type}{index}"
         for gres in cluster.gres
         if gres.name == "gpu"
         for index in range(gres.number)
     ]
 
 
-def gres_conf(cluster: Cluster) -> str:
+def gres_conf(cluster: ClusterConfig) -> str:
     """Return gres.conf."""
     lines = []
     for gres in cluster.gres:
-        line = f"Name={gres.name}" + (f" Type={gres.kind}" if gres.kind else "")
+        line = f"Name={gres.name}" + (f" Type={gres.type}" if gres.type else "")
         if gres.name == "gpu":
             last = gres.number - 1
-            line += f" File=/dev/rehearsal-gpu-{gres.kind}" + (f"[0-{last}]" if last else "0")
+            line += f" File=/dev/rehearsal-gpu-{gres.type}" + (f"[0-{last}]" if last else "0")
         else:
             line += f" Count={gres.number}"
         lines.append(line)
@@ -161,13 +161,13 @@ def gres_conf(cluster: Cluster) -> str:
 
 
 def etc_files(
-    cluster: Cluster, slurm_major: int, limits: Mapping[str, int], root_home: str
+    cluster: ClusterConfig, slurm_major: int, limits: Mapping[str, int], root_home: str
 ) -> dict[str, str]:
-    """Return path -> text of the files below /etc that make a host of the rehearsal.
+    """Return path below /etc -> text of the files that configure a host.
 
-    slurm_major: 22 for 22.05; `CgroupPlugin=disabled` is known from 24 on.
-    limits: ulimits that a container may be given, by Podman's names.
-    root_home: where root's home is.
+    slurm_major: 22 for 22.05; `CgroupPlugin=disabled` exists since 24.
+    limits: maximum ulimits of a container, by Podman's names.
+    root_home: root's home folder.
     """
     names = ",".join(user.name for user in USERS)
     group = [

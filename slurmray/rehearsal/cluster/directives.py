@@ -1,14 +1,14 @@
-"""From the `#SBATCH` lines of a script to a cluster that can run it. Nothing here reads or runs anything."""
+"""From a script's `#SBATCH` lines to a cluster that can run it. Pure functions, no I/O."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from slurmray.rehearsal.cluster.config import Cluster, Gres
+from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.slurm import syntax
 
-# Accepted by a Slurm without accounting, and of no effect there, or of no effect on one machine.
+# Accepted, but without effect on one machine or without an accounting database.
 _NO_EFFECT = {
     "account": "the rehearsal has no accounts, any is accepted",
     "bb": "there is no burst buffer",
@@ -25,8 +25,8 @@ _NO_EFFECT = {
     "switches": "the nodes have one switch",
     "wckey": "the rehearsal has no accounting",
 }
-# Would keep the job from starting: overruled on sbatch's command line, by the words here.
-_OVERRULED = {
+# Options that would delay the job, each with the argument of sbatch that overrides it.
+_OVERRIDDEN = {
     "begin": ("--begin=now", "the job starts now"),
     "deadline": ("--deadline=now+7days", "the deadline is next week"),
     "dependency": ("--dependency=", "the job waits for no other"),
@@ -36,36 +36,37 @@ _UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "": 1}
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a script's `#SBATCH` lines make of a rehearsal.
+class Requirements:
+    """A script's requirements of the rehearsal's cluster.
 
-    cluster: the nodes. reservations: to be made before the job is submitted. held: it must be released.
-    overrule: words for sbatch's command line. notes: what is not imitated, one line each.
+    cluster: its configuration. reservations: names to create before the job is submitted.
+    held: the job is submitted with --hold, and has to be released.
+    overrides: arguments for sbatch. notes: options that the rehearsal does not imitate, one line each.
     """
 
-    cluster: Cluster
+    cluster: ClusterConfig
     reservations: tuple[str, ...]
     held: bool
-    overrule: tuple[str, ...]
+    overrides: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def words(script: str) -> list[str]:
-    """Return the words of the `#SBATCH` lines as sbatch reads them (src/sbatch/opt.c, _get_argument).
+def split_directives(script: str) -> list[str]:
+    """Return the arguments in the `#SBATCH` lines, split as sbatch does (src/sbatch/opt.c, _get_argument).
 
-    A backslash stands for the next character, within either kind of quotes too; an unquoted # begins a
-    comment; the first line that is not a comment ends the options.
+    A backslash escapes the next character, also within single and double quotes. An unquoted # starts a
+    comment. Directives end at the first line that is neither empty nor a comment.
     """
     found = []
     for line in script.split("\n"):
         if line.startswith("#SBATCH"):
-            found += _line_words(line.removeprefix("#SBATCH"))
+            found += _split_line(line.removeprefix("#SBATCH"))
         elif line.strip() and not line.startswith("#"):
             break
     return found
 
 
-def _line_words(line: str) -> list[str]:
+def _split_line(line: str) -> list[str]:
     found: list[str] = []
     word, quote, open_word = "", "", False
     characters = iter(line)
@@ -90,22 +91,22 @@ def _line_words(line: str) -> list[str]:
 def options(script: str) -> dict[str, str]:
     """Return the long options of a script, name -> value ("" without one); a later one wins.
 
-    Only `--name=value` and `--name` are read, which is what slurmray writes; ValueError names anything else.
+    Accepts `--name=value` and `--name`, the forms that slurmray writes; ValueError for any other form.
     """
     found = {}
-    for word in words(script):
-        if not word.startswith("--"):
-            raise ValueError(f"#SBATCH {word}: write it as --option=value to rehearse the script")
-        name, _, value = word[2:].partition("=")
+    for argument in split_directives(script):
+        if not argument.startswith("--"):
+            raise ValueError(f"#SBATCH {argument}: write it as --option=value to rehearse the script")
+        name, _, value = argument[2:].partition("=")
         found[name] = value
     return found
 
 
-def wanted(script: str) -> Wanted:
-    """Return what the script's options make of a rehearsal; ValueError says what it cannot read."""
+def requirements_of(script: str) -> Requirements:
+    """Return the requirements of a script; ValueError for an option that a rehearsal cannot handle."""
     given = options(script)
     if "clusters" in given:
-        raise ValueError("--clusters: Slurm needs its accounting database for it, the rehearsal has none")
+        raise ValueError("--clusters: needs Slurm's accounting database, which a rehearsal does not have")
     gpu = syntax.gpus_in_gres(given.get("gres", ""))
     if "gpus-per-node" in given and given["gpus-per-node"] != "0":
         gpu = syntax.gpus_in_count(given["gpus-per-node"])
@@ -124,29 +125,29 @@ def wanted(script: str) -> Wanted:
         _mebibytes(given.get("mem-per-cpu", "")) * (cpus or 1),
         _mebibytes(given.get("mem-per-gpu", "")) * gpu[1],
     )
-    cluster = Cluster(
+    cluster = ClusterConfig(
         nodes=_nodes(given),
         absent=tuple(hosts(given.get("exclude", ""))),
-        cpus=cpus or Cluster.cpus,
-        memory=max(memory, Cluster.memory),
+        cpus=cpus or ClusterConfig.cpus,
+        memory=max(memory, ClusterConfig.memory),
         gres=tuple(gres),
         features=tuple(dict.fromkeys(_features(given))),
         partitions=tuple(given.get("partition", "batch").split(",")),
         options={"Licenses": given["licenses"].replace("|", ",")} if given.get("licenses") else {},
     )
     notes = [f"--{name}={given[name]}: {text}" for name, text in _NO_EFFECT.items() if name in given]
-    notes += [f"--{name}={given[name]}: {text}" for name, (_, text) in _OVERRULED.items() if name in given]
-    return Wanted(
+    notes += [f"--{name}={given[name]}: {text}" for name, (_, text) in _OVERRIDDEN.items() if name in given]
+    return Requirements(
         cluster,
         tuple(filter(None, given.get("reservation", "").split(","))),
         "hold" in given,
-        tuple(word for name, (word, _) in _OVERRULED.items() if name in given),
+        tuple(argument for name, (argument, _) in _OVERRIDDEN.items() if name in given),
         tuple(notes),
     )
 
 
 def hosts(text: str) -> list[str]:
-    """Expand a list of hosts such as `gpu-[0,2-3],r[1-2]n[1-2]`; leading zeros stay."""
+    """Expand a hostlist, for example `gpu-[0,2-3],r[1-2]n[1-2]`; keeps leading zeros."""
     found = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         names = [""]
@@ -161,7 +162,7 @@ def _numbers(part: str, ranges: str) -> list[str]:
     found = []
     for piece in ranges.split(","):
         if not re.fullmatch("[0-9]{1,9}(-[0-9]{1,9})?", piece):
-            raise ValueError(f"{part}: expected numbers in the brackets, as node[1-3,7]")
+            raise ValueError(f"{part}: expected numbers in the brackets, for example node[1-3,7]")
         first, _, last = piece.partition("-")
         found += [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
     return found

@@ -1,26 +1,28 @@
 #!/bin/bash
-# The first process of one host of a rehearsal. It starts in new mount, uts, ipc, pid, net and cgroup namespaces, in
-# which everything of the machine is still to be seen; composes the host's root and moves into it; starts the
-# daemons; then only reaps. Its end, or the end of its standard input, is the host's power failure.
+# First process (PID 1) of one host. Runs in new mount, uts, ipc, pid, net and cgroup namespaces: mounts the host's
+# root, pivots into it, starts the daemons, and then only reaps orphans. When it or its standard input ends, the host is
+# gone, as after a power failure.
 #
 # usage: host.sh BASE OWN NAME CONTROLLERS PARENT DAEMONS ADDRESS... -- [SOURCE TARGET]...
-#   BASE         what all hosts have in common; a mount point   OWN     what this host keeps over a power failure
-#   CONTROLLERS  words: those of cgroup v1; else cgroup2         PARENT  the cgroup of Docker's containers
-#   DAEMONS      words: munged slurmctld dockerd slurmd
+#   BASE         the root that all hosts share, a mount point
+#   OWN          this host's /var and /tmp, which survive a power failure
+#   CONTROLLERS  controllers of cgroup v1, separated by spaces; empty: cgroup2
+#   PARENT       parent cgroup of Docker's containers
+#   DAEMONS      of munged, slurmctld, dockerd and slurmd, separated by spaces
 set -eu
 base=$1 own=$2 name=$3 controllers=$4 cgroup_parent=$5 daemons=$6
 shift 6
 
-read -r pid _ </proc/self/stat # seen through the machine's /proc: its own number for this process
+read -r pid _ </proc/self/stat # through the machine's /proc: the pid of this process on the machine
 echo "$pid"
-read -r _ # the network cable is in
+read -r _ # wait for the network interface
 
 hostname "$name"
 ip link set lo up
 ip link set eth0 up
 while [[ $1 != -- ]]; do
 	[[ $1 == *:* ]] && dad=nodad || dad=
-	# shellcheck disable=SC2086 # $dad is one word or none
+	# shellcheck disable=SC2086 # an empty $dad is no argument
 	ip address add "$1" dev eth0 $dad
 	shift
 done
@@ -28,7 +30,7 @@ shift
 ip route add default via 10.77.255.254 2>/dev/null || true
 ip -6 route add default via fd77::ffff:ffff:ffff:fffe 2>/dev/null || true
 
-# What Podman has systemd-tmpfiles do at boot, where no runtime folder of the user goes with the power.
+# Removed at boot on real hosts, by the systemd-tmpfiles configuration of Podman.
 rm -rf "$own"/tmp/podman-run-* "$own"/tmp/containers-user-* "$own"/tmp/storage-run-*
 mount --make-rprivate /
 mount --rbind "$own/var" "$base/var"
@@ -39,7 +41,7 @@ mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts "$base/dev/pts"
 mount -t mqueue mqueue "$base/dev/mqueue"
 mount -t proc proc "$base/proc"
 mount -t sysfs sysfs "$base/sys"
-# Not both: crun refuses the hybrid of v1 and v2 that some machines have.
+# Not both: crun rejects the hybrid of v1 and v2 that some machines have.
 if [[ -z $controllers ]]; then
 	mount -t cgroup2 cgroup2 "$base/sys/fs/cgroup"
 else
@@ -69,7 +71,7 @@ mount --make-rshared /
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
 umask 022
 
-# start DAEMON: all of them say what they have to say in the host's log folder.
+# start DAEMON: returns when it is ready.
 start() {
 	case $1 in
 	munged) munged --force ;;

@@ -1,4 +1,4 @@
-"""The plan that the first process of a rehearsal works from: from a cluster, and what this machine is."""
+"""The plan for a rehearsal's first process (`init.py`): the cluster's configuration on this machine."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 
 @dataclass(frozen=True)
 class Layout:
-    """What the hosts of a rehearsal are made of.
+    """Root filesystem, images and folders of a rehearsal's hosts.
 
-    folder: the submit folder, the same on all hosts and on the machine, writable.
-    runtime: "docker": the nodes have a Docker daemon; the others need none.
-    store: a Podman graph root or a Docker data root with the images (see `stores`); read only.
-    root: the root filesystem that the hosts' programs come from.
-    copy_on_write: more folders of the machine that the hosts see; what is written there is lost at the end.
-    files: more files of the machine that the hosts see; read only.
-    missing: folders that the job wants and the machine does not have: empty ones, lost at the end.
+    folder: the submit folder, shared by the machine and all hosts, writable.
+    runtime: with "docker" each node runs a Docker daemon.
+    store: a Podman graph root or a Docker data root with the images (see `stores`); read-only.
+    root: the root filesystem with the hosts' programs.
+    copy_on_write: more folders of the machine; changes made on the hosts are lost at the end.
+    files: more files of the machine; read-only.
+    missing: mount sources that the machine does not have; each host gets an empty folder, lost at the end.
     """
 
     folder: Path
@@ -41,18 +41,18 @@ class Layout:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a rehearsal's programs; an ordinary user's PATH lacks /usr/sbin."""
+    """Return the environment for a rehearsal's programs: an ordinary user's PATH lacks /usr/sbin."""
     packages = str(Path(__file__).parents[3])
     return {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{PATH}", "PYTHONPATH": packages}
 
 
-def plan(cluster: config.Cluster, layout: Layout) -> dict[str, Any]:
+def plan(cluster: config.ClusterConfig, layout: Layout) -> dict[str, Any]:
     """Return the plan, JSON types only."""
     daemons = dict.fromkeys(cluster.nodes, "slurmd") | {config.LOGIN: "munged slurmctld"}
     if layout.runtime == "docker":
         daemons |= dict.fromkeys(cluster.nodes, "dockerd slurmd")
     images = [(str(layout.store), config.IMAGES)] if layout.store and layout.runtime == "podman" else []
-    mount_point = cache_folder() / "lab"
+    mount_point = cache_folder() / "cluster"
     rootless = cache_folder() / "rootless"
     for folder in (mount_point, rootless):
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def plan(cluster: config.Cluster, layout: Layout) -> dict[str, Any]:
 
 
 def _distinct(paths: Sequence[Path]) -> list[Path]:
-    """Leave out what a folder shows that is there already: below it, and on the same filesystem."""
+    """Drop folders below another one of the list, if both are on one filesystem."""
     kept: list[Path] = []
     for path in sorted({path.resolve() for path in paths}):
         device = path.stat().st_dev
@@ -94,7 +94,7 @@ def _distinct(paths: Sequence[Path]) -> list[Path]:
 
 
 def _limits() -> dict[str, int]:
-    """Without CAP_SYS_RESOURCE a container can be given no more than this process has."""
+    """Ulimits for containers: without CAP_SYS_RESOURCE, no higher than those of this process."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     tasks = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     return {

@@ -1,4 +1,4 @@
-"""What all hosts of a rehearsal have in common, composed on a tmpfs, inside the rehearsal's namespaces."""
+"""Root filesystems of a rehearsal's hosts: the part that they share, and each host's /var and /tmp."""
 
 from __future__ import annotations
 
@@ -8,42 +8,47 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-_EMPTY = (
+_EMPTY_FOLDERS = (
     "dev/mqueue", "dev/net", "dev/pts", "dev/shm", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp",
     "var", ".old",
 )  # fmt: skip
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse", "net/tun")
 _LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
           "stderr": "/proc/self/fd/2"}  # fmt: skip
-_FROM_ROOT = ("usr", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_OWN = (
+_MOUNTED_FOLDERS = ("usr", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_HOST_FOLDERS = (
     "cache", "lib/apptainer/mnt/session", "lib/containers", "lib/docker", "lib/munge", "lib/rehearsal-images",
     "log/munge", "spool/slurmctld", "spool/slurmd",
 )  # fmt: skip
-_FLAGS = {os.ST_NOSUID: "nosuid", os.ST_NODEV: "nodev", os.ST_NOEXEC: "noexec", os.ST_NOATIME: "noatime"}
+_MOUNT_FLAGS = {
+    os.ST_NOSUID: "nosuid",
+    os.ST_NODEV: "nodev",
+    os.ST_NOEXEC: "noexec",
+    os.ST_NOATIME: "noatime",
+}
 
 
-def mount(*words: str | Path, cwd: Path | None = None) -> None:
-    """Call mount(8)."""
-    subprocess.run(["mount", *map(str, words)], check=True, cwd=cwd)
+def mount(*args: str | Path, cwd: Path | None = None) -> None:
+    """Run mount(8)."""
+    subprocess.run(["mount", *map(str, args)], check=True, cwd=cwd)
 
 
 def compose(base: Path, root: Path, etc: Mapping[str, str], devices: Iterable[str]) -> None:
-    """Compose the common root at `base` from the root filesystem `root`.
+    """Create the hosts' shared root at `base`, from the root filesystem `root`.
 
-    etc: path below /etc -> text; the rest of /etc is copied, without what can't be read.
-    devices: paths of the files below /dev that stand for GPUs.
+    etc: path below /etc -> text. The rest of /etc is copied, except for unreadable files.
+    devices: paths below /dev of the declared GPUs.
     """
     base.mkdir()
     mount("--bind", base, base)
-    for folder in _EMPTY:
+    for folder in _EMPTY_FOLDERS:
         (base / folder).mkdir(parents=True)
-    for name in _FROM_ROOT:
-        _take(root / name, base / name)
+    for name in _MOUNTED_FOLDERS:
+        _mount_read_only(root / name, base / name)
     _devices(base / "dev", devices)
     copy = ["cp", "-dR", "--preserve=mode,timestamps,links", f"{root}/etc/.", str(base / "etc")]
-    subprocess.run(copy, check=False, stderr=subprocess.DEVNULL)  # an ordinary user may not read all of it
-    shutil.rmtree(base / "etc/cni", ignore_errors=True)  # Podman warns of plugins that are not there
+    subprocess.run(copy, check=False, stderr=subprocess.DEVNULL)  # an ordinary user cannot read all files
+    shutil.rmtree(base / "etc/cni", ignore_errors=True)  # Podman warns about missing plugins
     (base / "etc/mtab").unlink(missing_ok=True)
     (base / "etc/mtab").symlink_to("../proc/self/mounts")
     for name, text in etc.items():
@@ -60,9 +65,9 @@ def compose(base: Path, root: Path, etc: Mapping[str, str], devices: Iterable[st
     key.parent.chmod(0o700)
 
 
-def own(folder: Path) -> None:
-    """Make the folder that holds what one host keeps over a power failure: /var and /tmp."""
-    for name in _OWN:
+def create_host_folder(folder: Path) -> None:
+    """Create a host's /var and /tmp, which survive its power failure."""
+    for name in _HOST_FOLDERS:
         (folder / "var" / name).mkdir(parents=True)
     for name in ("tmp", "var/tmp"):
         (folder / name).mkdir()
@@ -73,7 +78,7 @@ def own(folder: Path) -> None:
 
 
 def docker_root(template: Path, target: Path) -> None:
-    """Make a Docker data root from a template: its layers are shared, read-only, the rest is copied."""
+    """Create a Docker data root from a template: layers are shared read-only, the rest is copied."""
     layers = [path for path in (template / "overlay2").iterdir() if path.name != "l"]
     _copy([path for path in template.iterdir() if path.name != "overlay2"], target)
     (target / "overlay2").mkdir()
@@ -87,31 +92,31 @@ def docker_root(template: Path, target: Path) -> None:
 
 
 def copy_on_write(folder: Path, source: Path, options: str) -> Path:
-    """Return a view of the folder `source` whose changes stay in `folder`, so on the tmpfs."""
+    """Mount an overlay of `source`, with its changes in `folder`, and return the mount point."""
     for name in ("lower", "upper", "work", "merged"):
         (folder / name).mkdir(parents=True)
     mount("--rbind", source, folder / "lower")
     stat = source.stat()
     (folder / "upper").chmod(stat.st_mode & 0o7777)
     os.chown(folder / "upper", stat.st_uid, stat.st_gid)
-    # Relative, as a comma or colon in a path would end an option.
+    # Relative paths: a comma or colon in a path would end an option.
     layers = f"lowerdir=lower,upperdir=upper,workdir=work{options}"
     mount("-t", "overlay", "-o", layers, "overlay", "merged", cwd=folder)
     return folder / "merged"
 
 
 def read_only(path: Path) -> None:
-    """Make a bind mount read-only; what it may not do already must be said again, or the kernel refuses."""
+    """Make a bind mount read-only. The kernel requires its current flags (e.g. nosuid) to be repeated."""
     flags = os.statvfs(path).f_flag
-    words = ["remount", "bind", "ro", *(name for flag, name in _FLAGS.items() if flags & flag)]
-    mount("-o", ",".join(words), path)
+    options = ["remount", "bind", "ro", *(name for flag, name in _MOUNT_FLAGS.items() if flags & flag)]
+    mount("-o", ",".join(options), path)
 
 
 def _copy(paths: Iterable[Path], target: Path) -> None:
     subprocess.run(["cp", "-a", *paths, target], check=True)
 
 
-def _take(source: Path, target: Path) -> None:
+def _mount_read_only(source: Path, target: Path) -> None:
     if source.is_symlink():
         target.symlink_to(source.readlink())
     elif source.is_dir():
@@ -127,6 +132,6 @@ def _devices(dev: Path, files: Iterable[str]) -> None:
             mount("--bind", Path("/dev", name), dev / name)
     for name, target in _LINKS.items():
         (dev / name).symlink_to(target)
-    for path in files:  # Slurm wants character devices here, but never opens them
+    for path in files:  # Slurm requires character devices, but never opens them
         (dev / Path(path).name).touch()
         mount("--bind", "/dev/null", dev / Path(path).name)

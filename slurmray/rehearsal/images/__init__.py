@@ -1,1 +1,1 @@
-"""Container images and root file systems for the hosts of a rehearsal, built once and cached."""
+"""Container images and root filesystems for the hosts of a rehearsal, built once and cached."""

@@ -1,4 +1,4 @@
-"""What a rehearsal builds once and keeps: whole or not there at all, whoever else builds at the same time."""
+"""Cache of images and root filesystems. An entry is built once, and is complete as soon as it exists."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from slurmray import process
 from slurmray.errors import RehearsalError
 
-# Where packages put their programs; the caller's own path may lack sbin, or begin with somebody's wrapper.
+# Folders of packaged programs. The caller's PATH may lack sbin, or may have wrappers in front.
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 
-# Root in a mount namespace of its own, and for an ordinary user in a user namespace as `podman unshare`
-# maps it: root inside is the user, everything else comes from /etc/subuid and /etc/subgid.
+# A private mount namespace. Ordinary users also get a user namespace, mapped like that of `podman unshare`:
+# root inside is the user, all other ids are from /etc/subuid and /etc/subgid.
 _PRIVATE = ["unshare", "--mount", "--propagation", "private"]
 _MAPPED = ["--user", "--map-root-user", "--map-auto"]
 
@@ -26,24 +26,24 @@ _PROGRESS_EVERY = 5.0  # seconds
 
 
 def as_root(*extra: str) -> list[str]:
-    """Words before a command that needs root's rights over files; `extra` are options of unshare(1)."""
+    """Return a prefix that runs a command with root's rights on files. extra: options of unshare(1)."""
     return [*_PRIVATE, *([] if os.geteuid() == 0 else _MAPPED), *extra, "--"]
 
 
-def contained(*extra: str) -> list[str]:
-    """The same, and all that the command starts ends with it."""
+def isolated(*extra: str) -> list[str]:
+    """Return the prefix of `as_root` with a PID namespace: all child processes end with the command."""
     return as_root("--pid", "--fork", "--kill-child=KILL", "--mount-proc", *extra)
 
 
 def key(*inputs: object) -> str:
-    """Twelve hex digits that change when any of `inputs` (JSON types) changes."""
+    """Return a cache key for `inputs` (JSON types): twelve hex digits."""
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
 
 
 def call(argv: Sequence[str], failure: str, env: Mapping[str, str] | None = None) -> None:
-    """Run to the end, or to this process's own, whatever ends that.
+    """Run a command, which is killed if this process dies.
 
-    RehearsalError where it fails: `failure`, then the first complaint of the program.
+    RehearsalError if it fails, with `failure` and the program's first error message.
     """
     done = process.run(["setpriv", "--pdeathsig", "KILL", *argv], env={**os.environ, **(env or {})})
     if done.returncode != 0:
@@ -52,10 +52,10 @@ def call(argv: Sequence[str], failure: str, env: Mapping[str, str] | None = None
         raise RehearsalError(": ".join([failure, *errors[:1]]))
 
 
-def once(cache: Path, name: str, build: Callable[[Path], object], say: Callable[[str], None]) -> Path:
-    """`cache/name`, made by `build(path)` if it is not there yet; `say` hears now and then how much there is.
+def build_once(cache: Path, name: str, build: Callable[[Path], object], log: Callable[[str], None]) -> Path:
+    """Return `cache/name`; `build(path)` creates it if it does not exist. `log` gets progress lines.
 
-    Two callers at once build it once. What an interrupted build left is removed, at the latest by the next.
+    Concurrent callers build it once. The next build removes files of an interrupted one.
     """
     final = cache / name
     if final.exists():
@@ -69,7 +69,7 @@ def once(cache: Path, name: str, build: Callable[[Path], object], say: Callable[
         _remove(scratch)
         scratch.mkdir()
         try:
-            with _progress(scratch, say):
+            with _progress(scratch, log):
                 build(scratch / name)
             (scratch / name).rename(final)
         finally:
@@ -78,34 +78,34 @@ def once(cache: Path, name: str, build: Callable[[Path], object], say: Callable[
 
 
 @contextmanager
-def _progress(scratch: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Tell now and then how much has been written below `scratch`."""
-    over = threading.Event()
+def _progress(scratch: Path, log: Callable[[str], None]) -> Iterator[None]:
+    """Log every few seconds how much has been written below `scratch`."""
+    done = threading.Event()
 
-    def tell() -> None:
-        while not over.wait(_PROGRESS_EVERY):
-            say(f"  {_size(scratch) // 1_000_000} MB so far")
+    def report() -> None:
+        while not done.wait(_PROGRESS_EVERY):
+            log(f"  {_size(scratch) // 1_000_000} MB so far")
 
-    thread = threading.Thread(target=tell, daemon=True)
+    thread = threading.Thread(target=report, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        done.set()
         thread.join()
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes in a folder that others are writing to, as far as this user may see."""
+    """Return the size in bytes of the readable files in a folder, while others write to it."""
     total = 0
     for place, _, files in os.walk(folder):
         for name in files:
-            with suppress(OSError):  # it has gone
+            with suppress(OSError):  # removed meanwhile
                 total += Path(place, name).lstat().st_size
     return total
 
 
 def _remove(path: Path) -> None:
-    """Remove a tree, also one whose files belong to a user's subordinate ids."""
+    """Remove a tree, even if its files belong to the user's subordinate ids."""
     if path.exists():
         call([*as_root(), "rm", "-rf", "--one-file-system", str(path)], f"cannot remove {path}")

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Loads a docker-archive into a new image store; runs as root in mount, pid and net namespaces of its own.
+# Loads a docker-archive into a new image store; runs as root in separate mount, pid and net namespaces.
 #
 # usage: load.sh podman|docker ROOT ARCHIVE
-#   ROOT     the graph root or data root to make
+#   ROOT     the graph root or data root to create
 set -eu
 runtime=$1 root=$2 archive=$3
 
 mkdir "$root"
 exec <"$archive"
-# What the programs keep beside the store: sockets, locks and keys. None of it may reach the machine's own.
+# Sockets, locks and keys outside the store: keep them away from those of the machine.
 mount -t tmpfs tmpfs /run
 mkdir /run/root /run/upper /run/work
 mount --bind "$root" /run/root

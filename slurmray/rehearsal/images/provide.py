@@ -1,4 +1,4 @@
-"""Where the hosts of a rehearsal get the job's image from."""
+"""Finds or builds the job's image for the hosts of a rehearsal."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from slurmray.rehearsal.images import cache as store
 from slurmray.rehearsal.images import ray_image, stores
 from slurmray.rehearsal.machine import cache_folder
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def image(name: str, runtime: Runtime, *, build: bool, say: Say) -> Path:
-    """Return a Podman graph root or a Docker data root that holds the image `name`, with its registry.
+def image(name: str, runtime: Runtime, *, build: bool, log: Log) -> Path:
+    """Return a Podman graph root or a Docker data root with the image `name`, which includes its registry.
 
-    With build it is a small one with Ray, made without a registry. Else the machine's own Podman or Docker
-    has it, or RehearsalError says what to do.
+    build: build a small image with Ray, without a registry. Otherwise the image is from the machine's Podman
+    or Docker; RehearsalError if neither has it.
     """
     if build:
-        return _load(ray_image.archive(cache_folder(), name, say), runtime, say)
+        return _load(ray_image.archive(cache_folder(), name, log), runtime, log)
     podman = _identity("podman", name)
     if podman and runtime == "podman" and (graph_root := _graph_root()):
-        say(f"image {name}: this machine's own Podman has it")
+        log(f"image {name}: found in this machine's Podman")
         return graph_root
     docker = _identity("docker", name)
     for client, identity in (("podman", podman), ("docker", docker)):
         if identity:
-            say(f"image {name}: this machine's own {client} has it")
-            return _load(_save(client, name, identity, say), runtime, say)
+            log(f"image {name}: found in this machine's {client}")
+            return _load(_save(client, name, identity, log), runtime, log)
     raise RehearsalError(
         f"image {name} is not on this machine: {runtime} pull {name}, or rehearse with --build-image, "
-        "which makes a small image with Debian and Ray and uses it in its place"
+        "which builds a small image with Debian and Ray to use instead"
     )
 
 
-def _load(archive: Path, runtime: Runtime, say: Say) -> Path:
+def _load(archive: Path, runtime: Runtime, log: Log) -> Path:
     load = stores.podman_store if runtime == "podman" else stores.docker_root
-    return load(cache_folder(), archive, say)
+    return load(cache_folder(), archive, log)
 
 
 def _identity(client: str, name: str) -> str:
@@ -57,10 +57,10 @@ def _graph_root() -> Path | None:
     return Path(root) if driver == "overlay" else None
 
 
-def _save(client: str, name: str, identity: str, say: Say) -> Path:
+def _save(client: str, name: str, identity: str, log: Log) -> Path:
     def build(path: Path) -> None:
-        say(f"saving {name} from {client} (once)")
-        form = ["--format=docker-archive"] if client == "podman" else []
-        store.call([client, "save", *form, "--output", str(path), name], f"{client} could not save {name}")
+        log(f"saving {name} from {client} (once)")
+        options = ["--format=docker-archive"] if client == "podman" else []
+        store.call([client, "save", *options, "--output", str(path), name], f"{client} could not save {name}")
 
-    return store.once(cache_folder(), f"saved-{identity}.tar", build, say)
+    return store.build_once(cache_folder(), f"saved-{identity}.tar", build, log)

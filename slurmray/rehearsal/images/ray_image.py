@@ -1,4 +1,4 @@
-"""The rehearsal's container image, built from Debian and Ray without a registry, and stores that hold it."""
+"""The rehearsal's container image, built from Debian and Ray without a registry."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from slurmray.rehearsal.images import cache as store
 from slurmray.rehearsal.images import suites
 
 RAY_VERSION = "2.60.0"
-# The suite decides the Python, and the Python which of Ray's wheels fits. noble is Ubuntu 24.04.
+# Python version -> the suite that has it. noble is Ubuntu 24.04.
 _SUITES = {"3.11": "bookworm", "3.12": "noble", "3.13": "trixie"}
 _DEBIAN = ["python3", "libstdc++6", "procps"]
-# OCI's names for the machines Ray has wheels for.
+# Machines with wheels of Ray -> their names in OCI.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# 45 MB that need Java, or packages `ray[default]` does not bring.
+# 45 MB that need Java, or packages that `ray[default]` does not install.
 _DROPPED = ("bin", "ray/jars", "ray/rllib", "ray/llm")
 _RAY_COMMAND = "#!/usr/bin/python3\nimport sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n"
 # User, group and home are those of rayproject/ray: an image that does not run as root.
@@ -39,22 +39,22 @@ _EPOCH = "1970-01-01T00:00:00Z"
 
 
 def archive(
-    cache: Path, tag: str, say: Callable[[str], None], debian: Sequence[str] = (), wheels: Sequence[str] = ()
+    cache: Path, tag: str, log: Callable[[str], None], debian: Sequence[str] = (), wheels: Sequence[str] = ()
 ) -> Path:
-    """A docker-archive of minimal Debian and `ray[default]`; Podman and Docker load it as `tag`.
+    """Return a docker-archive of minimal Debian and `ray[default]`; Podman and Docker load it as `tag`.
 
-    rayproject/ray:VERSION-pyXY… has that version of Ray and, from py311 to py313, of Python; any other name
-    RAY_VERSION and 3.11. About 450 MB; a minute the first time. debian, wheels: more packages of Debian's,
-    and more requirements for pip. They come from the Debian mirror and from pip's configured index. Runs as
-    root and as an ordinary user. RehearsalError names what could not be had.
+    A tag rayproject/ray:VERSION-pyXY… sets the versions of Ray and of Python (3.11 to 3.13); other tags get
+    RAY_VERSION and Python 3.11. debian: more Debian packages, from the mirror. wheels: more requirements for
+    pip, from its index. About 450 MB; takes a minute the first time. Works as root and as an ordinary user.
+    RehearsalError if a download or the build fails.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise RehearsalError(f"no Ray is published for {machine}: name a container image that runs there")
-    ray, python = ray_of(tag), python_of(tag)
+    ray, python = ray_version_of(tag), python_version_of(tag)
     suite = _SUITES[python]
     pip, packages = [*_pip(machine, ray, python), *wheels], [*_DEBIAN, *debian]
-    # Without the interpreter's path and the cache's: where things are must not change the key.
+    # Without the paths of interpreter and cache, which must not change the key.
     recipe = [machine, tag, pip[1:], suites.command(suite, packages, _hooks("", python)), _DROPPED, _CONFIG]
 
     def build(path: Path) -> None:
@@ -62,36 +62,36 @@ def archive(
             raise RehearsalError(f"no pip: {sys.executable} -m ensurepip, or apt-get install python3-pip")
         tree = path.parent / "dist-packages"
         env = {"TMPDIR": str(path.parent)}
-        say(f"fetching Ray {ray} (once)")
+        log(f"fetching Ray {ray} (once)")
         store.call([*pip, "--target", str(tree)], f"Ray {ray} could not be fetched", env)
         for name in _DROPPED:
             shutil.rmtree(tree / name, ignore_errors=True)
         script = path.parent / "ray"
         script.write_text(_RAY_COMMAND)
         script.chmod(0o755)
-        say(f"building a Debian {suite} with Ray {ray} (once, about a minute)")
+        log(f"building a Debian {suite} with Ray {ray} (once, about a minute)")
         layer = path.parent / "layer.tar"
         suites.bootstrap(suites.command(suite, packages, _hooks(str(path.parent), python)), layer)
         write(path, layer, tag, _ARCHITECTURES[machine])
 
-    return store.once(cache, f"ray-{ray}-{store.key(recipe)}.tar", build, say)
+    return store.build_once(cache, f"ray-{ray}-{store.key(recipe)}.tar", build, log)
 
 
-def ray_of(tag: str) -> str:
-    """Return the Ray that an image of this name has, as far as its name says."""
+def ray_version_of(tag: str) -> str:
+    """Return the Ray version in an image's name; RAY_VERSION if it has none."""
     named = re.search(r"(?:^|/)rayproject/ray:([0-9]+\.[0-9]+\.[0-9]+)", tag)
     return named.group(1) if named else RAY_VERSION
 
 
-def python_of(tag: str) -> str:
-    """Return the Python (e.g. 3.13) of an image of this name: what the name says, where a suite has it."""
+def python_version_of(tag: str) -> str:
+    """Return the Python version in an image's name, for example 3.13; 3.11 if no suite has it."""
     named = re.search(r"(?:^|/)rayproject/ray:[^/]*-py3([0-9]+)", tag)
     python = f"3.{named.group(1)}" if named else ""
     return python if python in _SUITES else "3.11"
 
 
 def _pip(machine: str, ray: str, python: str) -> list[str]:
-    """pip's command line for the image's Python, whatever Python runs slurmray."""
+    """Return pip's command line for the image's Python, which may differ from the running one."""
     platforms = [f"--platform={name}_{machine}" for name in ("manylinux2014", "manylinux_2_28")]
     return [
         *(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"),
@@ -100,10 +100,10 @@ def _pip(machine: str, ray: str, python: str) -> list[str]:
 
 
 def _hooks(folder: str, python: str) -> list[str]:
-    """What is done to the minimal Debian; `folder` holds `dist-packages` and the `ray` command."""
+    """Return mmdebstrap's customize hooks; `folder` has `dist-packages` and the `ray` command."""
     source = shlex.quote(folder)
     packages = f"/usr/local/lib/python{python}/dist-packages"
-    # Ray's start is bound by the CPU. Files that say they need no check spare it compiling and comparing.
+    # Ray's start is CPU-bound. With unchecked .pyc files Python neither compiles nor compares timestamps.
     options = "-q -f -j 0 --invalidation-mode unchecked-hash"
     compiled = f"python3 -m compileall {options} /usr/lib/python{python} {packages}"
     return [
@@ -113,7 +113,7 @@ def _hooks(folder: str, python: str) -> list[str]:
         'echo "ray:x:1000:100::/home/ray:/bin/bash" >> "$1/etc/passwd"',
         'chroot "$1" install -d -o 1000 -g 100 /home/ray',
         f'chroot "$1" {compiled}',
-        # An image whose Ray does not start is found here, not on the hosts.
+        # Fails here, and not on the hosts, if Ray does not start.
         'chroot "$1" python3 -B /usr/local/bin/ray --version',
     ]
 

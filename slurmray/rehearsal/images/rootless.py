@@ -1,4 +1,4 @@
-"""Images for the rehearsal's ordinary users, whose Podman cannot use a store of root's."""
+"""Images for the hosts' ordinary users, whose Podman cannot use root's image store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import cache as store
 from slurmray.rehearsal.machine import cache_folder
 
@@ -20,13 +20,15 @@ additionalimagestores = ["{images}"]
 """
 
 
-def give(lab: Lab, archive: Path, user: config.User, say: Callable[[str], None]) -> None:
-    """Give a user of the hosts the image in `archive`, a docker-archive: loaded once, as that user, and kept.
+def load_for_user(
+    cluster: SlurmCluster, archive: Path, user: config.User, log: Callable[[str], None]
+) -> None:
+    """Load the docker-archive `archive` for a user of the hosts: once, as that user, into a cached store.
 
-    Containers are node-local, below /var/tmp, as rootless Podman cannot keep them in a home that nodes share.
+    Containers are node-local, below /var/tmp: rootless Podman cannot keep them in a shared home.
     """
-    about = archive.stat()
-    name = f"{user.name}-{store.key(str(archive), about.st_size, about.st_mtime_ns)}"
+    stat = archive.stat()
+    name = f"{user.name}-{store.key(str(archive), stat.st_size, stat.st_mtime_ns)}"
 
     def build(path: Path) -> None:
         path.mkdir()
@@ -35,11 +37,11 @@ def give(lab: Lab, archive: Path, user: config.User, say: Callable[[str], None])
         inside = Path(config.ROOTLESS, path.relative_to(cache_folder() / "rootless"))
         with archive.open("rb") as stream:
             load = ["podman", "--root", str(inside), "load", "--quiet"]
-            done = lab.run(load, user.name, timeout=None, stdin=stream)
+            done = cluster.run(load, user.name, timeout=None, stdin=stream)
         if done.returncode != 0:
             raise RehearsalError(f"Podman could not load {archive} for {user.name}: {done.stderr.strip()}")
 
-    store.once(cache_folder() / "rootless", name, build, say)
+    store.build_once(cache_folder() / "rootless", name, build, log)
     storage_conf = _CONFIG.format(graphroot=config.graph_root(user), images=f"{config.ROOTLESS}/{name}")
     write = "mkdir -p ~/.config/containers && cat >~/.config/containers/storage.conf"
-    lab.run(["bash", "-c", write], user.name, text=storage_conf)
+    cluster.run(["bash", "-c", write], user.name, text=storage_conf)

@@ -1,4 +1,4 @@
-"""An image loaded once into what a runtime keeps images in, for all hosts to share."""
+"""Image stores of Podman and Docker, loaded once and shared by all hosts."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from slurmray.rehearsal.images import cache as store
 _LOAD = Path(__file__).with_name("load.sh")
 
 
-def podman_store(cache: Path, archive: Path, say: Callable[[str], None]) -> Path:
-    """A Podman graph root (overlay) with the image of `archive`, to be named in `additionalimagestores`.
+def podman_store(cache: Path, archive: Path, log: Callable[[str], None]) -> Path:
+    """Return a Podman graph root (overlay) with the image of `archive`, for `additionalimagestores`.
 
-    Its files belong to root; an ordinary user's belong to the root that `cache.as_root` maps.
+    Its files belong to root; for an ordinary user, to the root of `cache.as_root`.
     """
-    return _load("podman", cache, archive, say)
+    return _load("podman", cache, archive, log)
 
 
-def docker_root(cache: Path, archive: Path, say: Callable[[str], None]) -> Path:
-    """A Docker data root (overlay2) with the image of `archive`; each daemon needs a copy of its own.
+def docker_root(cache: Path, archive: Path, log: Callable[[str], None]) -> Path:
+    """Return a Docker data root (overlay2) with the image of `archive`; each daemon needs its own copy.
 
-    Made by a daemon in namespaces of its own, which is gone afterwards.
+    A temporary daemon in separate namespaces creates it.
     """
-    return _load("docker", cache, archive, say)
+    return _load("docker", cache, archive, log)
 
 
-def _load(runtime: str, cache: Path, archive: Path, say: Callable[[str], None]) -> Path:
+def _load(runtime: str, cache: Path, archive: Path, log: Callable[[str], None]) -> Path:
     def build(path: Path) -> None:
-        say(f"loading {archive.name} into an image store of {runtime} (once)")
-        argv = [*store.contained("--net"), "sh", str(_LOAD), runtime, str(path), str(archive)]
+        log(f"loading {archive.name} into an image store of {runtime} (once)")
+        argv = [*store.isolated("--net"), "sh", str(_LOAD), runtime, str(path), str(archive)]
         store.call(argv, f"{runtime} could not load {archive.name}", {"PATH": store.PATH})
 
-    about = archive.stat()
-    identity = store.key(str(archive.resolve()), about.st_size, about.st_mtime_ns)
-    return store.once(cache, f"{runtime}-{identity}", build, say)
+    stat = archive.stat()
+    identity = store.key(str(archive.resolve()), stat.st_size, stat.st_mtime_ns)
+    return store.build_once(cache, f"{runtime}-{identity}", build, log)

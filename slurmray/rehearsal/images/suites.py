@@ -10,9 +10,9 @@ from slurmray import process
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.images import cache as store
 
-# Packages of a compute node and of slurmctld, and none that a site might lack, for example jq. python3 is for
-# the agent, git for checks.same_commit.
-# From trixie on Docker's client is a package of its own; a pattern may match nothing, a name may not.
+# Packages of a compute node and of slurmctld, without any that a site may lack, for example jq. The agent
+# needs python3, checks.same_commit needs git. Since trixie, Docker's client is a separate package; unlike a
+# name, a pattern may match nothing.
 _HOST = [
     *("slurmctld", "slurmd", "slurm-client", "munge"),
     *("podman", "crun", "netavark", "uidmap", "docker.io", "?exact-name(docker-cli)"),
@@ -28,51 +28,51 @@ _MMDEBSTRAP = [
 
 
 def command(suite: str, packages: Sequence[str], hooks: Sequence[str] = ()) -> list[str]:
-    """Return mmdebstrap's command line for a minimal Debian of `suite`, without the path it writes to."""
+    """Return mmdebstrap's command line for a minimal Debian of `suite`, without its output path."""
     included = [f"--include={package}" for package in packages]
     return [*_MMDEBSTRAP, *included, *(f"--customize-hook={hook}" for hook in hooks), suite]
 
 
 def bootstrap(argv: Sequence[str], path: Path) -> None:
-    """Run `argv`, as `command` made it: `path` becomes a tar if it ends in .tar, else a folder.
+    """Run mmdebstrap's command line `argv`; `path` becomes a tar file if it ends in .tar, else a folder.
 
-    The files belong to root; an ordinary user's folder to the root that `cache.as_root` maps. A home that is
-    closed to others lets in that root, but not the one of mmdebstrap's own unshare mode.
-    RehearsalError says what mmdebstrap missed.
+    The files belong to root; for an ordinary user, to the root of `cache.as_root`. That root can enter a home
+    that is closed to others, which the root of mmdebstrap's unshare mode cannot.
+    RehearsalError has mmdebstrap's error.
     """
     # Same packages, same bytes: reproducible-builds.org/specs/source-date-epoch.
     env = {"SOURCE_DATE_EPOCH": "0", "TMPDIR": str(path.parent)}
-    store.call([*store.contained(), *argv, str(path)], f"Debian {argv[-1]} could not be built", env)
+    store.call([*store.isolated(), *argv, str(path)], f"Debian {argv[-1]} could not be built", env)
 
 
-def root(cache: Path, suite: str, say: Callable[[str], None], more: Sequence[str] = ()) -> Path:
+def root(cache: Path, suite: str, log: Callable[[str], None], more: Sequence[str] = ()) -> Path:
     """Return a folder with the root filesystem of `suite` (bookworm, trixie, sid, …).
 
-    It has Slurm, munge, Podman, Docker and Python. more: further packages. About 450 MB; 30 s the first time.
-    RehearsalError for a suite that the mirror does not have, or when packages cannot be fetched.
+    Includes Slurm, munge, Podman, Docker and Python. more: further packages. About 450 MB; takes 30 s the
+    first time. RehearsalError if the mirror does not have the suite, or packages cannot be downloaded.
     """
     argv = command(suite, [*_HOST, *more])
 
     def build(path: Path) -> None:
-        say(f"building a Debian {suite} with Slurm (once, about a minute)")
+        log(f"building a Debian {suite} with Slurm (once, about a minute)")
         bootstrap(argv, path)
 
-    return store.once(cache, f"root-{suite}-{store.key(argv)}", build, say)
+    return store.build_once(cache, f"root-{suite}-{store.key(argv)}", build, log)
 
 
-def hosts_root(cache: Path, suite: str | None, say: Callable[[str], None]) -> Path:
-    """Return where the hosts' programs come from: a suite's root, or with None the machine's own.
+def hosts_root(cache: Path, suite: str | None, log: Callable[[str], None]) -> Path:
+    """Return the root filesystem with the hosts' programs: a suite's, or the machine's if suite is None.
 
-    With Slurm 23.11 (Ubuntu 24.04) every job of a rehearsal waits with InvalidAccount: bookworm's then.
+    On a machine with Slurm 23.11 (Ubuntu 24.04) it is bookworm's: there every job waits with InvalidAccount.
     """
     if not suite and slurm_major(Path("/")) == 23:
-        say("this machine's Slurm 23.11 lets jobs wait for an account: Debian bookworm's takes its place")
+        log("with this machine's Slurm 23.11 jobs wait for an account: using Debian bookworm's Slurm")
         suite = "bookworm"
-    return root(cache, suite, say) if suite else Path("/")
+    return root(cache, suite, log) if suite else Path("/")
 
 
 def slurm_major(root: Path) -> int:
-    """Return the first number of the Slurm in a root: 22 for 22.05."""
+    """Return the major version of the Slurm in a root filesystem: 22 for 22.05."""
     chroot = shutil.which("chroot", path=store.PATH) or "chroot"  # an ordinary user's PATH lacks /usr/sbin
     done = process.run([*store.as_root(), chroot, str(root), "/usr/sbin/slurmctld", "-V"])
     if done.returncode != 0:

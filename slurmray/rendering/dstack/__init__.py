@@ -1,1 +1,1 @@
-"""From a job spec to a task of dstack."""
+"""Renders a job spec as a dstack task."""

@@ -1,7 +1,10 @@
-"""What a task of dstack runs on each node: environment and shell commands, and their quoting.
+"""What a dstack task runs on each node: environment variables and shell commands.
 
-dstack joins the commands with && and gives them to `bash -i -c`, after it has looked for `$$` and `${{` in
-them: `dstack apply` once, its server again, and in the values of variables the server once.
+Ray's variables, options and ports come from the agent's modules, so both targets start the same Ray.
+
+Quoting: dstack joins the commands with && and passes them to `bash -i -c`. Before that it replaces `$$` and
+`${{ }}` in them twice (in `dstack apply` and in its server), and once in the values of variables (in its
+server).
 """
 
 from __future__ import annotations
@@ -13,22 +16,27 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slurmray import agent
+from slurmray.agent.container.ray import command as ray_command
+from slurmray.agent.container.ray import environment as ray_environment
+from slurmray.agent.container.ray import ports as port_places
 from slurmray.errors import ExitCode
 from slurmray.presets.context import Fact
 from slurmray.resources import own
 from slurmray.spec.job import JobSpec
 
-GCS_PORT, MASTER_PORT = 6379, 29500
-# A node is its run's alone, so nobody else takes them, nor does the kernel hand them out.
-NODE_PORTS = {
-    "--node-manager-port": 6380,
-    "--object-manager-port": 6381,
-    "--dashboard-agent-listen-port": 6382,
-    "--dashboard-agent-grpc-port": 6383,
-    "--runtime-env-agent-port": 6384,
-    "--metrics-export-port": 6385,
+# Fixed: dstack gives a node to one run at a time, and these lie below the kernel's ephemeral ports.
+DEFAULT_PORTS = {
+    port_places.GCS: 6379,
+    port_places.DASHBOARD: 8265,
+    port_places.MASTER: 29500,
+    port_places.NODE_MANAGER: 6380,
+    port_places.OBJECT_MANAGER: 6381,
+    port_places.AGENT: 6382,
+    port_places.AGENT_GRPC: 6383,
+    port_places.RUNTIME_ENV: 6384,
+    port_places.METRICS: 6385,
 }
-# What a preset tells each node, as bash knows it there.
+# Bash expressions for the facts that presets pass to each node.
 FACTS: dict[Fact, str] = {
     "rank": '"$DSTACK_NODE_RANK"',
     "nodes": '"$NODES"',
@@ -38,29 +46,27 @@ FACTS: dict[Fact, str] = {
 _SPECIAL = re.compile(r"\$(?=\$|\{\{)")
 
 
-def environment(spec: JobSpec) -> list[str]:
-    """Return `NAME=VALUE`, and `NAME` for the value of who applies the task.
+def ports_of(spec: JobSpec) -> dict[int, int]:
+    """Return the port at each place of the agent's block; the job spec may set two of them."""
+    ports = dict(DEFAULT_PORTS)
+    if spec.ray.port != "auto":
+        ports[port_places.GCS] = spec.ray.port
+    if spec.ray.dashboard_port != "auto":
+        ports[port_places.DASHBOARD] = spec.ray.dashboard_port
+    return ports
 
-    Not values of several lines, which dstack's list can't hold; they are in commands().
+
+def environment(spec: JobSpec) -> list[str]:
+    """Return `NAME=VALUE` entries, and `NAME` for a value taken from the submitter.
+
+    Multi-line values are left out, because dstack's list cannot hold them: commands() exports them.
     """
+    token = None if spec.ray.auth == "none" else f"{spec.ray.temp_dir}/slurmray/token"
     env: dict[str, str | None] = {
-        "PYTHONUNBUFFERED": "1",
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_register_timeout_seconds": "120",
-        "RAY_TMPDIR": spec.ray.temp_dir,
+        **ray_environment.default_variables(spec.ray.temp_dir, spec.ray.metrics),
+        **spec.env,
+        **ray_environment.auth_variables(token),
     }
-    if not spec.ray.metrics:
-        # No port, as slurmray/agent/container/ray/environment.py has it.
-        env |= {
-            "RAY_enable_metrics_collection": "0",
-            "DASHBOARD_METRIC_PORT": "65536",
-            "AUTOSCALER_METRIC_PORT": "65536",
-        }
-    env.update(spec.env)
-    env["RAY_AUTH_MODE"] = "disabled" if spec.ray.auth == "none" else "token"
-    if spec.ray.auth != "none":
-        env["RAY_AUTH_TOKEN_PATH"] = f"{spec.ray.temp_dir}/slurmray/token"
     return [
         name if value is None else f"{name}={value.replace('$', '$$') if _SPECIAL.search(value) else value}"
         for name, value in env.items()
@@ -68,27 +74,27 @@ def environment(spec: JobSpec) -> list[str]:
     ]
 
 
-def commands(spec: JobSpec, dashboard_port: int, node_env: Mapping[str, Fact]) -> list[str]:
-    """Return the commands: values, programs, then what is the same for all; ValueError for clashing ports.
+def commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
+    """Return the shell commands: first the job's values, then programs and code that all jobs share.
 
-    node_env: of a preset, as Advice has it.
+    node_env: the variables that a preset sets on each node. ValueError if two ports are the same.
     """
-    gcs_port = GCS_PORT if spec.ray.port == "auto" else spec.ray.port
-    _refuse_clashes(gcs_port, dashboard_port)
+    ports = ports_of(spec)
+    _refuse_clashes(ports)
     programs = {"PROBE": f"{_agent_file('container/ray/readiness.py')}\n{_file('probe.py')}"}
     if spec.run is None:
         programs["CHECK"] = f"{_agent_file('container/check_cluster.py')}\nsys.exit(main([]))"
+    node_options = ray_command.node_options(spec.slurm.cpus_per_task, spec.gpus, ports)
+    head_options = ray_command.port_options(ray_command.HEAD_PORTS, ports)
     values = [
-        f"CONFIG={ExitCode.CONFIG.value} BRING_UP={ExitCode.BRING_UP.value} NOT_WHOLE={ExitCode.PROBE.value}",
+        f"CONFIG={ExitCode.CONFIG.value} BRING_UP={ExitCode.BRING_UP.value} NOT_READY={ExitCode.PROBE.value}",
         f"NODES={spec.slurm.nodes}",
         f"GPUS_PER_NODE={spec.gpus}",
-        f"PORT={gcs_port} MASTER_PORT={MASTER_PORT}",
+        f"PORT={ports[port_places.GCS]} MASTER_PORT={ports[port_places.MASTER]}",
         f"READY_TIMEOUT={spec.ray.ready_timeout}",
         f"STOP_SIGNAL={spec.stop.signal}",
-        *_array("RAY_ARGS", [*_ray_args(spec), *spec.ray.args]),
-        *_array(
-            "HEAD_ARGS", [f"--port={gcs_port}", f"--dashboard-port={dashboard_port}", *spec.ray.head_args]
-        ),
+        *_array("RAY_ARGS", [*node_options, *spec.ray.args]),
+        *_array("HEAD_ARGS", [*head_options, *spec.ray.head_args]),
         *_array("WORKER_ARGS", spec.ray.worker_args),
         *(f"export {name}={_quoted(value)}" for name, value in spec.env.items() if value and "\n" in value),
         *(f"export {name}={FACTS[fact]}" for name, fact in node_env.items() if fact in FACTS),
@@ -101,56 +107,51 @@ def commands(spec: JobSpec, dashboard_port: int, node_env: Mapping[str, Fact]) -
     if spec.prepare:
         parts.append("\n".join([*_array("PREPARE", _prepare(spec)), _file("prepare.sh")]))
     if spec.setup:
-        # As on Slurm its errors are its own business; but a failure here would skip the next command.
+        # As on Slurm, its exit code does not count. Without `|| true`, && would skip the other commands.
         parts.append(f"eval {_quoted(spec.setup)} </dev/null >&2 || true")
     if spec.ray.auth != "none":
-        parts.append(f"AUTH={spec.ray.auth}\n{_file('token.sh')}")
+        since = ".".join(map(str, ray_environment.TOKEN_SINCE))
+        parts.append(f"AUTH={spec.ray.auth} TOKEN_SINCE={since}\n{_file('token.sh')}")
     return [*parts, _file("task.sh")]
 
 
-def _refuse_clashes(gcs_port: int, dashboard_port: int) -> None:
-    ports = {**NODE_PORTS, "MASTER_PORT": MASTER_PORT, "--port": gcs_port, "--dashboard-port": dashboard_port}
-    for name, other in itertools.combinations(ports, 2):
-        if ports[name] == ports[other]:
-            raise ValueError(f"{other} and {name} are both {ports[name]} under dstack; set it to auto")
-
-
-def _ray_args(spec: JobSpec) -> list[str]:
-    """Options of `ray start` on every node, as slurmray/agent/container/ray/command.py has them."""
-    words = [f"--num-gpus={spec.gpus}"]
-    if spec.slurm.cpus_per_task:
-        words.append(f"--num-cpus={spec.slurm.cpus_per_task}")
-    words += [f"{name}={port}" for name, port in NODE_PORTS.items()]
-    return [*words, "--min-worker-port=0", "--max-worker-port=0"]
+def _refuse_clashes(ports: Mapping[int, int]) -> None:
+    node = {name: ports[place] for name, place in ray_command.NODE_PORTS.items()}
+    head = {name: ports[place] for name, place in ray_command.HEAD_PORTS.items()}
+    named = {**node, "MASTER_PORT": ports[port_places.MASTER], **head}
+    for name, other in itertools.combinations(named, 2):
+        if named[name] == named[other]:
+            raise ValueError(f"{other} and {name} are both {named[name]} under dstack; set it to auto")
 
 
 def _prepare(spec: JobSpec) -> list[str]:
-    """The arguments of prepare.sh."""
-    words = [str(ExitCode.PREPARE.value), str(len(spec.prepare))]
-    for item in spec.prepare:
-        words += [item.name, item.run if isinstance(item.run, str) else shlex.join(item.run)]
-    return words
+    """Return the arguments of prepare_and_run in prepare.sh: exit code, number of steps, steps."""
+    args = [str(ExitCode.PREPARE.value), str(len(spec.prepare))]
+    for step in spec.prepare:
+        args += [step.name, step.run if isinstance(step.run, str) else shlex.join(step.run)]
+    return args
 
 
-def _array(name: str, words: list[str]) -> list[str]:
-    quoted = [_quoted(word) for word in words]
+def _array(name: str, items: list[str]) -> list[str]:
+    """Return the lines of a bash array."""
+    quoted = [_quoted(item) for item in items]
     short = f"{name}=({' '.join(quoted)})"
-    return [short] if len(short) < 100 else [f"{name}=(", *(f"  {word}" for word in quoted), ")"]
+    return [short] if len(short) < 100 else [f"{name}=(", *(f"  {item}" for item in quoted), ")"]
 
 
 def _quoted(text: str) -> str:
-    """A word for bash in which dstack finds nothing to replace: empty quotes split `$$` and `${{`.
+    """Quote a text for bash so that dstack replaces nothing in it: empty quotes split `$$` and `${{`.
 
-    dstack's own `$$` for `$` would not do: what the first reader makes of it is the second one's to replace.
+    dstack's escape, `$$` for `$`, does not work here: dstack replaces twice.
     """
     return _SPECIAL.sub("$''", shlex.quote(text))
 
 
 def _agent_file(name: str) -> str:
-    """A module of the agent that imports nothing of it."""
+    """Return the text of an agent module. The module must not import the rest of the agent."""
     return (Path(agent.__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _file(name: str) -> str:
-    # PyYAML writes no text with a tab as it is.
+    """Return a file of templates/dstack. Tabs become spaces: PyYAML would escape a text that has tabs."""
     return (own("templates") / "dstack" / name).read_text(encoding="utf-8").rstrip("\n").expandtabs(2)

@@ -1,7 +1,7 @@
-"""From a job spec to a task of dstack, which starts the containers itself: the same Ray cluster and trainer.
+"""Renders a job spec as a dstack task: the same Ray cluster and trainer, in containers that dstack starts.
 
-What dstack makes of a field is in its models (dstack 0.22, dstack._internal.core.models), how it runs a task
-in its server (JobConfigurator) and its runner (runner/internal/runner/executor).
+Sources in dstack 0.22: fields of a task, dstack._internal.core.models; how a task runs, JobConfigurator of
+the server and runner/internal/runner/executor.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ import yaml
 from pydantic import BaseModel
 
 from slurmray import __version__
+from slurmray.agent.container.ray import ports as port_places
 from slurmray.errors import Problem, SpecError
 from slurmray.presets import advise
-from slurmray.rendering.dstack.commands import FACTS, commands, environment
+from slurmray.rendering.dstack.commands import FACTS, commands, environment, ports_of
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
 from slurmray.spec.messages import dotted
 from slurmray.spec.mounts import Mount
 from slurmray.spec.types import shown
 
-DASHBOARD_PORT = 8265
-
-# Fields and sections that a task is made of.
+# Fields and sections that a task uses.
 USED = {
     *("name", "preset", "setup", "env", "prepare", "run", "stop.signal", "requeue.max"),
     *("ray.port", "ray.dashboard_port", "ray.ready_timeout", "ray.temp_dir", "ray.auth", "ray.metrics"),
@@ -34,23 +33,23 @@ USED = {
     *("container.image", "container.user", "container.accelerator", "container.mounts"),
     *("container.workdir", "container.shm_size"),
 }
-# Those without a meaning there, whose absence changes nothing of what the trainer computes.
+# Fields and sections that dstack has no use for; leaving them out does not change the trainer's results.
 LEFT_OUT = {
     *("slurm", "run_dir", "container.pull", "container.ulimits", "checks", "preflight"),
     *("stop.lead", "stop.grace", "ray.start"),
 }
-# Every other field is refused; for these there is more to say than that.
-REMEDIES = {
+# What to do about some of the other fields, which are all refused.
+FIXES = {
     "container.build": "dstack builds no image; push yours to a registry and name it in container.image",
     "container.runtime": "dstack runs containers with Docker; set it to auto",
     "network.family": "dstack chooses the addresses of the nodes; set it to auto",
-    "on_node_loss": "dstack ends a run that has lost a node; set it to fail",
+    "on_node_loss": "dstack ends a run when it loses a node; set it to fail",
 }
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a text of several lines as it is, where YAML can."""
+    """Writes multi-line texts as YAML blocks."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
@@ -61,47 +60,52 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def render_task(spec: JobSpec) -> str:
-    """Return the task as YAML, the same for the same input; SpecError says what dstack can't do."""
+    """Return the task as YAML, the same for the same input; SpecError lists what dstack cannot do."""
     header = f"# Rendered by slurmray {__version__} from a job spec: render it again rather than edit it.\n"
     task = make_task(spec)
     return header + yaml.dump(task, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def remarks(spec: JobSpec) -> list[str]:
-    """Return what is different from the same job on Slurm, a line each."""
+    """Return one line for each difference from the same job on Slurm."""
     advice = advise(spec)
     found = list(advice.notes)
-    unused = [path for path in _set_fields(spec) if _room(path) in LEFT_OUT]
+    unused = [path for path in _set_fields(spec) if _section(path) in LEFT_OUT]
     others = (name for name in syntax.gres_elements(spec.slurm.gres or "none") if not syntax.is_gpu(name))
     unused += [f"{name} of slurm.gres" for name in others if name not in ("", "none")]
     if unused:
-        found.append(f"without a meaning under dstack, and left out: {', '.join(unused)}")
+        found.append(f"not used by dstack, left out: {', '.join(unused)}")
     for name in (name for name, fact in advice.node_env.items() if fact not in FACTS):
         found.append(
-            f"{name} is not set, as dstack chooses the network: set it in env if a wrong one is taken"
+            f"{name} is not set, because dstack chooses the network; if it chooses a wrong interface, set "
+            f"{name} in env"
         )
     if spec.setup:
-        found.append("setup runs in the container here: keep only what belongs there")
+        found.append("setup runs in the container under dstack: remove commands that are for the host")
     if spec.requeue.max:
-        found.append("requeue.max: dstack starts anew after each interruption, it does not count")
+        found.append("requeue.max: dstack restarts the run after every interruption, without a limit")
         if any(item.once for item in spec.prepare):
-            found.append("prepare: what is once is done again then")
+            found.append("prepare: steps with `once: true` run again after each restart")
     if not spec.container.shm_size:
         found.append(
-            "container.shm_size is not set: /dev/shm has 64 MB under dstack, so ask for more, as 64g"
+            "container.shm_size is not set: /dev/shm has 64 MB under dstack; set a larger size, e.g. 64g"
         )
     return found
 
 
 def make_task(spec: JobSpec) -> dict[str, Any]:
-    """Return the task, its fields as in dstack.ai/docs/reference/dstack.yml/task; errors as render_task's."""
+    """Return the fields of the task (dstack.ai/docs/reference/dstack.yml/task); errors as in render_task."""
     problems = [
-        _refusal(path, REMEDIES.get(path, f"dstack has no such thing; leave it out: --set {path}=null"))
+        _refusal(path, FIXES.get(path, f"not supported by dstack; leave it out: --set {path}=null"))
         for path in _set_fields(spec)
-        if _room(path) not in USED | LEFT_OUT
+        if _section(path) not in USED | LEFT_OUT
     ]
     problems += [
-        _refusal("prepare", f"{item.name}: under dstack only the head prepares; put it into setup", number)
+        _refusal(
+            "prepare",
+            f"{item.name}: under dstack prepare steps run on the head node only; move it to setup",
+            number,
+        )
         for number, item in enumerate(spec.prepare)
         if item.where == "all"
     ]
@@ -116,7 +120,6 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
     spec = spec.model_copy(update={"run": advice.run, "env": {**advice.env, **spec.env}})
     container = spec.container
     sbatch = dict(spec.slurm.given())
-    dashboard = DASHBOARD_PORT if spec.ray.dashboard_port == "auto" else spec.ray.dashboard_port
     resources = {
         "cpu": f"{spec.slurm.cpus_per_task}.." if spec.slurm.cpus_per_task else None,
         "memory": checked("slurm.mem", _memory, sbatch.get("mem")),
@@ -127,7 +130,7 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
         "type": "task",
         "name": checked("name", _name, spec.name),
         "nodes": spec.slurm.nodes,
-        "stop_criteria": "master-done",  # Ray on the other nodes does not end by itself
+        "stop_criteria": "master-done",  # Ray on the worker nodes would not end by itself
         "max_duration": checked("slurm.time", _duration, sbatch.get("time")),
         "retry": {"on_events": ["interruption"]} if spec.requeue.max else None,
         "image": container.image,
@@ -135,8 +138,8 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
         "working_dir": container.workdir,
         "env": environment(spec),
         "shell": "bash",
-        "commands": checked("ray", commands, spec, dashboard, advice.node_env),
-        "ports": [dashboard],
+        "commands": checked("ray", commands, spec, advice.node_env),
+        "ports": [ports_of(spec)[port_places.DASHBOARD]],
         "resources": _given(resources),
         "volumes": [
             checked("container.mounts", _volume, mount, items=(number,))
@@ -149,7 +152,7 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
 
 
 def refusals(spec: JobSpec) -> list[Problem]:
-    """Return what dstack can't do of a job spec."""
+    """Return the fields of a job spec that dstack cannot do."""
     try:
         make_task(spec)
     except SpecError as error:
@@ -167,22 +170,22 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
-    """Yield the dotted path of each field that has another value than its default."""
+    """Yield the dotted path of each field whose value is not the default."""
     for name, field in type(model).model_fields.items():
         value, path = getattr(model, name), above + name
         if value == field.get_default(call_default_factory=True):
             continue
-        if isinstance(value, BaseModel) and path not in REMEDIES:
+        if isinstance(value, BaseModel) and path not in FIXES:
             yield from _set_fields(value, f"{path}.")
         elif (path, value) != ("container.runtime", "docker"):
             yield path
 
 
-def _room(path: str) -> str | None:
-    """Return the narrowest entry of USED and LEFT_OUT that a path is in."""
+def _section(path: str) -> str | None:
+    """Return the longest entry of USED and LEFT_OUT that contains a path; None if there is none."""
     names = path.split(".")
-    rooms = (".".join(names[:length]) for length in range(len(names), 0, -1))
-    return next((room for room in rooms if room in USED | LEFT_OUT), None)
+    sections = (".".join(names[:length]) for length in range(len(names), 0, -1))
+    return next((section for section in sections if section in USED | LEFT_OUT), None)
 
 
 # -- fields ----------------------------------------------------------------------------------------
@@ -193,12 +196,14 @@ def _name(name: str) -> str:
     if re.fullmatch(rule, name):
         return name
     guess = re.sub(r"[^a-z0-9]+", "-", name.lower())[:41].strip("-")
-    hint = f", as --set name={guess}" if re.fullmatch(rule, guess) else ""
-    raise ValueError(f"dstack takes 2 to 41 of a-z, 0-9 and -, a letter first{hint}; got {shown(name)}")
+    hint = f", e.g. --set name={guess}" if re.fullmatch(rule, guess) else ""
+    raise ValueError(
+        f"dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter{hint}; got {shown(name)}"
+    )
 
 
 def _gpu(spec: JobSpec) -> str | int | None:
-    """dstack has GPU names of its own, which a site may have taken for Slurm's types: `h100` is in both."""
+    """Return the GPUs of a node for dstack. Slurm's GPU type is passed as the name: `h100` is in both."""
     if not spec.gpus or spec.container.accelerator == "none":
         return None
     if spec.slurm.gpus_per_node is not None:
@@ -211,16 +216,16 @@ def _gpu(spec: JobSpec) -> str | int | None:
 
 
 def _memory(text: str | None) -> str | None:
-    """Slurm's memory per node, in MB without a unit; 0 is all there is. `..`: or more."""
+    """Convert Slurm's --mem: MB without a unit, 0 for all. `..` in the result means "or more"."""
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]+([KMGT]B?)?", text, re.IGNORECASE):
-        raise ValueError(f"expected a number with K, M, G or T, as 200G, got {shown(text)}")
+        raise ValueError(f"expected a number with K, M, G or T, e.g. 200G, got {shown(text)}")
     return f"{_size(text.upper().removesuffix('B'), 'm')}.." if text.strip("0KMGTBkmgtb") else None
 
 
 def _size(text: str, unit: str) -> str:
-    """Return a size as dstack has it, in GB or MB of powers of two. unit: what a bare number counts."""
+    """Convert a size to GB or MB, which are powers of two in dstack. unit: that of a bare number."""
     number, given = re.fullmatch(r"([0-9]+)([a-z]?)", text.lower()).groups()  # type: ignore[union-attr]
     size = int(number) * 1024 ** "bkmgt".index(given or unit)
     mebibytes = -(-size // 2**20)
@@ -228,7 +233,7 @@ def _size(text: str, unit: str) -> str:
 
 
 def _duration(text: str | None) -> str | None:
-    """Slurm's time limit in the largest unit that fits; none where there is none."""
+    """Convert Slurm's time limit to the largest unit that divides it; None: no limit."""
     if text is None or (total := syntax.seconds(text)) is None:
         return None
     unit, length = next((unit, length) for unit, length in _UNITS.items() if total % length == 0)
@@ -236,11 +241,11 @@ def _duration(text: str | None) -> str | None:
 
 
 def _volume(mount: Mount) -> str:
-    """A folder of the instances (InstanceMountPoint of dstack)."""
+    """Convert a mount to a volume: a folder of the instance (InstanceMountPoint of dstack)."""
     place = mount.destination or mount.source
     if not mount.source.startswith("/") or ".." in (mount.source + "/" + place).split("/"):
         raise ValueError(
-            f"dstack mounts absolute paths of its instances, without ..; got {shown(mount.source)}"
+            f"dstack mounts absolute paths of its instances, without `..`, got {shown(mount.source)}"
         )
     for option in mount.options:
         if option not in ("rw", "z", "Z"):

@@ -1,4 +1,4 @@
-"""Fixtures of the fault matrix: one lab at a time, and a job to make a fault in."""
+"""Fixtures of the fault matrix: one cluster at a time, and a job with a fault."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import USERS, Cluster, Gres
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import ray_image, rootless, suites
 
 from .case import KILL_WAIT, Fault
@@ -20,7 +20,7 @@ from .rows import ROWS, VARIANTS, Variant
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each case on each variant; the first of its runtimes on the machine's own Slurm is for `make test`."""
+    """Run each case on each variant. `make test` runs only its first runtime, on the machine's Slurm."""
     if "variant" not in metafunc.fixturenames:
         return
     (mark,) = metafunc.definition.iter_markers("fault")
@@ -42,39 +42,41 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 PROGRAMS = {"podman": "podman", "docker": "dockerd", "none": "python3", "apptainer": "apptainer"}
 
 
-class Labs:
-    """At most one lab at a time; the same one for the next case if it needs the same, and is clean."""
+class ClusterPool:
+    """Keeps at most one cluster, and reuses it if it is clean and the next case needs the same one."""
 
     def __init__(self) -> None:
-        self.lab: Lab | None = None
+        self.cluster: SlurmCluster | None = None
 
-    def get(self, cluster: Cluster, layout: Layout, archive: Path) -> Lab:
-        lab = self.lab
-        if lab and lab.cluster == cluster and lab.layout == layout and _is_fresh(lab):
-            return lab
+    def get(self, cluster_config: ClusterConfig, layout: Layout, archive: Path) -> SlurmCluster:
+        cluster = self.cluster
+        if cluster and cluster.config == cluster_config and cluster.layout == layout and _is_clean(cluster):
+            return cluster
         self.down()
-        lab = self.lab = Lab(cluster, layout)
-        lab.__enter__()
+        cluster = self.cluster = SlurmCluster(cluster_config, layout)
+        cluster.__enter__()
         if layout.runtime == "podman":
-            rootless.give(lab, archive, USERS[0], print)
-        return lab
+            rootless.load_for_user(cluster, archive, USERS[0], print)
+        return cluster
 
     def down(self) -> None:
-        if self.lab:
-            self.lab.down()
-        self.lab = None
+        if self.cluster:
+            self.cluster.down()
+        self.cluster = None
 
 
-def _is_fresh(lab: Lab) -> bool:
-    states = lab.run(["sinfo", "--noheader", "--Node", "--format=%T"]).stdout.split()
-    return set(lab.pids) == set(lab.cluster.hosts) and set(states) == {"idle"} and not lab.left_over()
+def _is_clean(cluster: SlurmCluster) -> bool:
+    states = cluster.run(["sinfo", "--noheader", "--Node", "--format=%T"]).stdout.split()
+    return (
+        set(cluster.pids) == set(cluster.config.hosts) and set(states) == {"idle"} and not cluster.leftovers()
+    )
 
 
 @pytest.fixture(scope="session")
-def labs() -> Iterator[Labs]:
-    labs = Labs()
-    yield labs
-    labs.down()
+def clusters() -> Iterator[ClusterPool]:
+    clusters = ClusterPool()
+    yield clusters
+    clusters.down()
 
 
 @pytest.fixture(scope="session")
@@ -84,28 +86,36 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    """Two small hosts. A module whose faults need another cluster has a fixture of this name."""
-    return Cluster(cpus=2, gres=(Gres("gpu", "", 8),), options={"KillWait": str(KILL_WAIT)})
+def cluster_config() -> ClusterConfig:
+    """Two small hosts. Modules that need another configuration override this fixture."""
+    return ClusterConfig(cpus=2, gres=(Gres("gpu", "", 8),), options={"KillWait": str(KILL_WAIT)})
 
 
 @pytest.fixture
-def lab(labs: Labs, variant: Variant, cluster: Cluster, archive: Path, request: pytest.FixtureRequest) -> Lab:
+def cluster(
+    clusters: ClusterPool,
+    variant: Variant,
+    cluster_config: ClusterConfig,
+    archive: Path,
+    request: pytest.FixtureRequest,
+) -> SlurmCluster:
     layout = request.getfixturevalue(f"{variant.runtime}_layout")
     if variant.runtime == "apptainer":
-        return labs.get(cluster, layout, archive)
+        return clusters.get(cluster_config, layout, archive)
     root = suites.hosts_root(machine.cache_folder(), variant.suite, print)
-    return labs.get(cluster, dataclasses.replace(layout, root=root), archive)
+    return clusters.get(cluster_config, dataclasses.replace(layout, root=root), archive)
 
 
 @pytest.fixture
-def fault(lab: Lab, folder: Path, variant: Variant, archive: Path, record_property: Any) -> Fault:
-    """A job of alice's in which a fault happens; its measurements go into docs/faults.md."""
+def fault(
+    cluster: SlurmCluster, folder: Path, variant: Variant, archive: Path, record_property: Any
+) -> Fault:
+    """A job of alice with a fault; its measurements are for docs/inside/faults.md."""
     for name, command in {
         "Slurm": ["slurmctld", "-V"],
         "runtime": [PROGRAMS[variant.runtime], "--version"],
         "kernel": ["uname", "-r"],
     }.items():
-        record_property(name, lab.run(command, host="node1").stdout.strip())
+        record_property(name, cluster.run(command, host="node1").stdout.strip())
     record_property("Ray", ray_image.RAY_VERSION)
-    return Fault(lab, folder, variant.runtime, archive, record_property)
+    return Fault(cluster, folder, variant.runtime, archive, record_property)

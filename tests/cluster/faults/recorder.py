@@ -1,4 +1,4 @@
-"""A pytest plugin that keeps the results of the fault matrix, for docs/faults.py."""
+"""Pytest plugin that stores the results of the fault matrix for docs/scripts/faults.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEASURED = ("slurmray", "templates")
 
 
 def tree(root: Path = ROOT) -> str:
-    """Return a hash of the files that a result depends on, without caches."""
+    """Return a hash of the files that results depend on."""
     total = hashlib.sha256()
     for file in sorted(path for part in MEASURED for path in (root / part).rglob("*") if path.is_file()):
         if "__pycache__" not in file.parts:
@@ -26,7 +26,7 @@ def tree(root: Path = ROOT) -> str:
 
 
 class Recorder:
-    """Keeps outcome and measurements of each case, as soon as it is over, in pytest's cache."""
+    """Stores outcome and measurements of each case in pytest's cache when the case ends."""
 
     def __init__(self, cache: pytest.Cache):
         self.cache = cache
@@ -46,12 +46,12 @@ class Recorder:
             entry |= {"outcome": "failed", "reason": "".join(lines[:1])[:200]}
         if report.when == "teardown":
             results = self.cache.get(RESULTS, {})
-            before, of = results.get(case, {}), tree()
-            streak = before.get("in_a_row", 0) if before.get("tree") == of else 0
-            about = {
+            before, current = results.get(case, {}), tree()
+            streak = before.get("in_a_row", 0) if before.get("tree") == current else 0
+            run = {
                 "in_a_row": streak + 1 if entry["outcome"] == "passed" else 0,
                 "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-                "tree": of,
+                "tree": current,
             }
-            results[case] = {**entry, **dict(report.user_properties), **about}
+            results[case] = {**entry, **dict(report.user_properties), **run}
             self.cache.set(RESULTS, results)

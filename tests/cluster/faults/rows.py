@@ -1,4 +1,4 @@
-"""Rows of the fault matrix and variants that its cases run on; docs/faults.md is made of these."""
+"""Rows of the fault matrix, and the variants that its cases run on; input of docs/inside/faults.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 RESULTS = "slurmray/faults"  # key of the results in pytest's cache
 
-# Fault -> what must be true with every runtime and every Slurm.
+# Fault -> required result with every runtime and every Slurm.
 ROWS = {
     "the trainer ends": (
         "Slurm has its exit code, 128+n for signal n; the log names the trainer as its source; clean hosts"
@@ -52,7 +52,7 @@ ROWS = {
 }
 
 
-# What no case can show on one machine, and why.
+# Cases that cannot be tested on one machine -> reason.
 NOT_RUN = {
     "a node cannot run the container, image storage on NFS": (
         "the kernels of the machines that run the tests have no NFS; Podman's error message is taken from "
@@ -68,7 +68,7 @@ NOT_RUN = {
 }
 
 
-# The Debian suite that this machine is not.
+# A Debian suite other than this machine's.
 OTHER_SUITE = (
     "bookworm" if platform.freedesktop_os_release().get("VERSION_CODENAME") == "trixie" else "trixie"
 )
@@ -76,7 +76,7 @@ OTHER_SUITE = (
 
 @dataclass(frozen=True)
 class Variant:
-    """A runtime on a Slurm. suite: the Debian suite of the hosts' programs; None: they are the machine's."""
+    """A runtime and a Slurm. suite: Debian suite with the hosts' programs; None: the machine's programs."""
 
     runtime: str
     suite: str | None

@@ -1,4 +1,4 @@
-"""SIGKILL for the processes that start a container, and for those in it."""
+"""SIGKILL to the processes that start a container, and to processes in the container."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ full = pytest.mark.full
     ids=["client of a worker", "client of the head", "agent of a worker", "agent of the head", "srun"],
 )
 def test_killed(fault: Fault, host: str, process: str) -> None:
-    fault.train()
+    fault.start_trainer()
     fault.kill(host, *(["-f", process] if process else CLIENTS[fault.runtime]))
-    job = fault.end("] failed (", within=20, dead=True)
+    job = fault.wait_end("] failed (", within=20, dead=True)
     assert job.state == "FAILED", job.log
     assert job.last_line.startswith("failed ("), job.log
-    fault.next_job()
+    fault.run_next_job()
 
 
 @pytest.mark.fault("a process outside of the container is killed")
@@ -39,15 +39,15 @@ def test_killed(fault: Fault, host: str, process: str) -> None:
 def test_killed_with_services(fault: Fault, process: str) -> None:
     places: dict[str, dict[str, object]] = {"image": {"image": DEFAULT_IMAGE}, "host": {"host": True}}
     services = [{"name": name, "run": "sleep 1000", **place} for name, place in places.items()]
-    fault.train(services=services)
+    fault.start_trainer(services=services)
     fault.kill("node2", *(["-f", process] if process else CLIENTS[fault.runtime]))
-    job = fault.end("] failed (", within=20, dead=True)
+    job = fault.wait_end("] failed (", within=20, dead=True)
     assert job.state == "FAILED", job.log
-    fault.next_job()
+    fault.run_next_job()
 
 
-def lost(fault: Fault, node: str) -> None:
-    job = fault.end(f"{node}: ", within=10)
+def check_node_lost(fault: Fault, node: str) -> None:
+    job = fault.wait_end(f"{node}: ", within=10)
     assert (job.state, job.code) == ("FAILED", "71:0"), job.log
     assert job.last_line.startswith(f"failed (71 node lost): {node}: "), job.log
     assert f"last lines of {job.run}/logs/{node}.log:" in job.log, job.log
@@ -56,34 +56,34 @@ def lost(fault: Fault, node: str) -> None:
 @pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
 @full
 def test_raylet_of_a_worker(fault: Fault) -> None:
-    fault.train()
+    fault.start_trainer()
     fault.kill("node2", "-x", "raylet")
-    lost(fault, "node2")
+    check_node_lost(fault, "node2")
 
 
 @pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
 @pytest.mark.full
 def test_container_of_a_worker(fault: Fault) -> None:
-    fault.train()
+    fault.start_trainer()
     fault.kill_container("node2")
-    lost(fault, "node2")
+    check_node_lost(fault, "node2")
 
 
-# A trainer that learns of the other node's end from a socket, as with NCCL; `ray start` learns of it later.
-TALKING = """
+# A trainer that notices the other node's end by a closed socket, like NCCL, before `ray start` does.
+CONNECTED = """
 import os, ray, socket, sys, time
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
 @ray.remote(num_cpus=0)
-def talk(place):
-    with socket.create_connection(place):
+def talk(address):
+    with socket.create_connection(address):
         time.sleep(1000)
 
 ray.init()
 node = next(node["NodeID"] for node in ray.nodes() if node["NodeManagerHostname"] == "node2")
 with socket.create_server(("", 0)) as server:
-    place = os.environ["MASTER_ADDR"], server.getsockname()[1]
-    task = talk.options(scheduling_strategy=On(node, soft=False)).remote(place)
+    address = os.environ["MASTER_ADDR"], server.getsockname()[1]
+    task = talk.options(scheduling_strategy=On(node, soft=False)).remote(address)
     peer, _ = server.accept()
 print("started", flush=True)
 peer.recv(1)
@@ -93,35 +93,35 @@ sys.exit("lost a peer")
 
 @pytest.mark.fault("a worker's Ray or container dies", "docker", "podman", "none", "apptainer")
 def test_the_trainer_dies_of_it(fault: Fault) -> None:
-    fault.train(["python3", "-c", TALKING])
+    fault.start_trainer(["python3", "-c", CONNECTED])
     slow = ["-f", RAY_START]
-    assert fault.lab.run(["pkill", "-STOP", *slow], host="node2").returncode == 0
+    assert fault.cluster.run(["pkill", "-STOP", *slow], host="node2").returncode == 0
     fault.kill("node2", "-f", "^ray::talk|/raylet/raylet ")
     trainer = ["pgrep", "-f", "^python3 -c .*lost a peer"]
-    wait_until(lambda: fault.lab.run(trainer, host="node1").returncode == 1, fault.log)
-    fault.mark()
-    assert fault.lab.run(["pkill", "-CONT", *slow], host="node2").returncode == 0
-    lost(fault, "node2")
+    wait_until(lambda: fault.cluster.run(trainer, host="node1").returncode == 1, fault.log)
+    fault.start_clock()
+    assert fault.cluster.run(["pkill", "-CONT", *slow], host="node2").returncode == 0
+    check_node_lost(fault, "node2")
     assert "; the trainer exited with 1" in fault.log()
 
 
 @pytest.mark.fault("a worker's Ray or container dies", "podman", "docker")
 @full
 def test_the_container_of_a_worker_gets_sigterm(fault: Fault) -> None:
-    fault.train()
-    fault.strike([fault.runtime, "kill", "--signal=TERM", f"slurmray-{fault.job}-0-node2"], "node2", "alice")
-    job = fault.end("node2: container exited unexpectedly (not stopped by Slurm)", within=20)
+    fault.start_trainer()
+    fault.inject([fault.runtime, "kill", "--signal=TERM", f"slurmray-{fault.job}-0-node2"], "node2", "alice")
+    job = fault.wait_end("node2: container exited unexpectedly (not stopped by Slurm)", within=20)
     assert job.last_line.startswith("failed (71 node lost): node2: "), job.log
 
 
 @pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
 def test_the_job_continues(fault: Fault) -> None:
     run = "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"
-    fault.train(["bash", "-c", run], on_node_loss="continue")
+    fault.start_trainer(["bash", "-c", run], on_node_loss="continue")
     fault.kill_container("node2")
-    fault.until("] node loss: node2: ")
+    fault.wait_for_log("] node loss: node2: ")
     (fault.jobs.folder / "go").touch()
-    job = fault.end()
+    job = fault.wait_end()
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
     assert job.log.count("] node loss: ") == 1
 
@@ -130,13 +130,13 @@ def test_the_job_continues(fault: Fault) -> None:
 @pytest.mark.parametrize("process", ["gcs_server", "raylet"])
 @pytest.mark.full
 def test_ray_of_the_head(fault: Fault, process: str) -> None:
-    fault.train()
+    fault.start_trainer()
     fault.kill("node1", "-x", process)
-    lost(fault, "node1")
+    check_node_lost(fault, "node1")
 
 
 @pytest.mark.fault("the head's Ray or container dies", "docker", "podman", "none", "apptainer")
 def test_container_of_the_head(fault: Fault) -> None:
-    fault.train()
+    fault.start_trainer()
     fault.kill_container("node1")
-    lost(fault, "node1")
+    check_node_lost(fault, "node1")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.rehearsal.cluster.lab import Lab
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from tests.cluster.jobs import Job, wait_until
 
 from .case import KILL_WAIT, Fault
@@ -20,9 +20,9 @@ _LISTEN = (
 
 
 @pytest.fixture
-def silent_registry(lab: Lab) -> Iterator[str]:
-    """A registry that accepts connections and never answers. It is in the login host's network only."""
-    enter = ["nsenter", "-t", str(lab.pids["login"]), "-n", "setpriv", "--pdeathsig", "KILL"]
+def silent_registry(cluster: SlurmCluster) -> Iterator[str]:
+    """A registry in the login host's network that accepts connections and never answers."""
+    enter = ["nsenter", "-t", str(cluster.pids["login"]), "-n", "setpriv", "--pdeathsig", "KILL"]
     with subprocess.Popen([*enter, sys.executable, "-c", _LISTEN], stdout=subprocess.PIPE) as server:
         assert server.stdout
         assert server.stdout.readline() == b"1\n"
@@ -30,15 +30,15 @@ def silent_registry(lab: Lab) -> Iterator[str]:
         server.kill()
 
 
-class Fake:
-    """A program that never gets to its work: first in PATH, it notes that it runs, and sleeps.
+class HangingProgram:
+    """A program, first in PATH, that records its start and then sleeps.
 
-    name: of a program in /usr/bin. only_if: bash; where it is false, that program is run.
+    name: the program in /usr/bin that it replaces. only_if: bash; if false, it runs that program.
     """
 
     def __init__(self, fault: Fault, name: str, only_if: str = "true"):
         self.folder = fault.jobs.folder / "bin"
-        self._runs = fault.jobs.folder / "fake-runs"
+        self._runs = fault.jobs.folder / "hanging-runs"
         self.folder.mkdir()
         lines = ["#!/bin/bash", f'{only_if} || exec /usr/bin/{name} "$@"']
         lines += [f"echo $$ >>{self._runs}", "exec sleep infinity"]
@@ -47,13 +47,13 @@ class Fake:
         path.chmod(0o755)
 
     def runs_on_both(self) -> bool:
-        """Tell whether it has been started on both nodes."""
+        """Return whether it has been started on both nodes."""
         return self._runs.exists() and len(self._runs.read_text().split()) == 2
 
 
 def cancelled(fault: Fault, code: str = "143:0", clean_within: float = KILL_WAIT) -> Job:
-    fault.strike(["scancel", str(fault.job)])
-    job = fault.end(clean_within=clean_within)
+    fault.inject(["scancel", str(fault.job)])
+    job = fault.wait_end(clean_within=clean_within)
     assert (job.state, job.code) == ("CANCELLED", code), job.log
     return job
 
@@ -62,7 +62,7 @@ def cancelled(fault: Fault, code: str = "143:0", clean_within: float = KILL_WAIT
 @pytest.mark.full
 def test_while_the_image_is_pulled(fault: Fault, silent_registry: str) -> None:
     fault.submit(container={"image": f"{silent_registry}/none/such:1"})
-    fault.until("] image: ")
+    fault.wait_for_log("] image: ")
     cancelled(fault)
 
 
@@ -71,29 +71,29 @@ def test_while_the_image_is_pulled(fault: Fault, silent_registry: str) -> None:
 @pytest.mark.parametrize("phase", ["container", "ray", "probe"])
 def test_while_it_comes_up(fault: Fault, phase: str) -> None:
     fault.submit()
-    fault.until(f"] {phase}: ")
+    fault.wait_for_log(f"] {phase}: ")
     log = cancelled(fault).log
     assert "\nstarted\n" not in log, log
 
 
 @pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
 def test_while_the_node_agents_are_started(fault: Fault) -> None:
-    """Slurm's signal ends the Python that was about to become the agent."""
-    fake = Fake(fault, "python3", only_if="[[ ${!#} == node ]]")
+    """Slurm's signal ends the Python process before it becomes the agent."""
+    hanging = HangingProgram(fault, "python3", only_if="[[ ${!#} == node ]]")
     site = fault.jobs.folder / "site.sbatch.j2"
-    block = f"{{% block site_prologue %}}\nexport PATH={fake.folder}:$PATH\n{{% endblock %}}"
+    block = f"{{% block site_prologue %}}\nexport PATH={hanging.folder}:$PATH\n{{% endblock %}}"
     site.write_text(f'{{% extends "job.sbatch.j2" %}}\n{block}\n')
     fault.submit(template=str(site))
-    wait_until(fake.runs_on_both, fault.log)
+    wait_until(hanging.runs_on_both, fault.log)
     cancelled(fault, clean_within=5)
 
 
 @pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
 def test_before_the_container_process_exists(fault: Fault) -> None:
-    """Slurm's signal ends the program that was about to start it outside of the task's process tree."""
-    fake = Fake(fault, "setsid")
-    fault.submit(setup=f"PATH={fake.folder}:$PATH")
-    wait_until(fake.runs_on_both, fault.log)
+    """Slurm's signal ends the program that would start it outside the task's process tree."""
+    hanging = HangingProgram(fault, "setsid")
+    fault.submit(setup=f"PATH={hanging.folder}:$PATH")
+    wait_until(hanging.runs_on_both, fault.log)
     cancelled(fault, clean_within=5)
 
 
@@ -107,18 +107,18 @@ def test_in_a_stage(fault: Fault, stage: str) -> None:
         item["ready"] = {"run": "false"}
     parts: dict[str, Any] = {stage: [item]}
     fault.submit(**parts)
-    fault.until("] probe: 2/2 nodes")
+    fault.wait_for_log("] probe: 2/2 nodes")
     up, saved = fault.jobs.folder / "up", fault.jobs.folder / "saved"
     wait_until(lambda: up.exists() and up.read_text() == "up\n" * 2, fault.log)
     log = cancelled(fault).log
     assert f"] {stage}: long " in log, log
-    if stage == "prepare":  # it has the grace period of a trainer
+    if stage == "prepare":  # prepare steps get the trainer's grace period
         assert saved.read_text() == "saved\n" * 2
 
 
 @pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
 def test_while_it_trains(fault: Fault) -> None:
     save = "trap 'echo saving; sleep 1; echo saved; exit 3' TERM; echo started; while :; do sleep 0.1; done"
-    fault.train(["bash", "-c", save])
+    fault.start_trainer(["bash", "-c", save])
     log = cancelled(fault, "3:0").log
     assert "\nsaved\n" in log, log

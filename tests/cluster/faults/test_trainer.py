@@ -12,8 +12,8 @@ full = pytest.mark.full
 @pytest.mark.fault("the trainer ends", "podman", "docker", "none", "apptainer")
 @pytest.mark.parametrize("code", [7, *(pytest.param(code, marks=full) for code in (0, 71, 137))])
 def test_with_an_exit_code(fault: Fault, code: int) -> None:
-    fault.train(["bash", "-c", f"echo started; exit {code}"])
-    job = fault.end()
+    fault.start_trainer(["bash", "-c", f"echo started; exit {code}"])
+    job = fault.wait_end()
     assert (job.state, job.code) == ("FAILED" if code else "COMPLETED", f"{code}:0"), job.log
     assert job.last_line.partition(" (")[0] == f"done: trainer exited with {code}", job.log
 
@@ -22,16 +22,16 @@ def test_with_an_exit_code(fault: Fault, code: int) -> None:
 @full
 @pytest.mark.parametrize(("signal", "code"), [("SEGV", 139), ("TERM", 143)])
 def test_of_a_signal(fault: Fault, signal: str, code: int) -> None:
-    fault.train(["bash", "-c", f"echo started; kill -{signal} $$"])
-    job = fault.end()
+    fault.start_trainer(["bash", "-c", f"echo started; kill -{signal} $$"])
+    job = fault.wait_end()
     assert job.code == f"{code}:0", job.log
     assert job.last_line == f"done: trainer exited with {code} (128 + signal {signal})", job.log
 
 
 @pytest.mark.fault("a trainer ignores SIGTERM", "docker", "podman", "none", "apptainer")
 def test_scancel(fault: Fault) -> None:
-    fault.train(["bash", "-c", "trap '' TERM; echo started; while :; do sleep 0.1; done"])
-    fault.strike(["scancel", str(fault.job)])
-    job = fault.end("] stop: ", clean_within=KILL_WAIT)
+    fault.start_trainer(["bash", "-c", "trap '' TERM; echo started; while :; do sleep 0.1; done"])
+    fault.inject(["scancel", str(fault.job)])
+    job = fault.wait_end("] stop: ", clean_within=KILL_WAIT)
     assert job.state == "CANCELLED", job.log
     assert job.last_line == "done: trainer exited with 137 (128 + signal KILL)", job.log

@@ -365,7 +365,7 @@ class Cluster:
                 memory=1024,
                 addresses=["127.0.0.1"],
                 exec_prefix=["podman", "exec", "it"],
-                folder=str(node.folder),
+                workdir=spec["container"]["workdir"],
             )
         self.send("start_ray", peers=list(peers))
 

@@ -116,7 +116,7 @@ class FakeNode(NodeApi):
         result = self.run(argv, 20, env)
         return Result(result.code, result.out + result.err, "", result.why)
 
-    def story(self, function: str, *args: str) -> list[str]:
+    def story_command(self, function: str, *args: str) -> list[str]:
         return ["story", function, *args]
 
     def host_path(self, text: str) -> str:

@@ -8,11 +8,11 @@ from contextlib import redirect_stderr
 from typing import Any, cast
 
 from slurmray.agent.controller.decisions import Actions, Controller, Outcome
-from slurmray.agent.report import LINES, Report
+from slurmray.agent.job_log import LINES, JobLog
 from slurmray.events import EVENTS
 
 
-class RecordedReport(Report):
+class RecordedLog(JobLog):
     """Events and log lines in lists, instead of files."""
 
     def __init__(self) -> None:
@@ -23,16 +23,16 @@ class RecordedReport(Report):
     def event(self, name: str, **fields: Any) -> None:
         assert fields.keys() == EVENTS[name][1].keys(), (
             name
-        )  # docs/events.md and its schema are made of these
+        )  # docs/reference/events.md and its schema are made of these
         self.events.append((name, fields))
         line = LINES[name].format(**fields)
         if line:
-            self.log(line)
+            self.write(line)
 
-    def log(self, text: str) -> None:
+    def write(self, text: str) -> None:
         self.lines.append(text)
 
-    def raw(self, text: str) -> None:
+    def write_raw(self, text: str) -> None:
         self.lines.append(text.rstrip("\n"))
 
 
@@ -55,8 +55,8 @@ class Cluster(Actions):
             **settings,
         }
         self.job: Any = {"nodes": self.nodes, "grace": 10, "chances": 0}
-        self.report = RecordedReport()
-        self.controller = Controller(cast(Any, self.settings), cast(Any, self.job), self.report, self)
+        self.log = RecordedLog()
+        self.controller = Controller(cast(Any, self.settings), cast(Any, self.job), self.log, self)
         self.now = 0.0
         self.silent: set[str] = set()
         self.sent: list[dict[str, Any]] = []
@@ -81,20 +81,20 @@ class Cluster(Actions):
         self.done.append(name)
 
     # What the nodes do.
-    def says(self, node: str, type_: str, /, **fields: Any) -> None:
+    def receive(self, node: str, type_: str, /, **fields: Any) -> None:
         if node not in self.silent:
             self.controller.on_message({"type": type_, "node": node, **fields}, self.now)
 
-    def all_say(self, type_: str, /, **fields: Any) -> None:
+    def receive_from_all(self, type_: str, /, **fields: Any) -> None:
         for node in self.nodes:
-            self.says(node, type_, **fields)
+            self.receive(node, type_, **fields)
 
     def passes(self, seconds: float) -> Iterator[None]:
         """Time, second by second, with heartbeats of all nodes, until the controller has enough."""
         for _ in range(int(seconds)):
             self.now += 1
             if self.now % 5 == 0:
-                self.all_say("heartbeat", doing="")
+                self.receive_from_all("heartbeat", doing="")
             self.controller.tick(self.now)
             if self.controller.is_over(self.now):
                 return
@@ -108,24 +108,24 @@ class Cluster(Actions):
 
     def check(self) -> None:
         """All nodes start and pass their checks."""
-        self.all_say("started", step="0")
+        self.receive_from_all("started", step="0")
         for number, node in enumerate(self.nodes, 1):
-            self.says(node, "checked", addresses=[f"10.0.0.{number}"], proxy=False)
+            self.receive(node, "checked", addresses=[f"10.0.0.{number}"], proxy=False)
 
     def train(self) -> None:
         """All nodes, until the trainer runs."""
         self.check()
-        self.says("node1", "versions", text="Ray 2.60.0, Python 3.11.2")
-        self.says("node1", "join", address="10.0.0.1:6379")
-        self.says("node1", "ready")
-        self.says("node1", "trainer", command="python3 train.py")
+        self.receive("node1", "versions", text="Ray 2.60.0, Python 3.11.2")
+        self.receive("node1", "join", address="10.0.0.1:6379")
+        self.receive("node1", "ready")
+        self.receive("node1", "trainer", command="python3 train.py")
         self.controller.tick(self.now)
 
     def end(self) -> Outcome:
         """The step ends, and with it the job."""
         self.controller.begin_end()
         with redirect_stderr(io.StringIO()):
-            self.all_say("gone")
+            self.receive_from_all("gone")
         self.controller.on_step_over()
         return self.controller.outcome(0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from slurmray.agent.heartbeat import Clock, Monitor, Sender
+from slurmray.agent.heartbeat import Clock, Monitor, Timer
 
 
 def test_a_clock_leaves_out_the_time_in_which_the_job_was_suspended() -> None:
@@ -14,7 +14,7 @@ def test_a_clock_leaves_out_the_time_in_which_the_job_was_suspended() -> None:
 
 
 def test_a_heartbeat_is_due_every_five_seconds() -> None:
-    sender = Sender()
+    sender = Timer()
     assert [now for now in range(20) if sender.is_due(now)] == [0, 5, 10, 15]
 
 

@@ -1,4 +1,4 @@
-"""What the measurement prints, without a cluster."""
+"""Output of bench.boot, with simulated measurements."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ HEAD = (
 
 
 class Terminated(SystemExit):
-    """SIGTERM came, as from `timeout`."""
+    """The process gets SIGTERM, for example from timeout(1)."""
 
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Measured | BaseException]]:
-    """What the runs give, one after another."""
-    given: list[Measured | BaseException] = []
+    """Results of the runs, in order; an exception is raised."""
+    results: list[Measured | BaseException] = []
     terminated = signal.getsignal(signal.SIGTERM)
 
     @contextlib.contextmanager
-    def lab(*_: object) -> Iterator[None]:
+    def cluster(*_: object) -> Iterator[None]:
         yield
 
     def measure(*_: object) -> Measured:
-        found = given.pop(0)
+        found = results.pop(0)
         if isinstance(found, Terminated):
             os.kill(os.getpid(), signal.SIGTERM)
         if isinstance(found, BaseException):
             raise found
         return found
 
-    for name in ("require", "write_scripts", "settle", "sweep"):
+    for name in ("require", "write_scripts", "wait_idle", "remove_leftovers"):
         monkeypatch.setattr(boot, name, lambda *_, **__: None)
     monkeypatch.setattr("bench.boot.ray_image.archive", lambda *_: Path("archive"))
     monkeypatch.setattr("bench.boot.stores.podman_store", lambda *_: Path("store"))
-    monkeypatch.setattr(boot, "Lab", lab)
-    monkeypatch.setattr(boot, "machine", lambda _: "Slurm 0")
+    monkeypatch.setattr(boot, "SlurmCluster", cluster)
+    monkeypatch.setattr(boot, "describe_machine", lambda _: "Slurm 0")
     monkeypatch.setattr(boot, "measure", measure)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    words = ["boot", "--hosts", "2", "3", "--repeat", "2", "--ways", "bare", "slurmray"]
-    monkeypatch.setattr(sys, "argv", words)
-    yield given
+    argv = ["boot", "--hosts", "2", "3", "--repeat", "2", "--ways", "bare", "slurmray"]
+    monkeypatch.setattr(sys, "argv", argv)
+    yield results
     signal.signal(signal.SIGTERM, terminated)
 
 
-def test_a_whole_run(runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]) -> None:
+def test_complete_run(runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]) -> None:
     runs += [
         Measured(2, 4, 0, 3.0),
         Measured(1, 6, 0, 1.5),
@@ -75,7 +75,7 @@ def test_a_whole_run(runs: list[Measured | BaseException], capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit("bare.sh failed"), Terminated("not seen")])
-def test_a_run_that_is_cut_short_prints_what_it_has(
+def test_interrupted_run_prints_its_results(
     end: BaseException, runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs += [Measured(2, 4, 0, 3.0), Measured(1, 6, 0, 1.5), Measured(4, 8, 0, 6.0), end]
@@ -83,7 +83,7 @@ def test_a_run_that_is_cut_short_prints_what_it_has(
         boot.main()
     assert (str(caught.value) == "143") == isinstance(end, Terminated)
     assert capsys.readouterr().out == (
-        "Slurm 0; PARTIAL, cut short after 3 of 8 runs: medians of 2 or fewer, ratios to the first way in "
+        "Slurm 0; PARTIAL, interrupted after 3 of 8 runs: medians of 2 or fewer, ratios to the first way in "
         "brackets.\n\n"
         + HEAD
         + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (75%) | 4.0 (1.00) |\n"
@@ -92,16 +92,16 @@ def test_a_run_that_is_cut_short_prints_what_it_has(
     )
 
 
-def test_a_run_that_is_cut_short_at_once(
+def test_run_that_is_interrupted_at_once(
     runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         boot.main()
-    assert capsys.readouterr().out.startswith("Slurm 0; PARTIAL, cut short after 0 of 8 runs: ")
+    assert capsys.readouterr().out.startswith("Slurm 0; PARTIAL, interrupted after 0 of 8 runs: ")
 
 
-def test_a_first_way_that_is_never_clean_gives_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_ratio_if_the_first_way_is_never_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     runs = {("verl", 2): [Measured(2, None, 2, 3.0)], ("slurmray", 2): [Measured(1, 4, 0, 1.5)]}
     assert boot.table(runs).splitlines()[2:] == [
@@ -110,7 +110,7 @@ def test_a_first_way_that_is_never_clean_gives_no_ratio(monkeypatch: pytest.Monk
     ]
 
 
-def test_cpu_seconds_are_without_waiting() -> None:
+def test_busy_seconds_exclude_idle_and_iowait() -> None:
     tick = os.sysconf("SC_CLK_TCK")
     stat = f"cpu  {3 * tick} {tick} {2 * tick} {50 * tick} {9 * tick} 0 0 0 0 0\ncpu0 1 1 1"
     assert boot.busy_seconds(stat) == 6

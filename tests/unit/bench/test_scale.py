@@ -1,4 +1,4 @@
-"""The arithmetic of bench.scale, its stand-in for Ray, and the controller among simulated nodes."""
+"""bench.scale: its calculations, its stand-in for Ray, and the controller with simulated nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.scale import BARE, SLURMRAY, Measured
 from bench.simulated_step import AT_ONCE, SPREAD
 from slurmray.agent.container.ray import preload
 
-HANG = 120  # seconds that nothing here takes
+HANG = 120  # seconds; bounds a hang
 
 # sdiag 22.05
 SDIAG = """\
@@ -36,11 +36,11 @@ Pending RPC statistics
 
 
 def stat(pid: int, parent: int, *ticks: int, name: str = "bash") -> str:
-    """The text of /proc/PID/stat. ticks: its own user and system time, and those of its ended children."""
+    """Text of /proc/PID/stat. ticks: user and system time of the process, then of its ended children."""
     return f"{pid} ({name}) S {parent} {'0 ' * 9}{' '.join(map(str, ticks))} 20 0\n"
 
 
-def test_cpu_seconds_are_of_a_process_and_all_below_it() -> None:
+def test_cpu_seconds_include_all_descendants() -> None:
     tick = os.sysconf("SC_CLK_TCK")
     stats = [
         stat(1, 0, 900, 900, 900, 900),
@@ -52,12 +52,12 @@ def test_cpu_seconds_are_of_a_process_and_all_below_it() -> None:
     assert scale.cpu_seconds(stats, 10) == 8
 
 
-def test_requests_are_those_of_the_job() -> None:
+def test_requests_exclude_those_of_sdiag() -> None:
     assert scale.parse_sdiag(SDIAG) == {"REQUEST_JOB_STEP_CREATE": 1, "REQUEST_STEP_COMPLETE": 64}
     assert scale.parse_sdiag("") == {}
 
 
-def test_the_tables() -> None:
+def test_tables() -> None:
     results = {
         (2, BARE): [
             Measured(1.0, 2.0, 4.0, {"A": 1}),
@@ -88,26 +88,24 @@ def test_the_tables() -> None:
         ("[slurmray   1.7 s] done: trai", False),
     ],
 )
-def test_the_last_line_of_a_job(text: str, is_over: bool) -> None:
-    assert bool(scale.OVER.search(text)) == is_over
+def test_last_line_of_a_job_is_recognized(text: str, is_over: bool) -> None:
+    assert bool(scale.LAST_LINE.search(text)) == is_over
 
 
 @pytest.mark.parametrize("mode, code", [(SPREAD, 7), (AT_ONCE, 0)])
-def test_the_controller_among_simulated_nodes_returns_the_trainers_exit_code(
+def test_controller_of_simulated_nodes_returns_the_trainers_exit_code(
     tmp_path: Path, mode: str, code: int
 ) -> None:
-    found = simulate.simulate(tmp_path, 200, 1, code, mode)
-    assert found.exit_seconds >= 0
+    result = simulate.simulate(tmp_path, 200, 1, code, mode)
+    assert result.exit_seconds >= 0
     log = (tmp_path / "job.log").read_text()
     assert log.endswith(f"done: trainer exited with {code}\n")
-    assert len(log.splitlines()) < 10  # nothing is logged once for each node
+    assert len(log.splitlines()) < 10  # no line for each node
 
 
-def test_a_simulation_that_ends_in_another_way_has_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_simulation_shows_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate, "_python", lambda: ["false"])
-    with pytest.raises(simulate.SimulationError, match="the step ended by itself"):
+    with pytest.raises(simulate.SimulationError, match="the step ended unexpectedly"):
         simulate.simulate(tmp_path, 2, 0.1)
 
 
@@ -130,7 +128,7 @@ def run_python(folder: Path, code: str) -> str:
     return done.stdout
 
 
-def test_the_stand_in_has_what_the_fast_start_changes(ray: Path) -> None:
+def test_stand_in_has_the_internals_that_the_fast_start_patches(ray: Path) -> None:
     root = Path(scale.__file__).parents[1]
     code = f"""
 import sys
@@ -145,7 +143,7 @@ print(command.ray_version())
     assert (2, 60) in preload.TESTED
 
 
-def test_the_stand_in_keeps_a_table_of_nodes(ray: Path) -> None:
+def test_stand_in_keeps_a_table_of_nodes(ray: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     env = {**os.environ, "PYTHONPATH": str(ray)}

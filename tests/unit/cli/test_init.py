@@ -1,4 +1,4 @@
-"""`slurmray init`: examples with the user's answers in them, and their comments."""
+"""`slurmray init`: examples with changed fields; their comments stay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = {
     path.stem: path for path in (ROOT / "examples").glob("*.yaml") if not path.name.endswith(".config.yaml")
 }
-ANSWERS = {
+CHANGES = {
     "--nodes": "7",
     "--gpus-per-node": "h100:4",
     "--cpus-per-task": "11",
@@ -47,7 +47,7 @@ def changed(before: str, after: str) -> tuple[set[str], set[str]]:
     return set(old) - set(new), set(new) - set(old)
 
 
-def test_the_list(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_are_listed(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(EXAMPLES)
@@ -61,7 +61,7 @@ def test_an_example_is_ready_to_be_rendered(
     name: str, current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", name]) == 0
-    assert "still to do" not in capsys.readouterr().err
+    assert "to fix" not in capsys.readouterr().err
     text = (current_folder / "job.yaml").read_text()
     own = [path.name for path in (ROOT / "examples").iterdir() if f"examples/{path.name}" in text]
     assert own == [], "everything that it names is here"
@@ -71,13 +71,13 @@ def test_an_example_is_ready_to_be_rendered(
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("flag", [name for each in init.params for name in each.opts if name in FLAGS])
-def test_an_answer_stands_in_its_place(name: str, flag: str) -> None:
+def test_a_change_is_made_in_place(name: str, flag: str) -> None:
     text = EXAMPLES[name].read_text()
     path = tuple(FLAGS[flag].split("."))
-    found = amended(text, path, ANSWERS[flag])
+    found = amended(text, path, CHANGES[flag])
     section, key = path
     read: Any = yaml_source.read("x", found).data
-    assert read[section][key] == ANSWERS[flag]
+    assert read[section][key] == CHANGES[flag]
     gone, new = changed(text, found)
     assert len(gone) <= 1
     assert {line.split(":")[0].strip() for line in new} <= {section, key}
@@ -85,23 +85,23 @@ def test_an_answer_stands_in_its_place(name: str, flag: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_all_answers_at_once(name: str, current_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_changes_together(name: str, current_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job is that of the example with the same flags for `slurmray render`."""
     gpus = "2" if name == "roll" else "8"  # as many as its configuration says
-    answers = {**ANSWERS, "--nodes": "4", "--gpus-per-node": gpus}
-    words = [word for answer in answers.items() for word in answer]
-    assert main(["init", name, *words]) == 0
+    changes = {**CHANGES, "--nodes": "4", "--gpus-per-node": gpus}
+    args = [arg for change in changes.items() for arg in change]
+    assert main(["init", name, *args]) == 0
     made = load_spec(current_folder / "job.yaml").model_dump()
     monkeypatch.chdir(ROOT)
-    expected = load_spec(EXAMPLES[name], list(answers.items())).model_dump()
-    assert without_places(made) == without_places(expected)
+    expected = load_spec(EXAMPLES[name], list(changes.items())).model_dump()
+    assert without_folders(made) == without_folders(expected)
 
 
-def without_places(spec: Any) -> Any:
+def without_folders(spec: Any) -> Any:
     if isinstance(spec, dict):
-        return {name: without_places(value) for name, value in spec.items()}
+        return {name: without_folders(value) for name, value in spec.items()}
     if isinstance(spec, list):
-        return [without_places(value) for value in spec]
+        return [without_folders(value) for value in spec]
     return spec.removeprefix("examples/") if isinstance(spec, str) else spec
 
 
@@ -112,19 +112,19 @@ def test_any_text_is_the_same_when_it_is_read(value: str) -> None:
     assert yaml_source.read("x", text).data == {"slurm": {"nodes": "1", "comment": value}}
 
 
-def test_files_that_are_there_are_kept(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_are_kept(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (current_folder / "roll.config.yaml").write_text("mine")
     assert main(["init", "roll"]) == ExitCode.USAGE
-    told = "roll.config.yaml: exists already; move it away, or use --force\n"
-    assert capsys.readouterr().err == told
+    message = "roll.config.yaml: already exists; move it away, or use --force\n"
+    assert capsys.readouterr().err == message
     assert [path.name for path in current_folder.iterdir()] == ["roll.config.yaml"]
     assert (current_folder / "roll.config.yaml").read_text() == "mine"
     assert main(["init", "roll", "--force"]) == 0
     assert (current_folder / "roll.config.yaml").read_text() != "mine"
     capsys.readouterr()
     assert main(["init", "hello"]) == ExitCode.USAGE
-    told = "job.yaml: exists already; choose another name with -o, or use --force\n"
-    assert capsys.readouterr().err == told
+    message = "job.yaml: already exists; choose another name with -o, or use --force\n"
+    assert capsys.readouterr().err == message
 
 
 def test_all_files_or_none(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,49 +134,52 @@ def test_all_files_or_none(current_folder: Path, capsys: pytest.CaptureFixture[s
     assert [path.name for path in current_folder.iterdir()] == ["rlinf.config.yaml"]
 
 
-def test_a_dash_is_standard_output(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, beside in (("verl", []), ("roll", ["roll.config.yaml"])):
+def test_dash_is_standard_output(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, others in (("verl", []), ("roll", ["roll.config.yaml"])):
         assert main(["init", name, "--force"]) == 0
         expected = (current_folder / "job.yaml").read_text()
         (current_folder / "job.yaml").unlink()
         capsys.readouterr()
         assert main(["init", name, "--force", "-o", "-"]) == 0
-        told = "".join(f"wrote {file}, which it names\n" for file in beside)
-        assert capsys.readouterr() == (expected, told)
-        assert [path.name for path in current_folder.iterdir()] == beside
+        message = "".join(f"wrote {file}, which the job spec uses\n" for file in others)
+        assert capsys.readouterr() == (expected, message)
+        assert [path.name for path in current_folder.iterdir()] == others
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
-        (["nope"], "slurmray init: no example 'nope', there are amd, "),
+        (["nope"], "slurmray init: no example 'nope'; use one of amd, "),
         (["verl", "--nodes", "two"], "--nodes: expected a whole number, got 'two'\n"),
         (["verl", "--time", ""], "--time: is empty; give it a value or leave it out\n"),
         (["hello", "-o", "no/such/job.yaml"], "no/such/job.yaml: there is no folder no/such; make it with "),
-        (["hello", "-o", f"{'x' * 300}/job.yaml"], f"{'x' * 300}/job.yaml: can't be written: File name too "),
+        (
+            ["hello", "-o", f"{'x' * 300}/job.yaml"],
+            f"{'x' * 300}/job.yaml: cannot be written: File name too ",
+        ),
         (
             ["rlinf", "--force", "-o", "./rlinf.config.yaml"],
-            "rlinf.config.yaml: belongs to the example; choose another name with -o\n",
+            "rlinf.config.yaml: the example has another file of this name; choose another name with -o\n",
         ),
-        (["-o", "my.yaml"], "slurmray init: no example given; for example: slurmray init verl\n"),
-        (["--nodes", "4"], "slurmray init: no example given; for example: slurmray init verl\n"),
-        (["--force"], "slurmray init: no example given; for example: slurmray init verl\n"),
+        (["-o", "my.yaml"], "slurmray init: no example given; use e.g. slurmray init verl\n"),
+        (["--nodes", "4"], "slurmray init: no example given; use e.g. slurmray init verl\n"),
+        (["--force"], "slurmray init: no example given; use e.g. slurmray init verl\n"),
     ],
 )
-def test_what_is_refused(
-    words: list[str], expected: str, current_folder: Path, capsys: pytest.CaptureFixture[str]
+def test_wrong_arguments(
+    args: list[str], expected: str, current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["init", *words]) == ExitCode.USAGE
+    assert main(["init", *args]) == ExitCode.USAGE
     assert capsys.readouterr().err.startswith(expected)
     assert list(current_folder.iterdir()) == []
 
 
 @pytest.mark.usefixtures("current_folder")
-def test_what_no_longer_fits_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Who is on which GPU is not changed: only the user knows what is to be smaller."""
+def test_what_no_longer_fits_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Placements are not changed: only the user knows which one to make smaller."""
     assert main(["init", "openrlhf", "--nodes", "1"]) == 0
     wrote, todo, then = capsys.readouterr().err.splitlines()
     assert wrote.startswith("wrote job.yaml: ")
-    assert todo.startswith("still to do: job.yaml:")
+    assert todo.startswith("to fix: job.yaml:")
     assert "_num_nodes 2, the job has 1 node x 8 = 8" in todo
     assert then == "next: slurmray render job.yaml"

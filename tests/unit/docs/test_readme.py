@@ -15,12 +15,13 @@ from typing import Any
 import click
 import pytest
 
-from slurmray.agent import report
-from slurmray.agent.container.context import Context
+from slurmray import __version__
+from slurmray.agent import job_log
+from slurmray.agent.container.node_context import NodeContext
 from slurmray.agent.container.process import ContainerProcess
 from slurmray.agent.container.ray import readiness
+from slurmray.agent.container.ray.attach import attach_command
 from slurmray.agent.container.ray.environment import trainer_environment
-from slurmray.agent.container.ray.shell import attach_command
 from slurmray.agent.controller.decisions import Controller
 from slurmray.agent.node import agent
 from slurmray.cli import slurmray, split
@@ -34,9 +35,11 @@ from ..agent.simulation import Cluster
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
-ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
-SCRIPT = (ROOT / "docs/script.md").read_text()
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+CHINESE = (ROOT / "README.zh-CN.md").read_text()
+ARCHITECTURE = (ROOT / "docs/inside/architecture.md").read_text()
+SCRIPT = (ROOT / "docs/inside/script.md").read_text()
+EXIT_CODES = (ROOT / "docs/reference/exit-codes.md").read_text()
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def blocks(language: str, page: str = README) -> list[str]:
@@ -70,8 +73,35 @@ def job_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_exit_codes() -> None:
-    rows = re.findall(r"^\| ([0-9]+) \| (.+) \|$", README, re.MULTILINE)
-    assert rows == [(str(code.value), code.meaning) for code in ExitCode]
+    rows = re.findall(r"^\| ([0-9]+) \| (\w+) \| (.+) \|$", EXIT_CODES, re.MULTILINE)
+    assert rows == [(str(code.value), code.name.lower(), code.meaning) for code in ExitCode]
+
+
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+    first_screen = README.splitlines()[:40]
+    assert "sbatch generated.sh" in first_screen
+    assert any("docs/log.svg" in line for line in first_screen)
+
+
+def test_changelog_has_this_version() -> None:
+    assert __version__ in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_translation_has_the_same_sections_and_code() -> None:
+    assert "](README.zh-CN.md)" in README.partition("##")[0]
+    assert "](README.md)" in CHINESE.partition("##")[0]
+    sections = [re.findall("^#+ ", page, re.MULTILINE) for page in (README, CHINESE)]
+    assert sections[0] == sections[1]
+    assert code_without_comments(README) == code_without_comments(CHINESE)
+    links = [re.findall(r"\]\(([^)#]+)", page.partition("##")[2]) for page in (README, CHINESE)]
+    assert sorted(links[0]) == sorted(links[1])
+
+
+def code_without_comments(page: str) -> list[tuple[str, str]]:
+    """(language, text) of each fenced block; comments may be translated."""
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [(language, re.sub(r"(^| +)#.*", "", text, flags=re.MULTILINE)) for language, text in found]
 
 
 def test_job_spec_loads(job_folder: Path) -> None:
@@ -120,30 +150,27 @@ def names(cell: str) -> list[str]:
 
 def test_outline_is_that_of_the_script() -> None:
     outline = re.findall(r"^#   ([0-9]\. .+)", render_script(JobSpec()), re.MULTILINE)
-    for page in (README, SCRIPT, ARCHITECTURE):
-        (shown,) = (
-            block for block in blocks("text", page) if re.search("^1. settings ", block, re.MULTILINE)
-        )
-        parts = [line.split()[:2] for line in shown.splitlines() if line[0].isdigit()]
-        assert parts == [line.split()[:2] for line in outline]
-    assert "".join(f"{line}\n" for line in outline) in blocks("text")
+    assert len(outline) == 3
+    assert "".join(f"{line}\n" for line in outline) in SCRIPT
 
 
-def test_lines_of_the_log() -> None:
-    (log,) = (block for block in blocks("text") if block.startswith("[slurmray"))
+@pytest.mark.parametrize("page", ["docs/log.svg", "docs/guides/first-job.md"])
+def test_lines_of_the_log(page: str) -> None:
+    text = (ROOT / page).read_text()
+    (log,) = re.findall(r"^(?:    <desc>|```text\n)(\[slurmray .*?)(?:</desc>|\n```)$", text, re.M | re.S)
     shown = re.findall(r"^\[slurmray +[0-9]+\.[0-9] s\] (.+)$", log, re.MULTILINE)
-    kinds = [re.escape(line) for name, line in report.LINES.items() if line and name != "end"]
+    kinds = [re.escape(line) for name, line in job_log.LINES.items() if line and name != "end"]
     phases = re.findall(r"\w+", EVENTS["phase"][1]["phase"][1])
     kinds = [kind.replace(r"\{phase\}", f"({'|'.join(phases)})") for kind in kinds]
     kinds = [re.sub(r"\\\{\w+\\\}", ".+", kind) for kind in kinds]
     assert [line for line in shown[:-1] if not any(re.fullmatch(kind, line) for kind in kinds)] == []
-    nodes = ["node1", "node2"]
-    assert f"probe: {readiness.progress(2, 16, {}, nodes, 8)}" in shown
-    assert f"probe: {readiness.progress(1, 8, {'node2': ''}, nodes, 8)}" in shown
+    assert f"probe: {readiness.progress(2, 16, {}, ['node1', 'node2'], 8)}" in shown
     assert shown[-1] == last_line_of_a_trainer(0)
 
 
-@pytest.mark.parametrize(("page", "job"), [("README.md", "1"), ("docs/launch.md", "7")])
+@pytest.mark.parametrize(
+    ("page", "job"), [("docs/guides/first-job.md", "1"), ("docs/guides/debugging.md", "7")]
+)
 def test_how_to_attach(page: str, job: str) -> None:
     container = ["podman", "exec", f"slurmray-{job}-0-node1"]
     command = attach_command(job, "node1", container, f"/tmp/ray-{job}-0/ray")
@@ -153,9 +180,9 @@ def test_how_to_attach(page: str, job: str) -> None:
 def last_line_of_a_trainer(code: int) -> str:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node1", "exit", code=code)
+    cluster.receive("node1", "exit", code=code)
     cluster.controller.tick(cluster.now)
-    cluster.all_say("healthy")
+    cluster.receive_from_all("healthy")
     return cluster.end().text
 
 
@@ -168,22 +195,21 @@ def test_last_lines_of_the_log() -> None:
     stopped.controller.is_stopping = True
     assert stopped.wait(60)
     ends = [last_line_of_a_trainer(0), last_line_of_a_trainer(137), lost.end().text, stopped.end().text]
-    (shown,) = (block for block in blocks("text", SCRIPT) if block.startswith("done: "))
+    (shown,) = (block for block in blocks("text", EXIT_CODES) if block.startswith("done: "))
     assert shown.splitlines() == ends
-    assert f"`{last_line_of_a_trainer(71)}`" in README
-    for line in ends[2:]:
-        assert f"`{line.partition(': ')[0]}: ...`" in README
+    assert f"`{last_line_of_a_trainer(71)}`" in EXIT_CODES
 
 
 def test_the_template_of_a_site(tmp_path: Path) -> None:
-    (template,) = blocks("jinja", SCRIPT)
+    page = (ROOT / "docs/guides/my-cluster.md").read_text()
+    (template,) = blocks("jinja", page)
     (tmp_path / "site.sbatch.j2").write_text(template)
     text = render_script(JobSpec(template=str(tmp_path / "site.sbatch.j2")))
     directives = re.findall("^#SBATCH (.+)$", text, re.MULTILINE)
     assert "--job-name=slurmray" in directives
     assert directives[-1] == "--comment=ray"
     skeleton = (ROOT / "templates/job.sbatch.j2").read_text()
-    documented = {name for row in rows(SCRIPT, "| block | |") for name in names(row[0])}
+    documented = {name for row in rows(page, "| block | |") for name in names(row[0])}
     assert documented <= set(re.findall(r"{% block (\w+) %}", skeleton))
 
 
@@ -210,19 +236,20 @@ def test_what_a_node_needs() -> None:
         for name in PROGRAMS
         if re.search(rf"{begin}{name} ", code, re.MULTILINE) or re.search(rf'\[\s*"{name}"', agent)
     }
-    (nodes,) = re.findall(r"^- Nodes: (.+?\.) Tried", README, re.MULTILINE | re.DOTALL)
+    (nodes,) = re.findall(r"^- Nodes: (.+?\.) Tested", README, re.MULTILINE | re.DOTALL)
     assert called == {package for package in PROGRAMS.values() if package in re.findall(r"[\w-]+", nodes)}
     (minor,) = re.findall(r"BASH_REMATCH\[1\] >= ([0-9]+)", story)
     assert f"Python 3.{minor}, " in nodes
 
 
 def test_variables_of_the_trainer() -> None:
-    context = Context("/folder", "node1", lambda _role, _code: None)
+    context = NodeContext("/folder", "node1", lambda _role, _code: None)
     settings: Any = {"ray": {"gpus": 8}}
     job: Any = {"nodes": ["node1"], "attempt": 0}
     context.settings, context.job = settings, job
     given = trainer_environment({}, context.facts(""), "10.0.0.1", list(range(16)))
-    assert set(re.findall(r"^\| `([A-Z_]+)` \|", README, re.MULTILINE)) == set(given)
+    page = (ROOT / "docs/reference/environment.md").read_text()
+    assert {name for row in rows(page, "| variable | |") for name in names(row[0])} == set(given)
 
 
 def test_make_targets_exist() -> None:
@@ -244,7 +271,7 @@ def test_links(page: Path) -> None:
 
 
 def modules(folder: Path) -> set[str]:
-    """The modules and packages of a folder, as docs/architecture.md names them."""
+    """The modules and packages of a folder, as docs/inside/architecture.md names them."""
     found = {path.name for path in folder.glob("*.py") if path.name != "__init__.py"}
     return found | {f"{path.name}/" for path in folder.iterdir() if (path / "__init__.py").is_file()}
 
@@ -289,8 +316,11 @@ def handled(receiver: type, prefix: str) -> dict[str, set[str]]:
 
 
 def test_every_row_of_systems_is_covered() -> None:
-    """Each row of docs/systems.md has tests or goldens in tests/systems.md, or the reason for none."""
-    page, coverage = (sections((ROOT / name).read_text()) for name in ("docs/systems.md", "tests/systems.md"))
+    """tests/systems.md names a test or golden for each row of trainer-guides.md, or why there is none."""
+    page, coverage = (
+        sections((ROOT / name).read_text())
+        for name in ("docs/reference/trainer-guides.md", "tests/systems.md")
+    )
     assert [(title, [row[0] for row in table]) for title, table in page] == [
         (title, [row[0] for row in table]) for title, table in coverage
     ]
@@ -315,8 +345,8 @@ def sections(page: str) -> list[tuple[str, list[list[str]]]]:
     return found
 
 
-def test_where_is_what_names_what_is_there() -> None:
-    table = rows((ROOT / "CONTRIBUTING.md").read_text().partition("## Where is what")[2], "| | |")
+def test_where_to_find_what_names_existing_code() -> None:
+    table = rows((ROOT / "CONTRIBUTING.md").read_text().partition("## Where to find what")[2], "| | |")
     assert len(table) > 13
     for row in table:
         last: list[str] = []

@@ -29,28 +29,28 @@ FACTS = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURMRAY_ATTEMPT": "0
 def driver(
     folder: Path, python: str, path: list[Path], **env: str
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A driver as in a job: of slurmray it has the bundle only."""
+    """Start a driver as in a job, where only the bundle has slurmray."""
     run = folder / "slurmray-runs/7-0"
     run.mkdir(parents=True, exist_ok=True)
     (run / "mark").touch()
-    words = [sys.executable, "-m", "slurmray.native.driver", str(folder), python, cloudpickle.__version__]
+    argv = [sys.executable, "-m", "slurmray.native.driver", str(folder), python, cloudpickle.__version__]
     env = {**os.environ, **FACTS, "PYTHONPATH": os.pathsep.join(map(str, path)), **env}
-    return bounded(subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.PIPE, text=True))
+    return bounded(subprocess.Popen(argv, cwd=folder, env=env, stderr=subprocess.PIPE, text=True))
 
 
 def test_another_python_is_one_line_whatever_else_it_has(tmp_path: Path) -> None:
     with driver(tmp_path, "3.7", [bundle.pack(tmp_path)]) as process:
-        said = process.communicate()[1]
+        output = process.communicate()[1]
     assert process.returncode == 2
-    assert said.startswith("slurmray: the function comes from Python 3.7, ")
+    assert output.startswith("slurmray: the function comes from Python 3.7, ")
     outcome, text = pickle.loads((tmp_path / "7_0_result.pkl").read_bytes())  # noqa: S301
-    assert (outcome, f"slurmray: {text}\n") == ("error", said)
+    assert (outcome, f"slurmray: {text}\n") == ("error", output)
     # And where submitit cannot be imported at all.
     (tmp_path / "submitit").mkdir()
     (tmp_path / "submitit/__init__.py").write_text("raise ImportError('not for this Python')")
     with driver(tmp_path, "3.7", [tmp_path, bundle.pack(tmp_path)]) as process:
-        said = process.communicate()[1]
-    assert said.startswith("slurmray: the function comes from Python 3.7, ")
+        output = process.communicate()[1]
+    assert output.startswith("slurmray: the function comes from Python 3.7, ")
 
 
 def test_a_warning_before_the_function_has_begun(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_an_attempt_after_one_that_was_killed_while_it_wrote(tmp_path: Path) -> 
     DelayedSubmission(os.getenv, "SUBMITIT_PREEMPT_SIGNAL").dump(tmp_path / "7_submitted.pkl")
     (tmp_path / "7_0_result.pkl.save_tmp").write_bytes(b"half")
     with driver(tmp_path, PYTHON, [bundle.pack(tmp_path)], SUBMITIT_PREEMPT_SIGNAL="USR1") as process:
-        said = process.communicate()[1]
-    assert process.returncode == 0, said
+        output = process.communicate()[1]
+    assert process.returncode == 0, output
     # A signal of the user's choice is none that the job sends.
     assert pickle.loads((tmp_path / "7_0_result.pkl").read_bytes()) == ("success", "USR2")  # noqa: S301
 
@@ -82,10 +82,10 @@ def test_the_bundle_hides_nothing_of_the_image(tmp_path: Path) -> None:
     assert [name for name in names if name.startswith("last/")] == ["last/typing_extensions.py"]
     assert bundle.pack(tmp_path) == archive
     assert [path for path in tmp_path.iterdir() if path != archive] == []
-    # -S: a Python that has none of its own.
-    words = [sys.executable, "-S", "-c", "import slurmray.native, typing_extensions as t; print(t.__file__)"]
+    # -S: a Python without site-packages.
+    argv = [sys.executable, "-S", "-c", "import slurmray.native, typing_extensions as t; print(t.__file__)"]
     env = {**os.environ, "PYTHONPATH": str(archive)}
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.stdout == f"{archive}/last/typing_extensions.py\n", done.stderr
 
 
@@ -106,13 +106,13 @@ def test_the_callers_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     [
         ({"foo": 1}, "foo: unknown parameter; known are name, nodes, "),
         ({"stop": "x"}, "stop: expected `name: value` pairs, got 'x'"),
-        ({"stop": {"signal": "INT"}}, "stop.signal: set for the driver: leave it out"),
-        ({"requeue": {"exit_code": 1}}, "requeue.exit_code: set for the driver: leave it out"),
+        ({"stop": {"signal": "INT"}}, "stop.signal: RayExecutor sets it: leave it out"),
+        ({"requeue": {"exit_code": 1}}, "requeue.exit_code: RayExecutor sets it: leave it out"),
         ({"container": "image"}, "container: expected `name: value` pairs, got 'image'"),
         ({"mem_gb": "4"}, "mem_gb: expected GiB as a number, got '4'"),
         ({"timeout_min": 1.5}, "timeout_min: expected minutes as a whole number, got 1.5"),
         ({"slurm_time": 600}, "slurm_time: use timeout_min"),
-        ({"slurm_output": "x"}, "slurm_output: logs lie in the executor's folder: leave it out"),
+        ({"slurm_output": "x"}, "slurm_output: logs are in the executor's folder: leave it out"),
         (
             {"slurm_clusters": "a"},
             "slurm_clusters: RayExecutor works with the default cluster only",

@@ -31,7 +31,7 @@ from slurmray.native.watcher import FORGOTTEN, Watcher
 from ..test_events import event_line
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/native.md").read_text()
+PAGE = (ROOT / "docs/guides/native.md").read_text()
 VERSION = "{}.{}".format(*sys.version_info)
 
 
@@ -62,9 +62,9 @@ def test_the_same_program_without_slurm(cluster: Any) -> None:
 
 
 def test_the_example_on_this_machine() -> None:
-    words = [sys.executable, str(ROOT / "examples/native.py"), "--cluster", "local"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
-    assert re.fullmatch(r"job [0-9]+, logs in \S+/runs\n[0-9.]+ +[0-9]+ GPUs\n", said), said
+    argv = [sys.executable, str(ROOT / "examples/native.py"), "--cluster", "local"]
+    output = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300).stdout
+    assert re.fullmatch(r"job [0-9]+, logs in \S+/runs\n[0-9.]+ +[0-9]+ GPUs\n", output), output
 
 
 def test_the_page(folder: Path) -> None:
@@ -72,8 +72,8 @@ def test_the_page(folder: Path) -> None:
     text = "".join(blocks).replace('(folder="runs")', '(folder="runs", cluster="local")')
     (folder / "app.py").write_text(text)
     (folder / "config.yaml").write_text("lr: 0.5\njob: {nodes: 2, timeout_min: 5}\n")
-    words = [sys.executable, "app.py", "--multirun", "lr=0.25,0.125"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=500)
+    argv = [sys.executable, "app.py", "--multirun", "lr=0.25,0.125"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^(?:[0-9]+ )?(\(.*\)|3)$", done.stdout, re.MULTILINE) == [
         "(1e-06, 0)",
@@ -81,17 +81,6 @@ def test_the_page(folder: Path) -> None:
         "(0.25, 0)",
         "(0.125, 0)",
     ]
-
-
-def test_the_readme_s_example(folder: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    (block,) = re.findall(r"^```python\n(from slurmray\.native.*?)^```$", readme, re.MULTILINE | re.DOTALL)
-    assert len([line for line in block.splitlines() if line]) <= 15
-    body = block[block.index("    ray.init()") : block.index("\n\nexecutor")]
-    assert body in (ROOT / "examples/native.py").read_text()
-    (folder / "app.py").write_text(block.replace('(folder="runs")', '(folder="runs", cluster="local")'))
-    done = subprocess.run([sys.executable, "app.py"], capture_output=True, text=True, check=True, timeout=300)
-    assert re.fullmatch(r"[0-9.]+ [0-9]+\n", done.stdout), done.stdout
 
 
 def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +119,9 @@ def test_slurm_where_there_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ({"timeout_min": 0}, r"timeout_min: expected minutes as a whole number, got 0"),
         ({"mem_gb": "4G"}, r"mem_gb: expected GiB as a number, got '4G'"),
         ({"stop": "TERM"}, r"stop: .*"),
-        ({"stop": {"signal": "TERM"}}, r"stop\.signal: set for the driver: leave it out"),
+        ({"stop": {"signal": "TERM"}}, r"stop\.signal: RayExecutor sets it: leave it out"),
         ({"stop": {"lead": 0}}, r"stop\.lead: the driver needs a warning: .*"),
-        ({"requeue": {"exit_code": 3}}, r"requeue\.exit_code: set for the driver: leave it out"),
+        ({"requeue": {"exit_code": 3}}, r"requeue\.exit_code: RayExecutor sets it: leave it out"),
         ({"container": "my/image"}, r"container: .*"),
         ({"ray": {"prot": 1}}, r"ray\.prot: unknown option, did you mean port\?"),
         ({"container": {"imago": "x"}}, r"container\.imago: unknown option, did you mean image\?"),
@@ -157,7 +146,7 @@ def test_mistakes_are_the_same_everywhere(cluster: Any, parameters: dict[str, An
     assert executor.parameters == {"name": "before"}
 
 
-def test_a_parameter_is_taken_back() -> None:
+def test_none_removes_a_parameter() -> None:
     executor = RayExecutor("runs", cluster="slurm")
     executor.update_parameters(name="a", nodes=2, container={"image": "x"})
     executor.update_parameters(nodes=3, container=None)
@@ -223,14 +212,14 @@ def test_a_short_time_limit_has_a_short_lead() -> None:
 def test_a_colon_in_a_path_is_refused(folder: Path) -> None:
     executor = RaySlurmExecutor(folder / "a:b", 3)
     executor.parameters = {"nodes": 1}
-    with pytest.raises(SpecError, match="a:b: paths with a colon are not possible in PYTHONPATH and mounts"):
+    with pytest.raises(SpecError, match="a:b: PYTHONPATH and mounts cannot have paths with a colon"):
         executor.submit(add, 1, 2)
     assert [path.suffix for path in executor.home.iterdir()] == [".zip"]
 
 
-def takes_all(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    """An sbatch that says this, and a scancel that writes down what it is asked for."""
-    for name, text in (("sbatch", f"echo '{said}'"), ("scancel", f'echo "$@" >{folder}/cancelled')):
+def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    """Install an sbatch that prints this, and a scancel that records its arguments."""
+    for name, text in (("sbatch", f"echo '{output}'"), ("scancel", f'echo "$@" >{folder}/cancelled')):
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -238,7 +227,7 @@ def takes_all(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
 
 def test_a_job_without_its_pickle_is_cancelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file is there already, as a folder."""
-    takes_all(folder, monkeypatch, "7")
+    fake_slurm(folder, monkeypatch, "7")
     (folder / "runs/7_submitted.pkl").mkdir(parents=True)
     executor = RaySlurmExecutor("runs", 3)
     executor.parameters = {"nodes": 1}
@@ -248,7 +237,7 @@ def test_a_job_without_its_pickle_is_cancelled(folder: Path, monkeypatch: pytest
 
 
 def test_a_job_that_went_to_another_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    takes_all(folder, monkeypatch, "7;other")
+    fake_slurm(folder, monkeypatch, "7;other")
     executor = RaySlurmExecutor("runs", 3)
     executor.parameters = {"nodes": 1}
     with pytest.raises(SlurmError, match="the job went to the cluster other, and was cancelled: "):
@@ -285,9 +274,9 @@ def test_a_module_that_imports_the_executor_needs_nothing_of_it_in_the_image(fol
         "import sys; sys.modules.update(dict.fromkeys(('pydantic', 'jinja2', 'yaml', 'click', 'ray')));"
         "from slurmray.native import RayExecutor, driver; print(RayExecutor.__module__)"
     )
-    words = [sys.executable, "-S", "-c", program]
+    argv = [sys.executable, "-S", "-c", program]
     env = {"PYTHONPATH": str(bundle.pack(folder))}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("slurmray.native.executor\n", "")
 
 
@@ -319,14 +308,14 @@ class Driver:
         delayed.dump(self.folder / "7_submitted.pkl")
 
     def start(self, version: str = VERSION) -> subprocess.Popen[str]:
-        words = [sys.executable, "-m", "slurmray.native.driver", str(self.folder)]
-        words += [version, cloudpickle.__version__]
-        return subprocess.Popen(words, env=self.env, stderr=subprocess.PIPE, text=True)
+        argv = [sys.executable, "-m", "slurmray.native.driver", str(self.folder)]
+        argv += [version, cloudpickle.__version__]
+        return subprocess.Popen(argv, env=self.env, stderr=subprocess.PIPE, text=True)
 
     def run(self, version: str = VERSION) -> tuple[int, str]:
         process = self.start(version)
-        said = process.communicate(timeout=60)[1]
-        return process.returncode, said
+        output = process.communicate(timeout=60)[1]
+        return process.returncode, output
 
     def interrupt(self, number: signal.Signals) -> tuple[int, str]:
         """Send a signal once the function runs."""
@@ -336,8 +325,8 @@ class Driver:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(number)
-        said = process.communicate(timeout=60)[1]
-        return process.returncode, said
+        output = process.communicate(timeout=60)[1]
+        return process.returncode, output
 
     def outcome(self) -> Any:
         return pickle.loads((self.folder / "7_0_result.pkl").read_bytes())  # noqa: S301 - our own
@@ -364,12 +353,12 @@ def test_a_driver_writes_the_traceback(driver: Driver) -> None:
 
 def test_another_python_is_one_line(driver: Driver) -> None:
     driver.submit(add, 1, 2)
-    code, said = driver.run("3.7")
+    code, output = driver.run("3.7")
     line = (
-        f"the function comes from Python 3.7, {sys.executable} of the job is {VERSION}:"
+        f"the function comes from Python 3.7, {sys.executable} in the job is {VERSION}:"
         f" use an image with Python 3.7, or submit from Python {VERSION}"
     )
-    assert (code, said) == (2, f"slurmray: {line}\n")
+    assert (code, output) == (2, f"slurmray: {line}\n")
     assert driver.outcome() == ("error", line)
 
 
@@ -381,7 +370,7 @@ def test_another_cloudpickle_is_one_line() -> None:
 
 
 class Count:
-    """Says that it runs, and waits to be asked for a checkpoint."""
+    """Creates the file `started`, and waits for the signal to write a checkpoint."""
 
     def __init__(self, start: int):
         self.start = start
@@ -403,9 +392,9 @@ def test_a_driver_ends_at_scancel(driver: Driver) -> None:
 
 def test_a_checkpoint_is_what_the_next_attempt_runs(driver: Driver) -> None:
     driver.submit(Count(41))
-    code, said = driver.interrupt(signal.SIGUSR2)
+    code, output = driver.interrupt(signal.SIGUSR2)
     assert code == REQUEUE_EXIT_CODE
-    assert "requests a requeue" in said
+    assert "requests a requeue" in output
     assert not (driver.folder / "7_0_result.pkl").exists()
     assert driver.run()[0] == 0
     assert driver.outcome() == ("success", 42)
@@ -416,14 +405,14 @@ def waits() -> None:
     threading.Event().wait(60)
 
 
-def test_the_time_in_which_ray_came_up_counts(driver: Driver) -> None:
+def test_the_time_limit_includes_the_start_of_ray(driver: Driver) -> None:
     """A time limit, not a preemption, though the function runs for a moment only."""
     long_ago = time.time() - 3000
     os.utime(driver.mark, (long_ago, long_ago))
     driver.submit(waits, minutes=60)
-    code, said = driver.interrupt(signal.SIGUSR2)
+    code, output = driver.interrupt(signal.SIGUSR2)
     assert code not in (0, REQUEUE_EXIT_CODE)
-    assert "timed-out and not checkpointable" in said + str(driver.outcome())
+    assert "timed-out and not checkpointable" in output + str(driver.outcome())
 
 
 # -- states ----------------------------------------------------------------------------------------
@@ -431,7 +420,7 @@ def test_the_time_in_which_ray_came_up_counts(driver: Driver) -> None:
 
 @pytest.fixture
 def answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Set what squeue and sacct answer: lines of shell."""
+    """Install a squeue and a sacct that run these shell commands."""
 
     def answer(squeue: str, sacct: str = "exit 1") -> None:
         for name, text in {"squeue": squeue, "sacct": sacct}.items():
@@ -449,7 +438,7 @@ def states(watcher: Watcher, *jobs: str) -> list[str]:
     return [watcher.get_state(job, mode="cache") for job in jobs]
 
 
-def test_states_of_all_jobs_in_one_question(answers: Callable[..., None], folder: Path) -> None:
+def test_states_of_all_jobs_in_one_request(answers: Callable[..., None], folder: Path) -> None:
     answers("printf '7|RUNNING|7\\n8_0|COMPLETED|9\\n8_1|PENDING|8\\n'")
     watcher = Watcher()
     assert states(watcher, "7", "8_0", "8_1") == ["RUNNING", "COMPLETED", "PENDING"]
@@ -462,7 +451,7 @@ def test_states_of_all_jobs_in_one_question(answers: Callable[..., None], folder
 
 @pytest.mark.parametrize("job_id", ["9", "7_1"])
 def test_a_job_that_slurm_cannot_complete(job_id: str, answers: Callable[..., None], folder: Path) -> None:
-    """Its run directory has its own number, which is not in the id of a task of an array."""
+    """The run directory has SLURM_JOB_ID, which is not part of an array task's id."""
     answers(f"echo '{job_id}|COMPLETING|9'")
     job: RayJob[Any] = RayJob(folder / "%j", job_id)
     assert not job.done(force_check=True)

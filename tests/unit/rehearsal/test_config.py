@@ -1,4 +1,4 @@
-"""From a script to the rehearsal's cluster: what is read, and what is written for Slurm."""
+"""Parsing of rendered scripts, and the configuration files of a rehearsal's cluster."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from slurmray.loading.load import load_spec
 from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.config import Cluster, Gres
-from slurmray.rehearsal.cluster.directives import hosts, options, wanted, words
-from slurmray.rehearsal.cluster.script_facts import facts
+from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
+from slurmray.rehearsal.cluster.container_settings import container_settings_of
+from slurmray.rehearsal.cluster.directives import hosts, options, requirements_of, split_directives
 from slurmray.rendering.script import render_script
 from slurmray.slurm import syntax
 
@@ -21,7 +21,7 @@ LINE = st.text(st.characters(exclude_characters="\n\0", exclude_categories=["Cs"
 
 
 @given(LINE)
-def test_what_render_writes_is_read_back(value: str) -> None:
+def test_rendered_directive_is_parsed_back(value: str) -> None:
     assert options(syntax.directive("comment", value)) == {"comment": value}
 
 
@@ -36,8 +36,8 @@ def test_what_render_writes_is_read_back(value: str) -> None:
         ("   ", []),
     ],
 )
-def test_words_as_sbatch_reads_them(line: str, expected: list[str]) -> None:
-    assert words(f"#!/bin/bash\n#SBATCH {line}\n# comment\n\necho\n#SBATCH --late=1\n") == expected
+def test_directives_are_split_like_sbatch_splits_them(line: str, expected: list[str]) -> None:
+    assert split_directives(f"#!/bin/bash\n#SBATCH {line}\n# comment\n\necho\n#SBATCH --late=1\n") == expected
 
 
 @pytest.mark.parametrize(
@@ -49,43 +49,49 @@ def test_words_as_sbatch_reads_them(line: str, expected: list[str]) -> None:
         ("", []),
     ],
 )
-def test_hosts(text: str, expected: list[str]) -> None:
+def test_hostlist_is_expanded(text: str, expected: list[str]) -> None:
     assert hosts(text) == expected
 
 
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        (["nodes=3"], Cluster(nodes=("node1", "node2", "node3"))),
-        (["nodes=2", "nodelist=gpu7"], Cluster(nodes=("gpu7", "node1"))),
-        (["nodes=2", "exclude=node1"], Cluster(nodes=("node2", "node3"), absent=("node1",))),
-        (["gpus-per-node=h100:8"], Cluster(nodes=("node1",), gres=(Gres("gpu", "h100", 8),))),
-        (["gpus-per-node=0"], Cluster(nodes=("node1",))),
-        (["gres=gres/gpu:2"], Cluster(nodes=("node1",), gres=(Gres("gpu", "", 2),))),
-        (["gres=nvme:2,gpu"], Cluster(nodes=("node1",), gres=(Gres("gpu", "", 1), Gres("nvme", "", 2)))),
-        (["cpus-per-task=28", "mem-per-cpu=64G"], Cluster(nodes=("node1",), cpus=28, memory=28 * 65536)),
+        (["nodes=3"], ClusterConfig(nodes=("node1", "node2", "node3"))),
+        (["nodes=2", "nodelist=gpu7"], ClusterConfig(nodes=("gpu7", "node1"))),
+        (["nodes=2", "exclude=node1"], ClusterConfig(nodes=("node2", "node3"), absent=("node1",))),
+        (["gpus-per-node=h100:8"], ClusterConfig(nodes=("node1",), gres=(Gres("gpu", "h100", 8),))),
+        (["gpus-per-node=0"], ClusterConfig(nodes=("node1",))),
+        (["gres=gres/gpu:2"], ClusterConfig(nodes=("node1",), gres=(Gres("gpu", "", 2),))),
+        (
+            ["gres=nvme:2,gpu"],
+            ClusterConfig(nodes=("node1",), gres=(Gres("gpu", "", 1), Gres("nvme", "", 2))),
+        ),
+        (
+            ["cpus-per-task=28", "mem-per-cpu=64G"],
+            ClusterConfig(nodes=("node1",), cpus=28, memory=28 * 65536),
+        ),
         (
             ["gpus-per-node=2", "cpus-per-gpu=14", "mem-per-gpu=1T"],
-            Cluster(nodes=("node1",), cpus=28, memory=2 * 1024 * 1024, gres=(Gres("gpu", "", 2),)),
+            ClusterConfig(nodes=("node1",), cpus=28, memory=2 * 1024 * 1024, gres=(Gres("gpu", "", 2),)),
         ),
-        (["mem=2T"], Cluster(nodes=("node1",), memory=2 * 1024 * 1024)),
-        (["partition=a,b"], Cluster(nodes=("node1",), partitions=("a", "b"))),
-        (["constraint=[rack1*2]&h100"], Cluster(nodes=("node1",), features=("rack1", "h100"))),
-        (["licenses=matlab:2"], Cluster(nodes=("node1",), options={"Licenses": "matlab:2"})),
+        (["mem=2T"], ClusterConfig(nodes=("node1",), memory=2 * 1024 * 1024)),
+        (["partition=a,b"], ClusterConfig(nodes=("node1",), partitions=("a", "b"))),
+        (["constraint=[rack1*2]&h100"], ClusterConfig(nodes=("node1",), features=("rack1", "h100"))),
+        (["licenses=matlab:2"], ClusterConfig(nodes=("node1",), options={"Licenses": "matlab:2"})),
     ],
 )
-def test_the_cluster_that_a_script_wants(lines: list[str], expected: Cluster) -> None:
-    assert wanted("".join(f"#SBATCH --{line}\n" for line in lines)).cluster == expected
+def test_cluster_has_what_the_directives_ask_for(lines: list[str], expected: ClusterConfig) -> None:
+    assert requirements_of("".join(f"#SBATCH --{line}\n" for line in lines)).cluster == expected
 
 
-def test_what_is_not_imitated_is_said() -> None:
-    want = wanted(
+def test_options_that_are_not_imitated_are_listed() -> None:
+    requirements = requirements_of(
         "#SBATCH --qos=high\n#SBATCH --begin=now+1hour\n#SBATCH --hold\n#SBATCH --reservation=a,b\n"
     )
-    assert [note.split(":")[0] for note in want.notes] == ["--qos=high", "--begin=now+1hour"]
-    assert want.overrule == ("--begin=now",)
-    assert want.held
-    assert want.reservations == ("a", "b")
+    assert [note.split(":")[0] for note in requirements.notes] == ["--qos=high", "--begin=now+1hour"]
+    assert requirements.overrides == ("--begin=now",)
+    assert requirements.held
+    assert requirements.reservations == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -96,17 +102,17 @@ def test_what_is_not_imitated_is_said() -> None:
         ("--gpus-per-node=x:y", "expected a count"),
         ("--cpus-per-gpu=x", "--cpus-per-gpu: expected a whole number, got 'x'"),
         ("--nodes=1k", "--nodes: expected a whole number, got '1k'"),
-        ("--nodelist=node[a-b]", r"node\[a-b\]: expected numbers in the brackets, as node\[1-3,7\]"),
+        ("--nodelist=node[a-b]", r"node\[a-b\]: expected numbers in the brackets, for example node\[1-3,7\]"),
     ],
 )
-def test_what_cannot_be_rehearsed(line: str, expected: str) -> None:
+def test_directive_that_cannot_be_rehearsed_is_rejected(line: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        wanted(f"#SBATCH {line}\n")
+        requirements_of(f"#SBATCH {line}\n")
 
 
-def test_conf_of_slurm() -> None:
+def test_slurm_conf() -> None:
     gres = (Gres("gpu", "h100", 8), Gres("nvme", "", 2))
-    cluster = Cluster(absent=("bad",), gres=gres, features=("a",), options={"KillWait": "5"})
+    cluster = ClusterConfig(absent=("bad",), gres=gres, features=("a",), options={"KillWait": "5"})
     text = config.slurm_conf(cluster)
     assert "KillWait=5\n" in text
     assert "KillWait=30" not in text
@@ -121,8 +127,8 @@ def test_conf_of_slurm() -> None:
 
 
 @pytest.mark.parametrize(("confined", "plugin"), [(False, "disabled"), (True, "cgroup/v1")])
-def test_conf_of_cgroups(confined: bool, plugin: str) -> None:
-    cluster = Cluster(confined=confined)
+def test_cgroup_conf(confined: bool, plugin: str) -> None:
+    cluster = ClusterConfig(confined=confined)
     kind = "cgroup" if confined else "linuxproc"
     assert f"ProctrackType=proctrack/{kind}\n" in config.slurm_conf(cluster)
     text = config.etc_files(cluster, 24, {}, "/root")["slurm/cgroup.conf"]
@@ -130,26 +136,26 @@ def test_conf_of_cgroups(confined: bool, plugin: str) -> None:
     assert ("ConstrainRAMSpace=yes\n" in text) == confined
 
 
-def test_addresses_are_in_the_order_of_the_names() -> None:
-    both = replace(Cluster(), addresses="both")
+def test_addresses_are_in_the_order_of_name_resolution() -> None:
+    both = replace(ClusterConfig(), addresses="both")
     assert config.addresses(both, "node1") == ["10.77.0.2", "fd77::2"]
     assert config.addresses(replace(both, addresses="v6-first"), "login") == ["fd77::1", "10.77.0.1"]
 
 
-def test_facts_of_a_rendered_script() -> None:
+def test_container_settings_of_a_rendered_script() -> None:
     settings = [
         ("container.image", "my/image:1"),
         ("container.mounts", "['~/a b:/b:ro', /odd):/c, 'x:/d']"),
         ("container.runtime", "docker"),
     ]
-    about = facts(render_script(load_spec(None, settings, ["echo", "IMAGE=no"])))
-    assert about.image == "docker.io/my/image:1"
-    assert about.runtimes == ("docker",)
-    assert about.mounts == ("~/a b", "/odd)", "x")
-    assert about.sources(Path("/home/me")) == [Path("/home/me/a b"), Path("/odd)")]
+    container = container_settings_of(render_script(load_spec(None, settings, ["echo", "IMAGE=no"])))
+    assert container.image == "docker.io/my/image:1"
+    assert container.runtimes == ("docker",)
+    assert container.mounts == ("~/a b", "/odd)", "x")
+    assert container.sources(Path("/home/me")) == [Path("/home/me/a b"), Path("/odd)")]
 
 
-def test_facts_of_another_script() -> None:
+def test_script_that_slurmray_did_not_render() -> None:
     for text in ("#!/bin/bash\nIMAGE=x\n", "#!/bin/bash\n: <<'SETTINGS'\n[]\nSETTINGS\n"):
         with pytest.raises(ValueError, match="did not render"):
-            facts(text)
+            container_settings_of(text)

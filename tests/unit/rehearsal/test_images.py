@@ -21,7 +21,7 @@ def _layer(folder: Path, text: str) -> Path:
     return layer
 
 
-def test_archive_is_what_docker_s_image_specification_asks_for(tmp_path: Path) -> None:
+def test_archive_follows_docker_s_image_specification(tmp_path: Path) -> None:
     layer = _layer(tmp_path, "hello")
     ray_image.write(tmp_path / "image.tar", layer, "docker.io/some/image:1", "amd64")
     with tarfile.open(tmp_path / "image.tar") as tar:
@@ -44,37 +44,43 @@ def test_same_layer_gives_the_same_archive(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_failed_build_leaves_nothing_and_the_next_one_builds(tmp_path: Path) -> None:
+def test_failed_build_leaves_nothing_and_the_next_one_succeeds(tmp_path: Path) -> None:
     def fail(path: Path) -> None:
         path.mkdir()
-        (path / "half").touch()
-        raise RehearsalError("the mirror is away")
+        (path / "partial").touch()
+        raise RehearsalError("the mirror is down")
 
-    with pytest.raises(RehearsalError, match="the mirror is away"):
-        cache.once(tmp_path, "thing", fail, print)
+    with pytest.raises(RehearsalError, match="the mirror is down"):
+        cache.build_once(tmp_path, "thing", fail, print)
     assert [path.name for path in tmp_path.iterdir()] == [".thing.lock"]
-    assert cache.once(tmp_path, "thing", lambda path: path.write_text("whole"), print).read_text() == "whole"
+    assert (
+        cache.build_once(tmp_path, "thing", lambda path: path.write_text("complete"), print).read_text()
+        == "complete"
+    )
 
 
-def test_what_a_killed_build_left_is_removed(tmp_path: Path) -> None:
+def test_files_of_a_killed_build_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".thing.new" / "thing").mkdir(parents=True)
-    assert cache.once(tmp_path, "thing", lambda path: path.write_text("whole"), print).read_text() == "whole"
+    assert (
+        cache.build_once(tmp_path, "thing", lambda path: path.write_text("complete"), print).read_text()
+        == "complete"
+    )
     assert not (tmp_path / ".thing.new").exists()
 
 
-def test_a_long_build_tells_how_much_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_build_logs_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_PROGRESS_EVERY", 0.01)
-    told: list[str] = []
+    logged: list[str] = []
 
     def build(path: Path) -> None:
         (path.parent / "download").write_bytes(bytes(3_500_000))
         path.touch()
         deadline = time.monotonic() + 60
-        while "  3 MB so far" not in told and time.monotonic() < deadline:
+        while "  3 MB so far" not in logged and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    cache.once(tmp_path, "thing", build, told.append)
-    assert "  3 MB so far" in told
+    cache.build_once(tmp_path, "thing", build, logged.append)
+    assert "  3 MB so far" in logged
 
 
 def _build_once(folder: Path, barrier: multiprocessing.synchronize.Barrier) -> None:
@@ -84,10 +90,10 @@ def _build_once(folder: Path, barrier: multiprocessing.synchronize.Barrier) -> N
         path.touch()
 
     barrier.wait(30)
-    cache.once(folder, "thing", build, print)
+    cache.build_once(folder, "thing", build, print)
 
 
-def test_two_at_once_build_it_once(tmp_path: Path) -> None:
+def test_concurrent_callers_build_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(4)
     workers = [context.Process(target=_build_once, args=(tmp_path, barrier)) for _ in range(4)]
@@ -100,12 +106,12 @@ def test_two_at_once_build_it_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_a_suite_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_unknown_suite_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(RehearsalError, match=r"Debian nosuchsuite could not be built: E: .*nosuchsuite"):
         suites.root(tmp_path, "nosuchsuite", lambda _: None)
 
 
-def test_the_image_that_is_built_has_the_default_image_s_ray() -> None:
+def test_built_image_has_the_ray_version_of_the_default_image() -> None:
     assert DEFAULT_IMAGE.endswith(f":{ray_image.RAY_VERSION}-py311")
 
 
@@ -118,8 +124,8 @@ def test_the_image_that_is_built_has_the_default_image_s_ray() -> None:
         ("registry.example/mine:1.2.3", ray_image.RAY_VERSION),
     ],
 )
-def test_an_image_s_name_tells_its_ray(tag: str, version: str) -> None:
-    assert ray_image.ray_of(tag) == version
+def test_ray_version_from_the_image_name(tag: str, version: str) -> None:
+    assert ray_image.ray_version_of(tag) == version
 
 
 @pytest.mark.parametrize(
@@ -131,5 +137,5 @@ def test_an_image_s_name_tells_its_ray(tag: str, version: str) -> None:
         ("registry.example/mine:1.2.3-py313", "3.11"),
     ],
 )
-def test_an_image_s_name_tells_its_python(tag: str, python: str) -> None:
-    assert ray_image.python_of(tag) == python
+def test_python_version_from_the_image_name(tag: str, python: str) -> None:
+    assert ray_image.python_version_of(tag) == python

@@ -15,7 +15,7 @@ from slurmray.spec.job import JobSpec
 ROOT = Path(__file__).parents[3]
 GOLDENS = ROOT / "tests/goldens"
 
-# What dstack can't do of these job specs is set to something that it can.
+# {job spec: settings that replace what dstack cannot do}
 CASES: dict[str, list[tuple[str, str]]] = {
     "examples/hello.yaml": [],
     "examples/verl.yaml": [
@@ -47,7 +47,7 @@ def test_golden(spec: str, request: pytest.FixtureRequest) -> None:
     assert golden.read_text() == text, "the task changed: look at it, then make goldens"
 
 
-def test_no_golden_is_left_over() -> None:
+def test_every_golden_is_compared() -> None:
     assert {f"{Path(spec).stem}.dstack.yml" for spec in CASES} == {
         file.name for file in GOLDENS.glob("*.dstack.yml")
     }
@@ -60,7 +60,7 @@ def task_of(**fields: Any) -> dict[str, Any]:
     return make_task(JobSpec.model_validate(fields))
 
 
-def test_a_task_without_anything() -> None:
+def test_default_task() -> None:
     task = task_of()
     assert {name: task[name] for name in task.keys() - {"commands", "env"}} == {
         "type": "task",
@@ -137,12 +137,12 @@ def test_variables() -> None:
     )["env"]
     assert {"A=x y", "S", "D=$1 $HOME", "E=$$$$ $${{ x }}", "PYTHONUNBUFFERED=0"} <= set(env)
     assert {"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/tmp/slurmray/token"} <= set(env)
-    names = [word.partition("=")[0] for word in env]
+    names = [entry.partition("=")[0] for entry in env]
     assert len(names) == len(set(names))
     assert "L" not in names
     without = task_of(ray={"auth": "none", "metrics": True, "temp_dir": "/scratch"})["env"]
     assert {"RAY_AUTH_MODE=disabled", "RAY_TMPDIR=/scratch"} <= set(without)
-    assert not [word for word in without if "TOKEN" in word or "METRIC" in word]
+    assert not [entry for entry in without if "TOKEN" in entry or "METRIC" in entry]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_variables() -> None:
         ),
         (
             {"container": {"args": ["-it"]}},
-            "container.args: dstack has no such thing; leave it out: --set con",
+            "container.args: not supported by dstack; leave it out: --set con",
         ),
         (
             {"network": {"interface": "ib0"}},
-            "network.interface: dstack has no such thing; leave it out: --set",
+            "network.interface: not supported by dstack; leave it out: --set",
         ),
         (
             {"network": {"family": "ipv6"}},
@@ -170,14 +170,14 @@ def test_variables() -> None:
         ),
         (
             {"on_node_loss": "continue"},
-            "on_node_loss: dstack ends a run that has lost a node; set it to fail",
+            "on_node_loss: dstack ends a run when it loses a node; set it to fail",
         ),
         (
             {"name": "My_Job 2"},
-            "name: dstack takes 2 to 41 of a-z, 0-9 and -, a letter first, as --set name=my-j",
+            "name: dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter, e.g. --set name=my-j",
         ),
-        ({"name": "7"}, "name: dstack takes 2 to 41 of a-z, 0-9 and -, a letter first; got '7'"),
-        ({"slurm": {"mem": "lots"}}, "slurm.mem: expected a number with K, M, G or T, as 200G, got 'lots'"),
+        ({"name": "7"}, "name: dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter; got '7'"),
+        ({"slurm": {"mem": "lots"}}, "slurm.mem: expected a number with K, M, G or T, e.g. 200G, got 'lots'"),
         ({"slurm": {"time": "1 day"}}, "slurm.time: expected a time as 1-00:00:00, 12:00:00 or minutes, got"),
         (
             {"container": {"mounts": ["~/d:/d"]}},
@@ -193,7 +193,7 @@ def test_variables() -> None:
         ),
         (
             {"prepare": [{"name": "a", "run": "b", "where": "all"}]},
-            "prepare, item 1: a: under dstack only the head prepares; put it into setup",
+            "prepare, item 1: a: under dstack prepare steps run on the head node only; move it",
         ),
         ({"ray": {"port": 6381}}, "ray: --port and --object-manager-port are both 6381 under dstack; set it"),
         (
@@ -214,7 +214,7 @@ def test_refused(fields: dict[str, Any], refusal: str) -> None:
     assert caught.value.exit_code == ExitCode.USAGE
 
 
-def test_refusals_have_their_lines(tmp_path: Path) -> None:
+def test_refusals_have_line_numbers(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text("name: My Job\ncontainer:\n  mounts: [/a, b]\n")
     with pytest.raises(SpecError) as caught:
@@ -255,7 +255,7 @@ def test_a_new_field_of_the_job_spec_is_refused_until_somebody_decides() -> None
 
 def test_remarks() -> None:
     assert remarks(JobSpec.model_validate({"container": {"shm_size": "1g"}})) == []
-    said = remarks(
+    lines = remarks(
         JobSpec.model_validate(
             {
                 "slurm": {"partition": "p", "nodes": 2, "mem": "1G", "gres": "gpu:8,nvme:1"},
@@ -266,24 +266,24 @@ def test_remarks() -> None:
             }
         )
     )
-    told, _, left_out = said[0].partition(": ")
-    assert told == "without a meaning under dstack, and left out"
+    title, _, left_out = lines[0].partition(": ")
+    assert title == "not used by dstack, left out"
     assert left_out == "slurm.partition, checks.paths, stop.lead, nvme:1 of slurm.gres"
-    assert [line.partition(" ")[0] for line in said[1:]] == [
+    assert [line.partition(" ")[0] for line in lines[1:]] == [
         "setup",
         "requeue.max:",
         "container.shm_size",
     ]
 
 
-def test_a_preset_fills_in_the_same_words() -> None:
+def test_a_preset_adds_the_same_arguments() -> None:
     fields = {"slurm": {"nodes": 2, "gpus_per_node": "8"}, "run": ["python3", "-m", "verl.trainer.main_ppo"]}
     commands = task_of(preset="verl", **fields)["commands"]
     assert "trainer.nnodes=2" in commands[0]
     assert "trainer.n_gpus_per_node=8" in commands[0]
 
 
-def test_what_a_preset_cannot_tell_a_node_of_dstack() -> None:
+def test_variables_of_a_preset_that_dstack_cannot_set() -> None:
     fields = {
         "slurm": {"nodes": 2, "gpus_per_node": "8"},
         "preset": "rlinf",
@@ -291,7 +291,7 @@ def test_what_a_preset_cannot_tell_a_node_of_dstack() -> None:
     }
     spec = JobSpec.model_validate({**fields, "container": {"shm_size": "1g"}})
     assert remarks(spec)[1:] == [
-        "RLINF_COMM_NET_DEVICES is not set, as dstack chooses the network: "
-        "set it in env if a wrong one is taken"
+        "RLINF_COMM_NET_DEVICES is not set, because dstack chooses the network; if it chooses a wrong "
+        "interface, set RLINF_COMM_NET_DEVICES in env"
     ]
     assert "RLINF_COMM_NET_DEVICES" not in str(make_task(spec))

@@ -1,4 +1,4 @@
-"""What the commands of a dstack task do in a real bash, with a `ray` that only records its arguments."""
+"""Runs the commands of a dstack task in a real bash, with a `ray` that only records its arguments."""
 
 import json
 import os
@@ -48,7 +48,7 @@ with open(f"{{place}}/new-{{rank}}", "w") as file:
 os.rename(f"{{place}}/new-{{rank}}", f"{{place}}/ray-{{rank}}.json")
 """
 
-# For the real probe: the nodes are those that have called the `ray` above.
+# For the real probe: each call of the `ray` above is a node.
 STATE = """
 import glob, json, os
 class GlobalState:
@@ -86,7 +86,7 @@ time.sleep(60)
 
 
 class Nodes:
-    """Nodes of a run of dstack, as far as the commands can see them."""
+    """Nodes of a dstack run, with the files and environment that the commands see."""
 
     def __init__(self, place: Path):
         self.place = place
@@ -113,7 +113,7 @@ class Nodes:
     def start(
         self, task: dict[str, Any], rank: int = 0, key: str = "key"
     ) -> tuple[subprocess.Popen[bytes], int]:
-        """Return bash, as dstack's runner starts it, and its terminal's other side."""
+        """Start bash as dstack's runner does, and return it with the other end of its terminal."""
         home = self.place / f"home-{rank}"
         (home / ".ssh").mkdir(parents=True, exist_ok=True)
         if key:
@@ -144,12 +144,12 @@ class Nodes:
         return bash, outside
 
     def finish(self, bash: subprocess.Popen[bytes], terminal: int, until: str = "") -> str:
-        """Return what is written until that comes, or else to the end, which is what dstack waits for."""
+        """Return the output up to that text, or until no process has the terminal open, as dstack waits."""
         text = ""
         while not until or until not in text:
             try:
                 chunk = os.read(terminal, 65536).decode()
-            except OSError:  # nobody has the terminal any more
+            except OSError:  # no process has the terminal open
                 chunk = ""
             if not chunk:
                 bash.wait(timeout=60)
@@ -215,13 +215,13 @@ def test_two_nodes(nodes: Nodes) -> None:
         setup="FROM_SETUP=1; export FROM_SETUP\nread -r nothing; false",
     )
     bash, terminal = nodes.start(task, 1)
-    assert nodes.run(task)[0] == 7, "the trainer's own"
+    assert nodes.run(task)[0] == 7, "the trainer's exit code"
     nodes.finish(bash, terminal)
     os.close(terminal)
     assert bash.returncode == 0
 
     head, worker, trainer = nodes.recorded("ray-0"), nodes.recorded("ray-1"), nodes.recorded("trainer")
-    both = ["--num-gpus=2", "--num-cpus=3"]
+    both = ["--num-cpus=3", "--num-gpus=2"]
     assert head["argv"][:6] == [
         "start",
         "--head",
@@ -256,11 +256,11 @@ def test_two_nodes(nodes: Nodes) -> None:
     assert all(stat.S_IMODE(token.stat().st_mode) == 0o600 for token in tokens)
 
 
-def test_what_a_preset_sets_on_each_node(nodes: Nodes) -> None:
+def test_variables_of_a_preset_on_each_node(nodes: Nodes) -> None:
     fields = {"slurm": {"nodes": 2, "gpus_per_node": 2}, "run": ["python3", "-c", RECORD, "main.py"]}
     task = nodes.task(preset="roll", **fields)
     bash, terminal = nodes.start(task, 1)
-    assert nodes.run(task)[0] == 7, "the trainer's own"
+    assert nodes.run(task)[0] == 7, "the trainer's exit code"
     nodes.finish(bash, terminal)
     os.close(terminal)
     same = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(nodes.port), "WORLD_SIZE": "2"}
@@ -270,7 +270,7 @@ def test_what_a_preset_sets_on_each_node(nodes: Nodes) -> None:
         assert {variable: env.get(variable) for variable in expected} == expected, name
 
 
-def test_what_the_head_prepares(nodes: Nodes) -> None:
+def test_prepare_steps_on_the_head(nodes: Nodes) -> None:
     items = [
         {"name": "data", "run": ["bash", "-c", 'echo "$1" >>done', "-", "it's $$ ${{ x }}"]},
         {"name": "model", "run": "test -e ray-0.json && echo $NODE_RANK >>done", "needs_ray": True},
@@ -281,17 +281,17 @@ def test_what_the_head_prepares(nodes: Nodes) -> None:
     assert (nodes.place / "done").read_text() == "it's $$ ${{ x }}\n0\ntrained\n"
 
 
-def test_what_the_head_could_not_prepare(nodes: Nodes) -> None:
+def test_a_failed_prepare_step(nodes: Nodes) -> None:
     items = [{"name": "data", "run": "exit 9"}, {"name": "model", "run": "touch model"}]
     code, text = nodes.run(nodes.task(prepare=items, run="touch trained"))
-    assert (code, "slurmray: prepare: data ended with 9\n" in text) == (69, True), text
+    assert (code, "slurmray: prepare: data exited with 9\n" in text) == (69, True), text
     assert not {"model", "trained"} & {path.name for path in nodes.place.iterdir()}
 
 
 FACTS = ("RAY_ADDRESS", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def test_one_node_and_a_text_for_bash(nodes: Nodes) -> None:
+def test_one_node_and_a_bash_command(nodes: Nodes) -> None:
     task = nodes.task(run='echo "$$ it is $NNODES" | tr a-z A-Z; exit 3')
     code, text = nodes.run(task, key="")
     assert code == 3
@@ -303,10 +303,10 @@ def test_one_node_and_a_text_for_bash(nodes: Nodes) -> None:
     assert token.read_text() != first
 
 
-def test_the_end_of_the_trainer_is_the_end(nodes: Nodes) -> None:
+def test_the_task_ends_with_the_trainer(nodes: Nodes) -> None:
     code, text = nodes.run(nodes.task(run=["bash", "-c", "(sleep 5; echo late) & kill -KILL $$"]))
     assert code == 137
-    assert "late" not in text, "what it left has the terminal open"
+    assert "late" not in text, "a child of the trainer has the terminal open"
     nodes.close()
     assert nodes.run(nodes.task(run=["echo", "last"]))[1].splitlines()[-1] == "last", "no notes on jobs"
 
@@ -318,7 +318,7 @@ def test_without_a_command_the_check_runs(nodes: Nodes) -> None:
     assert "the check asks for Ray" in text
 
 
-def test_the_programs_are_those_of_the_agent() -> None:
+def test_the_agents_modules_are_in_the_task() -> None:
     folder = Path(agent.__file__).parent
     programs = yaml.safe_load(render_task(JobSpec()))["commands"][1]
     for name in ("container/ray/readiness.py", "container/check_cluster.py"):
@@ -326,7 +326,7 @@ def test_the_programs_are_those_of_the_agent() -> None:
 
 
 @pytest.mark.parametrize("name", ["USR1", "TERM"])
-def test_dstack_s_signal_becomes_that_of_the_job_spec(name: str, nodes: Nodes) -> None:
+def test_sigint_of_dstack_becomes_stop_signal(name: str, nodes: Nodes) -> None:
     bash, terminal = nodes.start(nodes.task(run=["python3", "-c", WAIT], stop={"signal": name}))
     nodes.finish(bash, terminal, "ready")
     bash.send_signal(signal.SIGINT)
@@ -345,10 +345,10 @@ def test_a_cluster_that_is_not_ready(nodes: Nodes) -> None:
     assert "ran" not in text
 
 
-def test_a_head_that_never_comes(nodes: Nodes) -> None:
+def test_a_head_that_does_not_start(nodes: Nodes) -> None:
     code, text = nodes.run(nodes.task(slurm={"nodes": 2}, ray={"ready_timeout": 1}), rank=1)
     assert code == ExitCode.PROBE
-    assert f"slurmray: the head, 127.0.0.1, did not open port {nodes.port} in 1 seconds" in text
+    assert f"slurmray: head node 127.0.0.1 did not open port {nodes.port} within 1 s" in text
 
 
 def test_ray_does_not_start(nodes: Nodes) -> None:
@@ -357,13 +357,13 @@ def test_ray_does_not_start(nodes: Nodes) -> None:
     assert "ran" not in text
 
 
-def test_no_key_no_token(nodes: Nodes) -> None:
+def test_without_a_key_there_is_no_token(nodes: Nodes) -> None:
     code, text = nodes.run(nodes.task(slurm={"nodes": 2}), key="")
     assert code == ExitCode.CONFIG
-    assert "slurmray: no ~/.ssh/dstack_job to make Ray's token of" in text
+    assert "slurmray: ~/.ssh/dstack_job, needed for Ray's token, is missing" in text
 
 
-def test_a_token_that_ray_does_not_know(nodes: Nodes) -> None:
+def test_a_token_needs_ray_2_52(nodes: Nodes) -> None:
     code, text = nodes.run(nodes.task(ray={"auth": "token"}))
     assert code == ExitCode.CONFIG
     assert "slurmray: ray.auth: token needs an image with Ray 2.52 or later" in text

@@ -30,7 +30,7 @@ def script(runtime: str = "auto", template: Path | None = None) -> str:
     return seal(render_script(SPEC.model_copy(update=fields)))
 
 
-def said(text: str) -> str:
+def verdict_on(text: str) -> str:
     verdict = verify(text)
     assert verdict
     assert verdict.is_changed is not verdict.text.startswith(("as rendered", "unchanged"))
@@ -43,7 +43,7 @@ def line_of(text: str, part: str) -> int:
 
 @pytest.mark.parametrize("runtime", [*STORIES, "pyxis"])
 def test_as_rendered(runtime: str) -> None:
-    assert said(script(runtime)) == f"as rendered by slurmray {__version__}"
+    assert verdict_on(script(runtime)) == f"as rendered by slurmray {__version__}"
 
 
 @pytest.mark.parametrize(
@@ -71,42 +71,44 @@ def test_what_was_edited(before: str, after: str, expected: str, is_sealed_again
     if is_sealed_again:
         line = next(line for line in edited.splitlines() if line.startswith("# slurmray-sha256"))
         edited = seal(edited.replace(f"{line}\n", "", 1))
-    assert said(edited) == expected
+    assert verdict_on(edited) == expected
 
 
 def test_all_that_was_edited_at_once() -> None:
     text = script().replace('"nodes": 2', '"nodes": 3').replace("--rm --interactive", "--interactive")
     lines = [i for i, line in enumerate(text.splitlines(), 1) if "run --interactive" in line]
     at = line_of(text, '"nodes": 3')
-    assert said(text) == f"settings edited (line {at}); story changed, lines {lines[0]}, {lines[1]}"
+    assert verdict_on(text) == f"settings edited (line {at}); story changed, lines {lines[0]}, {lines[1]}"
 
 
 def test_a_story_of_neighbouring_lines() -> None:
     text = script("none")
     at = line_of(text, "# run_setup COMMANDS")
     changed = text.replace("\tset +Eeuo pipefail\n\teval", "\tset +E\n\ttrue\n\teval")
-    assert said(changed) == f"story changed, lines {at + 2}-{at + 3}"
+    assert verdict_on(changed) == f"story changed, lines {at + 2}-{at + 3}"
 
 
 def test_settings_that_are_gone() -> None:
     text = script().replace("\nSETTINGS\n", "\n", 1)
-    assert "settings removed" in said(text)
+    assert "settings removed" in verdict_on(text)
 
 
 def test_only_the_header() -> None:
     text = script()
-    assert said(text.replace(agent_sha256(), "0" * 64)) == "header edited"
+    assert verdict_on(text.replace(agent_sha256(), "0" * 64)) == "header edited"
 
 
 def test_another_version() -> None:
     other = script().replace(f"slurmray {__version__} ", "slurmray 0.0.1 ")
     line = next(line for line in other.splitlines() if line.startswith("# slurmray-sha256"))
     other = seal(other.replace(f"{line}\n", ""))
-    assert said(other).startswith("as rendered by slurmray 0.0.1 by the hashes in its header (installed: ")
-    assert said(other.replace("--mpi=none", "")) == "story changed"
-    assert said(other.replace("import json", "import os", 1)) == "agent changed"
+    assert verdict_on(other).startswith(
+        "as rendered by slurmray 0.0.1 by the hashes in its header (installed: "
+    )
+    assert verdict_on(other.replace("--mpi=none", "")) == "story changed"
+    assert verdict_on(other.replace("import json", "import os", 1)) == "agent changed"
     at = line_of(other, '"nodes": 2')
-    assert said(other.replace('"nodes": 2', '"nodes": 3')) == f"settings edited (line {at})"
+    assert verdict_on(other.replace('"nodes": 2', '"nodes": 3')) == f"settings edited (line {at})"
 
 
 def test_a_site(tmp_path: Path) -> None:
@@ -119,17 +121,17 @@ def test_a_site(tmp_path: Path) -> None:
     )
     text = script(template=site)
     added = f"site block added by {site}"
-    assert said(text) == f"as rendered by slurmray {__version__}; {added}"
-    assert said(text.replace("echo prologue", "echo other")) == f"site block or header edited; {added}"
-    assert said(text.replace("--rm ", "", 1)).startswith("story changed, line ")
-    assert said(text.replace("--rm ", "", 1)).endswith(added)
+    assert verdict_on(text) == f"as rendered by slurmray {__version__}; {added}"
+    assert verdict_on(text.replace("echo prologue", "echo other")) == f"site block or header edited; {added}"
+    assert verdict_on(text.replace("--rm ", "", 1)).startswith("story changed, line ")
+    assert verdict_on(text.replace("--rm ", "", 1)).endswith(added)
 
 
 def test_of_a_task_of_dstack_the_seal() -> None:
     text = (GOLDENS / "hello.dstack.yml").read_text()
     about = f"rendered by the dstack target of slurmray {__version__}, only the seal can be checked"
-    assert said(text) == f"unchanged; {about}"
-    assert said(text + "\n") == f"edited; {about}"
+    assert verdict_on(text) == f"unchanged; {about}"
+    assert verdict_on(text + "\n") == f"edited; {about}"
 
 
 @pytest.mark.parametrize("text", ["", "#!/bin/bash\necho\n", "\udcff\0"])

@@ -1,1 +1,1 @@
-"""Ray on one node: its command line, environment, addresses and ports, its start, and the readiness probe."""
+"""Ray on one node: address, ports, environment, `ray start` and readiness probe."""

@@ -1,4 +1,4 @@
-"""The `ray start` command line of one node, by the Ray version in the image."""
+"""The command line of `ray start` on one node, for the Ray version in the image."""
 
 import os
 import re
@@ -9,27 +9,38 @@ from .network import NetworkError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple, Union
 
     Version = Tuple[int, ...]  # (major, minor)
 
 IPV6_SINCE = (2, 49)  # Ray's release notes
-CLIENT_IPV6_SINCE = (2, 56)  # before, the server for Ray Client fails on IPv6, and the head node with it
-WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was for the head only and workers took over its path
+CLIENT_IPV6_SINCE = (2, 56)  # before, the server for Ray Client fails on IPv6 and the head node with it
+WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was only for the head node, and workers used its path
 
 MIN_OBJECT_STORE = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
-MAX_OBJECT_STORE = 200 * 10**9  # where Ray's default ends, too (DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
+MAX_OBJECT_STORE = 200 * 10**9  # as in Ray (DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
+
+# Options of `ray start` that take a port, and the place of that port in the leased block.
+NODE_PORTS = {
+    "--node-manager-port": port_places.NODE_MANAGER,
+    "--object-manager-port": port_places.OBJECT_MANAGER,
+    "--dashboard-agent-listen-port": port_places.AGENT,
+    "--dashboard-agent-grpc-port": port_places.AGENT_GRPC,
+    "--runtime-env-agent-port": port_places.RUNTIME_ENV,
+    "--metrics-export-port": port_places.METRICS,
+}
+HEAD_PORTS = {"--port": port_places.GCS, "--dashboard-port": port_places.DASHBOARD}
 
 
 def ray_version() -> "Optional[Tuple[str, Version]]":
-    """(text, (major, minor)) of the Ray that this Python would import; None where there is none."""
+    """(text, (major, minor)) of the Ray that this Python imports; None where there is none."""
     text = package_version("ray")
     return (text, version_numbers(text)) if text else None
 
 
 def package_version(name: str) -> str:
     """The version of an installed package; "" where there is none."""
-    # importlib.metadata costs each node 70 ms of CPU; it is for what was installed in another way.
+    # importlib.metadata costs each node 70 ms of CPU, so it is only the fallback.
     found = re.compile(re.escape(name) + r"-([^-]+)\.dist-info$")
     for path in sys.path:
         try:
@@ -54,14 +65,35 @@ def version_numbers(text: str) -> "Version":
 
 
 def object_store_size(memory: int, shm: str = "/dev/shm") -> int:
-    """Bytes for Ray's object store, for which Ray itself would count the memory of the whole host.
+    """Size of Ray's object store in bytes: Ray's default, but for the job's memory instead of the host's.
 
-    memory: what the job has on this node, MiB; 0: unknown, then it is that of the host.
+    memory: of the job on this node in MiB; 0: unknown, then that of the host counts.
     """
     total = memory * 2**20 or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     disk = os.statvfs(shm)
     room = disk.f_bavail * disk.f_frsize
     return max(MIN_OBJECT_STORE, min(total * 3 // 10, room * 9 // 10, MAX_OBJECT_STORE))
+
+
+def port_options(places: "Dict[str, int]", ports: "Union[List[int], Dict[int, int]]") -> "List[str]":
+    """Options that set ports. places: NODE_PORTS or HEAD_PORTS. ports: port by place."""
+    return ["%s=%d" % (name, ports[place]) for name, place in places.items()]
+
+
+def node_options(cpus: "Optional[int]", gpus: int, ports: "Union[List[int], Dict[int, int]]") -> "List[str]":
+    """Options of `ray start` that head and worker nodes share.
+
+    cpus, gpus: for Ray's scheduler. cpus: None lets Ray count those of the host. ports: port by place.
+    """
+    options = [] if cpus is None else ["--num-cpus=%d" % cpus]
+    return [
+        *options,
+        "--num-gpus=%d" % gpus,
+        *port_options(NODE_PORTS, ports),
+        # 0: the kernel picks a free port when a worker process starts.
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+    ]
 
 
 def start_command(
@@ -90,25 +122,11 @@ def start_command(
         "--block",
         "--node-name=" + name,
         "--node-ip-address=" + address,
-        "--num-cpus=%d" % cpus,
-        "--num-gpus=%d" % gpus,
         "--object-store-memory=%d" % object_store,
-        "--node-manager-port=%d" % ports[port_places.NODE_MANAGER],
-        "--object-manager-port=%d" % ports[port_places.OBJECT_MANAGER],
-        "--dashboard-agent-listen-port=%d" % ports[port_places.AGENT],
-        "--dashboard-agent-grpc-port=%d" % ports[port_places.AGENT_GRPC],
-        "--runtime-env-agent-port=%d" % ports[port_places.RUNTIME_ENV],
-        "--metrics-export-port=%d" % ports[port_places.METRICS],
-        # 0: the kernel picks. Two jobs on a node never meet, and nothing is free now and taken later.
-        "--min-worker-port=0",
-        "--max-worker-port=0",
+        *node_options(cpus, gpus, ports),
     ]
     if cluster is None:
-        argv += [
-            "--head",
-            "--port=%d" % ports[port_places.GCS],
-            "--dashboard-port=%d" % ports[port_places.DASHBOARD],
-        ]
+        argv += ["--head", *port_options(HEAD_PORTS, ports)]
         if (":" not in address or version >= CLIENT_IPV6_SINCE) and _has_grpc():
             argv.append("--ray-client-server-port=%d" % ports[port_places.CLIENT])
     else:

@@ -1,4 +1,4 @@
-"""The environment of Ray and of the trainer on one node, by the Ray version in the image."""
+"""The environment of Ray and the trainer on one node, for the Ray version in the image."""
 
 import os
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from .command import Version
 
 TOKEN_SINCE = (2, 52)  # Ray's release notes: token authentication
-HIP_SINCE = (2, 45)  # masks AMD GPUs by HIP_VISIBLE_DEVICES, and fails where ROCR_VISIBLE_DEVICES is set
+HIP_SINCE = (2, 45)  # uses HIP_VISIBLE_DEVICES, and fails where ROCR_VISIBLE_DEVICES is set
 
-# Two processes of the head have metrics ports that no option closes: each tries this one, writes to its log
-# that there is no such port, and goes on.
+# Two processes of the head node have metrics ports that no option turns off. With this invalid port, each
+# logs an error and continues.
 NO_PORT = "65536"
 TIMEOUT_MARGIN = (
     60  # seconds that Ray's own timeouts are longer than the probe's, which names the missing nodes
@@ -29,51 +29,64 @@ def write_private(path: str, text: str) -> None:
 
 
 def uses_token(auth: str, version: "Version") -> bool:
-    """Whether Ray shall ask for the job's token. auth: `ray.auth` of the job spec."""
+    """Whether Ray requires the job's token. auth: `ray.auth` of the job spec."""
     return auth != "none" and version >= TOKEN_SINCE
+
+
+def default_variables(temp_dir: str, metrics: bool) -> "Dict[str, str]":
+    """Defaults for Ray and the trainer. metrics: whether Ray exports any; their ports are unauthenticated."""
+    env = {
+        "PYTHONUNBUFFERED": "1",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else Ray builds a venv per worker under `uv run`
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_register_timeout_seconds": "120",  # a cold Python on a network file system
+        "RAY_TMPDIR": temp_dir,
+    }
+    if not metrics:
+        env.update(
+            RAY_enable_metrics_collection="0", DASHBOARD_METRIC_PORT=NO_PORT, AUTOSCALER_METRIC_PORT=NO_PORT
+        )
+    return env
+
+
+def auth_variables(token: "Optional[str]") -> "Dict[str, str]":
+    """Variables for Ray's token authentication. token: path of its file; None: no authentication."""
+    if token is None:
+        # Explicit, as the default may differ between head and worker nodes (Ray 2.59 on).
+        return {"RAY_AUTH_MODE": "disabled"}
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token}
 
 
 def ray_environment(
     temp_dir: str, user_env: "Mapping[str, str]", token: "Optional[str]", version: "Version", metrics: bool
 ) -> "Dict[str, str]":
-    """What Ray and the trainer inherit. user_env: `env` of the job spec, which wins over these defaults.
+    """Environment that Ray and the trainer inherit; user_env, `env` of the job spec, overrides the defaults.
 
-    token: path of its file, or None. metrics: whether Ray exports any; their ports are unauthenticated.
+    temp_dir, metrics: of default_variables(). token: of auth_variables().
     """
     env = dict(os.environ)
-    env.pop("RAY_ADDRESS", None)  # without a container: of a Ray that the job was submitted from
+    env.pop("RAY_ADDRESS", None)  # without a container, it may be that of the submitter's Ray
     if version >= HIP_SINCE and "ROCR_VISIBLE_DEVICES" in env:
         env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
-    env.update(
-        PYTHONUNBUFFERED="1",
-        RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # else Ray builds a virtual environment per worker under `uv run`
-        RAY_TMPDIR=temp_dir,
-        RAY_USAGE_STATS_ENABLED="0",
-        RAY_worker_register_timeout_seconds="120",  # a cold Python on a network file system
-    )
-    if not metrics:
-        env.update(
-            RAY_enable_metrics_collection="0", DASHBOARD_METRIC_PORT=NO_PORT, AUTOSCALER_METRIC_PORT=NO_PORT
-        )
+    env.update(default_variables(temp_dir, metrics))
     env.update(user_env)
-    # Explicit: where it is unset, head and workers may decide differently (Ray 2.59 on).
-    env["RAY_AUTH_MODE"] = "token" if token else "disabled"
-    if token:
-        env["RAY_AUTH_TOKEN_PATH"] = token
+    env.update(auth_variables(token))
     return env
 
 
 def start_timeouts(ready_timeout: int) -> "Dict[str, str]":
-    """More variables for `ray start`: Ray gives up after the probe. ready_timeout: seconds."""
+    """Timeouts of `ray start`, longer than the probe's. ready_timeout: seconds."""
     seconds = ready_timeout + TIMEOUT_MARGIN
     return {
         "RAY_raylet_start_wait_time_s": str(seconds),
         "RAY_agent_register_timeout_ms": str(seconds * 1000),
+        # Ray's default of 5 s is too short for nodes that join while the GCS is busy: `ray start` fails.
+        "RAY_gcs_rpc_server_connect_timeout_s": str(seconds),
     }
 
 
 def metrics_environment(env: "Mapping[str, str]", ports: "List[int]") -> "Dict[str, str]":
-    """Metrics ports that have no option; Ray's defaults are the same for every job."""
+    """Metrics ports that have no option. Ray's defaults are the same for all jobs."""
     places = {
         "DASHBOARD_METRIC_PORT": port_places.DASHBOARD_METRICS,
         "AUTOSCALER_METRIC_PORT": port_places.AUTOSCALER_METRICS,
@@ -84,7 +97,7 @@ def metrics_environment(env: "Mapping[str, str]", ports: "List[int]") -> "Dict[s
 def trainer_environment(
     ray_env: "Mapping[str, str]", facts: "Mapping[str, str]", address: str, ports: "List[int]"
 ) -> "Dict[str, str]":
-    """Ray's environment and what a trainer needs to know of the cluster. address, ports: of the head node."""
+    """Ray's environment and the addresses of the cluster. address, ports: of the head node."""
     env = dict(ray_env)
     env.update(facts)
     env.update(

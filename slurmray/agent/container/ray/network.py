@@ -1,12 +1,9 @@
-"""Which address of this node Ray uses.
-
-Runs in the container, which shares the host's network, so everything seen here is what the host has.
-"""
+"""The address that Ray uses on this node. The container shares the host's network."""
 
 import ipaddress
 import socket
 
-from ... import interfaces
+from ... import network_interfaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,17 +11,19 @@ if TYPE_CHECKING:
 
     Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
-# Interfaces made by container engines, hypervisors and pod networks: never the way to another node.
+# Interfaces of container engines, hypervisors and pod networks, which do not lead to other nodes.
 VIRTUAL = ("docker", "br-", "podman", "cni", "virbr", "lxc", "lxdbr", "veth", "flannel", "cali", "kube")
 
 
 class NetworkError(Exception):
-    """No usable address or port on this node; the text has what was found and what to set."""
+    """There is no usable address or port on this node. The message has the fix."""
 
 
 def local_addresses() -> "List[Tuple[str, Address]]":
-    """Every address of this host as (interface, address), IPv4 first, in the order of the kernel."""
-    return [(name, ipaddress.ip_address(address)) for name, address in interfaces.interface_addresses()]
+    """All addresses of this host as (interface, address), IPv4 first, in the order of the kernel."""
+    return [
+        (name, ipaddress.ip_address(address)) for name, address in network_interfaces.interface_addresses()
+    ]
 
 
 def choose_address(
@@ -32,8 +31,8 @@ def choose_address(
 ) -> str:
     """The address at which other nodes reach this one. NetworkError where there is none.
 
-    candidates: what the host's resolver answers for the name of this node, best first. local: as
-    local_addresses() returns it. family: ipv4 | ipv6 | auto (IPv4 where there is one).
+    candidates: addresses of the node's name, in the resolver's order. local: as returned by
+    local_addresses(). family: ipv4, ipv6, or auto, which prefers IPv4.
     """
     if interface and interface not in {name for name, _ in local}:
         names = ", ".join(sorted({name for name, _ in local}))
@@ -51,7 +50,7 @@ def choose_address(
         except ValueError:
             pass
     here = [address for _, address in usable]
-    # The resolver's answers come first; a node that knows itself only as 127.0.1.1 still has its links.
+    # Interfaces last, for a node whose name resolves only to 127.0.1.1.
     ordered = [address for address in named if address in here] + here
     for version in {"ipv4": (4,), "ipv6": (6,), "auto": (4, 6)}[family]:
         for address in ordered:
@@ -66,12 +65,12 @@ def choose_address(
 
 
 def interface_of(address: str, local: "List[Tuple[str, Address]]") -> str:
-    """The interface that has this address, or "". local: as local_addresses() returns it."""
+    """The interface with this address, or "". local: as returned by local_addresses()."""
     return next((name for name, known in local if str(known) == address), "")
 
 
 def family_of(address: str) -> str:
-    """The value for `family` that keeps the other nodes on the side of the head."""
+    """The family of an address: ipv4 or ipv6."""
     return "ipv6" if ":" in address else "ipv4"
 
 
@@ -81,7 +80,7 @@ def join_host_port(address: str, port: int) -> str:
 
 
 def split_host_port(text: str) -> "Tuple[str, int]":
-    """(address, port) of what join_host_port() made."""
+    """(address, port): the inverse of join_host_port()."""
     address, _, port = text.rpartition(":")
     return address.strip("[]"), int(port)
 

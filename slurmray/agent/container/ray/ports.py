@@ -1,6 +1,6 @@
-"""Which ports of this node Ray uses, and whether somebody else has taken one.
+"""The ports of Ray on this node, and whether another process has taken one.
 
-Runs in the container, which shares the host's network, so everything seen here is what the host has.
+The container shares the host's network.
 """
 
 import errno
@@ -16,24 +16,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterable, List, Set, Tuple
 
-# Places in a leased block of ports. The head alone uses the first four and the metrics of dashboard and
-# autoscaler.
+# Places in a leased block of ports. Only the head node uses the first four, DASHBOARD_METRICS and
+# AUTOSCALER_METRICS.
 GCS, CLIENT, DASHBOARD, MASTER = range(4)
 NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS = range(4, 10)
 REACHABILITY_PORT, DASHBOARD_METRICS, AUTOSCALER_METRICS = 10, 11, 12
 
-BLOCK = 16  # ports that one job takes on a node, with the one that is the lease
-LISTEN = "0A"  # include/net/tcp_states.h, as /proc/net/tcp shows it
-CHECKS = 3  # more of a port that seems to be taken
+BLOCK = 16  # ports of a job on a node, including one for the lease
+LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
+CHECKS = 3  # further checks of a port that seems to be taken
 CHECK_PAUSE = 0.3  # seconds between two
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this port, on every address of the host."""
+    """Whether a server can listen on this port on all addresses of the host."""
     for kind, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(kind, socket.SOCK_STREAM) as test:
-                # As Ray's servers do: connections that have ended are not in their way.
+                # As Ray's servers do: ignores ended connections (TIME_WAIT).
                 test.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if kind == socket.AF_INET6:
                     test.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -41,12 +41,12 @@ def is_free(port: int) -> bool:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return False
-            # No IPv6 on this host: nothing can be in the way there.
+            # Any other error: there is no IPv6 on this host.
     return True
 
 
 def port_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> "Tuple[int, int]":
-    """(first, last): ports below or above those that the kernel hands out to anybody."""
+    """(first, last) port to choose from: the larger range below or above the kernel's ephemeral ports."""
     try:
         with open(path) as file:
             low, high = map(int, file.read().split())
@@ -58,10 +58,10 @@ def port_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> "Tuple[i
 
 
 def lease_ports(job: str, skip: int = 0) -> "Tuple[socket.socket, List[int]]":
-    """(lease, ports): BLOCK - 1 free ports in a row, for this job alone. NetworkError where there are none.
+    """(lease, ports): BLOCK - 1 free ports in a row. NetworkError where there are none.
 
-    lease: a bound socket; while it is open, no other slurmray job takes the same block. Jobs begin to search
-    at different places. skip: how many good blocks to pass over, for a second try.
+    lease: a bound socket. While it is open, no other job of slurmray takes the same block.
+    job: determines where the search begins. skip: number of free blocks to skip, for another try.
     """
     first, last = port_range()
     blocks = (last - first + 1) // BLOCK
@@ -85,21 +85,21 @@ def lease_ports(job: str, skip: int = 0) -> "Tuple[socket.socket, List[int]]":
 
 
 def taken_ports(ports: "Iterable[int]") -> "List[int]":
-    """Those of these ports on which a process of somebody else listens, whatever its address."""
+    """The ports on which a foreign process listens, at any address. Foreign: not a descendant."""
     wanted = set(ports)
-    found = _foreign(wanted)
-    # Again: the kernel lists sockets at one moment, and processes have them at another. On a busy host a
-    # process that ends has no files any more, while its sockets are still being closed.
+    found = _foreign_listeners(wanted)
+    # Repeated, as the lists of sockets and of processes are read one after the other: a descendant that ends
+    # has no open files any more while its sockets are still being closed.
     for _ in range(CHECKS):
         if not found:
             break
         time.sleep(CHECK_PAUSE)
-        found &= _foreign(wanted)
+        found &= _foreign_listeners(wanted)
     return sorted({port for _, port in found})
 
 
-def _foreign(ports: "Set[int]") -> "Set[Tuple[str, int]]":
-    """{(inode, port)} of sockets that listen on one of these ports and are of somebody else."""
+def _foreign_listeners(ports: "Set[int]") -> "Set[Tuple[str, int]]":
+    """{(inode, port)} of sockets of foreign processes that listen on these ports."""
     rows = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -116,7 +116,7 @@ def _foreign(ports: "Set[int]") -> "Set[Tuple[str, int]]":
 
 
 def _own_sockets() -> "Set[str]":
-    """The inodes of all sockets of this process and those below it."""
+    """The inodes of all sockets of this process and its descendants."""
     found = set()
     for pid in [os.getpid(), *process_tree.descendants()]:
         try:

@@ -1,15 +1,15 @@
 """Imports Ray early, then reads argv and environment as JSON from stdin and becomes `ray start`.
 
 Role `ray`, with the argument fast or plain. Importing Ray takes a second, on a network file system many; a
-worker does so while the head gets ready. Standard input: {"argv": [...], "env": {...}, "folder": FOLDER}.
+worker does so while the head node starts. Standard input: {"argv": [...], "env": {...}, "folder": FOLDER}.
 
-plain is Ray's own `ray start`. fast changes three things in it, which Ray waits for and need not:
-- the raylet of a head starts while the dashboard starts, not afterwards;
-- a raylet gets the port of its dashboard agent instead of waiting for the agent's file (Ray 2.54 on);
-- the file STARTED in FOLDER tells when everything has been started.
+plain: Ray's own `ray start`. fast removes two waits from it and adds a file:
+- the raylet of the head node starts while the dashboard starts, not afterwards;
+- a raylet gets its dashboard agent's port as an option and does not wait for its file (Ray 2.54 on);
+- the file STARTED in FOLDER appears when everything has been started.
 
-The driver's `ray.init().dashboard_url` is right in both: Ray publishes the address of the dashboard when that
-answers, which in fast may be after the trainer has started, so fast publishes it before it starts the raylet.
+`ray.init().dashboard_url` is right with both. Ray publishes the dashboard's address when the dashboard
+answers. That may be after the start of the trainer, so fast publishes it before it starts the raylet.
 """
 
 import json
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Tuple
 
 FAST, PLAIN = "fast", "plain"
-TESTED = ((2, 44), (2, 52), (2, 60))  # versions of Ray with which fast was tested
-# File in the job's folder: everything is started; on the head, the dashboard answers or has failed.
+TESTED = ((2, 44), (2, 52), (2, 60))  # versions of Ray for which fast is used
+# File in the job's folder: all has been started; on the head node, the dashboard answers or has failed.
 STARTED = "ray-started"
-NOT_FAST = "ray-start-is-plain"  # file in the job's folder with the reason why fast was not possible
-WEBUI_URL = "webui:url"  # where Ray keeps the dashboard's address for drivers
+NOT_FAST = "ray-start-is-plain"  # file in the job's folder: the reason why fast was not possible
+WEBUI_URL = "webui:url"  # key of the dashboard's address in the GCS, read by drivers
 
 
 def reason_for_plain(start: str, text: str, version: "Tuple[int, ...]") -> str:
-    """Why Ray's own start is used; "" for fast. start: `ray.start`. text, version: of the installed Ray."""
+    """Why to use Ray's own start; "" for fast. start: `ray.start`. text, version: of the installed Ray."""
     if start == PLAIN:
         return "ray.start is plain"
     if version not in TESTED:
@@ -42,7 +42,7 @@ def reason_for_plain(start: str, text: str, version: "Tuple[int, ...]") -> str:
 
 
 def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType") -> str:
-    """What fast needs of Ray and does not find in the expected shape; "" where nothing is missing."""
+    """Which internal of Ray that fast patches is missing or has changed; "" if none."""
     import inspect
 
     def first_is(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":
@@ -76,10 +76,10 @@ def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType
 
 
 def takes_agent_port(package: str) -> bool:
-    """Whether this raylet has an option for the port of its dashboard agent; `ray start` does not give it.
+    """Whether this raylet has an option for its dashboard agent's port, which `ray start` does not set.
 
-    Such a raylet (2.54 on) otherwise waits for a file of the agent before it joins, and exits when the agent
-    is not there in 15 seconds (ray-project/ray#65983). package: the folder of Ray.
+    Without it, such a raylet (Ray 2.54 on) waits for the agent's file before it joins, and exits after 15
+    seconds (ray-project/ray#65983). package: the folder of Ray.
     """
     argv = [os.path.join(package, "core", "src", "ray", "raylet", "raylet"), "--help"]
     try:
@@ -90,24 +90,20 @@ def takes_agent_port(package: str) -> bool:
 
 
 def dashboard_url(command: "List[str]") -> str:
-    """The address that Ray will publish of a dashboard; "" where that is not known. command: its argv."""
+    """The address that Ray will publish for the dashboard; "" if unknown. command: argv of the dashboard."""
     options = dict(each[2:].partition("=")[::2] for each in command if each.startswith("--"))
     host, port = options.get("host", ""), options.get("port", "")
     if "minimal" in options or "disable-frontend" in options or options.get("port-retries") != "0":
         return ""
-    if not port.isdigit() or host in (
-        "",
-        "localhost",
-        "::1",
-    ):  # versions of Ray differ in what they make of these
+    if not port.isdigit() or host in ("", "localhost", "::1"):  # versions of Ray differ on these hosts
         return ""
-    # Listening on more than the loopback, it is published with the node's address.
+    # Unless it listens on the loopback, Ray publishes it with the node's address.
     address = host if host == "127.0.0.1" else options.get("node-ip-address", "")
     return ("[%s]:%s" if ":" in address else "%s:%s") % (address, port) if address else ""
 
 
 class FastStart:
-    """The changes to Ray. services, kv: its modules that start processes and that store values in the GCS."""
+    """Patches of Ray. services, kv: its modules for starting processes and for values in the GCS."""
 
     def __init__(self, services: "Any", node_class: "Any", kv: "Any") -> None:
         self.services = services
@@ -115,8 +111,8 @@ class FastStart:
         self.kv = kv
         self.url = ""  # of the dashboard
 
-    def note_commands(self, agent_port: bool) -> None:
-        """Note the dashboard's address. agent_port: give a raylet the port in its agent's argv."""
+    def patch_start_process(self, agent_port: bool) -> None:
+        """Note the dashboard's address; with agent_port, pass the agent's port to the raylet."""
         start = self.services.start_ray_process
 
         def start_ray_process(
@@ -132,15 +128,15 @@ class FastStart:
         self.services.start_ray_process = start_ray_process
 
     def start_raylet_early(self) -> None:
-        """Have a head start its raylet while the dashboard starts.
+        """Start the head node's raylet while the dashboard starts.
 
-        Ray starts one after the other; in between it asks the GCS for the dashboard's address until that is
-        there. Both may fail as they would anyway.
+        Ray starts the dashboard first and polls the GCS for its address; the raylet starts at the first poll.
+        Errors of both are raised as usual.
         """
         node_class, kv = self.node_class, self.kv
         start_dashboard, start_raylet = node_class.start_api_server, node_class.start_ray_processes
         get = kv._internal_kv_get
-        results: "List[Any]" = []  # once the raylet is started: None, or why it was not
+        results: "List[Any]" = []  # after the start of the raylet: None or its error
 
         def start_ray_processes(node: "Any") -> None:
             if not results:
@@ -160,20 +156,20 @@ class FastStart:
                 if self.url:
                     published.update(namespace)
                     kv._internal_kv_put(WEBUI_URL, self.url, True, **namespace)
-                    node._webui_url = self.url  # the raylet gives it to its workers
+                    node._webui_url = self.url  # the raylet passes it to its workers
                 start_ray_processes(node)
                 return get(*key, **namespace)
 
             kv._internal_kv_get = get_after_start
             start_dashboard(node, **options)
             kv._internal_kv_get = get
-            if published and not node._webui_url:  # the dashboard has failed, which Ray only logs
+            if published and not node._webui_url:  # the dashboard has failed, and Ray only logs that
                 kv._internal_kv_del(WEBUI_URL, **published)
 
         node_class.start_api_server, node_class.start_ray_processes = start_api_server, start_ray_processes
 
-    def report_start(self, path: str) -> None:
-        """Have that file written when everything is started."""
+    def write_file_after_start(self, path: str) -> None:
+        """Write a file when everything has been started."""
         start = self.node_class.__init__
 
         def init(node: "Any", *args: "Any", **options: "Any") -> None:
@@ -191,21 +187,21 @@ def main(argv: "List[str]") -> int:
 
     lacking = missing_internal(services, node, internal_kv) if argv == [FAST] else "plain"
     agent_port = not lacking and takes_agent_port(os.path.dirname(os.path.dirname(scripts.__file__)))
-    order = json.load(sys.stdin)
-    sys.argv = order["argv"]
-    os.environ.update(order["env"])
+    request = json.load(sys.stdin)
+    sys.argv = request["argv"]
+    os.environ.update(request["env"])
     if not any(each.startswith("--ray-client-server-port") for each in sys.argv):
-        # Without a port for Ray Client, a head takes 10001 wherever grpc is installed, and on IPv6 exits of
-        # it (Ray before 2.56). No option turns it off.
-        scripts.get_ray_client_dependency_error = lambda: "not asked for"
+        # Without the option, a head node with grpc starts the server for Ray Client at port 10001, and before
+        # Ray 2.56 fails on IPv6. No option turns the server off.
+        scripts.get_ray_client_dependency_error = lambda: "disabled by slurmray"
     if not lacking:
         start = FastStart(services, node.Node, internal_kv)
-        start.note_commands(agent_port)
-        if "--enable-resource-isolation" not in sys.argv:  # with it a raylet needs the dashboard first
+        start.patch_start_process(agent_port)
+        if "--enable-resource-isolation" not in sys.argv:  # with it the raylet needs the dashboard first
             start.start_raylet_early()
-        start.report_start(os.path.join(order["folder"], STARTED))
+        start.write_file_after_start(os.path.join(request["folder"], STARTED))
     elif argv == [FAST]:
-        path = os.path.join(order["folder"], NOT_FAST)
+        path = os.path.join(request["folder"], NOT_FAST)
         with open(path + ".new", "w") as file:
             file.write(lacking)
         os.rename(path + ".new", path)

@@ -1,15 +1,14 @@
 """The readiness probe: waits until every node is alive in Ray with its GPUs.
 
-Role `probe`, with the arguments NODE GPUS_PER_NODE TIMEOUT NODE...: NODE is the node this runs on, TIMEOUT is
-in seconds. It imports Ray, which takes a second, and begins when it reads `host:port` of the GCS from its
-standard input. Messages for the controller go to standard output. Exit code 0: ready; NOT_READY: not in time,
-and the message `failed` has been sent.
+Role `probe`, with the arguments NODE GPUS_PER_NODE TIMEOUT NODE...: this node, GPUs, seconds, and all nodes.
+It imports Ray, which takes a second, and then reads `host:port` of the GCS from standard input. Messages to
+the controller go to standard output. Exit code 0: ready. NOT_READY: not ready in time; it has sent `failed`.
 """
 
 import importlib
 import sys
 
-from ..context import send_to_controller
+from ..node_context import send_to_controller
 from .readiness import node_table, not_ready, wait_until_ready
 
 TYPE_CHECKING = False
@@ -22,14 +21,14 @@ NOT_READY = 3
 def main(argv: "List[str]") -> int:
     """Run the probe. argv: NODE GPUS_PER_NODE TIMEOUT NODE..."""
     node, gpus, timeout, *expected = argv
-    importlib.import_module("ray._private.state")  # while the GCS is not there yet
+    importlib.import_module("ray._private.state")  # early, while the GCS starts
     address = sys.stdin.read().strip()
     read_table = node_table(address)
     joined: "List[str]" = []
 
     def read_and_report() -> "List[Dict[str, Any]]":
         table = read_table()
-        # A worker that asks the GCS before the head is in it sleeps for two seconds, again and again.
+        # Workers join only now: one that finds no head node in the GCS retries every two seconds.
         if not joined and any(row["Alive"] and row["NodeName"] == node for row in table):
             joined.append(node)
             send_to_controller(node, "join", address=address)

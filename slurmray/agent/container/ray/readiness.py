@@ -1,6 +1,6 @@
-"""When a Ray cluster is ready: every node is alive in Ray with its GPUs.
+"""Whether a Ray cluster is ready: every node is alive in Ray with its GPUs.
 
-A task of dstack carries this file as it is, too, so it imports nothing of the agent.
+dstack tasks contain this file, too, so it imports nothing of the agent.
 """
 
 import importlib
@@ -10,15 +10,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Tuple
 
-NAMES_SHOWN = 4  # nodes that a line names; there may be hundreds
+NAMES_SHOWN = 4  # nodes named in a line; there may be hundreds
 
 
 def evaluate(
     table: "List[Dict[str, Any]]", expected: "List[str]", gpus: int
 ) -> "Tuple[int, int, Dict[str, str]]":
-    """(alive nodes, their GPUs, {node: what it lacks}).
+    """(number of alive nodes, number of their GPUs, {node: why it is not ready}).
 
-    table: dicts as `ray.nodes()` returns them. expected: node names. gpus: wanted on each node.
+    table: rows as in `ray.nodes()`. expected: names of the nodes. gpus: expected on each node.
     """
     alive = {}
     for row in table:
@@ -42,7 +42,7 @@ def progress(nodes: int, total_gpus: int, lacking: "Dict[str, str]", expected: "
 
 
 def not_ready(lacking: "Dict[str, str]", expected: "List[str]", timeout: float) -> str:
-    """`cluster not ready after 600 s: 3 of 4 nodes joined, missing node4. ...`, with what to do."""
+    """`cluster not ready after 600 s: 3 of 4 nodes joined, missing node4. FIX`."""
     missing = [name for name, text in lacking.items() if text == "has not joined"]
     joined = len(expected) - len(missing)
     parts = ["%d of %d nodes joined" % (joined, len(expected))]
@@ -63,9 +63,9 @@ def wait_until_ready(
     clock: "Callable[[], float]" = time.monotonic,
     pause: "Callable[[float], None]" = time.sleep,
 ) -> "Dict[str, str]":
-    """Read the table until no node lacks anything ({}) or time is up (what each lacks).
+    """Read the table until the cluster is ready or the timeout is over.
 
-    report: takes progress lines. timeout: seconds.
+    Returns {node: why it is not ready}. timeout: seconds. report: called with each progress line.
     """
     deadline = clock() + timeout
     reported = ""
@@ -81,9 +81,9 @@ def wait_until_ready(
 
 
 def node_table(address: str) -> "Callable[[], List[Dict[str, Any]]]":
-    """A function that reads the node table of the GCS.
+    """Return a function that reads the node table of the GCS. address: `host:port`.
 
-    Not `ray.init`: that registers a driver, for which the raylet starts a worker process per CPU.
+    `ray.init` would register a driver, for which the raylet starts a worker process per CPU.
     """
     from ray._private.state import GlobalState
 

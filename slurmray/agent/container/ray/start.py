@@ -1,4 +1,4 @@
-"""The `ray start` of one node: prepared early, and started again where somebody took a leased port."""
+"""`ray start` on one node: preloaded early, and repeated if another process took a leased port."""
 
 import json
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import socket
     from typing import IO, Dict, List, Optional
 
-    from ..context import Context
+    from ..node_context import NodeContext
 
 MAX_TRIES = 3
 
@@ -24,7 +24,7 @@ MAX_TRIES = 3
 class RayProcess:
     """Ray on this node."""
 
-    def __init__(self, context: "Context") -> None:
+    def __init__(self, context: "NodeContext") -> None:
         self.context = context
         self.watch = RayWatch(self)
         self.version_text = ""
@@ -32,16 +32,16 @@ class RayProcess:
         self.address = ""  # of this node
         self.cluster: "Optional[str]" = None  # on a worker: `host:port` of the GCS
         self.ports: "List[int]" = []
-        self.env: "Dict[str, str]" = {}  # of Ray and what runs beside it
-        self.node_env: "Dict[str, str]" = {}  # variables that a preset wants for the trainer
-        self.gpu_mask: "Dict[str, str]" = {}  # keeps Ray off the GPUs of services
+        self.env: "Dict[str, str]" = {}  # of Ray, the trainer, prepare steps and services
+        self.node_env: "Dict[str, str]" = {}  # variables of the preset that depend on the node
+        self.gpu_mask: "Dict[str, str]" = {}  # variable that hides the services' GPUs from Ray
         self._tries = 0
         self._lease: "Optional[socket.socket]" = None
-        self._input: "Optional[IO[bytes]]" = None  # of the process that waits for the argv of `ray start`
+        self._input: "Optional[IO[bytes]]" = None  # of the preloaded process, which reads its argv there
         self._gcs_answers = False
 
     def make_environment(self) -> None:
-        """Set `env`, with the job's token where this Ray has tokens."""
+        """Set `env`, with the job's token if this Ray supports tokens."""
         context = self.context
         settings, job = context.settings, context.job
         token = None
@@ -49,7 +49,7 @@ class RayProcess:
             token = os.path.join(context.folder, "token")
             ray_environment.write_private(token, job["token"])
         elif context.is_head:
-            danger = "runs without a token: every user who reaches it can run code"
+            danger = "runs without a token: every user who can connect can run code"
             context.phase("ray", "Ray %s %s" % (self.version_text, danger))
         env = environment.default_environment(
             context.user, job["cpus"], settings["ray"]["gpus"], context.folder
@@ -62,7 +62,7 @@ class RayProcess:
         )
 
     def preload(self) -> None:
-        """Start the process that becomes `ray start`."""
+        """Start the process that imports Ray and becomes `ray start`."""
         context, start = self.context, preload.FAST
         if not self.watch.plain_reason:
             reason = preload.reason_for_plain(
@@ -78,7 +78,7 @@ class RayProcess:
         self._input = context.children.spawn("ray", argv, env, stdin=subprocess.PIPE).stdin
 
     def start(self, address: str, cluster: "Optional[str]" = None) -> None:
-        """Lease ports, and give the waiting process its argv. cluster: None on the head."""
+        """Lease ports and send the preloaded process its argv. cluster: None on the head node."""
         context = self.context
         settings = context.settings
         self.address, self.cluster = address, cluster
@@ -106,8 +106,8 @@ class RayProcess:
         )
         sys.stderr.write(" ".join(argv) + "\n")
         sys.stderr.flush()
-        order = {"argv": argv, "env": more, "folder": context.folder}
-        process_tree.write_and_close(self._input, json.dumps(order).encode())
+        request = {"argv": argv, "env": more, "folder": context.folder}
+        process_tree.write_and_close(self._input, json.dumps(request).encode())
         self.watch.begin()
 
     @property
@@ -116,30 +116,30 @@ class RayProcess:
         return self.cluster or network.join_host_port(self.address, self.ports[ports.GCS])
 
     def does_gcs_answer(self) -> bool:
-        """Whether the GCS of this head accepts connections, and is Ray's."""
+        """Whether the GCS of this head node accepts connections, and its port is not another process's."""
         if network.is_open(self.address, self.ports[ports.GCS]) and not self.watch.is_port_taken():
             self._gcs_answers = True
         return self._gcs_answers
 
     def is_known_to_others(self) -> bool:
-        """Whether other nodes know the ports of this Ray, so that it cannot be started again with others."""
+        """Whether other nodes may know the ports of this Ray, so that they cannot change any more."""
         return self._gcs_answers
 
     def ended(self, code: int) -> None:
-        """`ray start` has ended, which ends the job unless somebody took one of its ports."""
+        """Handle the end of `ray start`: repeat it if another process took a port, else raise a JobError."""
         if not self.watch.is_port_taken():
             show_last_lines(self.context.folder)
             raise JobError("ray", "ray start exited with %d. %s" % (code, SEE_LOG))
         self._tries += 1
         if self._tries == MAX_TRIES:
-            text = "ports were taken by others after they had been chosen, %d times. Submit the job again"
+            text = "other processes took the chosen ports %d times. Submit the job again"
             raise JobError("bring_up", text % MAX_TRIES)
         self.make_environment()
         self.preload()
         self.start(self.address, self.cluster)
 
     def _take_fixed_ports(self) -> None:
-        """Ports that the job spec names, in the places of leased ones."""
+        """Replace leased ports by those of the job spec."""
         options = self.context.settings["ray"]
         for field, port, place in (
             ("port", options["port"], ports.GCS),
@@ -152,15 +152,15 @@ class RayProcess:
                     raise JobError("bring_up", text % (port, field))
 
     def _check_connections(self, cluster: str) -> None:
-        """Have the head connect to this worker, and connect to the head."""
+        """Check connections from this worker to the head node and back."""
         context, port = self.context, self.ports[ports.REACHABILITY_PORT]
         reachability.accept_once(self.address, port)
         host, gcs_port = network.split_host_port(cluster)
-        reachability.check_reachable([("the head", host, gcs_port)], context.finding)
+        reachability.check_reachable([("the head node", host, gcs_port)], context.finding)
         context.send("reachable_at", address=self.address, port=port)
 
     def _late_environment(self) -> "Dict[str, str]":
-        """Variables that depend on the addresses of this node and of the head."""
+        """Variables that depend on the addresses of this node and of the head node."""
         context = self.context
         head, port = network.split_host_port(self.gcs_address)
         local = network.local_addresses()

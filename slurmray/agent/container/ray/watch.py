@@ -1,4 +1,4 @@
-"""Whether Ray of one node runs while it starts; Ray itself may need minutes to see what is wrong."""
+"""Watches the start of Ray on one node, as Ray may need minutes to notice an error."""
 
 import os
 import sys
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
     from .start import RayProcess
 
-LAST_LINES = 5  # of the log of a process of Ray
+LAST_LINES = 5  # of a log of Ray
 INTERVAL = 1.0  # seconds between two checks
 
 
 class RayWatch:
-    """Checks once a second, until `ray start` does so itself."""
+    """Checks Ray's processes and ports once a second until `ray start` itself notices ended processes."""
 
     def __init__(self, ray: "RayProcess") -> None:
         self.ray = ray
         self.is_active = False
-        self.guards_ports = False  # whether somebody else may still take a leased port
+        self.guards_ports = False  # another process may still take a leased port
         self.port_was_taken = False
-        self.plain_reason = ""  # why Ray's own start is used; "": fast
+        self.plain_reason = ""  # why Ray's own start is used; "" for fast
         self._due = 0.0
-        self._ended: "Dict[int, str]" = {}  # pid -> name of what had ended at the last check
+        self._ended: "Dict[int, str]" = {}  # pid -> name of processes that had ended at the last check
 
     def begin(self) -> None:
-        """Ray is being started."""
+        """Start watching: Ray is being started."""
         self.is_active = self.guards_ports = True
         self.port_was_taken, self._ended = False, {}
         self._due = time.monotonic() + INTERVAL
@@ -41,24 +41,24 @@ class RayWatch:
             pass
 
     def release_ports(self) -> None:
-        """The cluster is ready: one of the ports is for the trainer."""
+        """Stop watching ports: the cluster is ready, and the trainer listens on one of them."""
         self.guards_ports = False
 
     def is_started(self) -> bool:
-        """Whether all of Ray is, so that `ray start` itself sees the end of a process in seconds.
+        """Whether all processes of Ray have been started: `ray start` notices their end from then on.
 
-        In Ray's own order the raylet is last: with the node in the GCS everything is started.
+        Ray's own start begins the raylet last, so once the node is in the GCS all have been started.
         """
         return os.path.exists(self._path(preload.STARTED)) or bool(
             self.plain_reason and self.ray.context.is_ready
         )
 
     def is_dashboard_started(self) -> bool:
-        """Whether the dashboard of a head that is in the GCS answers, or has failed."""
+        """Whether the dashboard of a head node that is in the GCS answers or has failed."""
         return os.path.exists(self._path(preload.STARTED)) or bool(self.plain_reason)
 
     def tick(self) -> None:
-        """Called in each turn of the loop."""
+        """Check if due. Called in each turn of the loop."""
         if not self.is_active or time.monotonic() < self._due:
             return
         self._due = time.monotonic() + INTERVAL
@@ -73,11 +73,11 @@ class RayWatch:
         self.ray.context.phase("ray", "using Ray's own start: " + reason)
 
     def is_healthy(self) -> bool:
-        """Whether the processes run without which there is no Ray on this node."""
+        """Whether Ray's essential processes run on this node."""
         return self._essential() <= set(process_tree.descendant_names().values())
 
     def is_port_taken(self) -> bool:
-        """Whether somebody took a port between lease and use; if so, Ray is killed, to be started again."""
+        """Whether another process took a port between lease and use. If so, kills Ray to start it again."""
         taken = ports.taken_ports(self.ray.ports) if self.guards_ports else []
         if taken and not self.port_was_taken:
             text = "another process took port %d of this node after it was chosen" % taken[0]
@@ -102,9 +102,9 @@ class RayWatch:
         return {"raylet"} if self.ray.cluster else {"raylet", "gcs_server"}
 
     def _detect_end(self) -> None:
-        """`ray start` checks what it has started only when everything is, and waits for that.
+        """Raise a JobError if an essential process has ended, which `ray start` does not notice so early.
 
-        It takes two checks: what somebody waits for, e.g. `raylet --help`, is there a moment after its end.
+        It must be a zombie in two checks: others, e.g. `raylet --help`, are reaped at once.
         """
         before, self._ended = self._ended, process_tree.descendant_names(ended=True)
         for name in sorted(self._essential() & {before.get(pid, "") for pid in self._ended}):
@@ -119,7 +119,7 @@ SEE_LOG = "The node's log has its last lines"
 
 
 def show_last_lines(folder: str) -> None:
-    """Copy the last lines of Ray's processes into the node's log; `ray start` does not show them."""
+    """Copy the last lines of Ray's error logs into the node's log, as `ray start` does not show them."""
     import glob
 
     for name in ("gcs_server", "raylet"):

@@ -1,4 +1,4 @@
-"""What a node must have before Ray starts: one module for each kind of check, which record findings."""
+"""Preflight checks outside the container. They record findings."""
 
 import os
 
@@ -17,7 +17,7 @@ __all__ = ["addresses", "check_node", "memory_of_job", "open_run_directory", "re
 
 
 def memory_of_job(env: "Mapping[str, str]" = os.environ) -> int:
-    """MiB of the job on this node, by the one of these variables that Slurm sets; 0: not known."""
+    """Memory of the job on this node in MiB, from Slurm's variables, of which one is set; 0: unknown."""
 
     def number(name: str) -> int:
         text = env.get(name, "")
@@ -31,7 +31,7 @@ def memory_of_job(env: "Mapping[str, str]" = os.environ) -> int:
 
 
 def check_node(node: "NodeApi") -> None:
-    """Temp folder, CPUs, /dev/shm, the job spec's paths and commit, and GPUs from Slurm. Records findings."""
+    """Check temp folder, CPUs, /dev/shm, `checks.paths`, `checks.same_commit` and the number of GPUs."""
     if node.settings["preflight"] != "none":
         storage.check_temp_folder(node)
         _check_cpus(node)
@@ -56,7 +56,7 @@ def _check_paths(node: "NodeApi") -> None:
             node.soft_finding(
                 "checks.paths",
                 "%s: no such file or directory" % path,
-                "the paths of the job spec",
+                "all paths of checks.paths",
                 "create it there, or remove it from checks.paths",
             )
 
@@ -76,5 +76,5 @@ def _check_gpus_of_slurm(node: "NodeApi") -> None:
     given = int(text) if text.isdigit() else 0
     wanted = node.settings["gpus_per_node"]
     if given != wanted:
-        fix = "--gpus-per-node %d" % given  # the controller puts the command before it
+        fix = "--gpus-per-node %d" % given  # the controller prepends the command
         node.finding("config", "GPUs", "%d given to the job" % given, str(wanted), fix)

@@ -1,4 +1,4 @@
-"""The GPUs that Slurm gave this job on this node: counted, and handed to the containers; nothing else is."""
+"""The job's GPUs on this node: counts them and passes them, and no others, to the containers."""
 
 import os
 
@@ -9,18 +9,20 @@ if TYPE_CHECKING:
     from ..api import NodeApi
     from ..runtimes.base import Runtime
 
-# none: GPUs are neither counted nor handed to the containers. For rehearsals on machines without any.
-SWITCH = "SLURMRAY_ACCELERATOR"
+# Set to `none` in rehearsals on machines without GPUs: skips counting and passing them.
+ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
 
 
 def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]":
-    """The runtime's options for the job's GPUs and InfiniBand. Records findings. root: of the file system."""
+    """The runtime's options for the job's GPUs and InfiniBand. Records findings. root: for tests."""
     vendors = node.settings["container"]["accelerators"]
     if not vendors:
         return []
     found: "List[str]" = []
-    if node.env.get(SWITCH) == "none":
-        node.phase("container", SWITCH + "=none: GPUs are neither counted nor handed to the containers")
+    if node.env.get(ACCELERATOR_VARIABLE) == "none":
+        node.phase(
+            "container", ACCELERATOR_VARIABLE + "=none: GPUs are neither counted nor passed to the containers"
+        )
     elif "nvidia" in vendors and os.path.exists(os.path.join(root, "dev/nvidiactl")):
         found += _nvidia(node, runtime)
     elif "amd" in vendors and os.path.exists(os.path.join(root, "dev/kfd")):
@@ -29,7 +31,7 @@ def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]"
         node.finding(
             "preflight",
             "GPUs",
-            "no driver of %s here" % " or ".join(vendors),
+            "no driver for %s" % " or ".join(vendors),
             "%d GPUs" % node.settings["gpus_per_node"],
             "fix the driver, or set container.accelerator: none",
         )
@@ -39,7 +41,7 @@ def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]"
 
 
 def _nvidia(node: "NodeApi", runtime: "Runtime") -> "List[str]":
-    """GPUs by UUID, since an index means different things inside and outside of a job's cgroup."""
+    """Options for GPUs by UUID, since indices differ inside and outside a job's cgroup."""
     uuids = _query(node, "uuid")
     wanted = node.settings["gpus_per_node"]
     if len(uuids) != wanted:
@@ -57,22 +59,22 @@ def _nvidia(node: "NodeApi", runtime: "Runtime") -> "List[str]":
 
 
 def _query(node: "NodeApi", field: str) -> "List[str]":
-    """Lines of nvidia-smi about the job's GPUs; none where it fails: errors may be on its standard output."""
+    """One line for each of the job's GPUs from nvidia-smi; none where it fails."""
     argv = ["nvidia-smi", "--query-gpu=" + field, "--format=csv,noheader"]
     mask = node.env.get("CUDA_VISIBLE_DEVICES")
     if mask:
         argv.append("--id=" + mask)
     found = node.run(argv)
-    return [] if found.code else found.out.splitlines()
+    return [] if found.code else found.out.splitlines()  # its errors may be on standard output
 
 
 def _check_bf16(node: "NodeApi") -> None:
-    """Warn of GPUs without bfloat16: NVIDIA's have it from compute capability 8.0 on."""
+    """Warn about GPUs without bfloat16, i.e. with a compute capability below 8.0."""
     import re
 
     for line in sorted(set(_query(node, "name,compute_cap"))):
         name, _, capability = line.partition(",")
-        # Old drivers do not know that field.
+        # Old drivers have an error text in that field.
         if re.match(r" *[1-7]\.[0-9]+$", capability):
             node.finding(
                 "warn",
@@ -84,7 +86,7 @@ def _check_bf16(node: "NodeApi") -> None:
 
 
 def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
-    """/dev/kfd and a render node for each GPU; groups by number, since the image may name them otherwise."""
+    """Options for /dev/kfd and each GPU's render node. Groups by number, as names may differ."""
     mask = node.env.get("ROCR_VISIBLE_DEVICES") or node.env.get("SLURM_STEP_GPUS", "")
     wanted = mask.split(",") if mask else []
     count = node.settings["gpus_per_node"]
@@ -109,7 +111,7 @@ def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
 
 
 def _render_nodes(root: str) -> "List[str]":
-    """Render nodes in the driver's order, which is Slurm's."""
+    """Render nodes in the order of the driver, which Slurm uses, too."""
     renders: "List[str]" = []
     index = 0
     while True:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def resolved_addresses(name: str) -> "List[str]":
-    """What the resolver says of the node's name, best first; else of this host's own name."""
+    """Addresses of the node's name, or else of this host's name, in the resolver's order."""
     import socket
 
     for host in (name, os.uname().nodename):
@@ -25,8 +25,8 @@ def resolved_addresses(name: str) -> "List[str]":
 
 
 def addresses(node: "NodeApi") -> "List[str]":
-    """Those of the node's name, and those of its interfaces, as names don't know of network.interface."""
-    from ...interfaces import reachable_addresses
+    """All addresses of this node: those of its name and those of its interfaces (for network.interface)."""
+    from ...network_interfaces import reachable_addresses
 
     return _unique(resolved_addresses(node.name) + reachable_addresses())
 

@@ -1,4 +1,4 @@
-"""Whether the run directory is shared, and can be written to."""
+"""Checks that the run directory is shared and writable."""
 
 import os
 
@@ -10,9 +10,9 @@ TRIES = 3  # a second apart: a network file system may show a new file late
 
 
 def open_run_directory(node: "NodeApi") -> None:
-    """Check that the head node's mark is there, and make the node's log this process's standard error.
+    """Check that the run directory is that of the head node, and redirect standard error to the node's log.
 
-    Records findings, and raises Unfit after them.
+    Raises Unfit after a finding.
     """
     _check_mark(node)
     node.require_no_findings()
@@ -38,7 +38,7 @@ def _check_mark(node: "NodeApi") -> None:
             node.wait(1)
         if _mark(run_dir) == node.job["mark"]:
             return
-    found = "%s is not what the head node sees there" % run_dir
+    found = "%s is not the folder of the head node" % run_dir
     node.finding("preflight", "run directory", found, "a folder that all nodes share", "set run_dir")
 
 

@@ -9,24 +9,27 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 FREE = 100  # MiB in the temp folder: logs and sockets of Ray
 SHARED_MEMORY = 1024  # MiB
-# File systems that other hosts serve, by stat(1)'s names.
+# Network file systems, as stat(1) names them.
 REMOTE = ("lustre", "gpfs", "cifs", "afs", "panfs", "beegfs")
 REMOTE_PREFIXES = ("nfs", "ceph", "fuse", "smb")  # e.g. nfs4, fuseblk, smb2
 
 
 def file_system(node: "NodeApi", path: str) -> str:
-    """The type of file system, e.g. ext2/ext3, nfs; "missing" without it. By a process: a server may hang."""
+    """The type of file system, e.g. ext2/ext3 or nfs; "missing" where the path does not exist.
+
+    A process with a timeout finds out, as a file server may hang.
+    """
     found = node.run(["stat", "--file-system", "--format=%T", path])
     return found.out.strip() if found.code == 0 else "missing"
 
 
 def is_remote(file_system_type: str) -> bool:
-    """Whether a file system of that type is served by other hosts."""
+    """Whether it is a network file system."""
     return file_system_type in REMOTE or file_system_type.startswith(REMOTE_PREFIXES)
 
 
 def check_temp_folder(node: "NodeApi") -> None:
-    """ray.temp_dir must be on this node's own disk, with some free space."""
+    """Check that ray.temp_dir is on this node's own disk and has free space."""
     folder = node.settings["temp_dir"]
     found = file_system(node, folder)
     if found == "missing" or is_remote(found):
@@ -45,7 +48,7 @@ def check_temp_folder(node: "NodeApi") -> None:
 
 
 def check_shared_memory(node: "NodeApi", path: str = "/dev/shm") -> None:
-    """/dev/shm must have room for Ray's object store."""
+    """Check that /dev/shm is large enough for Ray's object store."""
     try:
         found = os.statvfs(path)
         size = found.f_blocks * found.f_frsize // MIB

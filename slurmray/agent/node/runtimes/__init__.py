@@ -1,4 +1,4 @@
-"""Container runtimes: one module each, with the same small interface."""
+"""Container runtimes: one module each, with the interface of base.Runtime."""
 
 from ...fixes import fix_for
 from ..processes import user_name
@@ -12,7 +12,7 @@ __all__ = ["Runtime", "choose", "make"]
 
 
 def make(name: str, node: "NodeApi") -> Runtime:
-    """The runtime of that name: podman, docker, apptainer, pyxis, none."""
+    """The runtime of a name: podman, docker, apptainer, pyxis or none."""
     if name == "podman":
         from .podman import Podman
 
@@ -35,7 +35,7 @@ def make(name: str, node: "NodeApi") -> Runtime:
 
 
 def choose(node: "NodeApi") -> Runtime:
-    """Of the runtimes that work here one that has the image, else the first. Unfit where none works."""
+    """Choose a runtime that works here: one that has the image, else the first. Unfit where none works."""
     candidates = [make(name, node) for name in node.settings["container"]["runtimes"]]
     working = []
     for runtime in candidates:

@@ -1,4 +1,4 @@
-"""Apptainer: an image is a file or folder, and a container a process of the user's."""
+"""Apptainer: an image is a file or folder, a container is a process of the user."""
 
 import os
 
@@ -36,47 +36,47 @@ class Apptainer(Runtime):
         return found.code == 0
 
     def prepare_container(self) -> None:
-        """As in Runtime. What a container writes to its own file systems is in the job's folder or memory."""
+        """As in Runtime. The container's writable file systems are in the job's folder or in memory."""
         node = self.node
         work = os.path.join(node.folder, "work")
         os.mkdir(work)
-        self.options += ["--workdir", work, "--env", _pair(processes.FOLDER_VARIABLE, node.folder)]
+        self.options += ["--workdir", work, "--env", _env_value(processes.FOLDER_VARIABLE, node.folder)]
         self.options += mount_options(node, self)
         self.options += gpus.options(node, self)
         self.options += node.settings["container"]["args"]
 
     def nvidia_options(self, uuids: "List[str]") -> "List[str]":  # noqa: ARG002
-        """As in Runtime: containers see the GPUs that the job's cgroup allows; the mask has the job's."""
+        """As in Runtime. Containers see all GPUs that the cgroup allows; Slurm's mask selects the job's."""
         return ["--nv", *self._mask("CUDA_VISIBLE_DEVICES")]
 
     def amd_options(self) -> "List[str]":
-        """As in Runtime: the same."""
+        """As in Runtime, with Slurm's mask."""
         return ["--rocm", *self._mask("ROCR_VISIBLE_DEVICES")]
 
     def _mask(self, name: str) -> "List[str]":
         value = self.node.env.get(name)
-        return ["--env", _pair(name, value)] if value else []
+        return ["--env", _env_value(name, value)] if value else []
 
     def device_options(self, path: str) -> "List[str]":
         """As in Runtime."""
         return ["--bind", path]
 
     def ensure_image(self) -> None:
-        """As in Runtime: a file or folder that Apptainer can start."""
+        """As in Runtime. Runs a command in a container, which shows that Apptainer can start the image."""
         node = self.node
         if node.settings["container"]["source"]:
             if not self._make_image():
                 return
         else:
             self.image = node.host_path(self.image)
-        # It can take long where there is no squashfuse.
+        # Takes long where there is no squashfuse.
         node.phase("image", "apptainer exec " + self.image)
         result = node.run_long(self._run_argv("python3", "--version"), "exec")
         if result.code:
             image.report(node, self.name, "exec", self.image, result)
 
     def _make_image(self) -> bool:
-        """Make a file of `source` in this user's cache, which nodes and jobs share; whether it is there."""
+        """Build `source` into this user's cache, which nodes share. Return whether the file is there."""
         import fcntl
 
         node, container = self.node, self.node.settings["container"]
@@ -110,7 +110,7 @@ class Apptainer(Runtime):
         node.doing = "build"
         try:
             name = os.path.basename(self.image)
-            node.phase("image", "waiting for another node, or job, that makes %s" % name)
+            node.phase("image", "waiting for the build of %s on another node or by another job" % name)
             node.wait(1)
         finally:
             node.doing = ""
@@ -136,7 +136,9 @@ class Apptainer(Runtime):
 
     def _run_argv(self, *command: str) -> "List[str]":
         node = self.node
-        argv = node.story("run_with_apptainer", self.image, str(len(self.options)), *self.options, *command)
+        argv = node.story_command(
+            "run_with_apptainer", self.image, str(len(self.options)), *self.options, *command
+        )
         return ["env", "APPTAINER_TMPDIR=" + node.folder, *argv]
 
     def container_argv(self) -> "List[str]":
@@ -156,7 +158,7 @@ class Apptainer(Runtime):
         return remove_processes(self.node.folder)
 
 
-def _pair(name: str, value: str) -> str:
-    """The value of --env, which is CSV where it has more than one `=`."""
+def _env_value(name: str, value: str) -> str:
+    """The argument of --env: Apptainer parses it as CSV if it has more than one `=`."""
     text = "%s=%s" % (name, value)
     return '"%s"' % text.replace('"', '""') if text.count("=") > 1 else text

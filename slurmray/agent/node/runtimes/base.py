@@ -1,4 +1,4 @@
-"""What a node agent asks of each container runtime."""
+"""The interface of container runtimes for the node agent."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -8,33 +8,33 @@ if TYPE_CHECKING:
 
 
 class Runtime:
-    """A container runtime on one node; this one does nothing."""
+    """A container runtime on one node. The methods of this class do nothing."""
 
     name = ""
-    isolates_devices = False  # the containers see only the devices that they are given
+    isolates_devices = False  # whether containers see only the devices passed to them
 
     def __init__(self, node: "NodeApi") -> None:
         self.node = node
         self.image = node.settings["container"]["image"]
-        self.options: "List[str]" = []  # of the containers, as far as only the node knows them
+        self.options: "List[str]" = []  # options of the containers that depend on the node
         self.why = ""  # why it does not work
 
     @property
     def description(self) -> str:
-        """What starts the job's first process, for the log."""
+        """The command or program that starts the container process, for the log."""
         return self.name
 
     @property
     def exec_prefix(self) -> "List[str]":
-        """The command that runs another command inside the container; of pyxis options for srun."""
+        """The exec prefix: runs a command inside the container. For pyxis: options for srun."""
         return []
 
     def works(self) -> bool:
-        """Whether it can be used on this node; `why` is set where not."""
+        """Whether it can be used on this node. Sets `why` if not."""
         return True
 
     def has_image(self, image: str = "") -> bool:  # noqa: ARG002
-        """Whether the image (default: that of Ray's container) is on this node."""
+        """Whether an image is on this node. image: "" for that of Ray's container."""
         return True
 
     def prepare_container(self) -> None:
@@ -51,23 +51,23 @@ class Runtime:
         return []
 
     def service_argv(self, name: str, image: str, script: str) -> "List[str]":
-        """The command that runs a service's script, a path on the host, in a container of its own."""
+        """The command that runs a service in its container. script: its path on the host."""
         raise NotImplementedError
 
     def remove(self) -> bool:
-        """End what the job has started on this node, in whatever state it is; whether nothing is left."""
+        """End everything that the job has started on this node. Return whether nothing is left."""
         return True
 
     def list_containers(self, name: str) -> "List[Tuple[str, str, str]]":  # noqa: ARG002
-        """(id, name, labels) of containers whose name contains that; none if the runtime does not answer."""
+        """(id, name, labels) of containers whose names contain `name`; none if the runtime fails."""
         return []
 
     def remove_container(self, container_id: str, force: bool) -> bool:  # noqa: ARG002
-        """Remove a leftover; whether that went well. force: even if it runs."""
+        """Remove a container; return whether that succeeded. force: even if it runs."""
         return False
 
     def nvidia_options(self, uuids: "List[str]") -> "List[str]":  # noqa: ARG002
-        """Options that give the containers these GPUs."""
+        """Options that pass these GPUs to the containers."""
         return []
 
     def amd_options(self) -> "List[str]":
@@ -75,9 +75,9 @@ class Runtime:
         return []
 
     def device_options(self, path: str) -> "List[str]":  # noqa: ARG002
-        """Options that give the containers a device, or a folder with some."""
+        """Options that pass a device, or a folder of devices, to the containers."""
         return []
 
     def reachable_path(self, path: str) -> str:
-        """The path, or the first folder on the way that the runtime's root cannot enter."""
+        """The path, or its first parent that the runtime's root cannot enter."""
         return path

@@ -1,4 +1,4 @@
-"""Docker, with a daemon of root or a rootless one."""
+"""Docker, rootful or rootless."""
 
 import os
 
@@ -18,7 +18,7 @@ class Docker(Engine):
 
     def works(self) -> bool:
         """As in Runtime."""
-        # Without a daemon `docker info --format` prints what its template lacks (20.10), or nothing.
+        # Without a daemon, `docker info --format` fails without a useful message (20.10).
         found = self.node.run(["docker", "version"])
         if found.code == 0:
             found = self.node.run(["docker", "info", "--format", "{{.SecurityOptions}}"])
@@ -38,16 +38,16 @@ class Docker(Engine):
     def user_options(self) -> "List[str]":
         """As in Engine."""
         if self.is_rootless:
-            return ["--user", "0:0"]  # its root is the submitter
+            return ["--user", "0:0"]  # root in the container is the submitter on the host
         groups = ["--group-add=%d" % group for group in os.getgroups()]
         return ["--user", "%d:%d" % (os.getuid(), os.getgid()), *groups]
 
     def limit_options(self, group: str) -> "List[str]":
-        """As in Engine: a container can be in the job's cgroup only with v2 that systemd does not manage."""
+        """As in Engine. A container can be in the job's cgroup only with cgroup v2 not managed by systemd."""
         if group.startswith("0::"):
             driver = self.node.run(["docker", "info", "--format", "{{.CgroupDriver}}"])
             if driver.out.strip() == "cgroupfs":
-                # A cgroup with processes, e.g. the task's, has none below it.
+                # Below a cgroup with processes, e.g. the task's, there can be no other (cgroups(7)).
                 return ["--cgroup-parent", group[len("0::") :].partition("/task_")[0]]
         return super().limit_options(group)
 
@@ -56,7 +56,7 @@ class Docker(Engine):
         return ["--gpus", '"device=%s"' % ",".join(uuids)]
 
     def reachable_path(self, path: str) -> str:
-        """As in Runtime: on a network file system the daemon's root may be nobody (root_squash)."""
+        """As in Runtime. On a network file system the daemon's root may become nobody (root_squash)."""
         if self.is_rootless or not storage.is_remote(storage.file_system(self.node, path)):
             return path
         folder = ""

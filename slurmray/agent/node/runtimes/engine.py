@@ -1,4 +1,4 @@
-"""Podman and Docker: what both have in common."""
+"""What Podman and Docker have in common."""
 
 from .. import image, processes
 from ..checks import gpus
@@ -16,13 +16,13 @@ REMOVE_TIMEOUT = 60.0  # seconds
 
 
 class Engine(Runtime):
-    """A runtime with `ps`, `rm`, `pull` and images on each node."""
+    """A runtime with the subcommands of Docker and a store of images on each node."""
 
     isolates_devices = True
 
     def __init__(self, node: "NodeApi") -> None:
         super().__init__(node)
-        self.image_is_here = False  # Ray's, when works() was called last
+        self.image_is_here = False  # whether the node has Ray's image; set by works()
 
     @property
     def description(self) -> str:
@@ -48,18 +48,18 @@ class Engine(Runtime):
         if settings["user"] == "auto":
             self.options += self.user_options()
         group = cgroup_of_job(node.job["id"])
-        if group:  # without a cgroup of its own the container is in the job's
+        if group:  # without job cgroups there is nothing to enforce
             self.options += self.limit_options(group)
         self.options += mount_options(node, self)
         self.options += gpus.options(node, self)
         self.options += settings["args"]
 
     def user_options(self) -> "List[str]":
-        """Options with which the container's user is the submitter on the host."""
+        """Options that make the container's user the submitter on the host."""
         return []
 
     def limit_options(self, group: str) -> "List[str]":  # noqa: ARG002
-        """Options that keep containers within the job's CPUs and memory. group: as in /proc/self/cgroup."""
+        """Options that limit containers to the job's CPUs and memory. group: a line of /proc/self/cgroup."""
         return allocation_options(self.node, self.name)
 
     def has_image(self, image: str = "") -> bool:
@@ -75,7 +75,7 @@ class Engine(Runtime):
         for service in self.node.settings["services"]:
             name = service.get("image")
             if name and not self.has_image(name):
-                image.pull_unless_never(self.node, self, name, image.with_registry(name))
+                image.pull_unless_never(self.node, self, name, service["image_with_registry"])
 
     def container_argv(self) -> "List[str]":
         """As in Runtime."""
@@ -97,7 +97,9 @@ class Engine(Runtime):
         return self.node.run(argv, timeout=REMOVE_TIMEOUT).code == 0
 
     def _run_argv(self, name: str, image: str, options: "List[str]", command: "List[str]") -> "List[str]":
-        return self.node.story("run_with_" + self.name, name, image, str(len(options)), *options, *command)
+        return self.node.story_command(
+            "run_with_" + self.name, name, image, str(len(options)), *options, *command
+        )
 
     def device_options(self, path: str) -> "List[str]":
         """As in Runtime."""
@@ -116,9 +118,9 @@ class Engine(Runtime):
         return rows
 
     def remove(self) -> bool:
-        """As in Runtime: by the mark of this attempt, which nobody else's container has.
+        """As in Runtime. Finds containers by the mark of this attempt.
 
-        What the runtime's client answered says nothing: stopped while it starts a container, it may answer 0.
+        The exit code of `podman run` or `docker run` is no evidence: interrupted early, it may be 0.
         """
         ids = self._marked_ids()
         if ids:
@@ -128,12 +130,12 @@ class Engine(Runtime):
         return self._end_host_services() and ids == []
 
     def _end_host_services(self) -> bool:
-        """End what is left of services on the node itself, e.g. daemons; whether nothing is."""
+        """End what is left of services on the host, e.g. daemons. Return whether nothing is left."""
         has_some = any(service.get("host") for service in self.node.settings["services"])
         return not has_some or processes.end_processes(self.node.folder)
 
     def _marked_ids(self) -> "Optional[List[str]]":
-        """Ids of all containers of this attempt; None where the runtime does not answer, or not with ids."""
+        """Ids of all containers of this attempt; None if the runtime fails or prints something else."""
         import re
 
         mark = "label=slurmray.mark=" + self.node.job["mark"]
@@ -145,7 +147,7 @@ class Engine(Runtime):
 
 
 def _shm_size() -> int:
-    """Bytes of the node's /dev/shm."""
+    """Size of the node's /dev/shm in bytes."""
     import os
 
     found = os.statvfs("/dev/shm")

@@ -1,4 +1,4 @@
-"""CPUs and memory of the job, for containers that leave its cgroup."""
+"""CPU and memory limits for containers outside the job's cgroup."""
 
 import os
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def cgroup_of_job(job_id: str, root: str = "/") -> str:
-    """The last line of /proc/self/cgroup about the job: v1's come before v2's. "": none."""
+    """The last line of /proc/self/cgroup about the job, as v1's lines come before v2's; "" for none."""
     try:
         with open(os.path.join(root, "proc/self/cgroup")) as file:
             lines = [line.rstrip("\n") for line in file if "/job_%s/" % job_id in line]
@@ -22,7 +22,7 @@ def cgroup_of_job(job_id: str, root: str = "/") -> str:
 
 
 def allocation_options(node: "NodeApi", runtime: str, root: str = "/") -> "List[str]":
-    """What the job has of CPUs and memory, as options; none where that is the whole node."""
+    """Options for the job's CPUs and memory; none where the job has the entire node."""
     options = []
     allowed = _allowed_cpus(root)
     with open(os.path.join(root, "sys/devices/system/cpu/online")) as file:
@@ -38,7 +38,7 @@ def allocation_options(node: "NodeApi", runtime: str, root: str = "/") -> "List[
 
 
 def _allowed_cpus(root: str) -> str:
-    """The CPUs of this process, e.g. 0-3,8."""
+    """CPUs of this process, e.g. 0-3,8."""
     with open(os.path.join(root, "proc/self/status")) as file:
         for line in file:
             name, _, value = line.partition(":")

@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from ..api import NodeApi
     from .base import Runtime
 
-# SELinux labels are off for the containers; rw is the default.
-IGNORED = ("rw", "z", "Z")
-
 
 def mount_options(node: "NodeApi", runtime: "Runtime") -> "List[str]":
-    """Options for the job's folder, the job spec's mounts and the submit folder, once. Records findings."""
+    """Options for the job's folder, the job spec's mounts and the submit folder, without duplicates.
+
+    Records findings.
+    """
     mounts = [_bind(node, runtime, node.inside, node.folder, [])]
     submit_dir = node.env["SLURM_SUBMIT_DIR"]
     targets = set()
     for mount in node.settings["container"]["mounts"]:
-        source = one_name(node.host_path(mount["source"]))
+        source = normalize(node.host_path(mount["source"]))
         target = mount["destination"] or source
         targets.add(target)
         mounts.append(_bind(node, runtime, source, target, mount["options"]))
@@ -32,13 +32,13 @@ def mount_options(node: "NodeApi", runtime: "Runtime") -> "List[str]":
     return options
 
 
-def one_name(path: str) -> str:
-    """An absolute path without `.`, `..` and double slashes: one name for one place. Symbolic links stay."""
+def normalize(path: str) -> str:
+    """An absolute path without `.`, `..` and double slashes. Symbolic links stay."""
     return "/" + os.path.normpath(path).lstrip("/")
 
 
 def csv_field(text: str) -> str:
-    """One field of the CSV that --mount takes: quoted, as it may have commas, quotes and newlines."""
+    """A quoted field of the CSV that --mount takes: a path may have commas, quotes and newlines."""
     return '"%s"' % text.replace('"', '""')
 
 
@@ -46,14 +46,14 @@ def _bind(node: "NodeApi", runtime: "Runtime", source: str, target: str, options
     """The value of a --mount option; "" after a finding."""
     if not os.path.exists(source):
         fix = "create it there, or remove it from container.mounts"
-        node.finding("preflight", "mount", "%s: no such file or directory" % source, "a path to mount", fix)
+        node.finding("preflight", "mount", "%s: no such file or directory" % source, "an existing path", fix)
         return ""
     reachable = runtime.reachable_path(source)
     if reachable != source:
         obstacle = "the root of %s cannot enter %s" % (runtime.name, reachable)
         if source != target:
             fix = "mount it at the same path, use Podman, or chmod o+x %s" % reachable
-            node.finding("preflight", "mount", obstacle, "a way to %s" % source, fix)
+            node.finding("preflight", "mount", obstacle, "access to %s" % source, fix)
             return ""
         node.phase("container", "%s, so all of it is mounted" % obstacle)
         source = target = reachable
@@ -61,6 +61,6 @@ def _bind(node: "NodeApi", runtime: "Runtime", source: str, target: str, options
     for option in options:
         if option == "ro":
             fields.append("readonly")
-        elif option not in IGNORED:
+        else:
             fields.append("bind-propagation=" + option)
     return ",".join(fields)

@@ -1,4 +1,4 @@
-"""Podman, rootless or of root."""
+"""Podman, rootless or rootful."""
 
 import os
 
@@ -20,29 +20,29 @@ class Podman(Engine):
     _warned = False
 
     def works(self) -> bool:
-        """As in Runtime. The same command says whether it has the image: each takes 0.1 s and more."""
+        """As in Runtime. Checks for the image with the same command, as each takes 0.1 s or more."""
         node = self.node
         found = node.run(["podman", "image", "exists", self.image])
         self.image_is_here = found.code == 0
         self.why = found.why
         if "no subuid ranges" in found.err and not self._warned:
-            # It still works for an image that is here, but cannot unpack most others.
+            # Podman still works with images that are here, but cannot unpack most others.
             self._warned = True
             fix = fix_for("use", "subuid", node.name, user_name())
             node.finding("warn", "subordinate ids", "none", "65536", fix)
-        # 125 and more: Podman itself is in trouble. Without its pause process it is, too, but answers 1.
+        # 125 and above: Podman itself fails. Without its pause process it fails, too, but exits with 1.
         return found.code <= 1 and "podman system migrate" not in found.err
 
     def has_image(self, image: str = "") -> bool:
-        """As in Runtime, whichever registry a short name means."""
+        """As in Runtime. Podman resolves short names."""
         if not image:
             return self.image_is_here
         return self.node.run(["podman", "image", "exists", image]).code == 0
 
     def user_options(self) -> "List[str]":
         """As in Engine."""
-        # Root in a rootless container is the submitter on the host, and a root job's root is root.
-        # The annotation keeps the submitter's other groups (crun knows it, runc ignores it).
+        # Root in a rootless container is the submitter on the host; in a job of root it is root.
+        # The annotation keeps the submitter's supplementary groups (crun supports it, runc ignores it).
         return ["--user", "0:0", "--annotation", "run.oci.keep_original_groups=1"]
 
     def limit_options(self, group: str) -> "List[str]":

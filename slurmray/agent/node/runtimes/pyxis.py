@@ -1,10 +1,10 @@
-"""Pyxis: srun starts the node agents in containers, and they run the job as without a runtime."""
+"""Pyxis: srun starts the node agents in containers, where they run the job as with runtime none."""
 
 import os
 import re
 
 from ...errors import JobError
-from .mounts import IGNORED, one_name
+from .mounts import normalize
 from .none import NoRuntime
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ class Pyxis(NoRuntime):
 
 
 def step_options(settings: "Settings", job: "Job", submit_dir: str) -> "List[str]":
-    """The options of the job's one srun. JobError where Pyxis cannot express a mount."""
+    """Options for the srun of the step. JobError where Pyxis cannot express a mount."""
     container = settings["container"]
     mounts = [
         (path, path, "") for path in (settings["temp_dir"], os.path.dirname(job["run_dir"]), submit_dir)
@@ -36,8 +36,8 @@ def step_options(settings: "Settings", job: "Job", submit_dir: str) -> "List[str
         text = mount["source"]
         if text == "~" or text.startswith("~/"):
             text = os.environ["HOME"] + text[1:]
-        source = one_name(os.path.join(submit_dir, text))
-        flags = "+".join(option for option in mount["options"] if option not in IGNORED)
+        source = normalize(os.path.join(submit_dir, text))
+        flags = "+".join(mount["options"])
         mounts.append((source, mount["destination"] or source, flags))
     for source, target, _ in mounts:
         for path in (source, target):

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from slurmray.agent import protocol
-from slurmray.agent.container import context, preflight, reachability
-from slurmray.agent.container.ray import command, shell
+from slurmray.agent.container import node_context, preflight, reachability
+from slurmray.agent.container.ray import attach, command
 from slurmray.agent.errors import JobError, Unfit
 
 NEW = (2, 60)
@@ -49,7 +49,7 @@ def test_what_the_distributed_debugger_lacks(
 
 
 def made_context(**settings: Any) -> Any:
-    made = context.Context("/nowhere", "gpu-1", lambda *_: None)
+    made = node_context.NodeContext("/nowhere", "gpu-1", lambda *_: None)
     made.settings = {"ray": {"debug": "none"}, "preflight": "fail", **settings}  # type: ignore[typeddict-item]
     return made
 
@@ -81,7 +81,9 @@ def test_a_node_without_what_the_debugger_needs(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(preflight, "raise_file_limit", lambda: None)
     monkeypatch.setattr(command, "package_version", lambda _: "1.0")
     found: list[tuple[str, str]] = []
-    monkeypatch.setattr(context.Context, "finding", lambda _, kind, check, *__: found.append((kind, check)))
+    monkeypatch.setattr(
+        node_context.NodeContext, "finding", lambda _, kind, check, *__: found.append((kind, check))
+    )
     preflight.check_node(made_context(), NEW)
     assert found == [("warn", "open files")]
     post_mortem = {"debug": "post-mortem"}
@@ -96,7 +98,7 @@ def test_a_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     preflight.enter_workdir(str(tmp_path))
     assert Path.cwd() == tmp_path
     (tmp_path / "file").touch()
-    with pytest.raises(JobError, match=r"file: Not a directory\. The trainer runs there"):
+    with pytest.raises(JobError, match=r"file: Not a directory\. It is the trainer.s working directory"):
         preflight.enter_workdir(str(tmp_path / "file"))
 
 
@@ -140,7 +142,7 @@ def test_a_connection_is_accepted_once() -> None:
     assert deadline
 
 
-# -- ray.shell -------------------------------------------------------------------------------------
+# -- ray.attach ------------------------------------------------------------------------------------
 
 
 def test_ray_for_people_who_attach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +158,7 @@ def test_ray_for_people_who_attach(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "ray.py").touch()  # what is in the current folder is not imported
     env = {"TOKEN": "/t p", "LINES": "it's\n$x", "OF_THE_IMAGE": "image", "PYTHONPATH": str(tmp_path / "lib")}
     env["BASH_FUNC_f%%"] = "() { :; }"
-    shell.write_ray_command(str(tmp_path / "command"), env)
+    attach.write_ray_command(str(tmp_path / "command"), env)
     assert (tmp_path / "command").stat().st_mode & 0o777 == 0o700
     assert "OF_THE_IMAGE" not in (tmp_path / "command").read_text()
     argv = [str(tmp_path / "command"), "job", "it's", ""]
@@ -173,7 +175,7 @@ def test_ray_for_people_who_attach(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_how_to_attach(prefix: list[str], expected: str) -> None:
-    text = shell.attach_command("7_1", "gpu-1", prefix, "/tmp/ray-7-2/ray")
+    text = attach.attach_command("7_1", "gpu-1", prefix, "/tmp/ray-7-2/ray")
     assert text == "srun --overlap --jobid=7_1 -N1 -n1 -w gpu-1 " + expected
 
 

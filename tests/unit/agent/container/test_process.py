@@ -196,7 +196,7 @@ def test_a_fixed_dashboard_port_is_waited_for(tmp_path: Path) -> None:
         made.run_until("ready")
         assert "started gpu-1" in (tmp_path / "events").read_text()
         texts = [message.get("text") for message in made.head.received]
-        assert "waiting for its dashboard, as ray.dashboard_port is set" in texts
+        assert "waiting for the dashboard, because ray.dashboard_port is set" in texts
 
 
 def test_a_dashboard_that_fails_has_no_address(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_python_without_ray_is_a_finding_where_no_container_has_it(tmp_path: P
         made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")
         made.start(settings(trainer=shell("true")), role="guard")
         row = made.run_until("finding")
-        assert (row["kind"], row["check"], row["found"]) == ("image", "/usr/bin/python3", "it has no Ray")
+        assert (row["kind"], row["check"], row["found"]) == ("image", "/usr/bin/python3", "no Ray")
         assert row["fix"] == "activate its environment in setup"
         made.head.close()
 
@@ -336,7 +336,9 @@ def test_no_folder_for_the_trainer(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         kind, text = failure(made, container={"workdir": "/no/such"})
         assert kind == "config"
-        assert text.startswith("/no/such: No such file or directory. The trainer runs there: mount it")
+        assert text.startswith(
+            "/no/such: No such file or directory. It is the trainer's working directory: mount it"
+        )
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
@@ -414,7 +416,7 @@ def test_other_versions_than_on_the_head(tmp_path: Path) -> None:
         made.send("head_versions", text="Ray 2.60.0, Python 3.9.1")
         finding = made.run_until("finding")
         assert (finding["node"], finding["check"], finding["kind"]) == ("gpu-2", "versions", "preflight")
-        assert finding["wanted"] == "Ray 2.60.0, Python 3.9.1, as on the head"
+        assert finding["wanted"] == "Ray 2.60.0, Python 3.9.1, as on the head node"
         assert made.run_until("unfit")["node"] == "gpu-2"
 
 

@@ -108,7 +108,11 @@ def test_the_users_environment_wins_but_not_over_the_token(monkeypatch: pytest.M
 
 def test_ray_gives_up_later_than_the_probe() -> None:
     found = ray_environment.start_timeouts(600)
-    assert found == {"RAY_raylet_start_wait_time_s": "660", "RAY_agent_register_timeout_ms": "660000"}
+    assert found == {
+        "RAY_raylet_start_wait_time_s": "660",
+        "RAY_agent_register_timeout_ms": "660000",
+        "RAY_gcs_rpc_server_connect_timeout_s": "660",
+    }
 
 
 def test_metrics_are_exported_only_where_asked_for() -> None:

@@ -200,9 +200,9 @@ def test_runtime_environment_in_a_file(ray_job: Run, text: str, expected: dict[s
     ("how", "runtime_env", "expected"),
     [
         ("", "no.yaml", "ray.runtime_env, in {folder} of the container: .* 'no.yaml'"),
-        ("", "list.yaml", "ray.runtime_env: list.yaml is no mapping. Write one"),
+        ("", "list.yaml", "ray.runtime_env: list.yaml is not a mapping. Write one"),
         ("", "broken.yaml", "ray.runtime_env, in {folder} of the container: while parsing"),
-        ("refuses", {}, r"Ray does not take the job, see ray.runtime_env: Package size \(1GiB\) exceeds"),
+        ("refuses", {}, r"Ray rejected the job, see ray.runtime_env: Package size \(1GiB\) exceeds"),
         ("never starts", {}, "Ray did not start the trainer, see ray.runtime_env: b: no such package"),
     ],
 )
@@ -215,7 +215,7 @@ def test_refusals_are_one_line(ray_job: Run, how: str, runtime_env: object, expe
     assert "\n" not in ray_job.refusal["message"]
 
 
-@pytest.mark.parametrize(("how", "refusal"), [("", ""), ("refuses", "Ray does not take the job")])
+@pytest.mark.parametrize(("how", "refusal"), [("", ""), ("refuses", "Ray rejected the job")])
 def test_the_container_process_has_the_job_submitted(tmp_path: Path, how: str, refusal: str) -> None:
     check = "test $SLURMRAY_ATTEMPT$NNODES$MINE = 01yes && exit 7"
     trainer = {"launch": "ray-job", "runtime_env": {"pip": ["x"]}, "command": ["bash", "-c", check]}
@@ -248,7 +248,7 @@ def test_an_image_without_the_job_api(tmp_path: Path) -> None:
         message = made.run_until("failed")
         assert (message["kind"], message["message"][:44]) == (
             "image",
-            "launch is ray-job, and the image has no ray[",
+            "launch is ray-job, but the image has no ray[",
         )
 
 

@@ -32,7 +32,7 @@ def test_the_agents_port_for_the_raylet_and_the_dashboards_address() -> None:
     for agent_port in (True, False):
         services = SimpleNamespace(start_ray_process=start_ray_process)
         fast = preload.FastStart(services, None, None)
-        fast.note_commands(agent_port)
+        fast.patch_start_process(agent_port)
         agent = "--dashboard_agent_command=python agent.py --listen-port=20007 --node-manager-port=1"
         services.start_ray_process(["raylet", agent], "raylet", kind="x")
         services.start_ray_process(["gcs_server"], "gcs_server")
@@ -221,7 +221,7 @@ def test_ray_tells_when_it_is_started(tmp_path: Path) -> None:
             assert head
             assert not started.exists()
 
-    preload.FastStart(None, Made, None).report_start(str(started))
+    preload.FastStart(None, Made, None).write_file_after_start(str(started))
     Made(head=True)
     assert started.exists()
 
@@ -254,9 +254,7 @@ def test_ports_that_are_taken_again_and_again(monkeypatch: pytest.MonkeyPatch, t
         monkeypatch.setattr(ray, name, lambda *_: None)
     ray.ended(1)
     ray.ended(1)
-    with pytest.raises(
-        JobError, match="ports were taken by others after they had been chosen, 3 times"
-    ) as caught:
+    with pytest.raises(JobError, match="other processes took the chosen ports 3 times") as caught:
         ray.ended(1)
     assert caught.value.kind == "bring_up"
 

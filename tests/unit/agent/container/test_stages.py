@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.container import context, stages
-from slurmray.agent.container import ready as ready_module
+from slurmray.agent.container import node_context, readiness_check, stages
 from slurmray.agent.container.head import Finished
 from slurmray.agent.errors import JobError
 from tests.unit.agent.containers import job, settings, write_agent
@@ -34,7 +33,7 @@ def argv(command: Any) -> list[str]:
     return ["bash", "-c", command] if isinstance(command, str) else list(command)
 
 
-class Node(context.Context):
+class Node(node_context.NodeContext):
     """What stages ask of a node, with real children; `sent` is what the controller would get."""
 
     def __init__(self, folder: Path, name: str, spec: dict[str, Any], attempt_job: dict[str, Any]) -> None:
@@ -157,8 +156,10 @@ def test_heartbeats_while_a_node_works_on_a_stage(node: Callable[..., Node]) -> 
 def test_why_a_service_is_not_ready_is_logged_meanwhile(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ready_module, "REPORT_INTERVAL", 0.1)
-    assert ready_module.main([json.dumps({"tcp": "127.0.0.1:9", "timeout": 1})]) == ready_module.NOT_READY
+    monkeypatch.setattr(readiness_check, "REPORT_INTERVAL", 0.1)
+    assert (
+        readiness_check.main([json.dumps({"tcp": "127.0.0.1:9", "timeout": 1})]) == readiness_check.NOT_READY
+    )
     assert "not ready yet: [Errno 111] Connection refused\n" in capsys.readouterr().err
 
 
@@ -345,18 +346,18 @@ def test_a_service_is_ready(retriever: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     url = f"http://{retriever}/retrieve"
     assert ready(http=url, post='{"queries": ["x"], "topk": 1}') == 0
-    assert ready(http=url, post='{"queries": []}') == ready_module.NOT_READY
-    assert ready(http=url) == ready_module.NOT_READY
+    assert ready(http=url, post='{"queries": []}') == readiness_check.NOT_READY
+    assert ready(http=url) == readiness_check.NOT_READY
     assert ready(tcp=retriever) == 0
     assert ready(run=["true"]) == 0
-    assert ready(run=["false"]) == ready_module.NOT_READY
+    assert ready(run=["false"]) == readiness_check.NOT_READY
 
 
 def test_a_service_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = f"127.0.0.1:{server.getsockname()[1]}"
-    assert ready(tcp=place) == ready_module.NOT_READY
-    assert ready(http=f"http://{place}") == ready_module.NOT_READY
+    assert ready(tcp=place) == readiness_check.NOT_READY
+    assert ready(http=f"http://{place}") == readiness_check.NOT_READY
 
 
 def test_a_service_that_ends_while_the_job_is_being_ended(node: Callable[..., Node]) -> None:

@@ -15,7 +15,7 @@ def test_a_job_from_its_start_to_its_end() -> None:
     assert cluster.types() == ["start_ray", "head_versions", "join", "ready"]
     assert cluster.reads_output
     assert not cluster.wait(100)
-    cluster.says("node1", "exit", code=0)
+    cluster.receive("node1", "exit", code=0)
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source, end.text) == (0, "trainer", "done: trainer exited with 0")
@@ -24,19 +24,19 @@ def test_a_job_from_its_start_to_its_end() -> None:
 
 def test_ray_starts_when_all_nodes_are_checked_and_not_before() -> None:
     cluster = Cluster()
-    cluster.says("node1", "checked", addresses=["10.0.0.1"], proxy=False)
-    cluster.says("node2", "checked", addresses=["10.0.0.2"], proxy=False)
+    cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False)
+    cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False)
     assert cluster.types() == []
-    cluster.says("node2", "checked", addresses=["10.0.0.2"], proxy=False)
+    cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False)
     assert cluster.types() == []
-    cluster.says("node3", "checked", addresses=["10.0.0.3"], proxy=False)
+    cluster.receive("node3", "checked", addresses=["10.0.0.3"], proxy=False)
     assert cluster.sent == [{"type": "start_ray", "peers": []}]
 
 
 def test_addresses_of_all_go_to_all_only_where_a_proxy_needs_them() -> None:
     cluster = Cluster()
     for node, proxy in (("node1", False), ("node2", True), ("node3", False)):
-        cluster.says(node, "checked", addresses=[f"a-{node}"], proxy=proxy)
+        cluster.receive(node, "checked", addresses=[f"a-{node}"], proxy=proxy)
     assert cluster.sent == [{"type": "start_ray", "peers": ["a-node1", "a-node2", "a-node3"]}]
 
 
@@ -44,10 +44,10 @@ def test_addresses_of_all_go_to_all_only_where_a_proxy_needs_them() -> None:
 def test_the_trainers_exit_code(code: int, text: str) -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node1", "exit", code=code)
+    cluster.receive("node1", "exit", code=code)
     assert not cluster.wait(1)
     assert cluster.types()[-1] == "check_health"
-    cluster.all_say("healthy")
+    cluster.receive_from_all("healthy")
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source, end.text) == (code, "trainer", f"done: trainer exited with {text}")
@@ -58,9 +58,9 @@ def test_a_trainer_that_fails_because_of_a_lost_node() -> None:
     cluster.train()
     cluster.wait(10)
     cluster.silent.add("node3")
-    cluster.says("node1", "exit", code=1)
+    cluster.receive("node1", "exit", code=1)
     for node in ("node1", "node2"):
-        cluster.says(node, "healthy")
+        cluster.receive(node, "healthy")
     assert cluster.wait(40)
     end = cluster.end()
     assert (end.code, end.kind, end.node) == (71, "node_lost", "node3")
@@ -72,9 +72,9 @@ def test_a_trainer_that_fails_because_of_a_lost_node() -> None:
 def test_a_node_that_does_not_answer_and_still_has_a_heartbeat_is_not_waited_for() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node1", "exit", code=1)
+    cluster.receive("node1", "exit", code=1)
     for node in ("node1", "node2"):
-        cluster.says(node, "healthy")
+        cluster.receive(node, "healthy")
     assert cluster.wait(8)
     assert cluster.end().source == "trainer"
 
@@ -125,8 +125,8 @@ def test_continue_without_a_worker_but_not_without_the_head() -> None:
     cluster.silent.clear()  # what is lost stays lost
     assert not cluster.wait(10)
     assert "node2" not in cluster.controller.monitor
-    assert [name for name, _ in cluster.report.events].count("node_loss") == 1
-    cluster.says("node1", "failed", kind="ray", message="raylet exited")
+    assert [name for name, _ in cluster.log.events].count("node_loss") == 1
+    cluster.receive("node1", "failed", kind="ray", message="raylet exited")
     assert cluster.wait(1)
     assert cluster.end().code == 71
 
@@ -154,7 +154,7 @@ def test_a_node_that_is_lost_before_the_trainer_runs_ends_the_job() -> None:
 def test_a_node_that_fails(kind: str, code: int) -> None:
     cluster = Cluster()
     cluster.check()
-    cluster.says("node2", "failed", kind=kind, message="cause. Fix it")
+    cluster.receive("node2", "failed", kind=kind, message="cause. Fix it")
     assert cluster.wait(1)
     end = cluster.end()
     name = {
@@ -172,14 +172,14 @@ def test_a_node_that_fails(kind: str, code: int) -> None:
 def test_ray_that_dies_under_the_trainer_is_a_lost_node() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node2", "failed", kind="ray", message="ray start exited with 1")
+    cluster.receive("node2", "failed", kind="ray", message="ray start exited with 1")
     assert cluster.wait(1)
     assert cluster.end().code == 71
 
 
 def test_findings_of_all_nodes_come_before_the_end() -> None:
     cluster = Cluster(nodes=4)
-    cluster.all_say("started", step="0")
+    cluster.receive_from_all("started", step="0")
     row = {
         "kind": "preflight",
         "check": "mount",
@@ -187,23 +187,25 @@ def test_findings_of_all_nodes_come_before_the_end() -> None:
         "wanted": "it",
         "fix": "mkdir /data",
     }
-    cluster.says("node2", "finding", **row)
+    cluster.receive("node2", "finding", **row)
     assert not cluster.wait(5)
-    cluster.says("node4", "finding", **row)
+    cluster.receive("node4", "finding", **row)
     assert cluster.wait(11)
     end = cluster.end()
     cluster.controller.findings.show()
     assert (end.code, end.node) == (65, "node2")
-    assert "node2,node4" in cluster.report.lines[-1]
+    assert "node2,node4" in cluster.log.lines[-1]
     assert "start_ray" not in cluster.types()
 
 
 def test_no_wait_when_all_nodes_have_found_something() -> None:
     cluster = Cluster(nodes=2)
     for node in cluster.nodes:
-        cluster.says(node, "finding", kind="config", check="GPUs", found=4, wanted=8, fix="--gpus-per-node 4")
+        cluster.receive(
+            node, "finding", kind="config", check="GPUs", found=4, wanted=8, fix="--gpus-per-node 4"
+        )
         assert not cluster.wait(1)
-        cluster.says(node, "unfit")
+        cluster.receive(node, "unfit")
     assert cluster.wait(1)
     assert cluster.end().text.endswith("GPUs: 4; slurmray render --gpus-per-node 4")
 
@@ -211,12 +213,12 @@ def test_no_wait_when_all_nodes_have_found_something() -> None:
 def test_no_wait_for_nodes_that_lack_nothing() -> None:
     cluster = Cluster(nodes=3)
     row = {"kind": "preflight", "check": "mount", "found": "none", "wanted": "it", "fix": "mkdir"}
-    cluster.says("node1", "finding", **row)
+    cluster.receive("node1", "finding", **row)
     for node in ("node1", "node2"):
-        cluster.says(node, "checked", addresses=[], proxy=False)
-    cluster.says("node1", "unfit")
+        cluster.receive(node, "checked", addresses=[], proxy=False)
+    cluster.receive("node1", "unfit")
     assert not cluster.wait(1)
-    cluster.says("node3", "checked", addresses=[], proxy=False)
+    cluster.receive("node3", "checked", addresses=[], proxy=False)
     assert cluster.wait(1)
     assert "start_ray" not in cluster.types()
 
@@ -225,15 +227,15 @@ def test_equal_findings_are_one_row() -> None:
     cluster = Cluster(nodes=3)
     row = {"kind": "warn", "check": "/dev/shm", "found": "64 MB", "wanted": "1024 MB", "fix": "more"}
     for node in ("node3", "node1", "node3"):
-        cluster.says(node, "finding", **row)
+        cluster.receive(node, "finding", **row)
     cluster.check()
-    assert [line.split()[0] for line in cluster.report.lines if "64 MB" in line] == ["node1,node3"]
+    assert [line.split()[0] for line in cluster.log.lines if "64 MB" in line] == ["node1,node3"]
 
 
 def test_the_head_node_has_cleaned_up() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node1", "gone")
+    cluster.receive("node1", "gone")
     assert cluster.wait(1)
 
 
@@ -243,7 +245,7 @@ def test_a_worker_that_has_cleaned_up(cause: str) -> None:
     cluster.train()
     if cause:
         setattr(cluster.controller, cause, True)
-    cluster.says("node2", "gone")
+    cluster.receive("node2", "gone")
     assert (cluster.controller.failure is None) == bool(cause)
 
 
@@ -251,21 +253,21 @@ def test_what_comes_while_the_step_is_ended_changes_nothing() -> None:
     cluster = Cluster()
     cluster.train()
     cluster.controller.begin_end()
-    cluster.says("node1", "exit", code=3)
+    cluster.receive("node1", "exit", code=3)
     assert cluster.controller.trainer_code is None
 
 
 def test_each_node_has_time_to_say_whether_its_ray_runs() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node1", "exit", code=1)
+    cluster.receive("node1", "exit", code=1)
     for node in ("node1", "node3"):
-        cluster.says(node, "healthy")
+        cluster.receive(node, "healthy")
     assert not cluster.controller.is_over(cluster.now)
     cluster.now += 1
-    cluster.says("node2", "heartbeat", doing="")  # it lives, but its answer may be on its way
+    cluster.receive("node2", "heartbeat", doing="")  # it lives, but its answer may be on its way
     assert not cluster.controller.is_over(cluster.now)
-    cluster.says("node2", "failed", kind="ray", message="raylet exited")
+    cluster.receive("node2", "failed", kind="ray", message="raylet exited")
     assert cluster.wait(1)
     assert cluster.end().code == 71
 
@@ -273,24 +275,24 @@ def test_each_node_has_time_to_say_whether_its_ray_runs() -> None:
 def test_findings_about_the_image_are_waited_for() -> None:
     cluster = Cluster(nodes=2)
     for node in cluster.nodes:
-        cluster.says(node, "checked", addresses=[], proxy=False)
+        cluster.receive(node, "checked", addresses=[], proxy=False)
     row = {"kind": "image", "check": "python3", "found": "no Ray", "wanted": "Ray", "fix": "install it"}
-    cluster.says("node1", "finding", **row)
-    cluster.says("node1", "unfit")
+    cluster.receive("node1", "finding", **row)
+    cluster.receive("node1", "unfit")
     assert not cluster.wait(5)
-    cluster.says("node2", "finding", **row)
-    cluster.says("node2", "unfit")
+    cluster.receive("node2", "finding", **row)
+    cluster.receive("node2", "unfit")
     assert cluster.wait(1)
 
 
 def test_a_warning_ends_nothing() -> None:
     cluster = Cluster()
-    cluster.says(
+    cluster.receive(
         "node2", "finding", kind="warn", check="/dev/shm", found="64 MB", wanted="1024 MB", fix="more"
     )
     cluster.train()
     assert not cluster.wait(30)
-    assert any("64 MB" in line for line in cluster.report.lines)
+    assert any("64 MB" in line for line in cluster.log.lines)
 
 
 def test_scancel() -> None:
@@ -301,7 +303,7 @@ def test_scancel() -> None:
     cluster.wait(2)
     assert cluster.sent[-1] == {"type": "stop", "seconds": 10}
     assert cluster.types().count("stop") == 1
-    cluster.says("node1", "exit", code=3)
+    cluster.receive("node1", "exit", code=3)
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source) == (3, "trainer")
@@ -311,7 +313,7 @@ def test_scancel_without_an_exit_code() -> None:
     cluster = Cluster()
     cluster.check()
     cluster.controller.is_stopping = True
-    cluster.says("node2", "failed", kind="ray", message="of the signal")
+    cluster.receive("node2", "failed", kind="ray", message="of the signal")
     assert cluster.wait(20)
     end = cluster.end()
     assert (end.code, end.source) == (143, "slurm")
@@ -334,7 +336,7 @@ def test_the_time_limit(lead: int, seconds: int) -> None:
     cluster.controller.is_time_up = True
     cluster.wait(2)
     assert cluster.sent[-1] == {"type": "stop_at_limit", "seconds": seconds}
-    cluster.says("node1", "exit", code=1)
+    cluster.receive("node1", "exit", code=1)
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.kind) == (72, "time_limit")
@@ -345,7 +347,7 @@ def test_a_trainer_that_ends_well_at_the_time_limit() -> None:
     cluster.train()
     cluster.controller.is_time_up = True
     cluster.wait(1)
-    cluster.says("node1", "exit", code=0)
+    cluster.receive("node1", "exit", code=0)
     assert cluster.wait(1)
     assert cluster.end().code == 0
 
@@ -353,7 +355,7 @@ def test_a_trainer_that_ends_well_at_the_time_limit() -> None:
 def test_a_preemption_with_grace_time_is_told_to_the_tasks_alone() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node2", "stop_requested")
+    cluster.receive("node2", "stop_requested")
     cluster.wait(1)
     assert cluster.types()[-1] == "stop"
 
@@ -361,12 +363,12 @@ def test_a_preemption_with_grace_time_is_told_to_the_tasks_alone() -> None:
 def test_a_cluster_that_is_not_ready_in_time() -> None:
     cluster = Cluster(timeouts={"ready": 30, "heartbeat": 25})
     cluster.check()
-    cluster.says("node1", "not_ready", missing="node3", why="has not joined")
-    cluster.says(
+    cluster.receive("node1", "not_ready", missing="node3", why="has not joined")
+    cluster.receive(
         "node1", "failed", kind="probe", message="cluster not ready: 2 of 3 nodes joined, missing node3"
     )
     assert cluster.wait(1)
-    assert cluster.controller.shows_log_of() == ["node3"]
+    assert cluster.controller.nodes_with_log_tail() == ["node3"]
     assert cluster.end().code == 68
 
 
@@ -378,7 +380,7 @@ def test_nodes_of_which_nothing_is_heard() -> None:
     assert 45 <= cluster.now <= 47
     assert cluster.end().code == 68
     assert [node["missing"] for node in cluster.controller.not_ready] == ["node3"]
-    assert any("waiting for node3" in line for line in cluster.report.lines)
+    assert any("waiting for node3" in line for line in cluster.log.lines)
 
 
 def test_a_long_pull_is_waited_for() -> None:
@@ -386,14 +388,14 @@ def test_a_long_pull_is_waited_for() -> None:
     cluster.check()
     for _ in cluster.passes(300):
         if cluster.now % 5 == 0:
-            cluster.says("node2", "heartbeat", doing="pull")
+            cluster.receive("node2", "heartbeat", doing="pull")
     assert not cluster.controller.is_over(cluster.now)
 
 
 def test_a_container_that_ends_unexpectedly() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node2", "gone")
+    cluster.receive("node2", "gone")
     assert cluster.wait(1)
     assert "container exited unexpectedly (not stopped by Slurm)" in cluster.end().text
 
@@ -401,8 +403,8 @@ def test_a_container_that_ends_unexpectedly() -> None:
 def test_a_container_that_is_stopped_by_somebody_else() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node1", "signalled")
-    cluster.says("node1", "exit", code=143)
+    cluster.receive("node1", "signalled")
+    cluster.receive("node1", "exit", code=143)
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source) == (71, "slurmray")
@@ -411,7 +413,7 @@ def test_a_container_that_is_stopped_by_somebody_else() -> None:
 def test_a_task_that_is_killed() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node2", "tether_lost")
+    cluster.receive("node2", "tether_lost")
     assert cluster.wait(1)
     assert cluster.end().text == "failed (71 node lost): node2: the node's task was killed"
 
@@ -424,7 +426,7 @@ def test_srun_that_is_killed() -> None:
     cluster.controller.begin_end()
     assert (
         cluster.controller.outcome(137).text
-        == "failed (71 node lost): node1: the step ended by itself; srun returned 137"
+        == "failed (71 node lost): node1: the step ended unexpectedly; srun exited with 137"
     )
 
 
@@ -445,8 +447,8 @@ def test_a_restart_that_the_trainer_asks_for(code: int, restarts: bool, at_limit
     cluster = Cluster(requeue={"max": 0, "exit_code": 75})
     cluster.train()
     cluster.controller.is_time_up = at_limit
-    cluster.says("node1", "exit", code=code)
-    cluster.all_say("healthy")
+    cluster.receive("node1", "exit", code=code)
+    cluster.receive_from_all("healthy")
     assert cluster.wait(1)
     assert bool(cluster.controller.restart_reason(cluster.end())) == restarts
     assert cluster.controller.is_requeue_requested() == restarts
@@ -457,7 +459,7 @@ def test_no_restart_after_scancel() -> None:
     cluster.job["chances"] = 2
     cluster.train()
     cluster.controller.is_stopping = True
-    cluster.says("node1", "exit", code=75)
+    cluster.receive("node1", "exit", code=75)
     cluster.wait(1)
     assert not cluster.controller.restart_reason(cluster.end())
 
@@ -466,12 +468,12 @@ def test_a_stage_is_done_when_all_nodes_are() -> None:
     item: dict[str, Any] = {"needs_ray": False}
     cluster = Cluster(prepare=[item])
     cluster.check()
-    cluster.says("node1", "stage_done", stage="prepare")
-    cluster.says("node2", "stage_done", stage="prepare")
+    cluster.receive("node1", "stage_done", stage="prepare")
+    cluster.receive("node2", "stage_done", stage="prepare")
     assert "stage_done" not in cluster.types()
     cluster.wait(6)
-    assert "prepare: 2/3 nodes, waiting for node3" in cluster.report.lines
-    cluster.says("node3", "stage_done", stage="prepare")
+    assert "prepare: 2/3 nodes, waiting for node3" in cluster.log.lines
+    cluster.receive("node3", "stage_done", stage="prepare")
     assert cluster.sent[-1] == {"type": "stage_done", "stage": "prepare"}
 
 
@@ -479,8 +481,8 @@ def test_a_stage_of_many_nodes_takes_few_lines() -> None:
     cluster = Cluster(nodes=200, prepare=[{"needs_ray": False}])
     cluster.check()
     for _ in cluster.passes(200):
-        cluster.says(f"node{int(cluster.now)}", "stage_done", stage="prepare")
-    lines = [line for line in cluster.report.lines if line.startswith("prepare: ")]
+        cluster.receive(f"node{int(cluster.now)}", "stage_done", stage="prepare")
+    lines = [line for line in cluster.log.lines if line.startswith("prepare: ")]
     assert lines[0].startswith("prepare: 1/200 nodes, waiting for node2, node3, node4, node5 and 195 more")
     assert lines[-1] == "prepare: 200/200 nodes after 3 min"
     assert 20 < len(lines) < 50
@@ -489,10 +491,10 @@ def test_a_stage_of_many_nodes_takes_few_lines() -> None:
 def test_a_stage_that_takes_long_is_logged_once_a_minute() -> None:
     cluster = Cluster(prepare=[{"needs_ray": False}])
     cluster.check()
-    cluster.says("node1", "stage_done", stage="prepare")
+    cluster.receive("node1", "stage_done", stage="prepare")
     for _ in cluster.passes(200):
-        cluster.says("node2", "heartbeat", doing="prepare")
-    lines = [line for line in cluster.report.lines if line.startswith("prepare: ")]
+        cluster.receive("node2", "heartbeat", doing="prepare")
+    lines = [line for line in cluster.log.lines if line.startswith("prepare: ")]
     assert [line.partition(",")[0] for line in lines] == [
         "prepare: 1/3 nodes",
         "prepare: 1/3 nodes after 1 min",
@@ -505,7 +507,7 @@ def test_addresses_to_test_are_sent_in_one_message() -> None:
     cluster = Cluster(nodes=5)
     cluster.check()
     for number in (2, 3, 4, 5):
-        cluster.says(f"node{number}", "reachable_at", address=f"10.0.0.{number}", port=1234)
+        cluster.receive(f"node{number}", "reachable_at", address=f"10.0.0.{number}", port=1234)
     cluster.controller.tick(cluster.now)
     (message,) = [message for message in cluster.sent if message["type"] == "check_reachable"]
     assert [target[0] for target in message["targets"]] == ["node2", "node3", "node4", "node5"]
@@ -514,18 +516,18 @@ def test_addresses_to_test_are_sent_in_one_message() -> None:
 def test_addresses_to_test_do_not_wait_for_the_slowest_node() -> None:
     cluster = Cluster(nodes=5)
     cluster.check()
-    cluster.says("node2", "reachable_at", address="10.0.0.2", port=1234)
+    cluster.receive("node2", "reachable_at", address="10.0.0.2", port=1234)
     cluster.wait(1)
     assert cluster.types()[-1] == "check_reachable"
 
 
 def test_what_many_nodes_report_is_logged_once() -> None:
     cluster = Cluster()
-    cluster.all_say("phase", phase="image", text="podman pull ray")
-    assert cluster.report.lines.count("image: podman pull ray") == 1
+    cluster.receive_from_all("phase", phase="image", text="podman pull ray")
+    assert cluster.log.lines.count("image: podman pull ray") == 1
 
 
 def test_prepared_is_noted() -> None:
     cluster = Cluster()
-    cluster.says("node1", "prepared", name="data@node1")
+    cluster.receive("node1", "prepared", name="data@node1")
     assert cluster.done == ["data@node1"]

@@ -11,17 +11,17 @@ from .test_process import HANG, Job
 
 
 def events(cluster: Cluster) -> list[str]:
-    return [name for name, _ in cluster.report.events]
+    return [name for name, _ in cluster.log.events]
 
 
 def test_a_worker_fails_after_the_trainer_has_failed_because_of_it() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node1", "exit", code=1)
+    cluster.receive("node1", "exit", code=1)
     for node in ("node1", "node3"):
-        cluster.says(node, "healthy")
+        cluster.receive(node, "healthy")
     assert not cluster.wait(2), "node2 has not answered yet"
-    cluster.says("node2", "failed", kind="ray", message="ray start exited with 1")
+    cluster.receive("node2", "failed", kind="ray", message="ray start exited with 1")
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source, end.kind, end.node) == (71, "slurmray", "node_lost", "node2")
@@ -32,11 +32,11 @@ def test_a_worker_fails_after_the_trainer_has_failed_because_of_it() -> None:
 def test_a_worker_that_was_told_to_end_is_waited_for_after_the_trainer_has_failed() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node2", "signalled")
-    cluster.says("node1", "exit", code=1)
-    cluster.all_say("healthy")
+    cluster.receive("node2", "signalled")
+    cluster.receive("node1", "exit", code=1)
+    cluster.receive_from_all("healthy")
     assert not cluster.wait(8), "it ends after its grace period only"
-    cluster.says("node2", "gone")
+    cluster.receive("node2", "gone")
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.node) == (71, "node2")
@@ -48,11 +48,11 @@ def test_a_worker_that_was_told_to_end_is_waited_for_after_the_trainer_has_faile
 def test_a_lost_worker_does_not_explain_a_failed_trainer_where_the_job_continues() -> None:
     cluster = Cluster(on_node_loss="continue")
     cluster.train()
-    cluster.says("node2", "signalled")
-    cluster.says("node2", "gone")
+    cluster.receive("node2", "signalled")
+    cluster.receive("node2", "gone")
     assert not cluster.wait(3)
-    cluster.says("node1", "exit", code=5)
-    cluster.all_say("healthy")
+    cluster.receive("node1", "exit", code=5)
+    cluster.receive_from_all("healthy")
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source) == (5, "trainer")
@@ -62,8 +62,8 @@ def test_a_lost_worker_does_not_explain_a_failed_trainer_where_the_job_continues
 def test_a_head_that_was_told_to_end_when_the_trainer_had_succeeded() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.says("node1", "signalled")
-    cluster.says("node1", "exit", code=0)
+    cluster.receive("node1", "signalled")
+    cluster.receive("node1", "exit", code=0)
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source) == (0, "trainer")
@@ -73,16 +73,16 @@ def test_a_node_without_heartbeat_after_the_end_is_not_lost() -> None:
     for on_node_loss in ("fail", "continue"):
         cluster = Cluster(on_node_loss=on_node_loss)
         cluster.train()
-        cluster.says("node1", "exit", code=0)
+        cluster.receive("node1", "exit", code=0)
         assert cluster.wait(1)
         cluster.controller.begin_end()
         cluster.silent.add("node2")
         for _ in range(60):  # seconds
             cluster.now += 1
-            cluster.all_say("heartbeat", doing="")
+            cluster.receive_from_all("heartbeat", doing="")
             cluster.controller.tick(cluster.now)
         for node in ("node1", "node3"):
-            cluster.says(node, "gone")
+            cluster.receive(node, "gone")
         assert cluster.controller.all_nodes_ended(), "srun is not waited for"
         end = cluster.controller.outcome(0)
         assert (end.code, end.source) == (0, "trainer")
@@ -94,10 +94,10 @@ def test_a_worker_that_ends_because_slurm_signals_the_tasks_alone() -> None:
     cluster = Cluster()
     cluster.train()
     for node in ("node1", "node2"):
-        cluster.says(node, "stop_requested")
-    cluster.says("node2", "gone")
+        cluster.receive(node, "stop_requested")
+    cluster.receive("node2", "gone")
     assert not cluster.wait(2)
-    cluster.says("node1", "exit", code=143)
+    cluster.receive("node1", "exit", code=143)
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source) == (143, "trainer")

@@ -184,7 +184,7 @@ def test_a_node_that_fails(tmp_path: Path) -> None:
 def test_a_step_that_ends_by_itself(tmp_path: Path) -> None:
     code, log = Job(tmp_path, "nothing").wait()
     assert code == 67
-    assert log.splitlines()[-1].endswith("node1: the step ended by itself; srun returned 3")
+    assert log.splitlines()[-1].endswith("node1: the step ended unexpectedly; srun exited with 3")
 
 
 @pytest.mark.parametrize(("number", "kind"), [(signal.SIGTERM, "stop"), (signal.SIGUSR1, "stop_at_limit")])
@@ -234,7 +234,7 @@ def test_a_job_of_an_array_has_its_own_name_for_slurm_s_commands(
 def test_a_job_of_an_array_that_slurm_does_not_know(tmp_path: Path) -> None:
     job = Job(tmp_path, "fails", {"SLURM_ARRAY_TASK_ID": "3"})
     assert job.wait()[0] == 64
-    assert "squeue does not know the job 7 of an array" in job.log()
+    assert "squeue does not list the job 7, a task of an array" in job.log()
 
 
 def test_the_grace_period_is_over_before_slurm_kills(tmp_path: Path) -> None:
@@ -273,5 +273,5 @@ def test_a_restart_that_the_trainer_asks_for(tmp_path: Path) -> None:
     job = Job(tmp_path, "75", requeue={"exit_code": 75})
     assert job.wait()[0] == 75, job.log()
     assert "requeue 7\n" in (tmp_path / "calls").read_text()
-    assert (tmp_path / "slurmray-runs/7-0/asked").exists()
-    assert "requeue: the trainer asks for it by exit code 75; attempt 1 follows" in job.log()
+    assert (tmp_path / "slurmray-runs/7-0/requeue-requested").exists()
+    assert "requeue: requested by the trainer with exit code 75; attempt 1 follows" in job.log()

@@ -165,4 +165,4 @@ def test_somebody_else_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 )
 def test_values_of_env(name: str, value: str, expected: str) -> None:
     """More than one `=` makes it CSV: pflag's StringToString."""
-    assert apptainer._pair(name, value) == expected
+    assert apptainer._env_value(name, value) == expected

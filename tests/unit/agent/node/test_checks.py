@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent import errors, interfaces, paths
+from slurmray.agent import errors, network_interfaces, paths
 from slurmray.agent.node import checks
 from slurmray.agent.node.checks import run_directory, storage
 
@@ -166,7 +166,7 @@ def test_a_run_directory_that_is_not_shared(tmp_path: Path, mark: str | None) ->
         (tmp_path / "run/mark").write_text(mark)
     with pytest.raises(errors.Unfit):
         checks.open_run_directory(node)
-    found = f"{tmp_path}/run is not what the head node sees there"
+    found = f"{tmp_path}/run is not the folder of the head node"
     row = ("preflight", "run directory", found, "a folder that all nodes share", "set run_dir")
     assert node.findings == [row]
     assert len(node.waited) == run_directory.TRIES - 1
@@ -201,7 +201,7 @@ def test_what_the_resolver_says() -> None:
 
 def test_all_addresses_are_those_of_hostname(tmp_path: Path) -> None:
     known = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
-    assert interfaces.reachable_addresses() == known
+    assert network_interfaces.reachable_addresses() == known
     node = FakeNode(tmp_path)
     node.name = "localhost"
     found = checks.addresses(node)
@@ -217,18 +217,18 @@ def test_ipv6_addresses_of_interfaces(tmp_path: Path) -> None:
         "fd000000000000000000000000000002 02 40 00 80     eth0\n"
         "fe80000000000000021122fffe334455 02 40 20 80     eth0\n"
     )
-    found = interfaces.interface_addresses(str(table))
+    found = network_interfaces.interface_addresses(str(table))
     assert [pair for pair in found if ":" in pair[1]] == [
         ("lo", "::1"),
         ("eth0", "fd00::2"),
         ("eth0", "fe80::211:22ff:fe33:4455"),
     ]
-    without = interfaces.interface_addresses(str(tmp_path / "none"))
+    without = network_interfaces.interface_addresses(str(tmp_path / "none"))
     assert without == [pair for pair in found if ":" not in pair[1]]
 
 
 def test_addresses_that_another_host_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
     every = [("lo", "127.0.0.1"), ("eth0", "10.0.0.2"), ("eth0", "169.254.3.4"), ("lo", "::1")]
     every += [("eth0", "fe80::2"), ("eth0", "fd00::2")]
-    monkeypatch.setattr(interfaces, "interface_addresses", lambda: every)
-    assert interfaces.reachable_addresses() == ["10.0.0.2", "fd00::2"]
+    monkeypatch.setattr(network_interfaces, "interface_addresses", lambda: every)
+    assert network_interfaces.reachable_addresses() == ["10.0.0.2", "fd00::2"]

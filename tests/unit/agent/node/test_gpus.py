@@ -162,13 +162,13 @@ def test_a_node_without_a_driver(tmp_path: Path) -> None:
     node = make_node(tmp_path, "null")
     assert options(node, "podman") == []
     fix = "fix the driver, or set container.accelerator: none"
-    assert node.findings == [("preflight", "GPUs", "no driver of nvidia or amd here", "2 GPUs", fix)]
+    assert node.findings == [("preflight", "GPUs", "no driver for nvidia or amd", "2 GPUs", fix)]
 
 
 def test_only_the_named_vendor(tmp_path: Path) -> None:
     node = make_node(tmp_path, "nvidiactl", vendors=["amd"])
     options(node, "docker")
-    assert node.findings[0][2] == "no driver of amd here"
+    assert node.findings[0][2] == "no driver for amd"
 
 
 def test_a_job_without_gpus(tmp_path: Path) -> None:

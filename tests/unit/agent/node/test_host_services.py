@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.container.services import TETHERED
+from slurmray.agent.container.services import SERVICE_SCRIPT
 from slurmray.agent.node import host_services, processes, runtimes
 
 from ..fake_node import FakeNode
@@ -68,7 +68,7 @@ def test_a_service_of_ray_s_container_is_not_started_here(tmp_path: Path) -> Non
 
 def test_a_service_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node, services = make(tmp_path, "web", host=False, image="nginx")
-    monkeypatch.setattr(node, "story", lambda *words: ["sh", "-c", 'echo "$@" >>$OUT', *words])
+    monkeypatch.setattr(node, "story_command", lambda *words: ["sh", "-c", 'echo "$@" >>$OUT', *words])
     begin(node, "web", "")
     assert poll(services) == [("web", 0)]
     words = (tmp_path / "out").read_text().split()
@@ -78,7 +78,7 @@ def test_a_service_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_service_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node, services = make(tmp_path, "web", host=False, image="nginx")
-    monkeypatch.setattr(node, "story", lambda *_: ["/no/such"])
+    monkeypatch.setattr(node, "story_command", lambda *_: ["/no/such"])
     begin(node, "web", "")
     assert poll(services) == [("web", 127)]
     assert "/no/such: No such file or directory" in Path(node.log_path).read_text()
@@ -114,7 +114,7 @@ def test_they_end_in_reverse_order(tmp_path: Path) -> None:
         begin(
             node,
             name,
-            TETHERED
+            SERVICE_SCRIPT
             % ("", f"sh -c \"trap 'echo {name} >>$OUT; exit' TERM; echo up >>$OUT; sleep 60 & wait\""),
         )
     services.poll()

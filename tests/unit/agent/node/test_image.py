@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent import errors
-from slurmray.agent.node import image, job_folder, runtimes
+from slurmray.agent.node import job_folder, runtimes
 
 from ..fake_node import FakeNode
 
@@ -112,7 +112,7 @@ def test_a_build_that_fails(tmp_path: Path) -> None:
     text = "ERROR: failed to solve: process x did not complete successfully: exit code: 127"
     node, runtime = make(tmp_path, f"echo '{text}' >&2; exit 1", build=BUILD)
     runtime.ensure_image()
-    fix = f"fix Dockerfile: {node.log_path} has all of the output"
+    fix = f"fix Dockerfile: {node.log_path} has the complete output"
     assert node.findings == [("image", "podman build", text, NAME, fix)]
     assert not list((tmp_path / "temp").iterdir())
 
@@ -141,7 +141,7 @@ def test_one_job_builds_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert waits == ["build"] * 3
     assert node.doing == ""
     assert calls(node) == []
-    assert node.phases == ["image waiting for another job that builds on this node"] * 3
+    assert node.phases == ["image waiting for the build of another job on this node"] * 3
     assert not lock_file(node).exists()
 
 
@@ -219,20 +219,6 @@ def test_pulls_have_a_tmpdir_of_their_own(tmp_path: Path) -> None:
     runtime.ensure_image()
     assert (tmp_path / "where").read_text() == f"{tmp_path}/tmp/slurmray-9-0-node1\n"
     assert not Path(job_folder.scratch(node)).exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("nginx", "docker.io/library/nginx"),
-        ("a/b:1", "docker.io/a/b:1"),
-        ("localhost/x", "localhost/x"),
-        ("ghcr.io/x/y", "ghcr.io/x/y"),
-        ("host:5000/x", "host:5000/x"),
-    ],
-)
-def test_a_name_with_its_registry(name: str, expected: str) -> None:
-    assert image.with_registry(name) == expected
 
 
 def test_two_jobs_build_once(tmp_path: Path) -> None:

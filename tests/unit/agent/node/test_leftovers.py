@@ -129,9 +129,7 @@ def test_whose_containers(tmp_path: Path, row: str, expected: list[str]) -> None
     assert (node.findings, requests(node)) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("labels", "owner"), [("slurmray.user=bob", "bob"), ("map[]", "somebody who does not use slurmray")]
-)
+@pytest.mark.parametrize(("labels", "owner"), [("slurmray.user=bob", "bob"), ("map[]", "unknown")])
 def test_a_name_that_is_taken(tmp_path: Path, labels: str, owner: str) -> None:
     node = make_node(tmp_path, [f"slurmray-9-0-node1 {labels}"], UNKNOWN)
     leftovers.remove(node, make("podman", node))
@@ -139,8 +137,8 @@ def test_a_name_that_is_taken(tmp_path: Path, labels: str, owner: str) -> None:
         (
             "preflight",
             "container name",
-            f"slurmray-9-0-node1 exists, of {owner}",
-            "that name",
+            f"slurmray-9-0-node1 exists, owner {owner}",
+            "no container of that name",
             "podman rm slurmray-9-0-node1, if it is yours to remove",
         )
     ]

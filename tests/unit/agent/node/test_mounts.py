@@ -48,7 +48,7 @@ def test_the_submit_folder_as_the_job_spec_mounts_it(tmp_path: Path) -> None:
 
 
 def test_options_of_a_mount(tmp_path: Path) -> None:
-    node = make_node(tmp_path, mount("data", "/d", "ro", "rslave"), mount("data", "/e", "rw", "z"))
+    node = make_node(tmp_path, mount("data", "/d", "ro", "rslave"), mount("data", "/e"))
     source = f'"source={tmp_path}/submit/data"'
     assert found(node)[1:3] == [
         f'type=bind,{source},"target=/d",readonly,bind-propagation=rslave',
@@ -90,6 +90,6 @@ def test_it_cannot_be_mounted_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/", "//a/../b/", "/a//b/."])
 def test_one_name(name: str) -> None:
-    from slurmray.agent.node.runtimes.mounts import one_name
+    from slurmray.agent.node.runtimes.mounts import normalize
 
-    assert one_name(name) in ("/", "/b", "/a/b")
+    assert normalize(name) in ("/", "/b", "/a/b")

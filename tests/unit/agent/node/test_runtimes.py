@@ -333,9 +333,9 @@ def test_a_daemon_that_a_service_on_the_node_left(tmp_path: Path) -> None:
 
 def test_service_images(tmp_path: Path) -> None:
     services = [
-        {"name": "a", "image": "nginx"},
+        {"name": "a", "image": "nginx", "image_with_registry": "docker.io/library/nginx"},
         {"name": "b", "host": True},
-        {"name": "c", "image": "x/here"},
+        {"name": "c", "image": "x/here", "image_with_registry": "docker.io/x/here"},
     ]
     node = FakeNode(tmp_path, services=services)
     node.program("podman", f'[ "$1" = pull ] && echo "$2" >>{tmp_path}/pulled || [ "$3" = x/here ]')
@@ -436,7 +436,7 @@ def test_the_options_of_pyxis_for_srun(tmp_path: Path, monkeypatch: pytest.Monke
     mounts = [
         {"source": "data/../x", "destination": "", "options": []},
         {"source": "~/y", "destination": "/y", "options": ["ro", "rslave"]},
-        {"source": "/z", "destination": "/z", "options": ["rw", "z"]},
+        {"source": "/z", "destination": "/z", "options": []},
     ]
     args = ["--container-writable"]
     node = FakeNode(tmp_path, {"mounts": mounts, "args": args}, temp_dir="/tmp")

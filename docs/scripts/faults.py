@@ -1,0 +1,192 @@
+"""Writes docs/inside/faults.md: the latest result of each case in tests/cluster/faults."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from tests.cluster.faults.rows import NOT_RUN, RESULTS, ROWS, VARIANTS  # noqa: E402
+
+Result = Mapping[str, Any]
+
+_HEAD = """<!-- Written by docs/scripts/faults.py (`make test-all`). Do not edit. -->
+
+# Faults
+
+This page lists every fault that the tests cause in a job on a real Slurm, and how the job ended. Each
+section begins with what must happen, and each row is one case. A cell has two numbers: seconds until the
+log named the fault or the job was over, and seconds until no container, process or file of the job was left
+on any host. All hosts are namespaces of one machine without GPUs, and both numbers include up to half a
+second between two checks. Cases that failed, were left out or have no result are
+[at the end](#failed-left-out-without-a-result).
+
+"In a row" counts only what passed since slurmray was last changed. A case is marked "(differs)" where its
+variants end in different states, or with different exit codes or last lines; these are listed below the
+table. Job ids, folders of the tests and the runtime's name do not count as a difference.
+"""
+
+
+class Case(NamedTuple):
+    """A collected test: row of the matrix, its title, its variant and its id."""
+
+    row: str
+    title: str
+    variant: str
+    id: str
+
+
+class Collector:
+    """A pytest plugin that keeps the collected cases, and the results of earlier sessions."""
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+        self.results: dict[str, Result] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Keep what `page` needs."""
+        for item in session.items:
+            mark = item.get_closest_marker("fault")
+            if mark and isinstance(item, pytest.Function):
+                parts = item.callspec.id if hasattr(item, "callspec") else ""
+                variant = next((str(each) for each in VARIANTS if str(each) in parts), "")
+                more = parts.replace(variant, "").strip("-")
+                title = item.originalname.removeprefix("test_").replace("_", " ")
+                self.cases.append(
+                    Case(mark.args[0], f"{title}: {more}" if more else title, variant, item.nodeid)
+                )
+        if session.config.cache:
+            self.results = session.config.cache.get(RESULTS, {})
+
+
+def page(cases: Sequence[Case], results: Mapping[str, Result]) -> str:
+    """Return the text of faults.md."""
+    known = {case.id: results[case.id] for case in cases if case.id in results}
+    parts = _versions(cases, known), _tree(known), _rows(cases, known), _left_out(cases, known)
+    return "\n".join([_HEAD, *itertools.chain(*parts), ""])
+
+
+def _versions(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
+    yield "| | Slurm | runtime | Ray | kernel | from (UTC) | to | passed | failed | in a row, at least |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for variant in map(str, VARIANTS):
+        ran = [results[case.id] for case in cases if case.variant == variant and case.id in results]
+        ran = [result for result in ran if result["outcome"] != "skipped"]
+        dates = sorted(result["date"] for result in ran) or ["", ""]
+        programs = [
+            ", ".join(sorted({str(result[name]) for result in ran if name in result}))
+            for name in ("Slurm", "runtime", "Ray", "kernel")
+        ]
+        failed = sum(result["outcome"] == "failed" for result in ran)
+        streak = min((result["in_a_row"] for result in ran), default=0)
+        yield _line(variant, *programs, dates[0], dates[-1], len(ran) - failed, failed, streak)
+
+
+def _tree(results: Mapping[str, Result]) -> Iterator[str]:
+    trees = {result.get("tree", "") for result in results.values() if result["outcome"] != "skipped"}
+    one = trees.pop() if len(trees) == 1 else ""
+    several = "Of several trees: slurmray/ or templates/ changed in between."
+    yield f"\nOf one tree: {one[:12]}, a hash of slurmray/ and templates/." if one else f"\n{several}"
+
+
+def _rows(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
+    for row, wanted in ROWS.items():
+        yield f"\n## {row}\n\nWanted: {wanted}.\n"
+        titles = dict.fromkeys(case.title for case in cases if case.row == row)
+        if not titles:
+            yield "No case."
+            continue
+        yield _line("case", *VARIANTS, "ended as", "last line of the log")
+        yield "|---" * (len(VARIANTS) + 3) + "|"
+        notes = []
+        for title in titles:
+            ids = {case.variant: case.id for case in cases if (case.row, case.title) == (row, title)}
+            cells = [_cell(ids.get(str(each)), results) for each in VARIANTS]
+            ends = _ends({variant: results[each] for variant, each in ids.items() if each in results})
+            if len(ends) > 1:
+                yield _line(f"{title} (differs)", *cells, "see below", "see below")
+                notes.append(f"- {title}")
+                notes += map(_note, ends)
+            else:
+                yield _line(title, *cells, *(ends[0].state_and_line if ends else ("", "")))
+        if notes:
+            yield "\n" + "\n".join(notes)
+
+
+class _End(NamedTuple):
+    """How a case ended, state with exit code and last line, and on which variants."""
+
+    state_and_line: tuple[str, str]
+    variants: list[str]
+
+
+def _ends(results: Mapping[str, Result]) -> list[_End]:
+    """Return the different ends of a case. results: by variant."""
+    ends: dict[tuple[str, str], _End] = {}
+    for variant, result in results.items():
+        if "ended" in result:
+            found = result["ended"], result["last_line"]
+            end = ends.setdefault((found[0], _comparable(found[1], variant)), _End(found, []))
+            end.variants.append(variant)
+    return list(ends.values())
+
+
+def _note(end: _End) -> str:
+    return f"  - {', '.join(end.variants)}: {_text(': '.join(end.state_and_line))}"
+
+
+def _comparable(line: str, variant: str) -> str:
+    """Return a log line without what always differs: test folder, job id, the runtime's name."""
+    line = re.sub(r"\S*/slurmray-tests-\w+(/tmp\w+)?", "FOLDER", line)
+    line = re.sub(r"(slurmray-|/)\d+(?=-\d+\b)", r"\1JOB", line)
+    runtime = variant.partition("-")[0]
+    return re.sub(rf"(?<![\w./]){runtime}(?![\w./])", "RUNTIME", line)  # not in docker.io/
+
+
+def _cell(case: str | None, results: Mapping[str, Result]) -> str:
+    if not case:
+        return ""
+    result = results.get(case, {"outcome": "no result"})
+    if result["outcome"] == "passed":
+        return f"{result['notice']} / {result['clean']}" if "clean" in result else "passed"
+    return {"failed": "**failed**", "skipped": "left out"}.get(result["outcome"], "no result")
+
+
+def _left_out(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
+    """Yield the cases that failed, were left out or have no result, and the rows without a case."""
+    yield "\n## Failed, left out, without a result\n"
+    lines = {f"{row}: no case": [""] for row in ROWS if not any(case.row == row for case in cases)}
+    for case in cases:
+        result = results.get(case.id, {"outcome": "no result"})
+        if result["outcome"] != "passed":
+            reason = f": {_text(result['reason'])}" if "reason" in result else ""
+            lines.setdefault(f"{case.row}, {case.title}: {result['outcome']}{reason}", []).append(
+                case.variant
+            )
+    for what, reason in NOT_RUN.items():
+        lines[f"{what}: not run: {reason}"] = [""]
+    yield from [f"- {line} ({', '.join(where)})".replace(" ()", "") for line, where in lines.items()]
+
+
+def _line(*cells: object) -> str:
+    return "| " + " | ".join(_text(str(cell)) for cell in cells) + " |"
+
+
+def _text(text: str) -> str:
+    """Return text of a program such that Markdown shows it as it is."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    collector = Collector()
+    code = pytest.main(["--collect-only", "-qq", f"{ROOT}/tests/cluster/faults"], plugins=[collector])
+    if code:
+        sys.exit(code)
+    (ROOT / "docs/inside/faults.md").write_text(page(collector.cases, collector.results))

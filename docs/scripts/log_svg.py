@@ -1,0 +1,100 @@
+"""Draws the log of a job as docs/log.svg, the picture in the README.
+
+    slurmray rehearse --nodes 2 --build-image | python docs/scripts/log_svg.py
+    python docs/scripts/log_svg.py slurm-1.out --title "sbatch generated.sh"
+
+It needs rich. The picture holds the log as text in <desc>, for screen readers and for the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import sys
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+COLUMNS = 110  # longer lines are wrapped
+
+# rich's own format, CONSOLE_SVG_FORMAT, without the web font: sites that show pictures do not load one.
+# rich stretches each piece of text to its place, so any monospace font will do.
+FORMAT = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img">
+    <desc/>
+    <style>
+    .{unique_id}-matrix {{
+        font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+        font-size: {char_height}px;
+        line-height: {line_height}px;
+    }}
+    .{unique_id}-title {{
+        font-size: 18px;
+        font-weight: bold;
+        font-family: system-ui, sans-serif;
+    }}
+    {styles}
+    </style>
+    <defs>
+    <clipPath id="{unique_id}-clip-terminal">
+      <rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
+    </clipPath>
+    {lines}
+    </defs>
+    {chrome}
+    <g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+    {backgrounds}
+    <g class="{unique_id}-matrix">
+    {matrix}
+    </g>
+    </g>
+</svg>
+"""
+
+
+def draw(log: str, title: str) -> str:
+    """SVG of a job's log, on a dark background of its own so that it can be read on any page."""
+    console = Console(
+        file=io.StringIO(),
+        record=True,
+        width=min(COLUMNS, max(len(line) for line in log.splitlines())),
+        force_terminal=True,
+        color_system="truecolor",
+        legacy_windows=False,
+    )
+    for line in log.splitlines():
+        console.print(_styled(line))
+    svg = console.export_svg(title=title, code_format=FORMAT, unique_id="log")
+    return svg.replace("<desc/>", f"<desc>{escape(log)}</desc>")
+
+
+def _styled(line: str) -> Table | Text:
+    """Time, subject and text of a line from slurmray; a line from the trainer in one color."""
+    match = re.fullmatch(r"(\[slurmray +[0-9.]+ s\]) ([^:]+:)(.*)", line)
+    if match is None:
+        return Text(line, "#ffffff")
+    time, subject, text = match.groups()
+    color = {"done": "green", "failed": "red"}.get(re.findall(r"\w+", subject)[0], "cyan")
+    row = Table.grid(padding=(0, 1, 0, 0))  # so that wrapped text is indented
+    row.add_row(Text(time, "dim"), Text.assemble((subject, f"bold {color}"), text))
+    return row
+
+
+def main() -> None:
+    """Read the log from a file or standard input and write the picture."""
+    parser = argparse.ArgumentParser(description="Draws the log of a job as docs/log.svg.")
+    parser.add_argument("log", nargs="?", help="a job's log; without it, standard input")
+    parser.add_argument("--title", default="slurm-1.out", help="title of the window")
+    arguments = parser.parse_args()
+    log = Path(arguments.log).read_text() if arguments.log else sys.stdin.read()
+    if not log.strip():
+        parser.error("the log is empty")
+    (Path(__file__).parents[1] / "log.svg").write_text(draw(log.strip("\n"), arguments.title))
+
+
+if __name__ == "__main__":
+    main()

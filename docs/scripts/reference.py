@@ -1,0 +1,230 @@
+"""Writes docs/reference: job spec, command line, exit codes and events, with their JSON Schemas."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slurmray import events
+from slurmray.cli import slurmray
+from slurmray.cli.schema import schema_text
+from slurmray.errors import ExitCode
+
+DOCS = Path(__file__).parents[1]
+
+USUAL_FIELDS = (
+    "name",
+    "slurm.nodes",
+    "slurm.gpus_per_node",
+    "slurm.cpus_per_task",
+    "slurm.mem",
+    "slurm.time",
+    "container.image",
+    "container.mounts",
+    "env",
+    "run",
+)
+
+_NOTE = "<!-- Written by docs/scripts/reference.py (`make schema`). Do not edit. -->\n"
+
+_JOB_SPEC = """# Job spec
+
+A YAML file with these fields. Most jobs need only the ten in the first table; nearly all fields are
+optional. `null` means not set, and `[]` stands for each item of a list. Text fields keep what was typed:
+`12:00:00`, `1e-6`, `007` and `true` need no quotes. Mistakes are reported all at once, with line and
+column.
+
+An editor with a YAML language server completes and checks a file that begins with this line. The schema is
+[job-spec.schema.json](job-spec.schema.json), or the output of `slurmray schema`:
+
+```yaml
+# yaml-language-server: $schema=job-spec.schema.json
+```
+
+Where relative paths begin: [Paths](../guides/paths.md).
+"""
+
+_COMMAND_LINE = """# Command line
+
+Everything after the first `--` is the trainer's command. Bad input ends a command with
+[exit code 2](exit-codes.md), and nothing is written. `slurmray COMMAND --help` prints what is here.
+"""
+
+_EXIT_CODES = """# Exit codes
+
+The job's exit code is the trainer's own, 0 to 255; 128 + n stands for signal n. When something else ends
+the job, it is one of slurmray's codes:
+
+{table}
+
+A trainer may use the same numbers. The last line of the job's log shows whose code it is:
+
+```text
+done: trainer exited with 0
+done: trainer exited with 137 (128 + signal KILL)
+failed (71 node lost): node2: no heartbeat for 25 s. Has it lost power or its network?
+stopped by Slurm: scancel, preemption or the time limit
+```
+
+For example, a trainer's own 71 gives `done: trainer exited with 71`. After `scancel` the code is 143,
+unless the trainer has one. `sacct` shows `CODE:SIGNAL`. With a SIGNAL other than 0 the script had no
+influence: it was killed (`0:9`, `0:15`), or Slurm could not start it (`0:53`: the folder for its output
+does not exist).
+
+`slurmray explain CODE` prints cause and fix. It takes a number, a name (`node_lost`), or what `sacct` shows
+(`0:15`).
+"""
+
+
+def files() -> dict[str, str]:
+    """Return the generated files by their path in docs/."""
+    text = schema_text()
+    return {
+        "reference/job-spec.schema.json": text,
+        "reference/job-spec.md": "\n".join([_NOTE, _JOB_SPEC, *_job_spec(json.loads(text)), ""]),
+        "reference/command-line.md": "\n".join([_NOTE, _COMMAND_LINE, *_commands(), ""]),
+        "reference/exit-codes.md": "\n".join([_NOTE, *_exit_codes(), ""]),
+        "reference/events.schema.json": json.dumps(events.schema(), indent=2) + "\n",
+        "reference/events.md": f"{_NOTE}\n{events.reference()}",
+    }
+
+
+def _job_spec(document: dict[str, Any]) -> Iterator[str]:
+    """Yield the tables: the usual fields, then section by section what is left, in the order of the file."""
+    sections = list(_sections(document))
+    rows = {path: row for _, _, fields in sections for path, row in fields.items()}
+    yield "## The ten usual fields\n"
+    yield _HEADER
+    yield from (rows[path] for path in USUAL_FIELDS)
+    yield "\n## All other fields"
+    for name, description, fields in sections:
+        usual = [f"`{path}`" for path in fields if path in USUAL_FIELDS]
+        above = f"{', '.join(usual)}: [above](#the-ten-usual-fields)." if usual else ""
+        if name:
+            yield f"\n### {name}\n\n{_linked(description)}{' ' * bool(above)}{above}\n"
+        else:
+            yield f"\n{above}\n"
+        yield _HEADER
+        yield from (row for path, row in fields.items() if path not in USUAL_FIELDS)
+
+
+_HEADER = "| field | value | default | meaning |\n|---|---|---|---|"
+
+
+def _sections(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield (name, description, table row of each field by its path); parents come before their sections."""
+    queue = [("", document)]
+    while queue:
+        name, section = queue.pop(0)
+        fields = {}
+        for field, info in section["properties"].items():
+            path = f"{name}.{field}" if name else field
+            if below := _reference(info):
+                queue.append((path, document["$defs"][below]))
+            if below := _reference(info.get("items", {})):
+                queue.append((f"{path}[]", document["$defs"][below]))
+            text = _linked(" ".join((info.get("description") or "see below").split()))
+            default = "required" if field in section.get("required", ()) else _default(info)
+            fields[path] = f"| `{path}` | {_value(info)} | {default} | {text} |"
+        yield name, section.get("description", ""), fields
+
+
+def _linked(text: str) -> str:
+    """Return text in which pages of docs/ are links."""
+    return re.sub(r"\bdocs/(\S+?/(\S+)\.md)", r"[\2](../\1)", text)
+
+
+def _reference(info: dict[str, Any]) -> str | None:
+    found = [option["$ref"] for option in (info, *info.get("anyOf", ())) if "$ref" in option]
+    return found[0].rpartition("/")[2] if found else None
+
+
+_TYPES = {
+    "array": "list",
+    "object": "names with values",
+    "boolean": "true or false",
+    "string": "text",
+    "['string', 'number', 'boolean']": "text",
+}
+
+
+def _value(info: dict[str, Any]) -> str:
+    if "anyOf" in info:
+        kinds = [_value(option) for option in info["anyOf"] if option.get("type") != "null"]
+        return " or ".join(kinds)
+    if _reference(info):
+        return "section"
+    if "enum" in info:
+        return ", ".join(info["enum"])
+    if info.get("type") == "integer":
+        low, high = info["minimum"], info.get("maximum")
+        return f"{low} or more" if high is None else f"{low} to {high}"
+    return str(info.get("const") or _TYPES[str(info["type"])])
+
+
+def _default(info: dict[str, Any]) -> str:
+    default = info.get("default")
+    return "" if default is None else f"`{json.dumps(default)}`" if default != "" else ""
+
+
+def _commands() -> Iterator[str]:
+    """Yield each command's usage, help and options, as Click has them."""
+    with slurmray.make_context("slurmray", [], resilient_parsing=True) as parent:
+        for name in slurmray.list_commands(parent):
+            command = slurmray.get_command(parent, name)
+            if command is None:
+                raise LookupError(name)
+            with command.make_context(name, [], parent=parent, resilient_parsing=True) as context:
+                yield f"## slurmray {name}\n"
+                usage = " ".join(["slurmray", name, *command.collect_usage_pieces(context)])
+                yield f"```text\n{usage.strip()}\n```\n"
+                yield from map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
+                options = [each for each in command.params if isinstance(each, click.Option)]
+                if options:
+                    yield "| option | meaning |\n|---|---|"
+                for option in options:
+                    if record := option.get_help_record(context):
+                        names, text = record
+                        yield f"| `{_cell(names)}` | {_cell(text)} |"
+                yield ""
+
+
+def _paragraph(text: str) -> str:
+    """Return a paragraph of Click's help as Markdown; after its mark \\b lines stay as they are."""
+    if not text.startswith("\b"):
+        return f"{_escaped(' '.join(text.split()))}\n"
+    first, *lines = text.removeprefix("\b\n").splitlines()
+    block = "\n".join(line.removeprefix("  ") for line in lines)
+    return f"{first}\n\n```text\n{block}\n```\n"
+
+
+def _cell(text: str) -> str:
+    return _escaped(" ".join(text.split())).replace("|", "\\|")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("<", "&lt;")
+
+
+def _exit_codes() -> Iterator[str]:
+    table = "| code | name | meaning |\n|---|---|---|\n" + "\n".join(
+        f"| {code.value} | {_name(code)} | {code.meaning} |" for code in ExitCode
+    )
+    yield _EXIT_CODES.format(table=table)
+    for code in ExitCode:
+        yield f"## {code.value} {_name(code)}\n\nCause: {code.cause}\n\nFix: {code.remedy}\n"
+
+
+def _name(code: ExitCode) -> str:
+    return code.name.lower()
+
+
+if __name__ == "__main__":
+    for path, content in files().items():
+        (DOCS / path).write_text(content)

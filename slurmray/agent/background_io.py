@@ -1,0 +1,66 @@
+"""Threads that write to pipes and files, so that a loop that sends heartbeats never blocks."""
+
+import os
+import queue
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+
+class PipeWriter:
+    """Writes to a descriptor in a thread, in the order of `send`. A closed pipe is not an error."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._queue: "queue.Queue[Optional[bytes]]" = queue.Queue()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def send(self, data: bytes) -> None:
+        """Queue data for writing."""
+        self._queue.put(data)
+
+    def close(self) -> None:
+        """Close the descriptor after the queued data is written. Nothing may be sent afterwards."""
+        self._queue.put(None)
+
+    def join(self, seconds: float) -> None:
+        """Wait until the descriptor is closed, but at most `seconds`."""
+        self._thread.join(seconds)
+
+    def _write(self) -> None:
+        for data in iter(self._queue.get, None):
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.write(self._descriptor, data[written:])
+            except OSError:  # EPIPE: the end of the reader is noticed elsewhere
+                pass
+        os.close(self._descriptor)
+
+
+class CallQueue:
+    """Calls functions one after another in a thread, e.g. to write to a file system that may stall."""
+
+    def __init__(self) -> None:
+        self._queue: "queue.Queue[Optional[Callable[[], None]]]" = queue.Queue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def submit(self, function: "Callable[[], None]") -> None:
+        """Queue a call. An OSError that it raises is ignored."""
+        self._queue.put(function)
+
+    def finish(self, seconds: float) -> None:
+        """Wait until all queued calls have run, but at most `seconds`."""
+        self._queue.put(None)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        for function in iter(self._queue.get, None):
+            try:
+                function()
+            except OSError:  # a full disk: the exit code still has to arrive
+                pass

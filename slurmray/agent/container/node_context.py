@@ -1,0 +1,101 @@
+"""What the parts of the container process share: node, job, child processes, messages to the controller."""
+
+import os
+
+from .. import protocol
+from . import process_tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from ..settings import Job, Settings
+
+STDOUT = 1
+
+
+def send_to_controller(node: str, message_type: str, **fields: "Any") -> None:
+    """Send a message to the controller, in one write, as other processes use the same pipe."""
+    data = protocol.encode_to_controller(dict(fields, type=message_type, node=node))
+    try:
+        os.write(STDOUT, data)
+    except BrokenPipeError:  # the node agent is gone; the input ends, too
+        pass
+
+
+class NodeContext:
+    """The node as the container process sees it.
+
+    folder: the job's folder, with the program `agent`. The messages `settings`, `job` and `node` set the
+    other fields before Ray is started.
+    """
+
+    def __init__(self, folder: str, name: str, on_child_end: "Callable[[str, int], None]") -> None:
+        self.folder = folder
+        self.name = name
+        self.children = process_tree.Children(on_child_end)
+        self.settings: "Settings"
+        self.job: "Job"
+        self.rank = -1  # index in job["nodes"]; -1: unknown so far
+        self.user = ""
+        self.memory = 0  # MiB of the job on this node; 0: unknown
+        self.addresses: "List[str]" = []  # of the node's name, in the resolver's order
+        self.exec_prefix: "List[str]" = []  # runs a command inside this container; empty without one
+        self.workdir = ""  # working directory of Ray and the trainer
+        self.peers: "List[str]" = []  # addresses of all nodes; empty unless a proxy is set
+        self.is_guarded = False  # runs below guard.py: Python and Ray may differ between nodes
+        self.is_ready = False  # the cluster is ready
+        self.deadline: "Optional[float]" = (
+            None  # of the grace period, time.monotonic(); None: the job is not being ended
+        )
+
+    @property
+    def is_head(self) -> bool:
+        """Whether this is the head node."""
+        return self.rank == 0
+
+    @property
+    def attempt_name(self) -> str:
+        """`JOBID-ATTEMPT`."""
+        return "%s-%d" % (self.job["id"], self.job["attempt"])
+
+    def program(self, role: str) -> "List[str]":
+        """argv that starts a role of this package.
+
+        Not isolated (-I): it may import Ray or the trainer's packages from PYTHONPATH or the user's folder.
+        """
+        import sys
+
+        return [sys.executable, os.path.join(self.folder, "agent"), role]
+
+    def send(self, message_type: str, **fields: "Any") -> None:
+        """Send a message to the controller."""
+        send_to_controller(self.name, message_type, **fields)
+
+    def phase(self, phase: str, text: str) -> None:
+        """Log progress."""
+        self.send("phase", phase=phase, text=text)
+
+    def finding(self, kind: str, check: str, found: str, wanted: str, fix: str) -> None:
+        """Send a finding. It ends the job, unless `kind` or the setting `preflight` is "warn"."""
+        level = self.settings["preflight"]
+        if level != "none":
+            kind = "warn" if level == "warn" else kind
+            self.send("finding", kind=kind, check=check, found=found, wanted=wanted, fix=fix)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a finding ends the job."""
+        return self.settings["preflight"] == "fail"
+
+    def facts(self, address: str) -> "Dict[str, str]":
+        """Variables about the job and this node. address: of the GCS; "" before the cluster is ready."""
+        found = {
+            "NNODES": str(len(self.job["nodes"])),
+            "NODE_RANK": str(self.rank),
+            "GPUS_PER_NODE": str(self.settings["ray"]["gpus"]),
+            "SLURMRAY_ATTEMPT": str(self.job["attempt"]),
+        }
+        if address:
+            found["RAY_ADDRESS"] = address
+        return found

@@ -1,0 +1,111 @@
+"""The job's log and its events: an event is a line of events.jsonl and, for most, a line of the log."""
+
+import json
+import os
+import time
+
+from . import background_io
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+VERSION = 1
+TABLE_WIDTHS = (16, 17)  # minimum width of the first two columns
+FLUSH_SECONDS = 60.0  # for the last writes, as a file system may stall
+
+# Event -> its log line; no line where it is empty. docs/reference/events.md has the fields of each.
+LINES: "Dict[str, str]" = {
+    "start": "start: job {job} on {nodes_text}, head node {head}, logs in {run_dir}/logs",
+    "attempt": "attempt {attempt} of this job; at most {chances} more after lost nodes or preemption",
+    "grace": "stop.grace is {seconds} s here: the cluster's KillWait is {kill_wait} s",
+    "phase": "{phase}: {text}",
+    "attach": "attach: {command}",
+    "dashboard": "",
+    "finding": "",
+    "trainer": "trainer: {command}",
+    "node_loss": "node loss: {node}: {text}; the job continues without it",
+    "stop": "stop: scancel, preemption or the time limit ends the job",
+    "time_limit": "time limit or preemption near: the trainer gets {signal}, and has {seconds} s",
+    "requeue": "requeue: {reason}; attempt {attempt} follows",
+    "end": "{text}",
+}
+
+
+class JobLog:
+    """Writes log and events in a thread. started: time.time() when the batch script began."""
+
+    def __init__(self, started: float) -> None:
+        self.started = started
+        self._path = ""
+        self._early = ""  # events from before there is a run directory
+        self._writer = background_io.CallQueue()
+
+    def open(self, run_dir: str) -> None:
+        """Write events to the run directory from now on, including those recorded so far."""
+        self._path = os.path.join(run_dir, "events.jsonl")
+        self._record(self._early)
+
+    def event(self, name: str, **fields: "Any") -> None:
+        """Record an event and write its log line."""
+        line = LINES[name].format(**fields)
+        if line:
+            self.write(line)
+        self._record(event_line(name, fields))
+
+    def _record(self, text: str) -> None:
+        path = self._path
+        if path:
+            self._writer.submit(lambda: append(path, text))
+        else:
+            self._early += text
+
+    def write(self, text: str) -> None:
+        """Write a line to the log, with the time; `text` may have several."""
+        self.write_raw(log_line(self.started, text))
+
+    def write_raw(self, text: str) -> None:
+        """Write text to the log as it is."""
+        data = text.encode("utf-8", "surrogateescape")
+        self._writer.submit(lambda: write_all(2, data))
+
+    def write_table(self, rows: "List[List[str]]") -> None:
+        """Write the table of findings; the first row is its header."""
+        widths = [max(TABLE_WIDTHS[column], *(len(row[column]) for row in rows)) for column in range(2)]
+        for row in rows:
+            cells = [row[0].ljust(widths[0]), row[1].ljust(widths[1]) + " ", " | ".join(row[2:])]
+            self.write_raw(printable(" ".join(cells)) + "\n")
+
+    def finish(self) -> None:
+        """Wait until everything is written."""
+        self._writer.finish(FLUSH_SECONDS)
+
+
+def event_line(name: str, fields: "Dict[str, Any]") -> str:
+    """A line of events.jsonl."""
+    return json.dumps(dict({"v": VERSION, "time": round(time.time(), 3), "event": name}, **fields)) + "\n"
+
+
+def log_line(started: float, text: str) -> str:
+    """A line of the job's log. started: time.time() when the batch script began."""
+    return "[slurmray %5.1f s] %s\n" % (time.time() - started, printable(text))
+
+
+def append(path: str, text: str) -> None:
+    """Append to a file in one write, so that lines of several processes do not mix."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(descriptor, text.encode("utf-8", "surrogateescape"))
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all data to a descriptor."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def printable(text: str) -> str:
+    """The text with blanks for control characters, which would act on a terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)

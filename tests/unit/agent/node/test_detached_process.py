@@ -1,0 +1,105 @@
+"""A process outside of the tree, and its tether."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent.node.detached_process import KILLED, DetachedProcess
+
+HANG = 20.0
+
+
+def bash(command: str, output: int = 2) -> DetachedProcess:
+    return DetachedProcess(["bash", "-c", command], dict(os.environ), output)
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process is gone, or a zombie that nobody waits for."""
+    deadline = time.monotonic() + HANG
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return
+        except OSError:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"process {pid} runs")
+
+
+@pytest.mark.parametrize(("command", "code"), [("true", 0), ("exit 7", 7), ("kill -KILL $$", 137)])
+def test_its_exit_code(command: str, code: int) -> None:
+    process = bash(command)
+    assert process.poll(HANG) == code
+    assert process.poll() == code
+    process.close_input()
+
+
+def test_a_program_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
+    process = DetachedProcess(["/no/such"], dict(os.environ), 2)
+    assert process.poll(HANG) == 127
+    assert "/no/such: No such file" in capfd.readouterr().err
+
+
+def test_it_runs_while_its_input_is_open(tmp_path: Path) -> None:
+    process = bash(f"cat >{tmp_path}/got")
+    process.send(b"one\n")
+    process.send(b"two\n")
+    assert process.poll(0.5) is None
+    process.close_input()
+    assert process.poll(HANG) == 0
+    assert (tmp_path / "got").read_text() == "one\ntwo\n"
+
+
+def test_its_output_is_the_descriptor(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file:
+        assert bash("echo out; echo more", file.fileno()).poll(HANG) == 0
+    assert (tmp_path / "out").read_text() == "out\nmore\n"
+
+
+def test_it_is_not_below_this_process(tmp_path: Path) -> None:
+    """Slurm's signals to a task's children do not reach it."""
+    process = bash(f"ps -o ppid= -p $PPID >{tmp_path}/parent; sleep 60")
+    deadline = time.monotonic() + HANG
+    while not (tmp_path / "parent").exists() or not (tmp_path / "parent").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert int((tmp_path / "parent").read_text()) != os.getpid()
+    process.end(0)
+    assert process.poll() == KILLED
+
+
+def test_a_wrapper_that_is_killed() -> None:
+    process = bash("cat")
+    assert process.poll(0.5) is None
+    os.kill(process.session, signal.SIGKILL)
+    assert process.poll(HANG) == KILLED
+    process.end(0)
+
+
+def test_what_ignores_its_tether_is_killed(tmp_path: Path) -> None:
+    process = bash(f"trap '' TERM; echo $$ >{tmp_path}/pid; sleep 60; echo late >{tmp_path}/late")
+    assert process.poll(0.5) is None
+    begin = time.monotonic()
+    process.end(0.2)
+    assert time.monotonic() - begin < HANG / 2
+    assert process.poll() == KILLED
+    wait_for_end(int((tmp_path / "pid").read_text()))
+    assert not (tmp_path / "late").exists()
+
+
+def test_what_is_left_in_its_group_is_killed(tmp_path: Path) -> None:
+    process = bash(f"sleep 60 & echo $! >{tmp_path}/pid")
+    assert process.poll(HANG) == 0
+    wait_for_end(int((tmp_path / "pid").read_text()))
+
+
+def test_a_reader_that_is_gone_is_no_error() -> None:
+    process = bash("exec <&-; sleep 1")
+    for _ in range(100):
+        process.send(b"x" * 10_000)
+    assert process.poll(HANG) == 0

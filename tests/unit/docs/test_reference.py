@@ -1,0 +1,87 @@
+"""Generated pages are up to date, and pictures show what is there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.cli import slurmray
+from slurmray.errors import ExitCode
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture
+def reference(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(DOCS / "scripts"))
+    monkeypatch.delitem(sys.modules, "reference", raising=False)
+    return importlib.import_module("reference")
+
+
+def test_generated_pages_are_checked_in(reference: Any) -> None:
+    for name, text in reference.files().items():
+        assert (DOCS / name).read_text() == text, f"{name} is outdated: make schema"
+
+
+def test_each_field_of_the_job_spec_stands_once(reference: Any) -> None:
+    page = reference.files()["reference/job-spec.md"]
+    usual, others = page.partition("## All other fields")[::2]
+    fields = [re.findall(r"^\| `(\S+)` \|", part, re.MULTILINE) for part in (usual, others)]
+    assert tuple(fields[0]) == reference.USUAL_FIELDS
+    assert len(set(fields[0] + fields[1])) == len(fields[0] + fields[1]) > 100
+    assert "| `services[].run` | list or text | required |" in others
+    assert "| `services[].ready.timeout` | 1 or more | `600` |" in others
+
+
+def test_every_command_and_its_options_are_listed(reference: Any) -> None:
+    page = reference.files()["reference/command-line.md"]
+    sections = re.split(r"^## slurmray ", page, flags=re.MULTILINE)[1:]
+    assert [section.split()[0] for section in sections] == slurmray.list_commands(None)  # type: ignore[arg-type]
+    render = sections[1]
+    assert "| `--env NAME[=VALUE]` |" in render
+    assert "slurmray render --nodes 2 --gpus-per-node 8\n" in render  # the examples keep their lines
+
+
+def test_exit_codes_have_cause_and_fix(reference: Any) -> None:
+    page = reference.files()["reference/exit-codes.md"]
+    titles = re.findall(r"^## (.+)", page, re.MULTILINE)
+    assert titles == [f"{code.value} {code.name.lower()}" for code in ExitCode]
+    assert page.count("\nCause: ") == page.count("\nFix: ") == len(ExitCode)
+
+
+def packages() -> list[str]:
+    """Package folders of slurmray, relative to it."""
+    folder = ROOT / "slurmray"
+    return sorted(
+        str(path.parent.relative_to(folder))
+        for path in folder.rglob("*/__init__.py")
+        if path.parent not in (folder, folder / "agent")
+    )
+
+
+@pytest.mark.parametrize("file", ["architecture.dot", "architecture.svg"])
+def test_the_picture_has_every_package(file: str) -> None:
+    text = (DOCS / "inside" / file).read_text()
+    names = set(re.findall(r"[\w/]+", re.sub(r"&#45;", "-", text)))
+    assert [package for package in packages() if package not in names] == []
+
+
+def test_the_site_has_every_page() -> None:
+    navigation = (ROOT / ".ci/mkdocs.yml").read_text().partition("nav:")[2]
+    listed = re.findall(r"([\w/-]+\.md)$", navigation, re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+    index = re.findall(r"\]\(([\w/-]+\.md)\)", (DOCS / "index.md").read_text())
+    assert sorted(["index.md", *index]) == sorted(listed)
+
+
+def test_links_of_docs_stay_in_docs() -> None:
+    """A site of docs/ has no other files."""
+    for page in DOCS.rglob("*.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).resolve().is_relative_to(DOCS), f"{page.name}: {target}"
