@@ -38,7 +38,7 @@ lint: install ## run ruff, mypy --strict, import-linter, vermin, codespell; shel
 
 goldens: install ## update tests/goldens
 	rm -f tests/goldens/*.sh tests/goldens/*.settings tests/goldens/*.dstack.yml
-	$(PYTEST) --quiet --write-goldens tests/unit/rendering/test_goldens.py tests/unit/rendering/test_dstack.py
+	$(PYTEST) --quiet --write-goldens tests/unit/rendering/test_goldens.py tests/unit/rendering/dstack/test_task.py
 
 schema: install ## update docs/reference/job-spec.md and its JSON Schema
 	$(BIN)/python docs/scripts/reference.py

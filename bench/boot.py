@@ -1,10 +1,10 @@
 """Measures the time until the trainer runs and until all hosts are clean: slurmray and three other ways.
 
-usage: python -m bench.boot [--hosts 2 3 4] [--repeat 3] [--ways bare slurmray]
-Run it from the checkout; it needs the same programs as `slurmray rehearse`. All scripts are submitted with a
-real sbatch, on the same hosts with the same image; the ways take turns. Times start when the batch script's
-output file appears. CPU seconds are those of the whole machine. The table is printed at the end, also if the
-run is interrupted; paste it into docs/inside/figures.md, and draw its chart with bench.chart.
+`python -m bench.boot --help` lists the options. Run it from the checkout; it needs the same programs as
+`slurmray rehearse`. All scripts are submitted with a real sbatch, on the same hosts with the same image; the
+ways take turns. Times start when the batch script's output file appears. CPU seconds are those of all
+processes of the machine. The table is printed at the end, also if the run is interrupted; paste it into
+docs/inside/figures.md, and draw its chart with bench.chart.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ CLEANUP_TIMEOUT = 15  # seconds after the job's end; leftovers stay if they are 
 
 
 class Measured(NamedTuple):
-    """Seconds after the batch script's start. clean: until all hosts are clean; None if leftovers stay.
+    """Measurements of one job, in seconds since its batch script started.
 
-    busy: CPU seconds of the whole machine, from the start to the trainer's first line.
+    clean: when all hosts are clean; None if leftovers stay. busy: CPU seconds until the first line.
     """
 
     first_line: float
@@ -200,14 +200,20 @@ def describe_machine(cluster: SlurmCluster) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.boot")
-    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 3, 4])
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.boot",
+        description="Measure the time until the trainer runs, compared with other ways to start Ray.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 3, 4], help="numbers of hosts")
+    parser.add_argument("--repeat", type=int, default=3, help="jobs of each way on each number of hosts")
+    parser.add_argument(
+        "--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways to start; ratios are to the first"
+    )
     options = parser.parse_args()
     signal.signal(
         signal.SIGTERM, lambda number, _: sys.exit(128 + number)
-    )  # print results also after timeout(1)
+    )  # print the results also after timeout(1)
     require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
     store = stores.podman_store(cache, ray_image.archive(cache, DEFAULT_IMAGE, log), log)

@@ -2,13 +2,12 @@
 
 usage: python -m bench.scale [--hosts 2,8,32,64] [--repeat 3] [--jobs 30] [--json FILE]
        python -m bench.scale --simulate 1024,4096 [--seconds 30] [--repeat 3] [--json FILE]
-Run it from the checkout, on an idle machine.
+Run it from the checkout, on an idle machine; `--help` explains the options.
 
 The first form needs root and Slurm, like `slurmray rehearse`: hosts are namespaces of this machine, the
 runtime is `none`, Ray is `stand_in_ray`. Each way is a job on the same hosts; they take turns. Times start
 when the batch script's output file appears. CPU seconds are those of all processes on all hosts, with
-slurmctld. Requests are RPCs that slurmctld has received, from sdiag. --jobs: then run this many jobs of
-slurmray, one after another, on the largest number of hosts.
+slurmctld. Requests are RPCs that slurmctld has received, from sdiag.
 
 The second form measures only the controller, see `simulate`; it needs neither root nor Slurm.
 """
@@ -210,7 +209,7 @@ def requests_table(results: dict[tuple[int, str], list[Measured]]) -> str:
 
 
 def run_hosts(options: argparse.Namespace) -> dict[str, Any]:
-    """Run and print the form with a real Slurm; return the content of the JSON file."""
+    """Measure on a real Slurm and print the tables; return the content of the JSON file."""
     machine.require("none", own_slurm=True, builds=False)
     nodes = tuple(f"node{index}" for index in range(1, max(options.hosts) + 1))
     results: dict[tuple[int, str], list[Measured]] = {}
@@ -254,7 +253,7 @@ def run_hosts(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_simulation(options: argparse.Namespace) -> dict[str, Any]:
-    """Run and print the form with simulated nodes; return the content of the JSON file."""
+    """Measure with simulated nodes and print the table; return the content of the JSON file."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-simulation-") as folder:
         for nodes in options.simulate:
@@ -281,13 +280,35 @@ def integers(text: str) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.scale")
-    parser.add_argument("--hosts", type=integers, default=[2, 8, 32, 64])
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=0)
-    parser.add_argument("--simulate", type=integers, metavar="NODES")
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.scale",
+        description="Measure the overhead of slurmray on many hosts of a real Slurm, or, with --simulate, of "
+        "its controller with simulated nodes.",
+    )
+    parser.add_argument(
+        "--hosts",
+        type=integers,
+        default=[2, 8, 32, 64],
+        metavar="N,N",
+        help="numbers of hosts (default: 2,8,32,64)",
+    )
+    parser.add_argument("--repeat", type=int, default=3, help="measurements of each kind (default: 3)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=0,
+        help="then run so many jobs of slurmray in a row, on the largest number of hosts (default: 0)",
+    )
+    parser.add_argument(
+        "--simulate",
+        type=integers,
+        metavar="N,N",
+        help="numbers of simulated nodes; needs no root and no Slurm",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=30, help="how long the trainer of a simulation runs (default: 30)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements to a file")
     parser.add_argument("--busy", action="store_true", help="do not wait until the machine is idle")
     options = parser.parse_args()
     signal.signal(

@@ -114,7 +114,7 @@ def table(found: dict[int, dict[str, float]]) -> str:
 
 
 def _python() -> list[str]:
-    """Command of this interpreter, with the checkout in PYTHONPATH."""
+    """Argv of this interpreter, with the checkout in PYTHONPATH."""
     return ["env", f"PYTHONPATH={ROOT}", sys.executable]
 
 

@@ -1,4 +1,4 @@
-"""Stand-in for srun: one process simulates the node agents of a whole step, over one pair of pipes.
+"""Stand-in for srun: one process simulates all node agents of a step, over one pair of pipes.
 
 usage: python -m bench.simulated_step RESULT SECONDS CODE MODE SRUN_ARGUMENT...
 Its parent is a real controller. SECONDS: how long the trainer runs. CODE: its exit code.

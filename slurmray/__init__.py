@@ -1,7 +1,7 @@
-"""A Ray cluster in containers over several Slurm nodes, from one job spec and one sbatch script.
+"""Ray clusters in containers on several Slurm nodes, from one job spec and one sbatch script.
 
-In Python: JobSpec or `load` makes a job spec, `render` its script, `submit` its Job.
-See docs/guides/python.md.
+JobSpec and `load` return a job spec, `render` returns its script, `submit` its Job: see
+docs/guides/python.md.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LAZY_EXPORTS = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of the package's
+if not TYPE_CHECKING:  # for a type checker, any name would be an attribute
 
     def __getattr__(name: str) -> object:
-        """Import what is used when it is used: `slurmray --help` needs none of it."""
+        """Import an export on first use: `slurmray --help` needs none of them."""
         if name not in _LAZY_EXPORTS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f"slurmray.{_LAZY_EXPORTS[name]}"), name)

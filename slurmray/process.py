@@ -1,4 +1,4 @@
-"""The only module that runs a process (the inner side of a rehearsal apart, a program of its own)."""
+"""Runs processes. Only this module does, except for programs that run inside a rehearsal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def run(
     stdin: IO[bytes] | None = None,
     timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and return its code and output.
+    """Run a command to its end and return its exit code and output.
 
-    env: None is this process's own environment. text or stdin: its standard input; with neither it is empty.
-    timeout: seconds, then subprocess.TimeoutExpired; None waits for ever.
+    env: None is this process's environment. text or stdin: its standard input, empty without either.
+    timeout: seconds until subprocess.TimeoutExpired; None: no limit.
     """
     source: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text or ""}
     return subprocess.run(
@@ -32,7 +32,7 @@ def start(
     env: Mapping[str, str] | None = None,
     stderr: IO[bytes] | int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command with pipes to talk to it, in a session of its own: Ctrl-C is ours to hand on."""
+    """Start a command with pipes for stdin and stdout, in a new session, where Ctrl-C does not reach it."""
     return subprocess.Popen(
         argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
     )

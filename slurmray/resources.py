@@ -1,4 +1,4 @@
-"""Where slurmray's own files are, however it was installed."""
+"""Finds slurmray's own files, in a checkout or an installation."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 
 
-def own(name: str) -> Path:
-    """Return the folder of that name: inside the installed package, or beside it in a checkout."""
+def data_folder(name: str) -> Path:
+    """Return e.g. the folder `templates`: inside the installed package, or beside it in a checkout."""
     package = Path(str(files("slurmray")))
     installed = package / name
     return installed if installed.is_dir() else package.parent / name

@@ -37,7 +37,7 @@ def variant(nodeid: str) -> int:
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives a worker a whole file, or its cases of one variant of the fault matrix, which share a cluster."""
+    """Gives a worker all tests of a file, or of one variant of the fault matrix: they share a cluster."""
 
     def _split_scope(self, nodeid: str) -> str:
         return f"{nodeid.partition('::')[0]} {variant(nodeid)}"

@@ -14,6 +14,6 @@ print(Path("/proc/stat").read_text().splitlines()[0], flush=True)
 ray = importlib.import_module("ray")  # not at the top: the lines above must not wait for it
 
 ray.init(address="auto", log_to_driver=False)
-alive = sum(node["Alive"] for node in ray.nodes())
-print(f"trainer sees {alive} nodes, {ray.cluster_resources().get('GPU', 0):g} GPUs", flush=True)
-sys.exit(0 if alive == int(sys.argv[1]) else 3)
+joined = sum(node["Alive"] for node in ray.nodes())
+print(f"trainer sees {joined} nodes, {ray.cluster_resources().get('GPU', 0):g} GPUs", flush=True)
+sys.exit(0 if joined == int(sys.argv[1]) else 3)

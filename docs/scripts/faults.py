@@ -21,16 +21,17 @@ _HEAD = """<!-- Written by docs/scripts/faults.py (`make test-all`). Do not edit
 
 # Faults
 
-This page lists every fault that the tests cause in a job on a real Slurm, and how the job ended. Each
-section begins with what must happen, and each row is one case. A cell has two numbers: seconds until the
-log named the fault or the job was over, and seconds until no container, process or file of the job was left
-on any host. All hosts are namespaces of one machine without GPUs, and both numbers include up to half a
-second between two checks. Cases that failed, were left out or have no result are
-[at the end](#failed-left-out-without-a-result).
+Every fault on this page was caused in a job on a real Slurm, with each of the systems in the first table
+that it applies to. {passed} of these runs ended as they must, {failed} did not;
+[what was not run](#failed-left-out-without-a-result) is at the end. Each section begins with what must
+happen, and each row is one case. A cell has two numbers: seconds until the log named the fault or the job
+was over, and seconds until no container, process or file of the job was left on any host. All hosts are
+namespaces of one machine without GPUs, and the numbers are up to half a second too high, as the tests check
+twice a second.
 
-"In a row" counts only what passed since slurmray was last changed. A case is marked "(differs)" where its
-variants end in different states, or with different exit codes or last lines; these are listed below the
-table. Job ids, folders of the tests and the runtime's name do not count as a difference.
+"In a row" counts runs since the last change of slurmray. "(differs)" marks a case that ended in another
+state, or with another exit code or last line, on some of the systems: these ends are below the table. Job
+ids, folders of the tests and the runtime's name do not count as a difference.
 """
 
 
@@ -69,8 +70,10 @@ class Collector:
 def page(cases: Sequence[Case], results: Mapping[str, Result]) -> str:
     """Return the text of faults.md."""
     known = {case.id: results[case.id] for case in cases if case.id in results}
+    outcomes = [result["outcome"] for result in known.values()]
+    head = _HEAD.format(passed=outcomes.count("passed"), failed=outcomes.count("failed"))
     parts = _versions(cases, known), _tree(known), _rows(cases, known), _left_out(cases, known)
-    return "\n".join([_HEAD, *itertools.chain(*parts), ""])
+    return "\n".join([head, *itertools.chain(*parts), ""])
 
 
 def _versions(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
@@ -98,7 +101,7 @@ def _tree(results: Mapping[str, Result]) -> Iterator[str]:
 
 def _rows(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
     for row, wanted in ROWS.items():
-        yield f"\n## {row}\n\nWanted: {wanted}.\n"
+        yield f"\n## {row[0].upper()}{row[1:]}\n\nWanted: {wanted}.\n"
         titles = dict.fromkeys(case.title for case in cases if case.row == row)
         if not titles:
             yield "No case."

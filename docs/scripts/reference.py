@@ -52,8 +52,19 @@ Where relative paths begin: [Paths](../guides/paths.md).
 
 _COMMAND_LINE = """# Command line
 
-Everything after the first `--` is the trainer's command. Bad input ends a command with
+Everything after the first `--` is the trainer's command. Wrong input ends a command with
 [exit code 2](exit-codes.md), and nothing is written. `slurmray COMMAND --help` prints what is here.
+
+## Tab completion
+
+Completes commands, options, the values of `--runtime` and `--target`, the examples of `slurmray init` and the
+exit codes of `slurmray explain`. Add the line of your shell to its configuration file:
+
+| shell | file | line |
+|---|---|---|
+| bash 4.4 or later | `~/.bashrc` | `eval "$(_SLURMRAY_COMPLETE=bash_source slurmray)"` |
+| zsh | `~/.zshrc`, after `compinit` | `eval "$(_SLURMRAY_COMPLETE=zsh_source slurmray)"` |
+| fish | `~/.config/fish/config.fish` | <code>_SLURMRAY_COMPLETE=fish_source slurmray &#124; source</code> |
 """
 
 _EXIT_CODES = """# Exit codes
@@ -191,7 +202,7 @@ def _commands() -> Iterator[str]:
                 for option in options:
                     if record := option.get_help_record(context):
                         names, text = record
-                        yield f"| `{_cell(names)}` | {_cell(text)} |"
+                        yield f"| {_code(names)} | {_cell(text)} |"
                 yield ""
 
 
@@ -202,6 +213,11 @@ def _paragraph(text: str) -> str:
     first, *lines = text.removeprefix("\b\n").splitlines()
     block = "\n".join(line.removeprefix("  ") for line in lines)
     return f"{first}\n\n```text\n{block}\n```\n"
+
+
+def _code(text: str) -> str:
+    """Return text as code in a table. `|` needs HTML: Python-Markdown shows the backslash of `a\\|b`."""
+    return f"<code>{_escaped(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def _cell(text: str) -> str:
@@ -218,7 +234,7 @@ def _exit_codes() -> Iterator[str]:
     )
     yield _EXIT_CODES.format(table=table)
     for code in ExitCode:
-        yield f"## {code.value} {_name(code)}\n\nCause: {code.cause}\n\nFix: {code.remedy}\n"
+        yield f"## {code.value} {_name(code)}\n\nCause: {code.cause}\n\nFix: {code.fix}\n"
 
 
 def _name(code: ExitCode) -> str:

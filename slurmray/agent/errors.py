@@ -34,5 +34,9 @@ class Unfit(Exception):
     """A check of this node failed. Its findings have been sent; the controller ends the job."""
 
 
+class Finished(Exception):
+    """The container process is done and has sent all its messages."""
+
+
 class Stopped(Exception):
     """The job is being ended. Raised in functions that wait."""

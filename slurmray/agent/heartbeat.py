@@ -46,7 +46,7 @@ class Timer:
 
 
 class Monitor:
-    """The time of each node's last message, in this order: O(1) per message at any number of nodes.
+    """Times of the nodes' last messages, the oldest first. A message costs O(1) at any number of nodes.
 
     timeout: the heartbeat timeout in seconds.
     """
@@ -57,9 +57,6 @@ class Monitor:
 
     def __len__(self) -> int:
         return len(self._latest)
-
-    def __contains__(self, node: str) -> bool:
-        return node in self._latest
 
     def nodes(self) -> "List[str]":
         """Watched nodes, the one with the oldest message first."""

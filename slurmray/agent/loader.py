@@ -18,8 +18,8 @@ PACKAGE = "slurmray_agent"
 SECTION = "#### agent/"  # followed by the file's name; each section is one file of the package
 
 
-def sections(agent: str) -> "dict[str, str]":
-    """{file: its text} of the package, e.g. `node/runtimes/podman.py`. agent: the agent's text."""
+def split_sections(agent: str) -> "dict[str, str]":
+    """Split the agent's text into {file: its text}, e.g. of the file `node/runtimes/podman.py`."""
     files = {}
     for part in ("\n" + agent).split("\n" + SECTION)[1:]:
         name, _, text = part.partition("\n")
@@ -27,15 +27,15 @@ def sections(agent: str) -> "dict[str, str]":
     return files
 
 
-def without(agent: str, paths: "Sequence[str]") -> str:
-    """The agent's text without these files and folders, e.g. `settings.py` and `controller/`."""
-    kept = [(name, text) for name, text in sections(agent).items() if not name.startswith(tuple(paths))]
+def remove_sections(agent: str, paths: "Sequence[str]") -> str:
+    """Remove files and folders, e.g. `settings.py` and `controller/`, from the agent's text."""
+    kept = [(name, text) for name, text in split_sections(agent).items() if not name.startswith(tuple(paths))]
     return "".join(SECTION + name + "\n" + text for name, text in kept)[:-1]
 
 
 def load(agent: str) -> "ModuleType":
     """Make PACKAGE importable and return its module `__main__`. agent: the agent's text."""
-    sys.meta_path.insert(0, SectionFinder(sections(agent)))
+    sys.meta_path.insert(0, SectionFinder(split_sections(agent)))
     return importlib.import_module(PACKAGE + ".__main__")
 
 
@@ -53,10 +53,10 @@ sys.exit(load(text).main(sys.argv[1], sys.argv[2:]))
 def write_program(path: str, agent: str) -> None:
     """Write a program, `python3 PATH ROLE ARGUMENT...`, and PATH.txt, which it reads.
 
-    agent: the agent's text. Two files, because writing all sixty files of the package takes each node 15 ms
+    agent: the agent's text. Two files, because writing each file of the package takes every node 15 ms
     more.
     """
-    for name, text in ((path, sections(agent)["loader.py"] + _LAUNCH), (path + ".txt", agent)):
+    for name, text in ((path, split_sections(agent)["loader.py"] + _LAUNCH), (path + ".txt", agent)):
         with open(name, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(name, 0o644)  # readable for the container's user, whatever the umask is
@@ -83,7 +83,7 @@ class SectionFinder:
         return spec
 
     def create_module(self, spec: "Any") -> None:
-        """None: an ordinary module."""
+        """Return None, for an ordinary module."""
 
     def exec_module(self, module: "ModuleType") -> None:
         """Run a section in its module."""

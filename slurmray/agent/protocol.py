@@ -75,7 +75,6 @@ class LineDecoder:
 
     def __init__(self, limit: int = MAX_BYTES_TO_NODES) -> None:
         self.limit = limit
-        self.dropped = 0
         self._pieces: "List[bytes]" = []  # of the incomplete line
         self._size = 0
 
@@ -89,15 +88,10 @@ class LineDecoder:
         lines.insert(0, b"".join(self._pieces))
         if self._size > self.limit:
             del lines[0]
-            self.dropped += 1
         rest = lines.pop()
         self._pieces, self._size = [], 0
         self._keep(rest)
         return lines
-
-    def rest(self) -> bytes:
-        """What has come of a line that has not ended."""
-        return b"".join(self._pieces)
 
     def _keep(self, data: bytes) -> None:
         self._size += len(data)

@@ -79,8 +79,10 @@ def slurmray() -> None:
       slurmray rehearse job.yaml                        try it on this machine, without a cluster
 
     \b
-    Tab completion in bash, for ~/.bashrc (zsh and fish: zsh_source, fish_source):
-      eval "$(_SLURMRAY_COMPLETE=bash_source slurmray)"
+    Tab completion, for ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
+      bash    eval "$(_SLURMRAY_COMPLETE=bash_source slurmray)"
+      zsh     eval "$(_SLURMRAY_COMPLETE=zsh_source slurmray)"
+      fish    _SLURMRAY_COMPLETE=fish_source slurmray | source
     """
 
 

@@ -169,7 +169,7 @@ def _numbers(text: str) -> tuple[int, int]:
 
 
 def _ours(code: ExitCode) -> tuple[str, _Explanation]:
-    return f"{code.value} {code.name.lower()}", _Explanation(code.meaning, code.cause, code.remedy)
+    return f"{code.value} {code.name.lower()}", _Explanation(code.meaning, code.cause, code.fix)
 
 
 def _signal(number: int) -> str:

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from slurmray.cli.flags import FILE, job_flags
 from slurmray.errors import Problem, SpecError, UsageError
-from slurmray.resources import own
+from slurmray.resources import data_folder
 
 _STDOUT, _JOB = Path("-"), Path("job.yaml")
 _CONFIG = ".config.yaml"  # ends the name of a trainer's configuration file, which comes with an example
@@ -81,7 +81,7 @@ def init(example: str | None, output: Path | None, force: bool, **flags: str | N
 
 def _examples() -> dict[str, Path]:
     """Return the paths of the example job specs, by name."""
-    paths = sorted(own("examples").glob("*.yaml"))
+    paths = sorted(data_folder("examples").glob("*.yaml"))
     return {path.stem: path for path in paths if not path.name.endswith(_CONFIG)}
 
 
@@ -92,14 +92,14 @@ def _title(example: Path) -> str:
 
 def _files(example: Path, changes: list[tuple[str, str]], output: Path) -> dict[Path, str]:
     """Return the text of the job spec and of each file it uses, by path; SpecError for a wrong option."""
-    from slurmray.loading.edit import amended
+    from slurmray.loading.edit import set_value
     from slurmray.loading.load import FLAGS
 
     if wrong := [problem for problem in _problems(example, changes) if problem.where.startswith("--")]:
         raise SpecError(wrong)
     text = example.read_text(encoding="utf-8")
     for flag, value in changes:
-        text = amended(text, tuple(FLAGS[flag].split(".")), value)
+        text = set_value(text, tuple(FLAGS[flag].split(".")), value)
     places, files = {f"examples/{example.name}": output}, {output: text}
     for path in example.parent.iterdir():
         name = f"examples/{path.name}"

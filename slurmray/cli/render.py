@@ -164,13 +164,13 @@ def _render_command(
 
     The trainer's command becomes --set run=..., so that users can append options.
     """
-    from slurmray.loading.load import without_env
+    from slurmray.loading.load import hide_env
 
     argv = ["slurmray", "render"]
     if job is not None:
         argv.append(_from_here(job))
     for name, given_value in settings:
-        value = without_env(name, given_value)
+        value = hide_env(name, given_value)
         argv += [name, value] if name.startswith("--") else ["--set", f"{name}={value}"]
     if trainer:
         argv += ["--set", f"run={json.dumps(trainer, ensure_ascii=False)}"]

@@ -1,1 +1,1 @@
-"""From a YAML file and flags to a job spec, or to everything that is wrong with them."""
+"""Loads a job spec from a YAML file and flags, and finds all mistakes in them."""

@@ -1,4 +1,4 @@
-"""Values put into the text of a job spec; its comments and all the rest stay as they are."""
+"""Sets values in the text of a job spec, and keeps its comments and everything else."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import re
 import yaml
 
 
-def amended(text: str, path: tuple[str, ...], value: str) -> str:
-    """Return the text with a value at a path of names; what is missing on the way is added.
+def set_value(text: str, path: tuple[str, ...], value: str) -> str:
+    """Return the text with a value at a path of names, adding sections that are missing.
 
-    The text is YAML in block style down to the value: one `name: value` to a line.
+    Down to the value the text must be YAML in block style: one `name: value` per line.
     """
     here: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     for depth, name in enumerate(path):
         if not isinstance(here, yaml.MappingNode):
-            raise TypeError(f"{'.'.join(path)}: {name} is looked up in something else than a section")
+            raise TypeError(f"{'.'.join(path)}: expected a section around {name}")
         below = next((node for key, node in here.value if key.value == name), None)
         if below is None:
-            return _added(text, here, path[depth:], value)
+            return _append(text, here, path[depth:], value)
         here = below
     if here is None:
-        raise TypeError("a value needs a name to stand at")
+        raise TypeError("path: expected one name or more")
     return text[: here.start_mark.index] + _scalar(value) + text[here.end_mark.index :]
 
 
-def _added(text: str, section: yaml.MappingNode, names: tuple[str, ...], value: str) -> str:
-    """Add a value, in sections of its own if there is more than one name, to the end of a section."""
+def _append(text: str, section: yaml.MappingNode, names: tuple[str, ...], value: str) -> str:
+    """Append a value to a section. All names but the last one are new sections around it."""
     last: yaml.Node = section
     while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
         entry = last.value[-1]
@@ -39,7 +39,7 @@ def _added(text: str, section: yaml.MappingNode, names: tuple[str, ...], value: 
 
 
 def _scalar(value: str) -> str:
-    """Write a text so that YAML reads it as that text."""
+    """Return a text as a YAML scalar, quoted if necessary."""
     if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9_./:@+-]*[A-Za-z0-9])?", value) and value != "null":
         return value
     return json.dumps(value, ensure_ascii=False)

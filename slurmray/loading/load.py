@@ -1,4 +1,4 @@
-"""From a YAML file and the command line to a job spec, or to a list of everything that is wrong with them."""
+"""Loads a job spec from a YAML file and the command line, or lists all mistakes in them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
-from slurmray.loading.validate import missing_besides, review
+from slurmray.loading.validate import find_missing_files, find_problems
 from slurmray.spec.job import JobSpec
 from slurmray.spec.messages import dotted
 from slurmray.spec.types import shown
 from slurmray.yaml_source import Source
 
 STDIN = Path("-")
-_LAST = (sys.maxsize, 0)  # the command line's mistakes come after the file's
-_BLANK = "..."  # in a command that is shown, for a value that is not
+_LAST = (sys.maxsize, 0)  # sorts mistakes on the command line after those in the file
+_HIDDEN = "..."  # instead of a value of an environment, in commands for users
 _ENV = {"env", "env_vars"}
 
-# Flags of the command line and the field that each one sets; their values are taken as they are.
+# Flag -> the field that it sets, to the unparsed value.
 FLAGS = {
     "--nodes": "slurm.nodes",
     "--gpus-per-node": "slurm.gpus_per_node",
@@ -36,7 +36,7 @@ FLAGS = {
 
 
 class _Setting(NamedTuple):
-    """A value from the command line. place: what the user typed, for messages."""
+    """A value from the command line. place: the option, for messages."""
 
     place: str
     path: yaml_source.Path
@@ -46,20 +46,20 @@ class _Setting(NamedTuple):
 def load_spec(
     path: Path | None,
     settings: Sequence[tuple[str, str]] = (),
-    entrypoint: Sequence[str] = (),
+    trainer: Sequence[str] = (),
     refusals: Callable[[JobSpec], list[Problem]] = lambda _: [],
 ) -> JobSpec:
-    """Return the job spec of a file with the command line's settings over it; SpecError holds all mistakes.
+    """Return the job spec of a file, with settings from the command line. SpecError lists all mistakes.
 
-    path: None for defaults, `-` for standard input. settings: (name, value) in the order given; a name is
-    one of FLAGS, `--mount` (one more), `--env` (`NAME=VALUE`, or `NAME` for the submitter's own value), or
-    the dotted path of a field, as --set has it; then `[a, b]`, `{a: b}`, quotes and null mean what they mean
-    in YAML. entrypoint: the words after `--`. refusals: what else is wrong with a job spec that is sound.
+    path: None for defaults, `-` for standard input. settings: (name, value) pairs; later ones override. A
+    name is one of FLAGS, `--mount` (adds one), `--env` (`NAME=VALUE`, or `NAME` for the submitter's value) or
+    the dotted path of a field, for --set. Then null, lists, mappings and quoted values are parsed as YAML.
+    trainer: the command after `--`. refusals: finds more problems in a valid job spec.
     """
     text = Source("") if path is None else _read(path)
     data = text.data if text.data is not None else {}
     if not isinstance(data, dict):
-        text.refuse(text.values[()], "expected `name: value` lines, as `name: my-job`")
+        text.add_problem(text.values[()], "expected `name: value` lines, e.g. `name: my-job`")
         raise SpecError([problem for _, problem in text.problems])
     problems = list(text.problems)
     given: list[_Setting] = []
@@ -68,43 +68,43 @@ def load_spec(
             setting = _setting(name, value, data)
             _put(data, setting.path, setting.value)
         except ValueError as error:
-            problems.append((_LAST, Problem(_typed(name), str(error))))
+            problems.append((_LAST, Problem(_place(name), str(error))))
         else:
             given.append(setting)
-    if entrypoint:
+    if trainer:
         if data.get("run") is not None:
-            twice = Problem("", "run: given here and after --; keep one of the two", ("run",))
-            problems.append(_placed(text, given, twice))
-        data["run"] = list(entrypoint)
+            duplicate = Problem("", "run: set here and after --; keep one of them", ("run",))
+            problems.append(_placed(text, given, duplicate))
+        data["run"] = list(trainer)
         given.append(_Setting("after --", ("run",), data["run"]))
     try:
         spec = JobSpec(**data)
     except SpecError as error:
-        found = error.problems + missing_besides(data, error.problems)
+        found = error.problems + find_missing_files(data, error.problems)
     else:
-        found = review(spec) or refusals(spec)
+        found = find_problems(spec) or refusals(spec)
     problems += [_placed(text, given, problem) for problem in found]
     if problems:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
     return spec
 
 
-def without_env(name: str, value: str) -> str:
-    """Return the value of a valid setting as it can be shown: a blank for what an environment is to hold."""
+def hide_env(name: str, value: str) -> str:
+    """Return the value of a valid setting, or `...` if it may have values of an environment."""
     if name == "--env":
         variable, equals, _ = value.partition("=")
-        return f"{variable}={_BLANK}" if equals else value
+        return f"{variable}={_HIDDEN}" if equals else value
     if name.startswith("--"):
         return value
     data = _scalar_or_flow(value)
-    secret = data is not None and (not _ENV.isdisjoint(name.split(".")) or _holds_env(data))
-    return _BLANK if secret else value
+    is_secret = data is not None and (not _ENV.isdisjoint(name.split(".")) or _has_env(data))
+    return _HIDDEN if is_secret else value
 
 
-def _holds_env(data: Any) -> bool:
+def _has_env(data: Any) -> bool:
     if isinstance(data, dict):
-        return not _ENV.isdisjoint(data) or any(map(_holds_env, data.values()))
-    return isinstance(data, list) and any(map(_holds_env, data))
+        return not _ENV.isdisjoint(data) or any(map(_has_env, data.values()))
+    return isinstance(data, list) and any(map(_has_env, data))
 
 
 def _read(path: Path) -> Source:
@@ -112,11 +112,11 @@ def _read(path: Path) -> Source:
     try:
         return yaml_source.read(name, yaml_source.decode(name, _raw(path)))
     except FileNotFoundError:
-        text = "no such file; `slurmray init` writes one to begin with"
+        text = "no such file; `slurmray init` can write one"
     except IsADirectoryError:
-        text = "a folder; name the job spec's file in it"
+        text = "is a folder; use the path of the job spec in it"
     except OSError as error:
-        text = f"can't be read: {error.strerror}"
+        text = f"cannot be read: {error.strerror}"
     raise SpecError([Problem(name, text)])
 
 
@@ -124,23 +124,23 @@ def _raw(path: Path) -> bytes:
     if path != STDIN:
         return path.read_bytes()
     if sys.stdin is None:
-        raise SpecError([Problem("stdin", "is closed; pipe the job spec into it, or name a file")])
+        raise SpecError([Problem("stdin", "is closed; pipe the job spec to it, or use a file")])
     return sys.stdin.buffer.read()
 
 
-def _typed(name: str) -> str:
+def _place(name: str) -> str:
     return name if name.startswith("--") else f"--set {name}"
 
 
 def _setting(name: str, value: str, data: dict[str, Any]) -> _Setting:
-    if value == _BLANK:
-        raise ValueError(f"write the value where {_BLANK} stands")
+    if value == _HIDDEN:
+        raise ValueError(f"replace {_HIDDEN} by the value")
     if name in FLAGS:
         return _Setting(name, tuple(FLAGS[name].split(".")), value)
     if name == "--env":
         variable, equals, text = value.partition("=")
-        if text == _BLANK:
-            raise ValueError(f"{variable}: write the value where {_BLANK} stands")
+        if text == _HIDDEN:
+            raise ValueError(f"{variable}: replace {_HIDDEN} by the value")
         return _Setting(f"--env {variable}", ("env", variable), text if equals else None)
     if name == "--mount":
         container = data.get("container")
@@ -150,8 +150,8 @@ def _setting(name: str, value: str, data: dict[str, Any]) -> _Setting:
         )
     path = tuple(name.split("."))
     if not all(path):
-        raise ValueError("expected the dotted path of a field, as container.shm_size")
-    return _Setting(_typed(name), path, _scalar_or_flow(value))
+        raise ValueError("expected the dotted path of a field, e.g. container.shm_size")
+    return _Setting(_place(name), path, _scalar_or_flow(value))
 
 
 def _scalar_or_flow(text: str) -> Any:
@@ -170,15 +170,15 @@ def _scalar_or_flow(text: str) -> Any:
 
 
 def _put(data: dict[str, Any], path: yaml_source.Path, value: Any) -> None:
-    """Set a value at a path; ValueError where something else stands in its way."""
+    """Set a value at a path; ValueError if a section on the way is something else."""
     *sections, last = path
     here: Any = data
     for depth, name in enumerate(sections, start=1):
-        kind, words = (list, "a list") if isinstance(path[depth], int) else (dict, "`name: value` pairs")
+        kind, expected = (list, "a list") if isinstance(path[depth], int) else (dict, "`name: value` pairs")
         if here.get(name) is None:
             here[name] = kind()
         if not isinstance(here[name], kind):
-            raise ValueError(f"{dotted(path[:depth])}: expected {words}, got {shown(here[name])}")
+            raise ValueError(f"{dotted(path[:depth])}: expected {expected}, got {shown(here[name])}")
         here = here[name]
     if isinstance(here, list):
         here.append(value)
@@ -187,7 +187,7 @@ def _put(data: dict[str, Any], path: yaml_source.Path, value: Any) -> None:
 
 
 def _where(text: Source, given: Iterable[_Setting], path: yaml_source.Path) -> tuple[yaml_source.Place, str]:
-    """Return where to sort it, and the place of a problem's path as users see it."""
+    """Return the place of a path, as a sort key and as text for users."""
     loc = _field(path)
     settings = list(given)
     for setting in reversed(settings):
@@ -205,16 +205,16 @@ def _where(text: Source, given: Iterable[_Setting], path: yaml_source.Path) -> t
 
 
 def _placed(text: Source, given: list[_Setting], problem: Problem) -> tuple[yaml_source.Place, Problem]:
-    """Return a problem with its place, and where to sort it."""
+    """Return the place of a problem as a sort key, and the problem with the place as text."""
     if problem.where:
         return _LAST, problem
     at, where = _where(text, given, problem.path)
-    field, words = _field(problem.path), problem.text
+    field, message = _field(problem.path), problem.text
     if at == _LAST and any(setting.path == field for setting in given):
-        words = words.removeprefix(f"{dotted(field)}: ")  # the place says it already
-    return at, Problem(where, words)
+        message = message.removeprefix(f"{dotted(field)}: ")  # the place names the field already
+    return at, Problem(where, message)
 
 
 def _field(loc: yaml_source.Path) -> yaml_source.Path:
-    """A path without the mark for the name of an entry."""
+    """Return a path without the mark `[key]`, which stands for the name of a field."""
     return loc[:-1] if loc[-1:] == ("[key]",) else loc

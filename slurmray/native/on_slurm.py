@@ -11,13 +11,14 @@ from typing import Any
 
 from submitit.core import core, utils
 
-from slurmray.errors import SlurmError
+from slurmray.errors import SlurmError, UsageError
 from slurmray.native.bundle import pack
 from slurmray.native.driver import RUN_DIR
 from slurmray.native.parameters import TIMEOUT_MIN, add_driver, job_data
 from slurmray.native.watcher import Watcher
 from slurmray.slurm import commands
-from slurmray.slurm.states import Event, is_last_attempt_over, parse_events
+from slurmray.slurm.job import events_of_last_attempt
+from slurmray.slurm.states import is_last_attempt_over
 
 
 class RayJob(core.Job[core.R]):
@@ -36,22 +37,16 @@ class RayJob(core.Job[core.R]):
             return True
         if self.watcher.get_state(self.job_id, mode="cache") != "COMPLETING":
             return False
-        home = utils.JobPaths.get_first_id_independent_folder(self._folder)
-        return is_last_attempt_over(_last_events(home / RUN_DIR, self.watcher.get_number(self.job_id)))
+        runs = utils.JobPaths.get_first_id_independent_folder(self._folder) / RUN_DIR
+        try:
+            events = events_of_last_attempt(runs, self.watcher.get_number(self.job_id))
+        except UsageError:  # not readable here
+            return False
+        return is_last_attempt_over(events)
 
     def _interrupt(self, timeout: bool = False) -> None:  # noqa: ARG002 - submitit's
         """Do what preemption and the time limit do, for tests: the driver makes a checkpoint and exits."""
         subprocess.check_call(["scancel", "--batch", "--signal=USR2", self.job_id])
-
-
-def _last_events(runs: Path, number: str) -> list[Event]:
-    """The events of a job's last attempt. runs: the folder of run directories. number: SLURM_JOB_ID."""
-    attempts = [path.name.rpartition("-")[2] for path in runs.glob(f"{number}-[0-9]*")]
-    last = max((int(attempt) for attempt in attempts if attempt.isdecimal()), default=0)
-    try:
-        return parse_events((runs / f"{number}-{last}" / "events.jsonl").read_text("utf-8", "replace"))
-    except OSError:
-        return []
 
 
 class RaySlurmExecutor(core.Executor):
@@ -76,12 +71,12 @@ class RaySlurmExecutor(core.Executor):
                 delayed.dump(path)
             array = len(pickles) if len(pickles) > 1 else 0
             script.write_text(self.script(array))
-            done = self._sbatch(script, array)
+            submitted = self._sbatch(script, array)
         except BaseException:
             for path in (*pickles, script):
                 path.unlink(missing_ok=True)
             raise
-        number = str(done.number)
+        number = str(submitted.number)
         ids = [f"{number}_{index}" for index in range(array)] if array else [number]
         jobs: list[core.Job[Any]] = [RayJob(self.folder, job_id) for job_id in ids]
         try:
@@ -91,8 +86,8 @@ class RaySlurmExecutor(core.Executor):
         except BaseException:
             commands.call(["scancel", number])  # without its pickle the job would fail
             raise
-        if done.said:
-            warnings.warn(f"job {number}: {done.said}", stacklevel=2)
+        if submitted.message:
+            warnings.warn(f"job {number}: {submitted.message}", stacklevel=2)
         return jobs
 
     def script(self, array: int = 0) -> str:
@@ -112,9 +107,9 @@ class RaySlurmExecutor(core.Executor):
         if array:
             most = min(array, self.parameters.get("slurm_array_parallelism", array))
             options.append(f"--array=0-{array - 1}%{most}")
-        done = commands.sbatch(*options, str(script))
-        if done.cluster:
-            commands.call(["scancel", f"--clusters={done.cluster}", str(done.number)])
-            text = f"the job went to the cluster {done.cluster}, and was cancelled: RayExecutor works with "
+        submitted = commands.sbatch(*options, str(script))
+        if submitted.cluster:
+            commands.call(["scancel", f"--clusters={submitted.cluster}", str(submitted.number)])
+            text = f"the job went to cluster {submitted.cluster}, and was cancelled: RayExecutor works with "
             raise SlurmError(f"{text}the default cluster only: unset --clusters and SBATCH_CLUSTERS")
-        return done
+        return submitted

@@ -87,7 +87,7 @@ def _wrong_types(parameters: Mapping[str, Any]) -> list[Problem]:
     """Return problems with the types of parameters that are not fields of the job spec."""
     kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
         "slurm_setup": (_is_texts, "a list of commands"),
-        "slurm_array_parallelism": (_is_count, "a whole number, 1 or more"),
+        "slurm_array_parallelism": (_is_count, "an integer, 1 or more"),
         "slurm_additional_parameters": (lambda value: isinstance(value, Mapping), "`name: value` pairs"),
     }
     return [
@@ -132,7 +132,7 @@ def _set_units(slurm: dict[str, Any]) -> list[Problem]:
     problems = []
     minutes, memory = slurm["time"], slurm.get("mem", 1)
     if not _is_count(minutes):
-        problems.append(Problem("timeout_min", f"expected minutes as a whole number, got {minutes!r}"))
+        problems.append(Problem("timeout_min", f"expected minutes as an integer, got {minutes!r}"))
     if not _is_size(memory):
         problems.append(Problem("mem_gb", f"expected GiB as a number, got {memory!r}"))
     elif "mem" in slurm:

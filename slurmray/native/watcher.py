@@ -62,7 +62,7 @@ def _ask_squeue(jobs: list[str]) -> dict[str, _Info]:
     argv.append(f"--jobs={','.join(jobs)}")
     done = commands.call(argv)
     if done.returncode and "Invalid job id" not in done.stderr:  # its message when it knows none of them
-        raise commands.refusal(argv, done.stderr)
+        raise commands.failure(argv, done.stderr)
     return _parse(done.stdout)
 
 

@@ -1,4 +1,4 @@
-"""What slurmray knows about trainers: how each is told of the cluster, and whether its placement fits."""
+"""Presets: the arguments of each trainer that describe the cluster, and checks of its placement."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.presets import openrlhf, rlinf, roll, search_r1, verl
-from slurmray.presets.command_line import read_words
-from slurmray.presets.context import MOST, Case, Fact, Finding
-from slurmray.presets.precision import asks_for_bf16
+from slurmray.presets.command_line import parse_command
+from slurmray.presets.context import MAX_GPUS, Fact, Finding, PresetContext
+from slurmray.presets.precision import uses_bf16
 from slurmray.spec.job import JobSpec
 from slurmray.spec.preset import Preset
 from slurmray.yaml_source import Source
 
-_TRAINERS: dict[str, Callable[[Case], None]] = {
+_TRAINERS: dict[str, Callable[[PresetContext], None]] = {
     "verl": verl.advise,
     "search-r1": search_r1.advise,
     "rlinf": rlinf.advise,
@@ -28,12 +28,12 @@ _WITH_CONFIG = ("rlinf", "roll")
 
 @dataclass(frozen=True)
 class Advice:
-    """What comes of a preset. Without one: the entrypoint as it is, and nothing else.
+    """The result of a preset. Without a preset: `run` of the job spec, and nothing else.
 
-    run: the entrypoint. env, node_env: more variables for Ray and the trainer on every node, the latter with
-    what is known there only; none that the user's own `env` has. resume: more words for the entrypoint of a
-    job that was requeued. bf16: whether it is asked for. problems: mistakes in the job spec. config_problems:
-    in the trainer's own file. notes: lines for the user.
+    run: the trainer's command. env, node_env: more variables for Ray and the trainer on every node, without
+    those in the job spec's `env`; the values of node_env are only known on the node. resume: arguments for
+    the trainer of a requeued job. bf16: whether the trainer uses it. problems: mistakes in the job spec.
+    config_problems: mistakes in the trainer's own file. notes: lines for the user.
     """
 
     run: list[str] | str | None
@@ -47,51 +47,51 @@ class Advice:
 
 
 def advise(spec: JobSpec) -> Advice:
-    """Return what a job spec's preset makes of it; SpecError if the trainer's own file is no YAML.
+    """Return the advice of a job spec's preset; SpecError if the trainer's own file is not valid YAML.
 
-    Reads nothing but that file, if the spec names one.
+    Reads no file except that one, if the job spec names it.
     """
     preset = spec.preset
     if preset is None:
         return Advice(spec.run)
-    if finding := _hindrance(spec, preset):
+    if finding := _skip_reason(spec, preset):
         return Advice(spec.run, problems=[finding])
     try:
         config = _read(preset.config) if preset.config else None
     except ValueError as error:
         return Advice(spec.run, problems=[Finding(("preset", "config"), f"{preset.config}: {error}")])
-    case = Case(spec, preset, read_words(spec.run), config)
-    _TRAINERS[preset.name](case)
-    return _closed(case)
+    context = PresetContext(spec, preset, parse_command(spec.run), config)
+    _TRAINERS[preset.name](context)
+    return _advice(context)
 
 
-def _hindrance(spec: JobSpec, preset: Preset) -> Finding | None:
-    """Return why there is nothing to check."""
+def _skip_reason(spec: JobSpec, preset: Preset) -> Finding | None:
+    """Return why the preset cannot check this job; None if it can."""
     if spec.gpus and not spec.ray_gpus:
-        text = f"{preset.name} is placed on GPUs, and services take all {spec.gpus} of a node"
-        remedy = "give them fewer, or ask for more in slurm.gpus_per_node"
-        return Finding(("preset",), f"{text}, {spec.gpus_of_services}: {remedy}")
+        text = f"{preset.name} needs GPUs, and services use all {spec.gpus} of each node"
+        fix = "give them fewer, or request more with slurm.gpus_per_node"
+        return Finding(("preset",), f"{text}, {spec.gpus_of_services}: {fix}")
     if not spec.ray_gpus:
-        text = f"{preset.name} is placed on GPUs, and the job asks for none: set slurm.gpus_per_node"
+        text = f"{preset.name} needs GPUs, and the job requests none: set slurm.gpus_per_node"
         return Finding(("preset",), text)
-    if spec.slurm.nodes * spec.ray_gpus > MOST:
-        text = f"the job has {spec.slurm.nodes} x {spec.ray_gpus} GPUs, placement is checked for up to {MOST}"
-        return Finding(("preset",), f"{text}: ask for fewer, or leave preset out")
+    if spec.slurm.nodes * spec.ray_gpus > MAX_GPUS:
+        text = f"the job has {spec.slurm.nodes} x {spec.ray_gpus} GPUs, placement is checked up to {MAX_GPUS}"
+        return Finding(("preset",), f"{text}: request fewer, or leave preset out")
     if preset.config and preset.name not in _WITH_CONFIG:
-        text = f"{preset.name} is checked by the words of `run`: leave preset.config out"
+        text = f"{preset.name} has all its arguments in `run`: leave preset.config out"
         return Finding(("preset", "config"), text)
     return None
 
 
 def _read(name: str) -> Source:
-    """Return the trainer's own file; ValueError if it can't be read."""
+    """Return the trainer's own file; ValueError if it cannot be read."""
     try:
         raw = pathlib.Path(name).expanduser().read_bytes()
     except OSError as error:
-        text = f"{error.strerror}; name the trainer's YAML file, from the current folder on"
-        raise ValueError(text) from None
+        fix = "set it to the trainer's YAML file, relative to the current folder"
+        raise ValueError(f"{error.strerror}; {fix}") from None
     except RuntimeError:
-        raise ValueError("there is no such home folder here; write the path without ~") from None
+        raise ValueError("no such home folder here; write the path without ~") from None
     config = yaml_source.read(name, yaml_source.decode(name, raw))
     if not isinstance(config.data, dict | None):
         text = "expected `name: value` lines, as the trainer reads them"
@@ -99,36 +99,38 @@ def _read(name: str) -> Source:
     return config
 
 
-def _closed(case: Case) -> Advice:
-    run, notes = case.spec.run, list(case.notes)
-    for name, fact in case.node_env.items():
-        if name in case.spec.env and fact != "interface":
-            text = f"{name}: slurmray sets it on each node, as {case.preset.name} wants it: leave it out"
-            case.problems.append(Finding(("env", name), text))
-    resume = case.resume if case.spec.requeue.max and run is not None else []
-    if isinstance(run, list) and case.words.open:
-        run = [*run, *case.added]
+def _advice(context: PresetContext) -> Advice:
+    """Return the advice from a context that the trainer's module has filled in."""
+    run, notes = context.spec.run, list(context.notes)
+    for name, fact in context.node_env.items():
+        if name in context.spec.env and fact != "interface":
+            text = f"{name}: slurmray sets it on each node for {context.preset.name}: leave it out"
+            context.problems.append(Finding(("env", name), text))
+    resume = context.resume if context.spec.requeue.max and run is not None else []
+    if isinstance(run, list) and context.command.is_extensible:
+        run = [*run, *context.arguments]
     elif run is not None:
-        what = "a text for bash" if isinstance(run, str) else "a script"
-        if case.to_pass:
-            notes.append(f"run is {what}, so nothing is added to it: pass {' '.join(case.to_pass)}")
+        kind = "a text for bash" if isinstance(run, str) else "a script"
+        if context.shell_arguments:
+            arguments = " ".join(context.shell_arguments)
+            notes.append(f"run is {kind}, so nothing is added to it: pass {arguments}")
         if resume:
-            words = " ".join(resume)
-            notes.append(f"run is {what}: pass {words} when SLURMRAY_ATTEMPT is not 0, after a requeue")
+            arguments = " ".join(resume)
+            notes.append(f"run is {kind}: after a requeue, if SLURMRAY_ATTEMPT is not 0, pass {arguments}")
     return Advice(
         run,
-        {name: value for name, value in case.env.items() if name not in case.spec.env},
-        {name: fact for name, fact in case.node_env.items() if name not in case.spec.env},
-        resume if case.words.open else [],
-        asks_for_bf16(case.words.words, case.config.data if case.config else None),
-        [finding for finding in case.problems if not finding.in_config],
-        _in_file(case.config, case.problems) if case.config else [],
+        {name: value for name, value in context.env.items() if name not in context.spec.env},
+        {name: fact for name, fact in context.node_env.items() if name not in context.spec.env},
+        resume if context.command.is_extensible else [],
+        uses_bf16(context.command.argv, context.config.data if context.config else None),
+        [finding for finding in context.problems if not finding.in_config],
+        _config_problems(context.config, context.problems) if context.config else [],
         notes,
     )
 
 
-def _in_file(config: Source, findings: list[Finding]) -> list[Problem]:
-    """Return the problems of the trainer's own file, in its order."""
+def _config_problems(config: Source, findings: list[Finding]) -> list[Problem]:
+    """Return the problems of the trainer's own file, by position."""
     found = []
     for finding in findings:
         if finding.in_config:

@@ -1,7 +1,7 @@
-"""What the words of an entrypoint say, by Hydra's overrides or by flags, as far as it can be read.
+"""Parses the trainer's command: Hydra overrides and flags, as far as their values are known when rendering.
 
 Hydra: `key=value`, `+key=value`, `++key=value`, `~key` (hydra.cc, "Override grammar, basic"); flags: `--flag
-value` and `--flag=value` (argparse). Of several the last one counts, for both.
+value` and `--flag=value` (argparse). In both, the last of several counts.
 """
 
 from __future__ import annotations
@@ -13,106 +13,110 @@ from dataclasses import dataclass
 
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w./@-]+)(?:=(.*))?", re.DOTALL)
 _ENDS_COMMAND = re.compile(r"[;&|()<>]+")
-_HASH_IN_WORD = re.compile(r"(?<=[^\s;&|()<>])#")  # begins no comment for bash, but one for shlex
+_HASH_INSIDE_TOKEN = re.compile(r"(?<=[^\s;&|()<>])#")  # begins no comment for bash, but one for shlex
 
 
 @dataclass(frozen=True)
-class Said:
-    """One value. at: position of its word. text: None where it is only known when the job runs."""
+class ParsedOption:
+    """An override or a flag. index: of its argument. value: None if it is only known when the job runs."""
 
-    at: int
-    text: str | None
+    index: int
+    value: str | None
     prefix: str = ""
-    """`+`, `++` or `~`, as Hydra has them."""
+    """`+`, `++` or `~` of a Hydra override."""
 
     @property
     def number(self) -> int | None:
-        """The value as a whole number, if it is one."""
-        return whole(self.text)
+        """The value as an integer; None if it is none."""
+        return parse_integer(self.value)
 
 
 @dataclass(frozen=True)
-class Words:
-    """The words of a command.
+class CommandLine:
+    """A command and its arguments.
 
-    open: words can be added to their end. listed: they stand in the spec one by one, so that a message can
-    name the place of one.
+    is_extensible: arguments can be appended. is_list: the job spec has it as a list, so that messages can
+    name the item of an argument.
     """
 
-    words: tuple[str, ...] = ()
-    open: bool = False
-    listed: bool = False
+    argv: tuple[str, ...] = ()
+    is_extensible: bool = False
+    is_list: bool = False
 
-    def override(self, key: str) -> Said | None:
-        """Return what Hydra is told about a key."""
-        for at, word in reversed(list(enumerate(self.words))):
-            found = _OVERRIDE.fullmatch(word)
+    def override(self, key: str) -> ParsedOption | None:
+        """Return the Hydra override of a key; None if there is none."""
+        for index, argument in reversed(list(enumerate(self.argv))):
+            found = _OVERRIDE.fullmatch(argument)
             if found and found[2] == key and (found[3] is not None or found[1]):
-                return Said(at, _static(found[3]), found[1] or "")
+                return ParsedOption(index, _known(found[3]), found[1] or "")
         return None
 
-    def below(self, key: str) -> list[tuple[str, Said]]:
-        """Return what Hydra is told about the keys below a key, with their names, in order."""
+    def overrides_below(self, key: str) -> list[tuple[str, ParsedOption]]:
+        """Return the Hydra overrides of keys below a key, with the rest of their names, in order."""
         found = {}
-        for word in self.words:
-            name = word.lstrip("+~").partition("=")[0]
-            if name.startswith(f"{key}.") and (said := self.override(name)):
-                found[name.removeprefix(f"{key}.")] = said
+        for argument in self.argv:
+            name = argument.lstrip("+~").partition("=")[0]
+            if name.startswith(f"{key}.") and (option := self.override(name)):
+                found[name.removeprefix(f"{key}.")] = option
         return list(found.items())
 
-    def flag(self, *names: str) -> Said | None:
-        """Return the value of a flag with one of these names; a switch has the next word as its value."""
-        for at, word in reversed(list(enumerate(self.words))):
-            name, equals, value = word.partition("=")
+    def flag(self, *names: str) -> ParsedOption | None:
+        """Return the flag with one of these names. The value of a switch is the next argument."""
+        for index, argument in reversed(list(enumerate(self.argv))):
+            name, equals, value = argument.partition("=")
             if name in names:
-                following = self.words[at + 1] if at + 1 < len(self.words) else ""
-                return Said(at, _static(value if equals else following))
+                following = self.argv[index + 1] if index + 1 < len(self.argv) else ""
+                return ParsedOption(index, _known(value if equals else following))
         return None
 
 
-def read_words(run: Sequence[str] | str | None) -> Words:
-    """Return the words of an entrypoint; of a text for bash those of its one command that runs Python."""
+def parse_command(run: Sequence[str] | str | None) -> CommandLine:
+    """Parse `run` of a job spec. From a text for bash, take the one command that runs Python."""
     if run is None:
-        return Words()
+        return CommandLine()
     if isinstance(run, str):
-        return Words(_of_text(run))
+        return CommandLine(_python_command(run))
     if len(run) > 2 and run[0].rpartition("/")[2] in ("bash", "sh") and re.fullmatch("-[a-z]*c", run[1]):
-        return Words(_of_text(run[2]))
-    return Words(tuple(run), open=_is_python(run), listed=True)
+        return CommandLine(_python_command(run[2]))
+    return CommandLine(tuple(run), is_extensible=_runs_python(run), is_list=True)
 
 
-def whole(value: object) -> int | None:
-    """Return the whole number that a text is; None for all else, and for numbers that no cluster has."""
+def parse_integer(value: object) -> int | None:
+    """Return the integer in a text; None for anything else, and for more than nine digits."""
     return int(value) if isinstance(value, str) and re.fullmatch("[+]?[0-9]{1,9}", value) else None
 
 
-def _static(value: str | None) -> str | None:
+def _known(value: str | None) -> str | None:
+    """Return the value, or None if bash would expand it."""
     return None if value is None or re.search(r"[$`]", value) else value
 
 
-def _is_python(words: Sequence[str]) -> bool:
-    return any(word == "-m" or word.endswith(".py") for word in words)
+def _runs_python(argv: Sequence[str]) -> bool:
+    return any(argument == "-m" or argument.endswith(".py") for argument in argv)
 
 
-def _of_text(text: str) -> tuple[str, ...]:
-    """Return none if there are several, or if bash would make more words of it than are written there."""
+def _python_command(text: str) -> tuple[str, ...]:
+    """Return the argv of the Python command in a text for bash.
+
+    Empty if there is not exactly one, or if bash would expand one of its arguments to several.
+    """
     if re.search(r"`|\$\(|<<", text):
         return ()
     found = []
     for line in text.replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(_HASH_IN_WORD.sub("\0", line), posix=True, punctuation_chars=True)
+        lexer = shlex.shlex(_HASH_INSIDE_TOKEN.sub("\0", line), posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         command: list[str] = []
         try:
-            for word in [*lexer, ";"]:
-                if not _ENDS_COMMAND.fullmatch(word):
-                    command.append(word.replace("\0", "#"))
+            for token in [*lexer, ";"]:
+                if not _ENDS_COMMAND.fullmatch(token):
+                    command.append(token.replace("\0", "#"))
                     continue
-                if _is_python(command):
+                if _runs_python(command):
                     found.append(tuple(command))
                 command = []
-        except ValueError:  # a quote that ends in another line
+        except ValueError:  # a quote that ends on another line
             return ()
-    if len(found) != 1 or any(word.startswith("$") and not word.endswith(".py") for word in found[0]):
+    if len(found) != 1 or any(token.startswith("$") and not token.endswith(".py") for token in found[0]):
         return ()
     return found[0]

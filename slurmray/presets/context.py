@@ -1,4 +1,4 @@
-"""One job under examination by a preset: what it asks for, and what comes of it."""
+"""The job as a preset sees it, and what the preset fills in and finds."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from slurmray.presets.command_line import Said, Words, whole
+from slurmray.presets.command_line import CommandLine, ParsedOption, parse_integer
 from slurmray.presets.ranks import spans
 from slurmray.spec.job import JobSpec
 from slurmray.spec.preset import Preset
 from slurmray.spec.types import shown
 from slurmray.yaml_source import Path, Source
 
-# What is known on a node only. rank: 0 is the head. head: its address. ray_port: of the GCS. interface: the
-# one that has the node's address.
+# Facts that are only known on a node. rank: 0 is the head node. head: address of the head node. ray_port:
+# port of the GCS. interface: the network interface with the node's address.
 Fact = Literal["rank", "nodes", "head", "ray_port", "interface"]
 
 
-MOST = 1_000_000  # GPUs of a job whose placement is checked, one by one
+MAX_GPUS = 1_000_000  # of a job whose placement is checked, GPU by GPU
 
 
 class Finding(NamedTuple):
-    """A mistake. path: into the job spec or, if in_config, into the trainer's own file."""
+    """A mistake. path: of a field in the job spec or, if in_config, in the trainer's own file."""
 
     path: Path
     text: str
@@ -30,20 +30,20 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Case:
-    """What a trainer's module reads, and what it fills in: everything from `added` on.
+class PresetContext:
+    """The input of a trainer's module and, from `arguments` on, its output.
 
-    words: the entrypoint's. config: the trainer's own file, if the spec names one.
+    command: the trainer's. config: the trainer's own file, if the job spec names one.
     """
 
     spec: JobSpec
     preset: Preset
-    words: Words
+    command: CommandLine
     config: Source | None
-    added: list[str] = field(default_factory=list)
-    """For the end of the entrypoint."""
-    to_pass: list[str] = field(default_factory=list)
-    """The same, for a person to add in a shell."""
+    arguments: list[str] = field(default_factory=list)
+    """To append to the trainer's command."""
+    shell_arguments: list[str] = field(default_factory=list)
+    """The same with shell variables as values, for users who pass them in a script."""
     env: dict[str, str] = field(default_factory=dict)
     node_env: dict[str, Fact] = field(default_factory=dict)
     resume: list[str] = field(default_factory=list)
@@ -52,99 +52,102 @@ class Case:
 
     @property
     def nodes(self) -> int:
-        """Nodes of the job."""
+        """Number of nodes of the job."""
         return self.spec.slurm.nodes
 
     @property
     def gpus(self) -> int:
-        """GPUs on each of them, without those of services."""
+        """GPUs on each node, without those of services."""
         return self.spec.ray_gpus
 
     @property
     def total(self) -> int:
-        """GPUs of the job."""
+        """GPUs of the job, without those of services."""
         return self.nodes * self.gpus
 
     @property
     def allocation(self) -> str:
-        """`the job has 2 nodes x 8 = 16`, and what services leave out of it."""
-        return f"the job has {counted(self.nodes, 'node')} x {self.gpus} = {self.total}{self.taken}"
+        """For example `the job has 2 nodes x 8 = 16`, with the GPUs that services use."""
+        return f"the job has {counted(self.nodes, 'node')} x {self.gpus} = {self.total}{self.services_note}"
 
     @property
-    def taken(self) -> str:
-        """What services have: ` (of the 8 on a node services take retriever 2)`; empty if nothing."""
-        services = self.spec.gpus_of_services
-        return f" (of the {self.spec.gpus} on a node services take {services})" if services else ""
+    def services_note(self) -> str:
+        """For example ` (services use 2 of 8 on each node: retriever 2)`; empty if they use none."""
+        services, used = self.spec.gpus_of_services, self.spec.gpus - self.gpus
+        return f" (services use {used} of {self.spec.gpus} on each node: {services})" if services else ""
 
-    def gpus_remedy(self, gpus: int) -> str:
-        """Return how to get so many GPUs on each node."""
-        beside = self.spec.gpus - self.gpus
-        more = f", {gpus} and those of services" if beside else ""
-        return f"set slurm.gpus_per_node: {gpus + beside}{more}"
+    def gpus_fix(self, gpus: int) -> str:
+        """Return how to request that many GPUs on each node."""
+        of_services = self.spec.gpus - self.gpus
+        more = f", {gpus} and those of services" if of_services else ""
+        return f"set slurm.gpus_per_node: {gpus + of_services}{more}"
 
     def nodes_for(self, gpus: int) -> int:
-        """Return how many nodes have so many GPUs."""
+        """Return how many nodes have that many GPUs."""
         return -(-gpus // self.gpus)
 
     def lookup(self, path: Path) -> Any:
-        """Return what stands at a path of the trainer's own file; None: nothing."""
+        """Return the value at a path of the trainer's own file; None if there is none."""
         here = self.config.data if self.config else None
         for name in path:
             here = here.get(name) if isinstance(here, dict) else None
         return here
 
-    def number(self, at: Said | Path, name: str, text: object) -> int | None:
-        """Return the whole number that a value is; None for one that is refused, or not there yet."""
-        number = whole(text)
-        if number is None and isinstance(text, str) and text != "null" and "$" not in text:
-            many = re.fullmatch("[0-9]{10,}", text)
-            why = "no job has so many, write" if many else "expected"
-            self.refuse_at(at, f"{name} {shown(text)}: {why} a number of GPUs or nodes")
+    def parse_count(self, at: ParsedOption | Path, name: str, value: object) -> int | None:
+        """Return a number of GPUs or nodes; None, after adding a problem if it is a wrong value.
+
+        A value that is not known yet, e.g. a shell variable, is no problem.
+        """
+        number = parse_integer(value)
+        if number is None and isinstance(value, str) and value != "null" and "$" not in value:
+            is_too_large = re.fullmatch("[0-9]{10,}", value)
+            expected = "too large, expected" if is_too_large else "expected"
+            self.add_problem_at(at, f"{name} {shown(value)}: {expected} a number of GPUs or nodes")
         return number
 
-    def add(self, name: str, value: int, variable: str, separator: str = "=") -> None:
-        """Tell the trainer a number of the cluster. variable: what has it in the job's environment."""
-        self.added += [f"{name}={value}"] if separator == "=" else [name, str(value)]
-        self.to_pass.append(f"{name}{separator}${variable}")
+    def add_argument(self, name: str, value: int, variable: str, separator: str = "=") -> None:
+        """Append an argument to the trainer's command. variable: the job's variable with the same value."""
+        self.arguments += [f"{name}={value}"] if separator == "=" else [name, str(value)]
+        self.shell_arguments.append(f"{name}{separator}${variable}")
 
-    def too_far(self, parts: list[str], asked: int, highest: int) -> str:
-        """Return that placements go beyond the job's GPUs. asked: how many GPUs they have, added up."""
-        if asked == highest + 1:  # side by side, without a gap
-            added = f"{' + '.join(parts)} = {asked} GPUs"
+    def out_of_range(self, parts: list[str], count: int, highest: int) -> str:
+        """Return a message about placements beyond the job's GPUs. count: how many GPUs they have."""
+        if count == highest + 1:  # side by side, without a gap
+            cause = f"{' + '.join(parts)} = {count} GPUs"
         else:
-            added = f"{', '.join(parts)} reach GPU {highest}"
-        remedy = (
-            f"ask for slurm.nodes: {self.nodes_for(highest + 1)}, or place them on GPUs 0 to {self.total - 1}"
-        )
-        return f"{added}, {self.allocation}: {remedy}"
+            cause = f"{', '.join(parts)} reach GPU {highest}"
+        nodes = self.nodes_for(highest + 1)
+        fix = f"set slurm.nodes: {nodes}, or place them on GPUs 0 to {self.total - 1}"
+        return f"{cause}, {self.allocation}: {fix}"
 
     def note_idle(self, parts: list[str], used: set[int]) -> None:
-        """Say which GPUs of the job nobody uses."""
+        """Add a note about GPUs of the job that nothing uses."""
         if idle := set(range(self.total)) - used:
             text = f"{counted(len(idle), 'GPU')} idle, {spans(idle)}"
             self.notes.append(f"{', '.join(parts)}, {self.allocation}: {text}")
 
     def note_unplaced(self, key: str) -> None:
-        """Say that the trainer's own file places nothing; it may take that from another one."""
-        remedy = "write into it what it takes from others by `defaults`"
-        self.notes.append(f"the placement is not checked: {self.preset.config} has no {key}: {remedy}")
+        """Add a note that the trainer's own file has no placement; another file may have it."""
+        fix = "copy it there from the file that `defaults` names"
+        self.notes.append(f"the placement is not checked: {self.preset.config} has no {key}: {fix}")
 
-    def refuse(self, said: Said | None, text: str) -> None:
-        """Note a mistake in the entrypoint. said: where; None: in what it leaves out."""
-        self.problems.append(Finding(("run", said.at) if said and self.words.listed else ("run",), text))
+    def add_problem(self, option: ParsedOption | None, text: str) -> None:
+        """Add a problem with the trainer's command. option: the wrong one; None: one that is missing."""
+        path: Path = ("run", option.index) if option and self.command.is_list else ("run",)
+        self.problems.append(Finding(path, text))
 
-    def refuse_at(self, at: Said | Path, text: str) -> None:
-        """Note a mistake, in the entrypoint or in the trainer's own file."""
-        if isinstance(at, Said):
-            self.refuse(at, text)
+    def add_problem_at(self, at: ParsedOption | Path, text: str) -> None:
+        """Add a problem with the trainer's command or, at a path, with its own file."""
+        if isinstance(at, ParsedOption):
+            self.add_problem(at, text)
         else:
-            self.refuse_config(at, text)
+            self.add_config_problem(at, text)
 
-    def refuse_config(self, path: Path, text: str) -> None:
-        """Note a mistake in the trainer's own file."""
+    def add_config_problem(self, path: Path, text: str) -> None:
+        """Add a problem with the trainer's own file."""
         self.problems.append(Finding(path, text, in_config=True))
 
 
-def counted(number: int, what: str) -> str:
-    """Return `1 node` or `2 nodes`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def counted(number: int, noun: str) -> str:
+    """Return e.g. `1 node` or `2 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

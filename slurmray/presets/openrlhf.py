@@ -1,7 +1,7 @@
-"""OpenRLHF: nodes and GPUs of each model by flags, with an underscore before 0.10.2 and a dot since then.
+"""OpenRLHF: flags set the nodes and GPUs of each model. Since 0.10.2 they have dots, before underscores.
 
-Facts from openrlhf/cli/train_ppo_ray.py of openrlhf 0.6.4 and 0.11.2 (which models there are, who shares
-GPUs), and openrlhf/trainer/ray (placement groups of single GPUs, packed); the change of flags from its tags.
+Sources: openrlhf/cli/train_ppo_ray.py of openrlhf 0.6.4 and 0.11.2 (which models a job has, and which of them
+share GPUs), openrlhf/trainer/ray (placement groups of single GPUs, packed), and its tags (names of flags).
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from slurmray.presets.command_line import Said
-from slurmray.presets.context import Case
+from slurmray.presets.command_line import ParsedOption
+from slurmray.presets.context import PresetContext
 
 _MODELS = ("actor", "ref", "critic", "reward")
-_COUNTS = {"num_nodes": 1, "num_gpus_per_node": 8}  # with OpenRLHF's defaults
+_COUNTS = {"num_nodes": 1, "num_gpus_per_node": 8}  # OpenRLHF's defaults
 
-# By what a flag is for: its name before 0.10.2, and since then.
+# Purpose of a flag -> its name before 0.10.2, and since then.
 _FLAGS = {
     **{
         f"{model} {count}": (f"--{model}_{count}", f"--{model}.{count}")
@@ -42,172 +42,188 @@ _FLAGS = {
 
 
 class _Size(NamedTuple):
-    """GPUs of a model, or of all engines. at: a flag that says so."""
+    """GPUs of a model, or of all engines. option: a flag that sets them."""
 
     name: str
     nodes: int
     gpus: int
-    at: Said | None
+    option: ParsedOption | None
 
     @property
-    def all(self) -> int:
+    def total(self) -> int:
         return self.nodes * self.gpus
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         engines = " engines" if self.name == "vllm" else ""
-        return f"{self.name} {self.nodes}{engines} x {self.gpus} ({self.all})"
+        return f"{self.name} {self.nodes}{engines} x {self.gpus} ({self.total})"
 
 
-class _Stop(Exception):
-    """No more can be judged: a value is only known when the job runs, or was refused."""
+class _UnknownValue(Exception):
+    """A value is only known when the job runs, or is wrong; nothing that depends on it can be checked."""
 
 
 class _Flags:
-    """The flags of one generation."""
+    """The flags of the trainer's command, by purpose (a key of _FLAGS)."""
 
-    def __init__(self, case: Case):
-        self.case = case
-        dotted = case.preset.since(0, 10, 2)
-        form = any(re.match(r"--[a-z_]+\.[a-z]", word) for word in case.words.words)
-        self.dotted = form if dotted is None else dotted
+    def __init__(self, context: PresetContext):
+        self.context = context
+        is_since_dots = context.preset.since(0, 10, 2)
+        has_dots = any(re.match(r"--[a-z_]+\.[a-z]", argument) for argument in context.command.argv)
+        self.uses_dots = has_dots if is_since_dots is None else is_since_dots
 
-    def name(self, use: str) -> str:
-        return _FLAGS[use][self.dotted]
+    def name(self, purpose: str) -> str:
+        return _FLAGS[purpose][self.uses_dots]
 
-    def said(self, use: str) -> Said | None:
-        return self.case.words.flag(self.name(use))
+    def option(self, purpose: str) -> ParsedOption | None:
+        return self.context.command.flag(self.name(purpose))
 
-    def number(self, use: str, default: int) -> int:
-        if (said := self.said(use)) is None:
+    def number(self, purpose: str, default: int) -> int:
+        if (option := self.option(purpose)) is None:
             return default
-        if (number := self.case.number(said, self.name(use), said.text)) is None:
-            raise _Stop
+        if (number := self.context.parse_count(option, self.name(purpose), option.value)) is None:
+            raise _UnknownValue
         return number
 
-    def text(self, use: str, default: str) -> str:
-        if (said := self.said(use)) is None:
+    def text(self, purpose: str, default: str) -> str:
+        if (option := self.option(purpose)) is None:
             return default
-        if said.text is None:
-            raise _Stop
-        return said.text
+        if option.value is None:
+            raise _UnknownValue
+        return option.value
 
 
-def advise(case: Case) -> None:
-    """Check that the models and engines fit, and place them on the whole job where all share its GPUs."""
-    flags = _Flags(case)
-    script = case.words.listed and not case.words.open  # its flags are inside
-    if script or not any("ppo_ray" in word for word in case.words.words):
+def advise(context: PresetContext) -> None:
+    """Check that models and engines fit the job. If all models share GPUs, give each the whole job."""
+    flags = _Flags(context)
+    is_script = context.command.is_list and not context.command.is_extensible  # the flags are in the script
+    if is_script or not any("ppo_ray" in argument for argument in context.command.argv):
         return
-    _generation(case, flags)
-    if not flags.said("resume"):
-        case.resume.append(flags.name("resume"))
+    _check_flag_names(context, flags)
+    if not flags.option("resume"):
+        context.resume.append(flags.name("resume"))
     try:
-        everybody = flags.said("all") and not flags.said("async") and not flags.said("critic and reward")
-        models = _models(case, flags, fill=bool(everybody))
-        engines = _engines(case, flags)
-        _together(case, flags, models, engines)
-        _apart(case, flags, models, engines)
-    except (_Stop, ValueError):
+        others_share = flags.option("async") or flags.option("critic and reward")
+        models = _models(context, flags, fill=bool(flags.option("all") and not others_share))
+        engines = _engines(context, flags)
+        _check_shared_gpus(context, flags, models, engines)
+        _check_total(context, flags, models, engines)
+    except (_UnknownValue, ValueError):
         return
 
 
-def _generation(case: Case, flags: _Flags) -> None:
-    """A flag of the other generation is none that this OpenRLHF knows."""
-    release = f"OpenRLHF {case.preset.version}" if case.preset.version else "the OpenRLHF of your other flags"
+def _check_flag_names(context: PresetContext, flags: _Flags) -> None:
+    """Refuse flags that this version of OpenRLHF does not have."""
+    version = context.preset.version
+    release = f"OpenRLHF {version}" if version else "the OpenRLHF of your other flags"
     for names in _FLAGS.values():
-        if said := case.words.flag(names[not flags.dotted]):
-            case.refuse(said, f"{names[not flags.dotted]}: {release} calls it {names[flags.dotted]}")
+        if option := context.command.flag(names[not flags.uses_dots]):
+            text = f"{names[not flags.uses_dots]}: {release} calls it {names[flags.uses_dots]}"
+            context.add_problem(option, text)
 
 
-def _models(case: Case, flags: _Flags, fill: bool) -> dict[str, _Size]:
-    """Return what each model that there is takes. fill: say what is not said, as much as the job has."""
-    there = ["actor"]
+def _models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str, _Size]:
+    """Return the size of each model of the job. fill: add arguments for sizes that are not set."""
+    names = ["actor"]
     if float(flags.text("kl", "0.01")) > 0:
-        there.append("ref")
+        names.append("ref")
     if flags.text("estimator", "gae") == "gae":
-        there.append("critic")
-    remote = flags.said("remote") or flags.said("agent")
-    if not remote or ("critic" in there and flags.said("critic and reward")):  # its numbers count even then
-        there.append("reward")
-    own = {"num_nodes": (case.nodes, "NNODES"), "num_gpus_per_node": (case.gpus, "GPUS_PER_NODE")}
+        names.append("critic")
+    remote = flags.option("remote") or flags.option("agent")
+    # If it shares GPUs with the critic, OpenRLHF checks its flags even with a remote reward model.
+    if not remote or ("critic" in names and flags.option("critic and reward")):
+        names.append("reward")
+    available = {
+        "num_nodes": (context.nodes, "NNODES"),
+        "num_gpus_per_node": (context.gpus, "GPUS_PER_NODE"),
+    }
     found = {}
-    for model in there:
+    for model in names:
         numbers = []
-        for count, (here, variable) in own.items():
+        for count, (most, variable) in available.items():
             default = _COUNTS[count]
-            if fill and not flags.said(f"actor {count}"):
-                default = here
-                if not flags.said(f"{model} {count}"):
-                    case.add(flags.name(f"{model} {count}"), here, variable, separator=" ")
+            if fill and not flags.option(f"actor {count}"):
+                default = most
+                if not flags.option(f"{model} {count}"):
+                    context.add_argument(flags.name(f"{model} {count}"), most, variable, separator=" ")
             number = flags.number(f"{model} {count}", default)
-            said = flags.said(f"{model} {count}")
-            if said and number > here:
-                wanted = f"set slurm.nodes: {number}" if count == "num_nodes" else case.gpus_remedy(number)
-                text = f"{flags.name(f'{model} {count}')} {number}, {case.allocation}"
-                case.refuse(said, f"{text}: write {here} or less, or {wanted}")
-                raise _Stop
+            option = flags.option(f"{model} {count}")
+            if option and number > most:
+                fix = f"set slurm.nodes: {number}" if count == "num_nodes" else context.gpus_fix(number)
+                text = f"{flags.name(f'{model} {count}')} {number}, {context.allocation}"
+                context.add_problem(option, f"{text}: write {most} or less, or {fix}")
+                raise _UnknownValue
             numbers.append(number)
-        at = flags.said(f"{model} num_nodes") or flags.said(f"{model} num_gpus_per_node")
-        found[model] = _Size(model, numbers[0], numbers[1], at)
+        option = flags.option(f"{model} num_nodes") or flags.option(f"{model} num_gpus_per_node")
+        found[model] = _Size(model, numbers[0], numbers[1], option)
     return found
 
 
-def _engines(case: Case, flags: _Flags) -> _Size | None:
-    """Return what vLLM takes; each engine lies within a node."""
+def _engines(context: PresetContext, flags: _Flags) -> _Size | None:
+    """Return the size of vLLM's engines, each of which must fit within a node; None without vLLM."""
     count, size = flags.number("engines", 0), flags.number("engine", 1)
     if not count or not size:
         return None
-    if case.gpus % size:
-        divided = f"the {case.gpus} GPUs of a node{case.taken}"
-        text = f"engines of {size} do not divide {divided}: choose a divisor of {case.gpus}"
-        case.refuse(flags.said("engine"), f"{flags.name('engine')} {size}: {text}")
-        raise _Stop
-    return _Size("vllm", count, size, flags.said("engines"))
+    if context.gpus % size:
+        text = (
+            f"engines of {size} do not divide the {context.gpus} GPUs of a node{context.services_note}: "
+            f"choose a divisor of {context.gpus}"
+        )
+        context.add_problem(flags.option("engine"), f"{flags.name('engine')} {size}: {text}")
+        raise _UnknownValue
+    return _Size("vllm", count, size, flags.option("engines"))
 
 
-def _together(case: Case, flags: _Flags, models: dict[str, _Size], engines: _Size | None) -> None:
-    """Those that share GPUs have the same numbers."""
+def _check_shared_gpus(
+    context: PresetContext, flags: _Flags, models: dict[str, _Size], engines: _Size | None
+) -> None:
+    """Check that models and engines which share GPUs have the same sizes."""
     actor = models["actor"]
-    for use, one, other in (("actor and ref", "actor", "ref"), ("critic and reward", "critic", "reward")):
-        everybody = use == "actor and ref" and flags.said("all")
-        if (flags.said(use) or everybody) and one in models and other in models:
-            first, second = models[one], models[other]
+    for purpose, first_name, second_name in (
+        ("actor and ref", "actor", "ref"),
+        ("critic and reward", "critic", "reward"),
+    ):
+        shares_all = purpose == "actor and ref" and flags.option("all")
+        shares = flags.option(purpose) or shares_all
+        if shares and first_name in models and second_name in models:
+            first, second = models[first_name], models[second_name]
             if (first.nodes, first.gpus) != (second.nodes, second.gpus):
-                why = f"they share GPUs, by {flags.name('all' if everybody else use)}"
-                text = f"{first.shown} and {second.shown}: {why}: give both the same numbers"
-                case.refuse(second.at or first.at, text)
-    if not flags.said("all"):
+                cause = f"they share GPUs because of {flags.name('all' if shares_all else purpose)}"
+                text = f"{first.text} and {second.text}: {cause}: give both the same numbers"
+                context.add_problem(second.option or first.option, text)
+    if not flags.option("all"):
         return
     for name in ("critic", "reward"):
-        own = flags.said("critic and reward") and "critic" in models
-        if name in models and not own and models[name].all > actor.all:
-            text = f"{models[name].shown} shares the GPUs of {actor.shown}, by {flags.name('all')}"
-            case.refuse(models[name].at, f"{text}: give it no more than the actor")
-    if engines and not flags.said("async") and engines.all != actor.all:
-        text = f"{engines.shown} and {actor.shown}: by {flags.name('all')} the engines have the actor's GPUs"
-        wanted, rest = divmod(actor.all, engines.gpus)
-        remedy = "choose another size of engine" if rest else f"write {flags.name('engines')} {wanted}"
-        case.refuse(engines.at, f"{text}: {remedy}")
+        shares_with_other = flags.option("critic and reward") and "critic" in models
+        if name in models and not shares_with_other and models[name].total > actor.total:
+            text = f"{models[name].text} shares the GPUs of {actor.text} because of {flags.name('all')}"
+            context.add_problem(models[name].option, f"{text}: give it no more than the actor")
+    if engines and not flags.option("async") and engines.total != actor.total:
+        cause = f"the engines use the actor's GPUs because of {flags.name('all')}"
+        count, rest = divmod(actor.total, engines.gpus)
+        fix = "choose another size of engine" if rest else f"write {flags.name('engines')} {count}"
+        context.add_problem(engines.option, f"{engines.text} and {actor.text}: {cause}: {fix}")
 
 
-def _apart(case: Case, flags: _Flags, models: dict[str, _Size], engines: _Size | None) -> None:
-    """Those that share no GPUs fit into the job side by side."""
+def _check_total(
+    context: PresetContext, flags: _Flags, models: dict[str, _Size], engines: _Size | None
+) -> None:
+    """Check that models and engines which share no GPUs fit into the job together."""
     groups = dict(models)
-    if flags.said("all") or flags.said("actor and ref"):
+    if flags.option("all") or flags.option("actor and ref"):
         groups.pop("ref", None)
-    if flags.said("critic and reward") and "critic" in models:
+    if flags.option("critic and reward") and "critic" in models:
         groups.pop("reward", None)
-    elif flags.said("all"):
+    elif flags.option("all"):
         groups.pop("critic", None)
         groups.pop("reward", None)
-    if engines and (not flags.said("all") or flags.said("async")):
+    if engines and (not flags.option("all") or flags.option("async")):
         groups["vllm"] = engines
-    asked = sum(size.all for size in groups.values())
-    added = f"{' + '.join(size.shown for size in groups.values())} = {asked} GPUs, {case.allocation}"
-    if asked > case.total:
-        remedy = f"make them smaller, let some share by {flags.name('actor and ref')} or {flags.name('all')}"
-        at = next((size.at for size in groups.values() if size.at), None)
-        case.refuse(at, f"{added}: {remedy}, or set slurm.nodes: {case.nodes_for(asked)}")
-    elif asked < case.total and not case.problems:
-        case.notes.append(f"{added}: {case.total - asked} idle")
+    total = sum(size.total for size in groups.values())
+    text = f"{' + '.join(size.text for size in groups.values())} = {total} GPUs, {context.allocation}"
+    if total > context.total:
+        fix = f"make them smaller, let some share by {flags.name('actor and ref')} or {flags.name('all')}"
+        option = next((size.option for size in groups.values() if size.option), None)
+        context.add_problem(option, f"{text}: {fix}, or set slurm.nodes: {context.nodes_for(total)}")
+    elif total < context.total and not context.problems:
+        context.notes.append(f"{text}: {context.total - total} idle")

@@ -1,6 +1,6 @@
-"""RLinf's placements: `0-19`, `all`, `0-3:0-7,4-7`, with ranges that include both ends.
+"""Parses RLinf's placements, e.g. `0-19`, `all` or `0-3:0-7,4-7`. Ranges include both ends.
 
-The grammar is that of ComponentPlacement._parse_rank_map and parse_rank_config in rlinf 0.3.0
+Source of the grammar: ComponentPlacement._parse_rank_map and parse_rank_config in rlinf 0.3.0
 (rlinf/scheduler/placement/placement.py, rlinf/scheduler/cluster/utils.py).
 """
 
@@ -18,49 +18,49 @@ _PART = re.compile(
 
 
 class Span(NamedTuple):
-    """GPUs or processes from first to last, both included."""
+    """A range of GPUs or processes, including both ends."""
 
     first: int
     last: int
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of GPUs or processes."""
         return self.last - self.first + 1
 
 
 class Ranks(NamedTuple):
-    """GPUs of a component, in order, and for each part how many processes share it."""
+    """GPUs of a component, in order, and for each span the number of processes on it."""
 
     gpus: tuple[Span, ...]
     processes: tuple[int, ...]
 
     @property
     def size(self) -> int:
-        """How many GPUs there are."""
+        """Number of GPUs."""
         return sum(span.size for span in self.gpus)
 
     @property
     def last(self) -> int:
-        """The highest GPU."""
+        """The highest number of a GPU."""
         return self.gpus[-1].last
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Every GPU; only for placements that are known to fit a job."""
+        """All GPUs. Only for placements within a job's GPUs: a wrong one may have a billion."""
         return frozenset(number for span in self.gpus for number in range(span.first, span.last + 1))
 
 
 def parse(text: str, total: int) -> Ranks:
-    """Return what a placement says; ValueError says what is wrong. total: GPUs of the job, for `all`."""
+    """Parse a placement; ValueError for a wrong one. total: GPUs of the job, for `all`."""
     gpus: list[Span] = []
     counts: list[int] = []
     last_process = -1
-    for part in filter(None, (word.strip() for word in text.split(","))):
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
         found = _PART.fullmatch(part)
         if not found:
             raise ValueError(
-                f"{shown(part)}: expected GPUs as 0-7, 3 or all, and processes after a colon, as 0-3:0-7"
+                f"{shown(part)}: expected GPUs, e.g. 0-7, 3, all, or GPUs and processes, e.g. 0-3:0-7"
             )
         span = Span(0, total - 1) if found[1].lower() == "all" else _span(found[1])
         if gpus and span.first <= gpus[-1].last:
@@ -69,9 +69,7 @@ def parse(text: str, total: int) -> Ranks:
             )
         processes = _span(found[2]) if found[2] else Span(last_process + 1, last_process + span.size)
         if counts and processes.first != last_process + 1:
-            raise ValueError(
-                f"{part}: its processes begin with {processes.first}, but {last_process + 1} is next"
-            )
+            raise ValueError(f"{part}: its first process is {processes.first}, expected {last_process + 1}")
         if span.size % processes.size and processes.size % span.size:
             raise ValueError(
                 f"{part}: {span.size} GPUs and {processes.size} processes; one must divide the other"
@@ -80,12 +78,12 @@ def parse(text: str, total: int) -> Ranks:
         counts.append(processes.size)
         last_process = processes.last
     if not gpus:
-        raise ValueError("names no GPU")
+        raise ValueError("is empty; expected GPUs, e.g. 0-7, or all")
     return Ranks(tuple(gpus), tuple(counts))
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Return `0-3, 8` for numbers."""
+    """Return numbers as ranges, e.g. `0-3, 8`."""
     found: list[Span] = []
     for number in sorted(numbers):
         if found and found[-1].last == number - 1:
@@ -96,7 +94,7 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def _span(text: str) -> Span:
-    first, _, last = (word.strip() for word in text.partition("-"))
+    first, _, last = (piece.strip() for piece in text.partition("-"))
     span = Span(int(first), int(last or first))
     if span.size < 1:
         raise ValueError(f"{text}: ends before it begins")

@@ -1,7 +1,7 @@
-"""RLinf: `cluster` in its YAML file, with Hydra overrides over it.
+"""RLinf: the section `cluster` of its YAML file, and Hydra overrides of it.
 
-Facts from rlinf 0.3.0: rlinf/utils/placement.py (which components may share GPUs), rlinf/scheduler/cluster
-(num_nodes, RLINF_NODE_RANK), rlinf/scheduler/worker/worker.py (RLINF_COMM_NET_DEVICES); from its repository
+Sources: rlinf 0.3.0, rlinf/utils/placement.py (which components may share GPUs), rlinf/scheduler/cluster
+(num_nodes, RLINF_NODE_RANK), rlinf/scheduler/worker/worker.py (RLINF_COMM_NET_DEVICES); in its repository
 ray_utils/start_ray.sh (RANK) and rlinf/runners/reasoning_runner.py (resume_dir: auto, since v0.2).
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurmray.presets.command_line import Said
-from slurmray.presets.context import Case
+from slurmray.presets.command_line import ParsedOption
+from slurmray.presets.context import PresetContext
 from slurmray.presets.ranks import Ranks, Span, parse, spans
 from slurmray.yaml_source import Path
 
@@ -19,9 +19,9 @@ _PLACEMENT = "cluster.component_placement"
 _ENGINE, _STAGES = "rollout.tensor_parallel_size", "rollout.pipeline_parallel_size"
 _ACTOR = "actor.model.tensor_model_parallel_size"
 
-# In pipelines for language models these share all GPUs or none; with an `env`, or several kinds of rollout,
-# all may share.
-_APART = (
+# In pipelines for language models these pairs share no GPUs, unless actor and rollout share all of theirs.
+# With an `env` or several kinds of rollout, every component may share.
+_EXCLUSIVE = (
     ("actor", "rollout"),
     ("actor", "inference"),
     ("rollout", "inference"),
@@ -34,12 +34,12 @@ _CONSECUTIVE = ("actor", "rollout", "inference", "critic", "critic_inference")
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """Components with one placement. at: where it stands. ranks: None if only known when it runs."""
+class _Placement:
+    """Components with one placement. at: where it is set. ranks: None if only known when the job runs."""
 
     key: str
     text: str
-    at: Said | Path
+    at: ParsedOption | Path
     ranks: Ranks | None = None
 
     @property
@@ -47,209 +47,218 @@ class _Placed:
         return [name.strip() for name in self.key.split(",")]
 
     @property
-    def shown(self) -> str:
+    def summary(self) -> str:
         return f"{self.key} {self.text} ({self.ranks.size if self.ranks else '?'})"
 
 
-def advise(case: Case) -> None:
+def advise(context: PresetContext) -> None:
     """Fill in the number of nodes, and check the placement of the components."""
-    case.node_env |= {"RLINF_NODE_RANK": "rank", "RANK": "rank"}
-    if not {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"} & set(case.spec.env):
-        case.node_env["RLINF_COMM_NET_DEVICES"] = "interface"
-    if not case.words.words:
+    context.node_env |= {"RLINF_NODE_RANK": "rank", "RANK": "rank"}
+    if not {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"} & set(context.spec.env):
+        context.node_env["RLINF_COMM_NET_DEVICES"] = "interface"
+    if not context.command.argv:
         return
-    _cluster(case)
-    _placement(case)
-    if (
-        any(word.endswith("main_grpo.py") for word in case.words.words)
-        and case.preset.since(0, 2) is not False
-    ):
-        if case.words.override("runner.resume_dir") is None:
-            case.resume.append("runner.resume_dir=auto")
-    elif case.spec.requeue.max and case.words.override("runner.resume_dir") is None:
-        case.notes.append(
-            "after a requeue RLinf starts anew: this trainer needs the folder in runner.resume_dir"
+    _fill_cluster(context)
+    _check_placement(context)
+    is_resumable = any(argument.endswith("main_grpo.py") for argument in context.command.argv)
+    if is_resumable and context.preset.since(0, 2) is not False:
+        if context.command.override("runner.resume_dir") is None:
+            context.resume.append("runner.resume_dir=auto")
+    elif context.spec.requeue.max and context.command.override("runner.resume_dir") is None:
+        context.notes.append(
+            "after a requeue RLinf starts from the beginning: set runner.resume_dir to a checkpoint's folder"
         )
 
 
-def _cluster(case: Case) -> None:
-    """num_nodes is the job's, whoever says it; num_gpus_per_node has been a note for people since v0.1."""
-    nodes, gpus = _said(case, _NODES), _said(case, _GPUS)
-    if isinstance(nodes, Said) or (nodes and not case.words.open):
-        _same(case, _NODES, nodes, case.nodes)
+def _fill_cluster(context: PresetContext) -> None:
+    """Set the number of nodes, or check it; check the GPUs, which RLinf ignores since v0.1."""
+    nodes, gpus = _setting(context, _NODES), _setting(context, _GPUS)
+    if isinstance(nodes, ParsedOption) or (nodes and not context.command.is_extensible):
+        _check_equal(context, _NODES, nodes, context.nodes)
     else:
-        case.add(_NODES, case.nodes, "NNODES")
+        context.add_argument(_NODES, context.nodes, "NNODES")
     if gpus:
-        _same(case, _GPUS, gpus, case.gpus)
+        _check_equal(context, _GPUS, gpus, context.gpus)
 
 
-def _said(case: Case, key: str) -> Said | tuple[Path, str] | None:
-    """Return an override, or else the path and text in the file."""
-    if said := case.words.override(key):
-        return said
+def _setting(context: PresetContext, key: str) -> ParsedOption | tuple[Path, str] | None:
+    """Return the override of a key, or else its path and value in the file; None if it is not set."""
+    if option := context.command.override(key):
+        return option
     path: Path = tuple(key.split("."))
-    return (path, value) if isinstance(value := case.lookup(path), str) else None
+    return (path, value) if isinstance(value := context.lookup(path), str) else None
 
 
-def _same(case: Case, key: str, said: Said | tuple[Path, str], here: int) -> None:
-    at, text = (said, said.text) if isinstance(said, Said) else said
-    number = case.number(at, key, text)
-    if number is None or number == here:
+def _check_equal(
+    context: PresetContext, key: str, setting: ParsedOption | tuple[Path, str], expected: int
+) -> None:
+    """Check that a key is set to the job's number."""
+    at, value = (setting, setting.value) if isinstance(setting, ParsedOption) else setting
+    number = context.parse_count(at, key, value)
+    if number is None or number == expected:
         return
-    wanted = case.gpus_remedy(number) if key == _GPUS else f"set slurm.nodes: {number}"
-    case.refuse_at(at, f"{key} is {text}, {case.allocation}: write {here}, or {wanted}")
+    fix = context.gpus_fix(number) if key == _GPUS else f"set slurm.nodes: {number}"
+    context.add_problem_at(at, f"{key} is {value}, {context.allocation}: write {expected}, or {fix}")
 
 
-def _placement(case: Case) -> None:
-    if case.config is None and not case.words.below(_PLACEMENT):
-        case.notes.append("the placement is not checked: name RLinf's YAML file in preset.config")
+def _check_placement(context: PresetContext) -> None:
+    if context.config is None and not context.command.overrides_below(_PLACEMENT):
+        context.notes.append("the placement is not checked: set preset.config to RLinf's YAML file")
         return
-    placed = []
-    entries = _entries(case)
-    if not entries and case.config and not case.words.override(_PLACEMENT):
-        case.note_unplaced(_PLACEMENT)
-    for one in entries:
+    entries = _entries(context)
+    if not entries and context.config and not context.command.override(_PLACEMENT):
+        context.note_unplaced(_PLACEMENT)
+    placements = []
+    for entry in entries:
         try:
-            ranks = None if "$" in one.text else parse(one.text, case.total)
+            ranks = None if "$" in entry.text else parse(entry.text, context.total)
         except ValueError as error:
-            case.refuse_at(one.at, f"{one.key}: {error}")
+            context.add_problem_at(entry.at, f"{entry.key}: {error}")
         else:
-            placed.append(_Placed(one.key, one.text, one.at, ranks))
-    _once(case, placed)
-    known = [one for one in placed if one.ranks]
-    if not _fits(case, known):
+            placements.append(_Placement(entry.key, entry.text, entry.at, ranks))
+    _check_unique(context, placements)
+    known = [placement for placement in placements if placement.ranks]
+    if not _check_range(context, known):
         return
-    by_name = {name: one for one in known for name in one.names}
-    free = "env" in by_name or any(name.startswith("rollout_") for name in by_name)
-    if {"actor", "rollout"} <= set(by_name) and not free:
-        _reward(case, entries)
-        _language_model(case, by_name)
+    by_name = {name: placement for placement in known for name in placement.names}
+    all_may_share = "env" in by_name or any(name.startswith("rollout_") for name in by_name)
+    if {"actor", "rollout"} <= set(by_name) and not all_may_share:
+        _check_reward(context, entries)
+        _check_language_model(context, by_name)
     else:
-        for one in known:
-            _within_nodes(case, one)
-    _idle(case, placed)
+        for placement in known:
+            _check_within_nodes(context, placement)
+    _note_idle(context, placements)
 
 
-def _entries(case: Case) -> list[_Placed]:
-    """Return the placements as they are written; those on node groups are RLinf's own affair."""
+def _entries(context: PresetContext) -> list[_Placement]:
+    """Return the placements without ranks. Those on node groups are left out: only RLinf can resolve them."""
     path: Path = tuple(_PLACEMENT.split("."))
-    written = case.lookup(path)
+    section = context.lookup(path)
     found = {}
-    for key, value in written.items() if isinstance(written, dict) else []:
+    for key, value in section.items() if isinstance(section, dict) else []:
         text = value.get("placement") if isinstance(value, dict) and "node_group" not in value else value
-        found[key] = _Placed(key, text if isinstance(text, str) else "$", (*path, key))
-    for key, said in case.words.below(_PLACEMENT):
-        found[key] = _Placed(key, "$" if said.text is None else said.text, said)
-        if said.prefix == "~":
+        found[key] = _Placement(key, text if isinstance(text, str) else "$", (*path, key))
+    for key, option in context.command.overrides_below(_PLACEMENT):
+        found[key] = _Placement(key, "$" if option.value is None else option.value, option)
+        if option.prefix == "~":
             del found[key]
-    return [] if case.words.override(_PLACEMENT) else list(found.values())
+    return [] if context.command.override(_PLACEMENT) else list(found.values())
 
 
-def _once(case: Case, placed: list[_Placed]) -> None:
+def _check_unique(context: PresetContext, placements: list[_Placement]) -> None:
+    """Check that each component has one placement."""
     names: set[str] = set()
-    for one in placed:
-        for name in one.names:
+    for placement in placements:
+        for name in placement.names:
             if name in names:
-                case.refuse_at(
-                    one.at, f"{name} is placed twice: leave it out of {one.key!r}, or of the other"
-                )
+                text = f"{name} is placed twice: leave it out of {placement.key!r}, or of the other"
+                context.add_problem_at(placement.at, text)
             names.add(name)
 
 
-def _fits(case: Case, known: list[_Placed]) -> bool:
-    """Every GPU is one of the job's; if not, the message adds up what is asked for."""
-    beyond = [one for one in known if one.ranks and one.ranks.last >= case.total]
+def _check_range(context: PresetContext, known: list[_Placement]) -> bool:
+    """Check that no placement goes beyond the job's GPUs, and return whether that is so."""
+    beyond = [each for each in known if each.ranks and each.ranks.last >= context.total]
     if not beyond:
         return True
-    highest = max(one.ranks.last for one in beyond if one.ranks)
-    asked = sum(one.ranks.size for one in known if one.ranks)
-    case.refuse_at(beyond[0].at, case.too_far([one.shown for one in known], asked, highest))
+    highest = max(each.ranks.last for each in beyond if each.ranks)
+    count = sum(each.ranks.size for each in known if each.ranks)
+    text = context.out_of_range([each.summary for each in known], count, highest)
+    context.add_problem_at(beyond[0].at, text)
     return False
 
 
-def _within_nodes(case: Case, one: _Placed) -> None:
-    """A process that has several GPUs has them on one node; language models are spread out in another way."""
-    for span, processes in zip(one.ranks.gpus, one.ranks.processes, strict=True) if one.ranks else ():
-        if across := _across(span, span.size // processes, case.gpus):
-            text = f"a process on GPUs {across} would lie across nodes of {case.gpus}: give it more processes"
-            case.refuse_at(one.at, f"{one.key} {one.text}: {text}")
+def _check_within_nodes(context: PresetContext, placement: _Placement) -> None:
+    """Check that no process with several GPUs lies across nodes. Not so for language models."""
+    ranks = placement.ranks
+    for span, processes in zip(ranks.gpus, ranks.processes, strict=True) if ranks else ():
+        if across := _across_nodes(span, span.size // processes, context.gpus):
+            cause = f"a process on GPUs {across} would lie across nodes of {context.gpus}"
+            text = f"{placement.key} {placement.text}: {cause}: give it more processes"
+            context.add_problem_at(placement.at, text)
             return
 
 
-def _across(span: Span, each: int, gpus: int) -> str | None:
-    """Return the first so many GPUs of a span that do not lie within one node of `gpus`."""
-    for first in range(span.first, span.last + 1, max(each, 1)):
-        last = first + each - 1
-        if each > 1 and first // gpus != last // gpus:
+def _across_nodes(span: Span, size: int, gpus: int) -> str | None:
+    """Return the first group of GPUs that lies across nodes, e.g. `6-9`; None if there is none.
+
+    span: GPUs that are divided into groups of `size`. gpus: on each node.
+    """
+    for first in range(span.first, span.last + 1, max(size, 1)):
+        last = first + size - 1
+        if size > 1 and first // gpus != last // gpus:
             return f"{first}-{last}"
     return None
 
 
-def _reward(case: Case, entries: list[_Placed]) -> None:
-    """Pipelines for language models need one. A note, for the guide's own placements have none."""
-    if not any("reward" in one.names for one in entries):
+def _check_reward(context: PresetContext, entries: list[_Placement]) -> None:
+    """Add a note if a pipeline for language models has no reward: RLinf's own guide has such placements."""
+    if not any("reward" in entry.names for entry in entries):
         text = f"{_PLACEMENT} names no reward, so RLinf ends with 'Reward GPUs must be specified'"
-        case.notes.append(f"{text}: place it, as in `actor,rollout,reward: all`; it may share GPUs")
+        context.notes.append(f"{text}: place it, e.g. `actor,rollout,reward: all`; it may share GPUs")
 
 
-def _language_model(case: Case, by_name: dict[str, _Placed]) -> None:
-    sets = {name: one.ranks.numbers for name, one in by_name.items() if one.ranks}
+def _check_language_model(context: PresetContext, by_name: dict[str, _Placement]) -> None:
+    """Check who shares GPUs with whom in a pipeline for language models."""
+    sets = {name: placement.ranks.numbers for name, placement in by_name.items() if placement.ranks}
     if "actor_inference" in sets and "inference" not in sets:
         sets["inference"], by_name["inference"] = sets["actor_inference"], by_name["actor_inference"]
     for name in _CONSECUTIVE:
         if name in sets and len(sets[name]) != max(sets[name]) - min(sets[name]) + 1:
-            text = f"{name} has GPUs {spans(sets[name])}: RLinf wants them without a gap"
-            case.refuse_at(by_name[name].at, text)
+            text = f"{name} has GPUs {spans(sets[name])}: RLinf needs them without a gap"
+            context.add_problem_at(by_name[name].at, text)
     rollout = by_name["rollout"]
     if rollout.ranks:
-        _engine(case, rollout, rollout.ranks, shared=sets["actor"] == sets["rollout"])
+        _check_engine(context, rollout, rollout.ranks, is_shared=sets["actor"] == sets["rollout"])
     if sets["actor"] == sets["rollout"]:
         for name in ("inference", "critic_inference"):
             if name in sets:
-                text = "actor and rollout share their GPUs, then they do it themselves: leave it out"
-                case.refuse_at(by_name[name].at, f"{name}: {text}")
+                text = "actor and rollout, which share their GPUs, do it themselves: leave it out"
+                context.add_problem_at(by_name[name].at, f"{name}: {text}")
         return
-    for one, other in _APART:
-        if both := sets.get(one, frozenset()) & sets.get(other, frozenset()):
-            pair = f"{one} {by_name[one].text} and {other} {by_name[other].text} both have {spans(both)}"
-            text = f"{pair}: actor and rollout share all of their GPUs, or no component shares any"
-            case.refuse_at(by_name[other].at, text)
+    for first, second in _EXCLUSIVE:
+        if both := sets.get(first, frozenset()) & sets.get(second, frozenset()):
+            pair = f"{first} {by_name[first].text} and {second} {by_name[second].text}"
+            fix = "let actor and rollout share all of their GPUs, or no component share any"
+            context.add_problem_at(by_name[second].at, f"{pair} both have {spans(both)}: {fix}")
 
 
-def _engine(case: Case, rollout: _Placed, ranks: Ranks, shared: bool) -> None:
-    """The rollout's engines divide its GPUs, and each lies within a node.
+def _check_engine(context: PresetContext, rollout: _Placement, ranks: Ranks, is_shared: bool) -> None:
+    """Check that the rollout's engines divide its GPUs, and that each is within a node.
 
-    Where it shares them, engines smaller than a group of the actor are spread over one (`stride` there).
+    is_shared: with the actor. Then engines that are smaller than a group of the actor are spread over one
+    group (`stride` in RLinf).
     """
-    tensor, stages, actor = (_size(case, key) for key in (_ENGINE, _STAGES, _ACTOR))
+    tensor, stages, actor = (_parallel_size(context, key) for key in (_ENGINE, _STAGES, _ACTOR))
     if not (tensor and stages and actor):
         return
-    each, name = tensor, f"{_ENGINE} {tensor}"
-    if not shared and stages > 1:
-        each, name = tensor * stages, f"{name} x {_STAGES} {stages}"
-    elif shared and actor > tensor:
-        each, name = actor, f"{name} and {_ACTOR} {actor}"
-    name = f"{rollout.shown}: {name}"
-    if each % tensor:
-        case.refuse_at(rollout.at, f"{name}: the first does not divide the second: choose a divisor")
-    elif ranks.size % each:
-        text = f"engines of {each} do not divide {ranks.size} GPUs: choose a divisor"
-        case.refuse_at(rollout.at, f"{name}: {text}")
-    elif across := _across(Span(ranks.gpus[0].first, ranks.last), each, case.gpus):
-        text = f"an engine on GPUs {across} would lie across nodes of {case.gpus}"
-        case.refuse_at(rollout.at, f"{name}: {text}: choose a smaller one, or other GPUs")
+    size, name = tensor, f"{_ENGINE} {tensor}"
+    if not is_shared and stages > 1:
+        size, name = tensor * stages, f"{name} x {_STAGES} {stages}"
+    elif is_shared and actor > tensor:
+        size, name = actor, f"{name} and {_ACTOR} {actor}"
+    name = f"{rollout.summary}: {name}"
+    if size % tensor:
+        context.add_problem_at(rollout.at, f"{name}: the first does not divide the second: choose a divisor")
+    elif ranks.size % size:
+        text = f"engines of {size} do not divide {ranks.size} GPUs: choose a divisor"
+        context.add_problem_at(rollout.at, f"{name}: {text}")
+    elif across := _across_nodes(Span(ranks.gpus[0].first, ranks.last), size, context.gpus):
+        text = f"an engine on GPUs {across} would lie across nodes of {context.gpus}"
+        context.add_problem_at(rollout.at, f"{name}: {text}: choose a smaller one, or other GPUs")
 
 
-def _size(case: Case, key: str) -> int | None:
-    """Return a parallel size, which is 1 where it is not said; None if only known when it runs."""
-    if (said := _said(case, key)) is None:
+def _parallel_size(context: PresetContext, key: str) -> int | None:
+    """Return a parallel size, 1 if it is not set; None if it is only known when the job runs."""
+    if (setting := _setting(context, key)) is None:
         return 1
-    at, text = (said, said.text) if isinstance(said, Said) else said
-    return case.number(at, key, text)
+    at, value = (setting, setting.value) if isinstance(setting, ParsedOption) else setting
+    return context.parse_count(at, key, value)
 
 
-def _idle(case: Case, placed: list[_Placed]) -> None:
-    if not placed or any(one.ranks is None for one in placed):
+def _note_idle(context: PresetContext, placements: list[_Placement]) -> None:
+    if not placements or any(placement.ranks is None for placement in placements):
         return
-    used = {number for one in placed if one.ranks for number in one.ranks.numbers}
-    case.note_idle([one.shown for one in placed], used)
+    used = {number for each in placements if each.ranks for number in each.ranks.numbers}
+    context.note_idle([placement.summary for placement in placements], used)

@@ -1,9 +1,9 @@
 """ROLL: `device_mapping` of each worker in its YAML file; its programs take no overrides.
 
-Facts from github.com/alibaba/ROLL at v0.3.0: roll/distributed/scheduler/initialize.py and driver_utils.py (it
-joins the Ray that `ray status` finds, that of RAY_ADDRESS, or starts one; MASTER_PORT is Ray's),
-resource_manager.py (GPUs by number, NODE_RANK), roll/configs/base_config.py and worker_config.py (the file).
-ROLL_RAY_TEMP_DIR and ROLL_RAY_FORCE_NEW_CLUSTER are not in v0.3.0; copies that have them start their own Ray.
+Sources, in github.com/alibaba/ROLL at v0.3.0: roll/distributed/scheduler/initialize.py and driver_utils.py
+(it joins the Ray that `ray status` finds by RAY_ADDRESS, or starts one; MASTER_PORT is Ray's port),
+resource_manager.py (numbering of GPUs, NODE_RANK), roll/configs/base_config.py and worker_config.py.
+ROLL_RAY_TEMP_DIR and ROLL_RAY_FORCE_NEW_CLUSTER are not in v0.3.0; forks that have them start their own Ray.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from slurmray.presets.context import MOST, Case, Finding
+from slurmray.presets.context import MAX_GPUS, Finding, PresetContext
 from slurmray.presets.ranks import spans
 from slurmray.spec.types import shown
 from slurmray.yaml_source import Path
@@ -25,8 +25,8 @@ _OWN_RAY = {
 _PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 
 
-class _TooMany(Exception):
-    """A number, or a list, that is beyond any cluster."""
+class _TooManyGpus(Exception):
+    """A GPU's number, or the length of a list of GPUs, is above MAX_GPUS."""
 
 
 class _Worker(NamedTuple):
@@ -40,74 +40,74 @@ class _Worker(NamedTuple):
         return ".".join(str(part) for part in self.path).removesuffix(".device_mapping")
 
     @property
-    def shown(self) -> str:
+    def summary(self) -> str:
         return f"{self.name} {spans(self.gpus)} ({len(self.gpus)})"
 
 
-def advise(case: Case) -> None:
-    """Say who is who in ROLL's own words, and check the mappings of the workers."""
-    case.node_env |= {"MASTER_ADDR": "head", "MASTER_PORT": "ray_port", "WORLD_SIZE": "nodes"}
-    case.node_env |= {"RANK": "rank", "NODE_RANK": "rank"}
-    for name, remedy in _OWN_RAY.items():
-        reason = f"{name}: with it ROLL starts a Ray of its own instead of joining the job's: {remedy}"
-        if name in case.spec.env:
-            case.problems.append(Finding(("env", name), reason))
-        if any(f"{name}=" in word for word in _words(case.spec.run)):
-            case.problems.append(Finding(("run",), reason))
-        if name in (case.lookup(("system_envs",)) or ()):
-            case.refuse_config(("system_envs", name), reason)
-    if "RAY_ADDRESS" in (case.lookup(("system_envs",)) or ()):
-        text = "RAY_ADDRESS: ROLL joins the job's Ray by the one that slurmray sets: leave it out"
-        case.refuse_config(("system_envs", "RAY_ADDRESS"), text)
-    if not case.words.words:
+def advise(context: PresetContext) -> None:
+    """Set the variables by which ROLL knows its nodes, and check the device mappings."""
+    context.node_env |= {"MASTER_ADDR": "head", "MASTER_PORT": "ray_port", "WORLD_SIZE": "nodes"}
+    context.node_env |= {"RANK": "rank", "NODE_RANK": "rank"}
+    for name, fix in _OWN_RAY.items():
+        text = f"{name}: with it ROLL starts its own Ray instead of joining the job's: {fix}"
+        if name in context.spec.env:
+            context.problems.append(Finding(("env", name), text))
+        if any(f"{name}=" in argument for argument in _arguments(context.spec.run)):
+            context.problems.append(Finding(("run",), text))
+        if name in (context.lookup(("system_envs",)) or ()):
+            context.add_config_problem(("system_envs", name), text)
+    if "RAY_ADDRESS" in (context.lookup(("system_envs",)) or ()):
+        text = "RAY_ADDRESS: slurmray sets it to the job's Ray, which ROLL joins: leave it out"
+        context.add_config_problem(("system_envs", "RAY_ADDRESS"), text)
+    if not context.command.argv:
         return
-    if case.config is None:
-        case.notes.append("the placement is not checked: name ROLL's YAML file in preset.config")
+    if context.config is None:
+        context.notes.append("the placement is not checked: set preset.config to ROLL's YAML file")
     else:
-        _file(case)
-    if case.spec.requeue.max and case.lookup(("resume_from_checkpoint",)) in (None, "false", "False"):
-        case.notes.append(
-            "after a requeue ROLL starts anew: set resume_from_checkpoint: true in its YAML file"
+        _check_config(context)
+    if context.spec.requeue.max and context.lookup(("resume_from_checkpoint",)) in (None, "false", "False"):
+        context.notes.append(
+            "after a requeue ROLL starts from the beginning: set resume_from_checkpoint: true in its file"
         )
 
 
-def _words(run: list[str] | str | None) -> list[str]:
+def _arguments(run: list[str] | str | None) -> list[str]:
     return [run] if isinstance(run, str) else run or []
 
 
-def _file(case: Case) -> None:
-    stated = _number(case, ("num_gpus_per_node",))
-    # Since v0.2 it is overwritten with what the driver counts.
-    if stated is not None and stated != case.gpus and not case.preset.since(0, 2):
-        remedy = f"write {case.gpus}, or {case.gpus_remedy(stated)}"
-        case.refuse_config(
-            ("num_gpus_per_node",), f"num_gpus_per_node is {stated}, {case.allocation}: {remedy}"
+def _check_config(context: PresetContext) -> None:
+    gpus_per_node = _number(context, ("num_gpus_per_node",))
+    # Since v0.2 ROLL overwrites it with the number that its driver counts.
+    if gpus_per_node is not None and gpus_per_node != context.gpus and not context.preset.since(0, 2):
+        fix = f"write {context.gpus}, or {context.gpus_fix(gpus_per_node)}"
+        context.add_config_problem(
+            ("num_gpus_per_node",), f"num_gpus_per_node is {gpus_per_node}, {context.allocation}: {fix}"
         )
-    found = list(_mappings((), case.config.data if case.config else None))
+    found = list(_mappings((), context.config.data if context.config else None))
     if not found:
-        case.note_unplaced("device_mapping")
+        context.note_unplaced("device_mapping")
     workers = []
     for path, value in found:
         try:
             gpus = _gpus(value)
         except ValueError as error:
-            case.refuse_config(path, f"{_Worker(path, []).name}: device_mapping {error}")
+            context.add_config_problem(path, f"{_Worker(path, []).name}: device_mapping {error}")
         else:
             workers += [_Worker(path, gpus)] if gpus else []
-    beyond = [worker for worker in workers if max(worker.gpus) >= case.total]
-    parts = [worker.shown for worker in workers]
+    beyond = [worker for worker in workers if max(worker.gpus) >= context.total]
+    parts = [worker.summary for worker in workers]
     if beyond:
-        asked = sum(len(worker.gpus) for worker in workers)
+        count = sum(len(worker.gpus) for worker in workers)
         highest = max(max(worker.gpus) for worker in beyond)
-        case.refuse_config(beyond[0].path, case.too_far(parts, asked, highest))
+        context.add_config_problem(beyond[0].path, context.out_of_range(parts, count, highest))
     elif workers and len(workers) == len(found):
-        case.note_idle(parts, {number for worker in workers for number in worker.gpus})
+        context.note_idle(parts, {number for worker in workers for number in worker.gpus})
     for worker in workers:
-        _divides(case, worker)
+        _check_divisors(context, worker)
 
 
 def _mappings(path: Path, data: Any) -> Iterator[tuple[Path, Any]]:
-    """Yield where each device_mapping is, and what it says."""
+    """Yield path and value of each device_mapping."""
     for name, value in data.items() if isinstance(data, dict) else ():
         if name.rpartition(".")[2] == "device_mapping":
             yield (*path, name), value
@@ -115,85 +115,88 @@ def _mappings(path: Path, data: Any) -> Iterator[tuple[Path, Any]]:
             yield from _mappings((*path, name), value)
 
 
-def _divides(case: Case, worker: _Worker) -> None:
-    """Processes of several GPUs, and the parts of a model, must come out even."""
+def _check_divisors(context: PresetContext, worker: _Worker) -> None:
+    """Check that the GPUs of a process, and the product of the parallel sizes, divide a worker's GPUs."""
     above = worker.path[:-1]
-    each = _number(case, (*above, "num_gpus_per_worker"))
-    if each and len(worker.gpus) % each:
-        text = f"{len(worker.gpus)} GPUs in processes of {each}, {each} is no divisor: change one of the two"
-        case.refuse_config((*above, "num_gpus_per_worker"), f"{worker.name}: {text}")
+    size = _number(context, (*above, "num_gpus_per_worker"))
+    if size and len(worker.gpus) % size:
+        text = f"processes of {size} GPUs do not divide its {len(worker.gpus)} GPUs: change one of the two"
+        context.add_config_problem((*above, "num_gpus_per_worker"), f"{worker.name}: {text}")
     strategy = (*above, "strategy_args", "strategy_config")
-    sizes = {name: _number(case, (*strategy, name)) for name in _PARALLEL}
-    product, words = 1, []
+    sizes = {name: _number(context, (*strategy, name)) for name in _PARALLEL}
+    product, factors = 1, []
     for name, size in sizes.items():
         if size and size > 1:
             product *= size
-            words.append(f"{name} {size}")
+            factors.append(f"{name} {size}")
     if len(worker.gpus) % product:
-        text = f"{' x '.join(words)} = {product} is no divisor of its {len(worker.gpus)} GPUs"
-        case.refuse_config(worker.path, f"{worker.name}: {text}: change one of the two")
+        text = f"{' x '.join(factors)} = {product} does not divide its {len(worker.gpus)} GPUs"
+        context.add_config_problem(worker.path, f"{worker.name}: {text}: change one of the two")
 
 
-def _number(case: Case, path: Path) -> int | None:
-    return case.number(path, str(path[-1]), case.lookup(path))
+def _number(context: PresetContext, path: Path) -> int | None:
+    return context.parse_count(path, str(path[-1]), context.lookup(path))
 
 
 def _gpus(value: Any) -> list[int] | None:
-    """Return the GPUs that ROLL's `eval` would find; None if it is not known; ValueError if it is wrong."""
+    """Return the GPUs in a device_mapping, which ROLL passes to `eval`; None if they are not known yet.
+
+    ValueError for a wrong value.
+    """
     if value is None or (isinstance(value, str) and "$" in value):
         return None
     if not isinstance(value, str):
-        raise ValueError("is evaluated by ROLL, so it must be a text: quote the list")
+        raise ValueError("must be a text, which ROLL evaluates: quote the list")
     try:
         tree = ast.parse(value.strip(), mode="eval")
-        found = _listed(tree.body)
-    except _TooMany:
+        found = _evaluate(tree.body)
+    except _TooManyGpus:
         raise ValueError(
-            f"{shown(value)}: a GPU's number is at most {MOST}: write those of the job"
+            f"{shown(value)}: more than {MAX_GPUS} GPUs: write the numbers of the job's GPUs"
         ) from None
     except (SyntaxError, RecursionError, MemoryError):
         tree, found = ast.Expression(ast.Constant(None)), None
     if found is None:
         if any(isinstance(node, ast.Name | ast.List | ast.Tuple) for node in ast.walk(tree)):
             return None
-        raise ValueError(f"{shown(value)} is no list, as list(range(0,8)) or [0, 1]")
+        raise ValueError(f"{shown(value)} is not a list; write e.g. list(range(0,8)) or [0, 1]")
     if any(number < 0 for number in found):
-        raise ValueError(f"{value}: GPUs count from 0")
+        raise ValueError(f"{value}: the first GPU is 0")
     if twice := {number for number, times in Counter(found).items() if times > 1}:
-        raise ValueError(f"{value} has {spans(twice)} twice; name each GPU once")
+        raise ValueError(f"{value} has {spans(twice)} twice; list each GPU once")
     return list(found)
 
 
-def _listed(node: ast.expr) -> list[int] | range | None:
-    """Return the value of what may stand in a mapping: lists, ranges, sums of lists; None for all else."""
+def _evaluate(node: ast.expr) -> list[int] | range | None:
+    """Evaluate lists, ranges and sums of lists; None for any other expression."""
     found: list[int] | range | None = None
     match node:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            numbers = [_whole(part) for part in parts]
+            numbers = [_integer(part) for part in parts]
             found = [number for number in numbers if number is not None]
             return found if len(found) == len(parts) else None
         case ast.Call(func=ast.Name(id="range"), args=[*parts], keywords=[]):
-            numbers = [_whole(part) for part in parts]
+            numbers = [_integer(part) for part in parts]
             if 1 <= len(parts) <= 3 and None not in numbers and numbers[2:] != [0]:
                 found = range(*numbers)  # type: ignore[arg-type]
         case ast.Call(func=ast.Name(id="list"), args=[inner], keywords=[]):
-            found = _listed(inner)
+            found = _evaluate(inner)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            one, other = _listed(left), _listed(right)
+            one, other = _evaluate(left), _evaluate(right)
             if one is not None and other is not None:
                 found = [*one, *other]
-    if found is not None and len(found) > MOST:
-        raise _TooMany
+    if found is not None and len(found) > MAX_GPUS:
+        raise _TooManyGpus
     return found
 
 
-def _whole(node: ast.expr) -> int | None:
+def _integer(node: ast.expr) -> int | None:
     match node:
         case ast.Constant(value=int(number)) if not isinstance(number, bool):
-            if number > MOST:
-                raise _TooMany
+            if number > MAX_GPUS:
+                raise _TooManyGpus
             return number
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as operand):
-            size = _whole(operand)
+            size = _integer(operand)
             return None if size is None else -size
     return None

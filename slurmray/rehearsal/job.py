@@ -12,7 +12,6 @@ import click
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.cluster.directives import Requirements
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.slurm.states import FINAL
 
 # Prefixes of variables about this machine's daemons or a surrounding job, which are wrong on the hosts.
 _DROPPED_VARIABLES = (
@@ -51,8 +50,7 @@ def follow(cluster: SlurmCluster, job: int, write: Callable[[bytes], object]) ->
     """
     pending_since = last_answer = time.monotonic()
     read: dict[str, int] = {}
-    while True:
-        info = cluster.job(job)
+    for info in cluster.poll(job, pause=0.2):
         state = info.get("JobState", "")
         last_answer = time.monotonic() if state else last_answer
         if time.monotonic() - last_answer > _SLURMCTLD_TIMEOUT:
@@ -61,18 +59,11 @@ def follow(cluster: SlurmCluster, job: int, write: Callable[[bytes], object]) ->
             host = info.get("BatchHost", "")
             if path and host in cluster.pids:
                 read[path] = _copy(Path(f"/proc/{cluster.pids[host]}/root{path}"), read.get(path, 0), write)
-        if state in FINAL:
-            return info
         pending_since = pending_since if state == "PENDING" else time.monotonic()
         timeout = _START_TIMEOUT if info.get("Restarts", "0") == "0" else _REQUEUE_TIMEOUT
         if time.monotonic() - pending_since > timeout:
             raise RehearsalError(f"Slurm has not started the job within {timeout} s: {info.get('Reason')}")
-        time.sleep(0.2)
-
-
-def cancel(cluster: SlurmCluster, job: int) -> None:
-    """Cancel the job with `scancel`."""
-    cluster.run(["scancel", str(job)])
+    return info
 
 
 def exit_code(info: dict[str, str]) -> int:

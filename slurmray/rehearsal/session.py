@@ -116,7 +116,7 @@ def _run(cluster: SlurmCluster, script: str, requirements: Requirements, log: Lo
     except KeyboardInterrupt:
         log(f"interrupted: scancel {number}; press Ctrl-C again to end everything at once")
         code = 130
-        job.cancel(cluster, number)
+        cluster.run(["scancel", str(number)])
         info = job.follow(cluster, number, job.write_stdout)
     leftovers = job.leftovers(cluster)
     for line in leftovers:

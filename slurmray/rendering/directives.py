@@ -16,6 +16,6 @@ def directives_of(spec: JobSpec) -> list[str]:
         lines.append(syntax.directive("signal", f"B:USR1@{spec.stop.lead}"))
     if spec.on_node_loss == "continue":
         lines.append(syntax.directive("no-kill", None))
-    if spec.requeue.possible:
+    if spec.requeue.is_possible:
         return [*lines, syntax.directive("requeue", None), syntax.directive("open-mode", "append")]
     return [*lines, syntax.directive("no-requeue", None)]

@@ -19,7 +19,7 @@ from slurmray.rendering.directives import directives_of
 from slurmray.rendering.output import HEADER, sha256
 from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.settings import runtimes_of, settings_of
-from slurmray.resources import own
+from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
 
 # Runtime -> the one whose function in the story it uses. The task itself runs in the container of pyxis.
@@ -166,7 +166,7 @@ def _read(template: Path) -> str:
 
 def _environment() -> jinja2.Environment:
     environment = _Environment(
-        loader=jinja2.FileSystemLoader(own("templates")),
+        loader=jinja2.FileSystemLoader(data_folder("templates")),
         undefined=jinja2.StrictUndefined,
         finalize=_quoted,
         trim_blocks=True,

@@ -1,31 +1,30 @@
-"""The environment that a job is submitted with."""
+"""The environment in which sbatch runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Facts of the job around us and of its step, from Slurm and from the libraries of PMI. sbatch and srun take
-# many of the same names for options, and sbatch hands all of them on to the new job.
-_OF_A_JOB = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI2_", "PMIX_")
-# Facts of the job around us, from its script; by SLURMRAY_TEMP it knows what it has to kill at its end.
-_OF_ITS_SCRIPT = ("SLURMRAY_ATTEMPT", "SLURMRAY_TEMP")
-# How Slurm is reached, and who asks.
-_OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+# Prefixes of variables of a surrounding job and its step, from Slurm and PMI libraries. sbatch and srun use
+# many of the same names for options, and sbatch passes all of them to the new job.
+_JOB_PREFIXES = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI2_", "PMIX_")
+# Variables of a surrounding job from its script, which finds its processes by SLURMRAY_TEMP to kill them.
+_SCRIPT_VARIABLES = ("SLURMRAY_ATTEMPT", "SLURMRAY_TEMP")
+# How to reach Slurm, and as which user.
+_CLUSTER_VARIABLES = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what of an environment a new job is submitted with.
+    """Return the environment for submitting a new job: inside a job, without the variables of that job.
 
-    Within a job: all but the variables of that job, for a new one would take its number of tasks, its memory
-    or its step for its own, and a TMPDIR that ends with it. Elsewhere: all of it; there SBATCH_ACCOUNT and
-    the like are the user's choice.
+    The new job would otherwise use that job's number of tasks, memory and step, and a TMPDIR that is removed
+    when that job ends. Outside a job nothing is removed: there SBATCH_ACCOUNT and the like are the user's.
     """
     if "SLURM_JOB_ID" not in environment:
         return dict(environment)
     kept = {
         name: value
         for name, value in environment.items()
-        if name in _OF_THE_CLUSTER or not (name.startswith(_OF_A_JOB) or name in _OF_ITS_SCRIPT)
+        if name in _CLUSTER_VARIABLES or not (name.startswith(_JOB_PREFIXES) or name in _SCRIPT_VARIABLES)
     }
     temp = environment.get("SLURMRAY_TEMP")
     if temp and kept.get("TMPDIR", "").startswith(f"{temp}/"):

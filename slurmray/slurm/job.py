@@ -1,4 +1,4 @@
-"""A submitted job: its state, log and end; cancel, attach."""
+"""A submitted job: its state, log and end; how to cancel it, and attach to it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _SLURMCTLD_TIMEOUT = 600  # seconds; a restart of slurmctld takes less
 class Job:
     """A Slurm job whose script slurmray rendered.
 
-    `submit` returns one. The job id is enough to make it again, in any process that can run Slurm's commands.
+    `submit` returns one. Job(ID) makes it from its id, in any process that can run Slurm's commands.
     """
 
     def __init__(
         self, id: int, *, folder: str | Path = ".", run_dir: str = "slurmray-runs", cluster: str | None = None
     ) -> None:
-        """The job with that id.
+        """Make the job with an id. UsageError if it is no positive integer.
 
-        run_dir: as in its job spec. folder: where it was submitted; needed once Slurm has forgotten the job.
-        cluster: the Slurm cluster, unless it is the default one.
+        run_dir: as in its job spec. folder: where it was submitted, for a job that Slurm has forgotten.
+        cluster: None is the default one.
         """
         if isinstance(id, bool) or not isinstance(id, int) or id < 1:
             raise UsageError(f"Job: expected the number of a job, for example 1234, got {id!r}")
@@ -51,16 +51,16 @@ class Job:
     def state(self) -> str:
         """Return Slurm's name of the state: PENDING, RUNNING, COMPLETED, FAILED and so on.
 
-        SlurmError where Slurm does not answer, or where neither it nor the run directory knows the job.
+        SlurmError if Slurm does not answer, or neither Slurm nor the run directory knows the job.
         """
         return (self._current() or self._past()).state
 
     def wait(self, timeout: float | None = None) -> End:
         """Wait until the job has ended, and return how; TimeoutError after `timeout` seconds.
 
-        Polls slurmctld, first after a second, then less and less often, down to twice a minute. A job that
-        `requeue` starts again has not ended. SlurmError as for `state`; once slurmctld has answered,
-        10 minutes without an answer are tolerated.
+        Polls slurmctld, at first after a second, then less and less often, down to twice a minute. A requeued
+        job has not ended. SlurmError as for `state`, but once slurmctld has answered, only after 10 minutes
+        without an answer.
         """
         begun, answered = time.monotonic(), float("-inf")
         pause = _FIRST_PAUSE
@@ -82,10 +82,10 @@ class Job:
             pause = min(pause * _GROWTH, _LONGEST_PAUSE)
 
     def logs(self) -> str:
-        """Return the job's log so far: its output, then its errors where `slurm.error` separates them.
+        """Return the job's log so far: its stdout and, if `slurm.error` sets another file, its stderr.
 
-        It is empty before the job has started. UsageError if the file cannot be read here, or is not in the
-        folder of a job that Slurm has forgotten.
+        Empty before the job starts. UsageError if the log cannot be read here, or if Slurm has forgotten the
+        job and the log is not in its folder.
         """
         known = bool(self._outputs or self._record())
         parts = []
@@ -99,30 +99,30 @@ class Job:
                         "or give Job the folder in which it was submitted"
                     ) from None
             except OSError as error:
-                raise UsageError(f"{path}: can't be read: {error.strerror}") from None
+                raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
         return "".join(parts)
 
     def cancel(self) -> None:
-        """End the job by `scancel`, to which an ended job is no error. SlurmError if Slurm refuses."""
+        """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses."""
         argv = self._argv("scancel", str(self.id))
         done = commands.call(argv)
         if done.returncode != 0:
-            raise commands.refusal(argv, done.stderr)
+            raise commands.failure(argv, done.stderr)
 
     def attach_command(self) -> str:
         """Return the shell command, `srun --overlap ...`, that runs `ray` in the head node's container.
 
-        docs/guides/debugging.md has other uses of it. SlurmError while the job has no cluster that is ready.
-        Read from the run directory; UsageError if that cannot be read here.
+        See docs/guides/debugging.md. It is read from the run directory; UsageError if that cannot be read
+        here. SlurmError while the cluster is not ready.
         """
         record = self._record()
         state = record.get("JobState", "not known to Slurm")
         if state != "RUNNING":
-            raise SlurmError(f"job {self.id}: no cluster to attach to, the job is {state}")
+            raise SlurmError(f"job {self.id}: the job is {state}; attach while it is RUNNING")
         run = self._runs / f"{self.id}-{record.get('Restarts', '0')}"
         events = _events_in(run)
         if not events:
-            text = f"no events in {run} yet; if this stays so, give Job the run_dir of its job spec"
+            text = f"no events in {run} yet; if there should be some, give Job the run_dir of its job spec"
             raise SlurmError(f"job {self.id}: {text}")
         command = attach_command_of(events)
         if command is None:
@@ -130,16 +130,16 @@ class Job:
         return command
 
     def _current(self) -> End | None:
-        """State and exit code from slurmctld; None: it does not know the job, or no longer."""
+        """Return state and exit code from slurmctld; None if it does not know the job (any more)."""
         record = self._record()
         return parse_end(record["JobState"], record["ExitCode"]) if record else None
 
     def _record(self) -> dict[str, str]:
-        """The fields of `scontrol show job`, none if slurmctld does not know it. Notes folder and log."""
+        """Return the fields of `scontrol show job`, {} for an unknown job; store folder and log."""
         argv = self._argv("scontrol", "show", "job", str(self.id))
         done = commands.call(argv)
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
-            raise commands.refusal(argv, done.stderr)
+            raise commands.failure(argv, done.stderr)
         record = parse_job(done.stdout)
         if record:
             self._folder = Path(record["WorkDir"])
@@ -148,25 +148,23 @@ class Job:
         return record
 
     def _past(self) -> End:
-        """How a job ended that slurmctld has forgotten: from the accounting, or from the run directory."""
+        """Return the end of a job that slurmctld has forgotten, from the accounting or the run directory."""
         return self._accounted() or self._recorded()
 
     def _accounted(self) -> End | None:
-        """The end in the accounting; None: there is no accounting, or it has no end of the job."""
+        """Return the end in the accounting; None without accounting, or if the job has no end there."""
         output = commands.sacct("State,ExitCode", *self._clusters(), f"--jobs={self.id}")
         state, _, code = output.strip().partition("|")
         end = parse_end(state, code) if code else None
         return end if end and end.state in FINAL else None
 
     def _recorded(self) -> End:
-        """The end that the last attempt has recorded in its run directory."""
+        """Return the end that the last attempt has recorded in its run directory."""
         runs = self._runs
-        numbers = [path.name.partition("-")[2] for path in runs.glob(f"{self.id}-[0-9]*")]
-        last = max((int(number) for number in numbers if number.isdecimal()), default=0)
-        end = end_of(_events_in(runs / f"{self.id}-{last}"))
+        end = end_of(events_of_last_attempt(runs, self.id))
         if end is None:
             fix = "give Job the folder in which it was submitted, and run_dir of its job spec"
-            raise SlurmError(f"job {self.id}: Slurm does not know it, and {runs} has no end of it: {fix}")
+            raise SlurmError(f"job {self.id}: unknown to Slurm, and {runs} does not show how it ended: {fix}")
         return end
 
     @property
@@ -181,12 +179,22 @@ class Job:
         return [f"--clusters={self.cluster}"] if self.cluster else []
 
 
+def events_of_last_attempt(runs: Path, number: int | str) -> list[Event]:
+    """Return the events of a job's last attempt; [] if there are none. UsageError if they cannot be read.
+
+    runs: the folder of run directories. number: SLURM_JOB_ID.
+    """
+    attempts = [path.name.partition("-")[2] for path in runs.glob(f"{number}-[0-9]*")]
+    last = max((int(attempt) for attempt in attempts if attempt.isdecimal()), default=0)
+    return _events_in(runs / f"{number}-{last}")
+
+
 def _events_in(run: Path) -> list[Event]:
-    """The events of a run directory; none where it has none."""
+    """Return the events in a run directory; [] if it has none."""
     path = run / "events.jsonl"
     try:
         return parse_events(path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UsageError(f"{path}: can't be read: {error.strerror}") from None
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None

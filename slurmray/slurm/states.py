@@ -1,4 +1,4 @@
-"""State and end of a job, read from Slurm's output and from the events of a run directory; without I/O."""
+"""Parses states and ends of jobs, from Slurm's output and a job's events. No I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-# Slurm's states that no job leaves (`man squeue`, JOB STATE CODES); one that is requeued is PENDING instead.
+# Slurm's final states (`man squeue`, JOB STATE CODES). A requeued job is PENDING instead.
 FINAL = (
     "BOOT_FAIL",
     "CANCELLED",
@@ -20,7 +20,7 @@ FINAL = (
     "REVOKED",
     "TIMEOUT",
 )
-# Fields of `scontrol show job` that have a line of their own and may contain spaces.
+# Fields of `scontrol show job` with their own lines, which may contain spaces.
 _LINE_FIELDS = (
     "AdminComment",
     "Command",
@@ -40,8 +40,8 @@ Event = Mapping[str, Any]
 class End(NamedTuple):
     """How a job ended.
 
-    state: Slurm's name of the state, for example COMPLETED or FAILED. exit_code: 0 to 255, which `slurmray
-    explain` explains. signal: the number of the signal that ended the batch script, mostly 0.
+    state: Slurm's name of the state, for example COMPLETED or FAILED. exit_code: 0 to 255, see `slurmray
+    explain`. signal: number of the signal that ended the batch script, usually 0.
     """
 
     state: str
@@ -59,7 +59,7 @@ def parse_job(text: str) -> dict[str, str]:
 
 
 def parse_end(state: str, code: str) -> End:
-    """Return the end from state and code in the form of scontrol and sacct: `CANCELLED by 1001`, `0:15`."""
+    """Return the end from state and code as scontrol and sacct print them: `CANCELLED by 1001`, `0:15`."""
     exit_code, _, signal = code.partition(":")
     return End(state.partition(" ")[0], int(exit_code), int(signal or 0))
 
@@ -70,7 +70,7 @@ def parse_events(text: str) -> list[Event]:
     for line in text.splitlines():
         try:
             events.append(json.loads(line))
-        except ValueError:  # cut off: it is being written, or the file system is full
+        except ValueError:  # incomplete: it is being written, or the file system is full
             continue
     return events
 
@@ -78,7 +78,7 @@ def parse_events(text: str) -> list[Event]:
 def end_of(events: Iterable[Event]) -> End | None:
     """Return how an attempt ended; None if it has not ended, or could not record it.
 
-    The batch script knows that Slurm ended it, but not why: CANCELLED may stand for TIMEOUT.
+    The batch script cannot distinguish a cancelled job from one at its time limit: both are CANCELLED.
     """
     found = {event["event"]: event for event in events}
     end = found.get("end")

@@ -1,1 +1,1 @@
-"""The job spec: its fields, their types, and the messages about mistakes in them."""
+"""The job spec: its fields, their types, and messages about mistakes."""

@@ -1,4 +1,4 @@
-"""The `container:` part of the job spec."""
+"""The section `container` of the job spec."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from slurmray.spec.types import AbsolutePath, Line, Text, repeated, shown
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
 
-# Fields of a container without a meaning for that runtime.
-UNKNOWN_TO: dict[str | None, tuple[str, ...]] = {
+# Runtime -> fields of `container` that it does not support.
+UNSUPPORTED: dict[str | None, tuple[str, ...]] = {
     "none": ("image", "pull", "build", "archive", "user", "mounts", "shm_size", "ulimits", "args"),
     "apptainer": ("build", "user", "shm_size", "ulimits"),
     "pyxis": ("pull", "build", "archive", "user", "shm_size", "ulimits"),
 }
 
 
-def _ulimit(text: str) -> str:
+def _check_ulimit(text: str) -> str:
     if not re.fullmatch(r"[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?", text):
-        raise ValueError(f"expected NAME=SOFT[:HARD], for example memlock=-1:-1, got {shown(text)}")
+        raise ValueError(f"expected NAME=SOFT[:HARD], e.g. memlock=-1:-1, got {shown(text)}")
     return text
 
 
 class Build(Model):
-    """How to build the image on a node that lacks it. Both paths are relative to the submit folder."""
+    """How to build the image on a node without it. Both paths are relative to the submit folder."""
 
     file: Line
     """The Containerfile or Dockerfile."""
@@ -39,7 +39,7 @@ class Build(Model):
 
 
 class Container(Model):
-    """The container on every node, or runtime: none."""
+    """The container on every node, unless runtime is none."""
 
     runtime: Literal["auto", "docker", "podman", "apptainer", "pyxis", "none"] = "auto"
     """auto: on each node Podman if it works, else Docker. none: no container.
@@ -49,64 +49,63 @@ class Container(Model):
     image: ImageName = DEFAULT_IMAGE
     """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME.
 
-    For Apptainer also the path of a .sif file or of a sandbox (for example ./sandbox), or oci-archive:PATH.
+    For Apptainer also the path of a .sif file or of a sandbox (e.g. ./sandbox), or oci-archive:PATH.
     For pyxis also the path of a squashfs file, which begins with / or ./.
     """
     pull: Literal["always", "missing", "never"] = "missing"
     """When to pull the image."""
     build: Build | None = None
-    """Build the image where it is missing, instead of pulling it; its name will be container.image."""
+    """Build the image on nodes without it, instead of pulling it; it gets the name container.image."""
     archive: Line | None = None
-    """Load the image from this tar (of `docker save`) where it is missing, instead of pulling it."""
+    """Load the image from this tar (of `docker save`) on nodes without it, instead of pulling it."""
     user: Line = "auto"
-    """auto: the job's files belong to the submitter. image: the image's own USER. Else UID[:GID]."""
+    """auto: files of the job belong to the submitter. image: USER of the image. Or UID[:GID]."""
     accelerator: Literal["auto", "nvidia", "amd", "none"] = "auto"
     """Vendor of the GPUs; auto: detected on the node; none: no device options, and GPUs are not counted."""
     mounts: list[MountField] = Field(default=[])
     """`SOURCE[:DEST[:OPTIONS]]`. The submit folder is always mounted. `~` is the submitter's home.
 
-    DEST is absolute; without it, the source's path. OPTIONS: ro, rw, z, Z, or a bind propagation, for example
-    rslave.
+    DEST is absolute; without it, the source's path. OPTIONS: ro, rw, z, Z, or a propagation, e.g. rslave.
     """
     workdir: AbsolutePath | None = None
     """Working directory in the container. Not set: the submit folder."""
     shm_size: Line | None = None
-    """Size of /dev/shm, for example `64g`. Not set: as large as the node's own."""
-    ulimits: list[Annotated[Line, AfterValidator(_ulimit)]] = Field(default=[])
-    """Soft and hard limits, for example `memlock=-1:-1`."""
+    """Size of /dev/shm, e.g. `64g`. Not set: the size of the node's /dev/shm."""
+    ulimits: list[Annotated[Line, AfterValidator(_check_ulimit)]] = Field(default=[])
+    """Soft and hard limits, e.g. `memlock=-1:-1`."""
     args: list[Text] = Field(default=[])
     """More options of `podman run`, `docker run`, `apptainer exec`, or of pyxis in `srun`."""
 
     @field_validator("*", mode="before")
     @classmethod
-    def _of_that_runtime(cls, value: object, info: ValidationInfo) -> object:
+    def _check_support(cls, value: object, info: ValidationInfo) -> object:
         runtime = info.data.get("runtime")
-        if info.field_name in UNKNOWN_TO.get(runtime, ()):
-            raise ValueError(f"not possible with runtime {runtime}: leave it out")
+        if info.field_name in UNSUPPORTED.get(runtime, ()):
+            raise ValueError(f"not supported with runtime {runtime}: leave it out")
         return value
 
     @field_validator("user")
     @classmethod
-    def _user(cls, value: str) -> str:
+    def _check_user(cls, value: str) -> str:
         if not re.fullmatch(r"auto|image|[0-9]+(:[0-9]+)?", value):
             raise ValueError(f"expected auto, image, or UID[:GID] in numbers, got {shown(value)}")
         return value
 
     @field_validator("shm_size")
     @classmethod
-    def _shm_size(cls, value: str | None) -> str | None:
+    def _check_shm_size(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[1-9][0-9]*[bkmgBKMG]?", value):
-            raise ValueError(f"expected a number with b, k, m or g, for example 64g, got {shown(value)}")
+            raise ValueError(f"expected a number with b, k, m or g, e.g. 64g, got {shown(value)}")
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Container:
+    def _check_consistency(self) -> Container:
         places = [mount.destination.rstrip("/") for mount in self.mounts if mount.destination]
         wrong = [f"two mounts have the destination {place}; keep one" for place in repeated(places)]
         if self.build and self.archive:
-            wrong.append("build and archive are both given; keep one of the two")
+            wrong.append("build and archive are both set; keep one of them")
         if self.build and self.image == DEFAULT_IMAGE:
-            wrong.append("build needs a name for what is built: set container.image")
+            wrong.append("build needs a name for the image: set container.image")
         if self.runtime == "apptainer":
             if self.pull == "always":
                 wrong.append("pull: Apptainer keeps converted images, so use another tag instead of always")

@@ -1,4 +1,4 @@
-"""The job spec. The docstrings here are its documentation and its JSON Schema."""
+"""The job spec. Its docstrings are its reference and the descriptions in its JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
-from slurmray.spec.container import UNKNOWN_TO, Container
-from slurmray.spec.messages import mistakes
+from slurmray.spec.container import UNSUPPORTED, Container
+from slurmray.spec.messages import problems_of
 from slurmray.spec.preset import Preset, name_or_section
 from slurmray.spec.ray import Ray, check_debug
 from slurmray.spec.slurm import Model, SlurmOptions
 from slurmray.spec.stages import Prepare, Service
-from slurmray.spec.types import EnvName, Line, Program, Text, Whole, repeated
+from slurmray.spec.types import EnvName, Integer, Line, Program, Text, repeated
 
-_IN_RUN = "leave it out, or give the trainer another one in `run`"
-# What `env` would not change, and what to do instead.
-_SET = {
+_IN_RUN = "leave it out, or set it in `run`"
+# Variables that slurmray sets, so that `env` cannot, and what to do instead.
+_RESERVED_VARIABLES = {
     "RAY_ADDRESS": "leave it out; the trainer joins the job's own Ray",
     "RAY_AUTH_MODE": "use ray.auth",
     "RAY_AUTH_TOKEN_PATH": "use ray.auth",
@@ -28,67 +28,68 @@ _SET = {
 
 
 class Network(Model):
-    """Which of a node's addresses Ray uses."""
+    """Which address of a node Ray uses."""
 
     interface: Line | None = None
-    """Interface on every node, for example `ib0`. Not set: the address that the node's own name has."""
+    """Interface on every node, e.g. `ib0`. Not set: the address to which the node's name resolves."""
     family: Literal["auto", "ipv4", "ipv6"] = "auto"
-    """Only addresses of this family."""
+    """Address family; auto: either."""
 
 
 class Checks(Model):
-    """What every node is checked for before its container starts, in addition to slurmray's own checks."""
+    """Checks of every node before its container starts, besides slurmray's own."""
 
     paths: list[Line] = Field(default=[])
     """Files or folders that must exist. `~` is the submitter's home."""
     same_commit: Line | None = None
-    """A git work tree that must be at the same commit on every node as on the head node."""
+    """A git work tree that must be at the same commit on all nodes."""
 
 
 class Stop(Model):
-    """How the trainer is stopped, or a command of `prepare` that still runs."""
+    """How the trainer is stopped, or a prepare step that still runs."""
 
-    lead: Whole = Field(default=60, ge=0, le=65535)
-    """Seconds before the time limit at which the trainer gets the signal; 0: no signal then.
+    lead: Integer = Field(default=60, ge=0, le=65535)
+    """Seconds from the signal to the time limit; 0: no signal before the time limit.
 
-    Slurm may be up to a minute early. The trainer has this time less 15 seconds, and never less than `grace`.
+    Slurm may send it up to a minute early. SIGKILL follows `lead` - 15 seconds after the signal, or after
+    `grace` if that is longer.
     """
     signal: Literal["HUP", "INT", "QUIT", "TERM", "USR1", "USR2"] = "TERM"
-    """The signal that the trainer gets first, near the time limit and at scancel."""
-    grace: Whole = Field(default=10, ge=0)
-    """Seconds from the signal at scancel until SIGKILL; fewer where the cluster's KillWait is too short."""
+    """Signal to the trainer before the time limit, and after scancel."""
+    grace: Integer = Field(default=10, ge=0)
+    """Seconds from the signal after scancel to SIGKILL; fewer if the cluster's KillWait is too short."""
 
 
 class Requeue(Model):
-    """Whether Slurm starts the job again; each attempt has a cluster and a run directory of its own."""
+    """Whether Slurm starts the job again. Each attempt has its own Ray cluster and run directory."""
 
-    max: Whole = Field(default=0, ge=0)
-    """How many times after a lost node or preemption; SLURMRAY_ATTEMPT counts all attempts."""
-    exit_code: Whole = Field(default=0, ge=0, le=255)
-    """Exit code with which the trainer asks for another attempt, any number of times; 0: none.
+    max: Integer = Field(default=0, ge=0)
+    """Maximum number of restarts after a lost node or preemption. SLURMRAY_ATTEMPT counts all attempts."""
+    exit_code: Integer = Field(default=0, ge=0, le=255)
+    """Exit code with which the trainer requests another attempt, any number of times; 0: none.
 
-    `max` counts lost nodes and preemption only. At scancel, after which there is no other attempt, such a
-    trainer gets TERM instead of stop.signal.
+    `max` does not count these. After scancel there is no other attempt; the trainer then gets TERM instead of
+    stop.signal.
     """
 
     @property
-    def possible(self) -> bool:
+    def is_possible(self) -> bool:
         """Whether there may be another attempt."""
         return bool(self.max or self.exit_code)
 
 
 class JobSpec(Model):
-    """A Ray cluster in containers on the nodes of one Slurm job, and the command that runs on it."""
+    """A Ray cluster in containers on the nodes of a Slurm job, and the command that runs on it."""
 
     name: Line = "slurmray"
     """Name of the job."""
     preset: Preset | None = Field(default=None, json_schema_extra=name_or_section)
-    """The trainer: its arguments are completed and its placement is checked. A name alone is enough."""
+    """The trainer, to complete its arguments and check its placement: a name, or the fields below."""
     slurm: SlurmOptions = Field(default_factory=SlurmOptions)
     setup: Text = ""
-    """Host commands (bash), run first on every node, for example `module load podman`."""
+    """Host commands (bash), run first on every node, e.g. `module load podman`."""
     run_dir: Line = "slurmray-runs"
-    """Folder that all nodes share, for logs; JOBID-ATTEMPT below it. Relative to the submit folder."""
+    """Folder for run directories, on a file system that all nodes share. Relative to the submit folder."""
     template: Line | None = None
     """A site's own template, which extends job.sbatch.j2: see docs/guides/my-cluster.md.
 
@@ -97,111 +98,116 @@ class JobSpec(Model):
     """
     container: Container = Field(default_factory=Container)
     env: dict[EnvName, Text | None] = Field(default={})
-    """Environment of Ray and the trainer. null: the submitter's own value, which is not in the script."""
+    """Environment of Ray and the trainer. null: the submitter's value at sbatch; it is not in the script."""
     network: Network = Field(default_factory=Network)
     ray: Ray = Field(default_factory=Ray, validate_default=True)
     checks: Checks = Field(default_factory=Checks)
     preflight: Literal["fail", "warn", "none"] = "fail"
     """Checks before Ray starts. fail: a finding ends the job; warn: it is only logged; none: no checks."""
     prepare: list[Prepare] = Field(default=[])
-    """Commands before the trainer, one after another, for example data preparation or a download."""
+    """Commands that run before the trainer, in order, e.g. a download."""
     services: list[Service] = Field(default=[])
-    """Processes beside Ray, for example a retriever. They start after `prepare`."""
+    """Processes beside Ray, e.g. a retriever. They start after `prepare`."""
     run: Program = None
-    """The trainer: a list is a command and its arguments, a text is for bash. Not set: a built-in check."""
+    """Command of the trainer: a list of arguments, or a text for bash. Not set: the built-in check."""
     launch: Literal["exec", "ray-job"] = Field(default="exec", validate_default=True)
-    """exec: the trainer is a process in the head node's container. ray-job: submitted by Ray's job API."""
+    """exec: the trainer is a process in the head node's container. ray-job: a job of Ray's job API."""
     stop: Stop = Field(default_factory=Stop, validate_default=True)
     on_node_loss: Literal["fail", "continue"] = "fail"
-    """continue: the job goes on when it loses a worker node while the trainer runs."""
+    """continue: the job continues if a worker node is lost while the trainer runs."""
     requeue: Requeue = Field(default_factory=Requeue)
 
     def __init__(self, /, **fields: Any) -> None:
-        """The fields above; a section is a dict of its own fields. SpecError lists all mistakes at once."""
+        """Make a job spec from its fields; a section is a dict. SpecError lists all mistakes."""
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise SpecError(mistakes(error, type(self))) from None
+            raise SpecError(problems_of(error, type(self))) from None
 
     @field_validator("env")
     @classmethod
-    def _not_what_is_set(cls, value: dict[str, str | None]) -> dict[str, str | None]:
-        if wrong := [f"{name} is set by slurmray: {_SET[name]}" for name in value if name in _SET]:
+    def _check_reserved(cls, value: dict[str, str | None]) -> dict[str, str | None]:
+        if wrong := [
+            f"{name} is set by slurmray: {_RESERVED_VARIABLES[name]}"
+            for name in value
+            if name in _RESERVED_VARIABLES
+        ]:
             raise ValueError(*wrong)
         return value
 
     @field_validator("ray")
     @classmethod
-    def _one_debugger(cls, value: Ray, info: ValidationInfo) -> Ray:
+    def _check_debugger(cls, value: Ray, info: ValidationInfo) -> Ray:
         check_debug(value.debug, info.data.get("env", {}))
         return value
 
     @field_validator("launch")
     @classmethod
-    def _who_reads_it(cls, value: str, info: ValidationInfo) -> str:
-        # Ray hands a runtime environment to drivers that its job API starts. To others ray.init() gives it.
+    def _check_runtime_env(cls, value: str, info: ValidationInfo) -> str:
+        # Ray passes a runtime environment only to drivers that its job API starts.
         if value == "exec" and "ray" in info.data and info.data["ray"].runtime_env is not None:
-            raise ValueError("ray.runtime_env needs ray-job; with exec give it to ray.init() in the trainer")
+            raise ValueError("ray.runtime_env needs ray-job; with exec, pass it to ray.init() in the trainer")
         return value
 
     @field_validator("stop", mode="after")
     @classmethod
-    def _lead_fits(cls, value: Stop, info: ValidationInfo) -> Stop:
+    def _check_lead(cls, value: Stop, info: ValidationInfo) -> Stop:
         time = dict(info.data["slurm"].given()).get("time") if "slurm" in info.data else None
         try:
             limit = syntax.seconds(time or "UNLIMITED")
         except ValueError:
             return value  # Slurm reports it
         if limit is not None and value.lead >= limit:
-            fix = "ask for more, or for less stop.lead"
-            raise ValueError(f"lead of {value.lead} s is no less than slurm.time, {time}: {fix}")
+            fix = "raise slurm.time, or lower stop.lead"
+            raise ValueError(f"lead of {value.lead} s is not less than slurm.time, {time}: {fix}")
         return value
 
     @field_validator("prepare", "services")
     @classmethod
-    def _names(cls, value: list[Prepare] | list[Service]) -> list[Prepare] | list[Service]:
+    def _check_names(cls, value: list[Prepare] | list[Service]) -> list[Prepare] | list[Service]:
         if twice := repeated([item.name for item in value]):
-            raise ValueError(*(f"two are called {name}; give each a name of its own" for name in twice))
+            raise ValueError(*(f"two are called {name}; rename one" for name in twice))
         return value
 
     @field_validator("services")
     @classmethod
-    def _images_of_services(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
+    def _check_service_images(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
         runtime = info.data["container"].runtime if "container" in info.data else "auto"
-        names = [service.name for service in value if service.image and runtime in UNKNOWN_TO]
+        names = [service.name for service in value if service.image and runtime in UNSUPPORTED]
         if names:
             raise ValueError(
-                *(f"{name}: an image of its own needs the runtime podman or docker" for name in names)
+                *(f"{name}: image needs runtime podman or docker; leave it out" for name in names)
             )
         return value
 
     @field_validator("services")
     @classmethod
-    def _gpus_of_services(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
-        there, taken = _gpus(info.data["slurm"]) if "slurm" in info.data else None, _taken(value)
-        if there is not None and taken > there:
-            text = f"they take {_shares(value)} = {taken} GPUs, a node has {there}"
-            raise ValueError(f"{text}: give them fewer, or ask for more in slurm.gpus_per_node")
+    def _check_service_gpus(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
+        available = _gpus(info.data["slurm"]) if "slurm" in info.data else None
+        used = _service_gpus(value)
+        if available is not None and used > available:
+            text = f"they use {_service_shares(value)} = {used} GPUs, a node has {available}"
+            raise ValueError(f"{text}: give them fewer, or request more with slurm.gpus_per_node")
         return value
 
     @property
     def env_from_submitter(self) -> list[str]:
-        """Names in `env` whose values are the submitter's own."""
+        """Names in `env` with the submitter's value."""
         return [name for name, value in self.env.items() if value is None]
 
     @property
     def ray_gpus(self) -> int:
-        """GPUs of each node that services leave to Ray."""
-        return self.gpus - _taken(self.services)
+        """GPUs of each node for Ray, without those of services."""
+        return self.gpus - _service_gpus(self.services)
 
     @property
     def gpus_of_services(self) -> str:
-        """`retriever 2 + judge 1`: GPUs of each node; empty if services take none."""
-        return _shares(self.services)
+        """GPUs of each service on a node, e.g. `retriever 2 + judge 1`; empty if they use none."""
+        return _service_shares(self.services)
 
     @property
     def gpus(self) -> int:
-        """GPUs on each node; 0 where none are asked for."""
+        """GPUs on each node; 0 if none are requested."""
         return _gpus(self.slurm)
 
 
@@ -211,9 +217,9 @@ def _gpus(options: SlurmOptions) -> int:
     return syntax.gpus_in_gres(options.gres)[1] if options.gres is not None else 0
 
 
-def _taken(services: list[Service]) -> int:
+def _service_gpus(services: list[Service]) -> int:
     return sum(service.gpus for service in services)
 
 
-def _shares(services: list[Service]) -> str:
+def _service_shares(services: list[Service]) -> str:
     return " + ".join(f"{service.name} {service.gpus}" for service in services if service.gpus)

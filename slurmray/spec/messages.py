@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a job spec, in the words of somebody who writes one."""
+"""Turns pydantic's errors into messages for users."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-# By pydantic's kind of error (docs.pydantic.dev, "Validation Errors").
-_WORDS = {
+# pydantic's type of error (docs.pydantic.dev, "Validation Errors") -> message.
+_MESSAGES = {
     "string_type": "expected text, got {got}",
     "string_unicode": "not UTF-8; a job spec holds text only",
     "list_type": "expected a list, got {got}",
@@ -29,12 +29,12 @@ _WORDS = {
     "literal_error": "expected {expected}, got {got}",
     "greater_than_equal": "expected {ge} or more, got {got}",
     "less_than_equal": "expected {le} or less, got {got}",
-    "missing": "is needed",
+    "missing": "is required",
 }
 
 
-def mistakes(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """Return one line for each mistake in a `model`: the field and what to do."""
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """Return the problems in an error. model: the class whose fields have them."""
     details = error.errors(include_url=False)
     return [problem for detail in details for problem in _describe(detail, model)]
 
@@ -45,12 +45,12 @@ def _describe(error: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]:
         yield Problem("", f"{dotted(path)}: {_unknown(path, model)}", (*path, "[key]"))
         return
     field = path[:-1] if path[-1:] == ("[key]",) else path
-    for text in _words(error["type"], error["input"], error.get("ctx", {}), error["msg"]):
+    for text in _texts(error["type"], error["input"], error.get("ctx", {}), error["msg"]):
         yield Problem("", f"{dotted(field)}: {text}" if field else text, path)
 
 
 def dotted(path: Path) -> str:
-    """Return `container.mounts, item 2`, or `services, item 1, ready.http`, for a path."""
+    """Return a path for messages, e.g. `container.mounts, item 2` or `services, item 1, ready.http`."""
     text = ""
     for number, part in enumerate(path):
         if isinstance(part, int):
@@ -62,15 +62,15 @@ def dotted(path: Path) -> str:
     return text
 
 
-def _words(kind: str, value: object, context: dict[str, Any], message: str) -> list[str]:
+def _texts(kind: str, value: object, context: dict[str, Any], message: str) -> list[str]:
     if kind == "value_error":
         return [str(text) for text in context["error"].args]
     expected = str(context.get("expected", "")).replace("'", "")
-    return [_WORDS.get(kind, message).format(**{**context, "expected": expected, "got": shown(value)})]
+    return [_MESSAGES.get(kind, message).format(**{**context, "expected": expected, "got": shown(value)})]
 
 
 def _sections(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, list[str]]]:
-    """Yield the path, without positions, and the field names of every part of the job spec."""
+    """Yield the path, without positions, and the field names of every section of the job spec."""
     yield path, list(model.model_fields)
     for name, info in model.model_fields.items():
         for part in _models(info.annotation):
@@ -86,19 +86,18 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def _unknown(path: Path, model: type[BaseModel]) -> str:
     section, name = tuple(part for part in path[:-1] if isinstance(part, str)), str(path[-1])
-    if section in ((), ("slurm",)) and (instead := syntax.TAKEN.get(name.replace("_", "-"))):
+    if section in ((), ("slurm",)) and (instead := syntax.RESERVED.get(name.replace("_", "-"))):
         return instead
     sections = dict(_sections(model))
     guess, fields = name.replace("-", "_"), sections.get(section, [])
     if guess in fields:
-        return f"unknown option, did you mean {guess}?"
+        return f"unknown field, did you mean {guess}?"
     for other, names in sections.items():
         if guess in names:
-            return f"unknown option, did you mean {dotted((*other, guess))}?"
+            return f"unknown field, did you mean {dotted((*other, guess))}?"
     if close := difflib.get_close_matches(guess, fields, n=1):
-        return f"unknown option, did you mean {close[0]}?"
+        return f"unknown field, did you mean {close[0]}?"
     if section == ("slurm",):
-        return (
-            f"unknown option; if your Slurm knows it, put --{name.replace('_', '-')}=VALUE into slurm.extra"
-        )
-    return f"unknown option; known here: {', '.join(fields)}"
+        option = name.replace("_", "-")
+        return f"unknown field; if your Slurm has this option, put --{option}=VALUE into slurm.extra"
+    return f"unknown field; known here: {', '.join(fields)}"

@@ -1,4 +1,4 @@
-"""Mounts, as a job spec has them."""
+"""Mounts of the job spec."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from slurmray.spec.types import checked_text, shown
 
 
 class Mount(NamedTuple):
-    """A host folder or file that the containers see.
+    """A host folder or file that is mounted in the containers.
 
-    source: as written; `~` and relative paths are resolved on the node. destination: absolute path in the
-    container; None: the same as the resolved source. options: words for the runtime.
+    source: as in the job spec; `~` and relative paths are resolved on the node. destination: absolute path in
+    the container; None: the same as the resolved source. options: for the runtime.
     """
 
     source: str
@@ -22,7 +22,7 @@ class Mount(NamedTuple):
     options: tuple[str, ...]
 
 
-# Of each group at most one. Docker and Podman agree on these (docker-run and podman-run, --volume).
+# At most one of each group. Docker and Podman both have these (docker-run and podman-run, --volume).
 _MOUNT_OPTIONS = (
     ("ro", "rw"),
     ("z", "Z"),
@@ -31,7 +31,7 @@ _MOUNT_OPTIONS = (
 
 
 def parse_mount(value: object) -> Mount:
-    """Split `SOURCE[:DEST[:OPTIONS]]`; ValueError says what to mend."""
+    """Parse `SOURCE[:DEST[:OPTIONS]]`; ValueError for a wrong form."""
     if isinstance(value, Mount):
         return value
     if not isinstance(value, str):
@@ -45,13 +45,13 @@ def parse_mount(value: object) -> Mount:
         if not parts[1].startswith("/") or destination == "/":
             raise ValueError(f"expected an absolute path below / after the colon, got {shown(parts[1])}")
     options = tuple(parts[2].split(",")) if len(parts) > 2 else ()
-    known = [word for group in _MOUNT_OPTIONS for word in group]
+    known = [option for group in _MOUNT_OPTIONS for option in group]
     if unknown := [option for option in options if option not in known]:
         names = " and ".join(map(shown, unknown))
         raise ValueError(f"unknown mount option {names}; known are {', '.join(known)}")
     for group in _MOUNT_OPTIONS:
         if len(chosen := [option for option in options if option in group]) > 1:
-            raise ValueError(f"mount options {' and '.join(chosen)} exclude each other")
+            raise ValueError(f"mount options {' and '.join(chosen)} exclude each other; keep one")
     return Mount(parts[0], destination, options)
 
 

@@ -1,4 +1,4 @@
-"""The `ray:` part of the job spec: how Ray is started."""
+"""The section `ray` of the job spec: how Ray is started."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from slurmray.spec.slurm import Model
 from slurmray.spec.types import AbsolutePath, Count, Flag, Port, RuntimeEnv, Text, shown
 
-TEMP_DIR_MAX = 25  # characters; Ray's sockets allow 107, the rest is slurmray's and Ray's own folders
+TEMP_DIR_MAX = 25  # characters; the path of a socket has at most 107, and slurmray and Ray add folders
 
 # Options of `ray start` that slurmray sets, each with what to use instead.
-RAY_TAKEN: dict[str, str] = {
-    "--address": "slurmray sets it",
-    "--block": "slurmray sets it",
+RAY_RESERVED: dict[str, str] = {
+    "--address": "slurmray sets it; leave it out",
+    "--block": "slurmray sets it; leave it out",
     "--dashboard-port": "use ray.dashboard_port",
-    "--head": "slurmray sets it",
+    "--head": "slurmray sets it; leave it out",
     "--node-ip-address": "use network.interface and network.family",
-    "--node-name": "slurmray sets it",
+    "--node-name": "slurmray sets it; leave it out",
     "--num-cpus": "use slurm.cpus_per_task",
     "--num-gpus": "use slurm.gpus_per_node",
     "--port": "use ray.port",
@@ -28,7 +28,7 @@ RAY_TAKEN: dict[str, str] = {
     "--temp-dir": "use ray.temp_dir",
 }
 
-# What each `ray.debug` sets for Ray and the trainer, over the image's own: the debuggers exclude each other
+# ray.debug -> variables for Ray and the trainer, which override the image's: the debuggers exclude each other
 # (docs.ray.io, "Ray Distributed Debugger" and "Using the Ray Debugger"; ray/util/rpdb.py reads both).
 DEBUG_ENV: dict[str, dict[str, str]] = {
     "none": {},
@@ -37,21 +37,21 @@ DEBUG_ENV: dict[str, dict[str, str]] = {
 }
 
 
-def _not_set_by_slurmray(text: str) -> str:
+def _check_reserved(text: str) -> str:
     option = text.partition("=")[0]
-    if instead := RAY_TAKEN.get(option):
+    if instead := RAY_RESERVED.get(option):
         raise ValueError(f"{option}: {instead}")
     return text
 
 
-RayOption = Annotated[Text, AfterValidator(_not_set_by_slurmray)]
+RayOption = Annotated[Text, AfterValidator(_check_reserved)]
 
 
 class Ray(Model):
-    """How Ray is started. Options that are not set have Ray's own defaults."""
+    """How Ray is started. Options that are not set have Ray's defaults."""
 
     start: Literal["fast", "plain"] = "fast"
-    """plain: Ray's public `ray start`. fast: the same, started sooner by changes to Ray's internals.
+    """plain: `ray start`. fast: the same, but faster, by changes to Ray's internals.
 
     fast is used with the Ray versions that it was tested with. With others it falls back to plain, with one
     line in the log.
@@ -63,11 +63,11 @@ class Ray(Model):
     ready_timeout: Count = 600
     """Seconds from the first answer of the head node's GCS until all nodes are in Ray with their GPUs.
 
-    Plus 15, it is also how long the job waits without progress on any node before the trainer starts, for
-    example where `setup` hangs. A pull, a build and the stages count as progress.
+    The job also fails if no node makes progress for this time plus 15 seconds before the trainer starts,
+    e.g. because `setup` hangs. A pull, a build, a prepare step and a starting service count as progress.
     """
     temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
-    """Folder on the node's own disk; the job's private folder is made in it. At most 25 characters."""
+    """Folder on the node's local disk for the job's private folder. At most 25 characters."""
     auth: Literal["auto", "token", "none"] = "auto"
     """auto: token authentication if Ray has it (2.52 and later). token: the job fails with an older Ray."""
     metrics: Flag = False
@@ -91,28 +91,28 @@ class Ray(Model):
 
     @field_validator("temp_dir")
     @classmethod
-    def _short(cls, value: str) -> str:
+    def _check_temp_dir(cls, value: str) -> str:
         if len(value) > TEMP_DIR_MAX:
             raise ValueError(
-                f"{len(value)} characters; at most {TEMP_DIR_MAX}, because Ray's sockets below it allow 107"
+                f"has {len(value)} characters; use at most {TEMP_DIR_MAX}, because Ray's sockets are below it"
             )
         if not re.fullmatch(r"[A-Za-z0-9_./-]+", value):
             raise ValueError(f"use only letters, digits and _ . - / in it, got {shown(value)}")
         return value
 
     @model_validator(mode="after")
-    def _two_ports(self) -> Ray:
+    def _check_ports(self) -> Ray:
         if self.port == self.dashboard_port != "auto":
-            raise ValueError(f"port and dashboard_port are both {self.port}")
+            raise ValueError(f"port and dashboard_port are both {self.port}; change one of them")
         return self
 
 
 def check_debug(debug: str, env: Mapping[str, str | None]) -> None:
-    """ValueError where `env` of the spec sets up debugging, too."""
+    """Check that `env` of the job spec does not set up debugging, too; ValueError."""
     wrong = [
         f"{name} is in env; remove it and use ray.debug"
         for name in ("RAY_DEBUG_POST_MORTEM", "RAY_DEBUG")
-        # RAY_DEBUG=0, which turns breakpoints off, goes with `none`.
+        # RAY_DEBUG=0, which turns breakpoints off, is possible with `none`.
         if name in env and (debug != "none" or name != "RAY_DEBUG" or env[name] in (None, "legacy"))
     ]
     if wrong:

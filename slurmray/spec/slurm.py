@@ -1,4 +1,4 @@
-"""The `slurm:` part of the job spec: one field for every long option of sbatch, made from syntax.OPTIONS."""
+"""The section `slurm` of the job spec: a field for each long option of sbatch, from syntax.OPTIONS."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slurmray.spec.types import Count, Flag, Line, Switch, repeated
 
 
 class Model(BaseModel):
-    """Base of every part of the job spec: nothing unknown, null means not set."""
+    """Base of every section of the job spec: refuses unknown fields; null means not set."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -32,7 +32,7 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_not_set(cls, data: object) -> object:
+    def _drop_nulls(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data
         return {
@@ -40,68 +40,70 @@ class Model(BaseModel):
         }
 
 
-def _extra(word: str) -> str:
-    syntax.split_extra(word)
-    return word
+def _check_extra(entry: str) -> str:
+    syntax.split_extra(entry)
+    return entry
 
 
 class SlurmBase(Model):
-    """sbatch's long options, with underscores for dashes; what is not set is left to the site's defaults."""
+    """sbatch's long options, with underscores for dashes. Those that are not set have the site's defaults."""
 
     nodes: Count = Field(default=1, le=65536)
     """Number of nodes."""
     gpus_per_node: Line | None = None
-    """GPUs on each node, as `8` or `h100:8`. Ray is told this number."""
+    """GPUs on each node, e.g. `8` or `h100:8`. Ray gets this number, less those of services."""
     gres: Line | None = None
     """Generic resources on each node; `gpu:h100:8` means the same as gpus_per_node: h100:8."""
     cpus_per_task: Count | None = None
-    """CPUs on each node, for Ray and all that runs in it. Not set: what Slurm gives."""
-    extra: list[Annotated[Line, AfterValidator(_extra)]] = Field(default=[])
-    """Options that slurmray does not know, as `--option=value`, one to an entry."""
+    """CPUs on each node. Not set: Slurm's default, often 1."""
+    extra: list[Annotated[Line, AfterValidator(_check_extra)]] = Field(default=[])
+    """Options that slurmray does not know, one `--option=value` per entry."""
 
     @field_validator("nodes", mode="before")
     @classmethod
-    def _fixed_number(cls, value: object) -> object:
+    def _check_nodes(cls, value: object) -> object:
         if isinstance(value, str) and re.fullmatch(r"[0-9]+-[0-9]+(:[0-9]+)?|[0-9]+(,[0-9]+)+", value):
-            raise ValueError(f"slurmray renders for a fixed number of nodes: write one number, not {value!r}")
+            raise ValueError(
+                f"expected one number, because scripts are for a fixed number of nodes, got {value!r}"
+            )
         return value
 
     @field_validator("gpus_per_node")
     @classmethod
-    def _count(cls, value: str | None) -> str | None:
+    def _check_gpus(cls, value: str | None) -> str | None:
         if value is not None:
             syntax.gpus_in_count(value)
         return value
 
     @field_validator("gres")
     @classmethod
-    def _gres(cls, value: str | None) -> str | None:
+    def _check_gres(cls, value: str | None) -> str | None:
         if value is not None:
             syntax.gpus_in_gres(value)
         return value
 
     @model_validator(mode="after")
-    def _said_once(self) -> SlurmBase:
+    def _check_duplicates(self) -> SlurmBase:
         names = [name for name, _ in self.given()]
-        wrong = [f"--{name} is given twice, look in slurm.extra" for name in repeated(names)]
+        wrong = [f"--{name} is set twice; remove it from slurm.extra" for name in repeated(names)]
         if self.gpus_per_node and self.gres and syntax.gpus_in_gres(self.gres) != (None, 0):
-            wrong.append("gpus_per_node and gres both ask for GPUs; use one of them")
+            wrong.append("gpus_per_node and gres both request GPUs; use one of them")
         if wrong:
             raise ValueError(*wrong)
         return self
 
     def given(self) -> Iterator[tuple[str, str | None]]:
-        """Yield (option, value) of what is set, in the table's order, `extra` last; None: a bare flag."""
+        """Yield (option, value) of each option that is set, in the order of OPTIONS; value None: a flag."""
         for option in syntax.OPTIONS:
             value = None if option == "extra" else getattr(self, option.replace("-", "_"), None)
             if value is not None and value is not False:
                 yield option, None if value is True else str(value)
-        for word in self.extra:
-            yield syntax.split_extra(word)
+        for entry in self.extra:
+            yield syntax.split_extra(entry)
 
 
 def _option_fields() -> dict[str, Any]:
-    """One field for every option that SlurmBase lacks; `--extra` itself goes through slurm.extra."""
+    """Return the fields that SlurmBase lacks, for create_model. Option --extra is possible in slurm.extra."""
     kinds: dict[syntax.Kind, tuple[Any, Any]] = {
         "value": (Line | None, None),
         "flag": (Flag, False),

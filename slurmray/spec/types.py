@@ -1,7 +1,7 @@
-"""The kinds of value that a job spec is made of: text, sbatch values, whole numbers, ports.
+"""Types of values in a job spec, e.g. text, integers and ports.
 
-Each takes what YAML, flags or Python give (numbers and switches may come as their source text) and raises
-ValueError with a message for the person who wrote it, or with several, one for each mistake.
+Each accepts values from YAML, flags and Python; numbers and booleans may be source text. Errors are
+ValueError with a message for users, or with several, one for each mistake.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _R = TypeVar("_R")
 
 
 def each(check: Callable[[_T], _R], items: Iterable[tuple[str, _T]]) -> list[_R]:
-    """Return what `check` makes of each item; ValueError has all that it refuses, after the item's name."""
+    """Apply a check to (name, item) pairs and return the results; ValueError has all errors, with names."""
     found, wrong = [], []
     for name, item in items:
         try:
@@ -30,12 +30,12 @@ def each(check: Callable[[_T], _R], items: Iterable[tuple[str, _T]]) -> list[_R]
 
 
 def repeated(names: Sequence[str]) -> list[str]:
-    """Return those that are there more than once, each once."""
+    """Return the duplicates among the names, each once."""
     return [name for name in dict.fromkeys(names) if names.count(name) > 1]
 
 
 def shown(value: object) -> str:
-    """Return how a message names a value: its text, shortened, or what it is."""
+    """Return a value for a message: its text, shortened, or its kind."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -49,28 +49,28 @@ def shown(value: object) -> str:
 
 
 def checked_text(value: str) -> str:
-    """Return it, if a program can be given it; ValueError says why not."""
+    """Return a text that can be an argument of a program; ValueError if it cannot."""
     if "\0" in value:
-        raise ValueError("a NUL character can't be passed to a program; leave it out")
+        raise ValueError("a NUL character cannot be passed to a program; leave it out")
     if re.search("[\ud800-\udfff]", value):
-        raise ValueError("not UTF-8; a job spec holds text only")
+        raise ValueError("not UTF-8; use text only")
     return value
 
 
 def _line(value: str) -> str:
     if "\n" in value:
-        raise ValueError("a newline is not possible here; write it on one line")
+        raise ValueError("has a newline; write it on one line")
     if not value:
-        raise ValueError("is empty; give it a value or leave it out")
+        raise ValueError("is empty; set a value or leave it out")
     return value
 
 
-def _whole(value: object) -> object:
+def _integer(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value):
         return int(value)
-    raise ValueError(f"expected a whole number, got {shown(value)}")
+    raise ValueError(f"expected an integer, got {shown(value)}")
 
 
 def _flag(value: object) -> object:
@@ -95,7 +95,7 @@ def _port(value: object) -> object:
     if value == "auto":
         return value
     try:
-        port = _whole(value)
+        port = _integer(value)
     except ValueError:
         raise ValueError(f"expected auto or a port from 1024 to 65535, got {shown(value)}") from None
     if not (isinstance(port, int) and 1024 <= port <= 65535):
@@ -105,13 +105,15 @@ def _port(value: object) -> object:
 
 def _item_name(value: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", value):
-        raise ValueError("expected a short name of lower-case letters, digits and -, as data")
+        raise ValueError(
+            "expected up to 32 lower-case letters, digits and -, beginning with a letter, e.g. data"
+        )
     return value
 
 
 def _env_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
-        raise ValueError("not the name of a variable: letters, digits and _ only, no digit first")
+        raise ValueError("not a valid name of a variable; use letters, digits and _, and no digit first")
     return value
 
 
@@ -125,28 +127,28 @@ def _program(value: object) -> object:
     if value is None:
         return value
     if not value or (isinstance(value, str) and not value.strip()):
-        raise ValueError("is empty; leave it out for the built-in check")
+        raise ValueError("is empty; leave it out to run the built-in check")
     return _command(value)
 
 
 def _command(value: object) -> object:
     if isinstance(value, list | tuple):
         if not value:
-            raise ValueError("is empty; expected a list of words or one text for bash")
-        return each(_word, ((f"word {number}", word) for number, word in enumerate(value, start=1)))
+            raise ValueError("is empty; expected a list of arguments or a text for bash")
+        return each(_argument, ((f"item {number}", item) for number, item in enumerate(value, start=1)))
     if isinstance(value, str) and value.strip():
         return value
-    raise ValueError(f"expected a list of words or one text for bash, got {shown(value)}")
+    raise ValueError(f"expected a list of arguments or a text for bash, got {shown(value)}")
 
 
-def _word(value: object) -> str:
+def _argument(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"expected text, got {shown(value)}")
     return checked_text(str(value))
 
 
-# Fields of a runtime environment that Ray does not take as text (ray/runtime_env/runtime_env.py).
-_NOT_TEXT = {"eager_install": _flag, "pip_check": _flag, "setup_timeout_seconds": _whole}
+# Fields of a runtime environment that Ray does not accept as text (ray/runtime_env/runtime_env.py).
+_NOT_TEXT = {"eager_install": _flag, "pip_check": _flag, "setup_timeout_seconds": _integer}
 
 
 def _runtime_env(value: object) -> object:
@@ -180,18 +182,18 @@ def _content(name: str, value: object) -> object:
 
 def _variable(name: str, value: object) -> str:
     try:
-        return _word(value)
+        return _argument(value)
     except ValueError as error:
         raise ValueError(f"env_vars: {name}: {error}") from None
 
 
-# For editors: `mem: 200` and `x: true` are text to us, but a number and a truth value to YAML.
+# For editors: `mem: 200` and `x: true` are text in a job spec, but a number and a boolean in YAML.
 _ANY_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean"]}
 
 Text = Annotated[str, AfterValidator(checked_text), WithJsonSchema(_ANY_SCALAR)]
 Line = Annotated[str, AfterValidator(checked_text), AfterValidator(_line), WithJsonSchema(_ANY_SCALAR)]
-Whole = Annotated[int, BeforeValidator(_whole)]
-Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Integer = Annotated[int, BeforeValidator(_integer)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_integer)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Switch = Annotated[bool | Line, BeforeValidator(_switch)]
 Port = Annotated[

@@ -15,7 +15,7 @@ is_open() {
 join_head() {
 	until is_open "$HEAD" "$PORT"; do
 		if ((SECONDS >= READY_TIMEOUT)); then
-			echo "slurmray: head node $HEAD did not open port $PORT within $READY_TIMEOUT s" >&2
+			echo "slurmray: head node $HEAD did not open port $PORT within $READY_TIMEOUT s. See its log, or raise ray.ready_timeout" >&2
 			exit "$NOT_READY"
 		fi
 		read -r -t 1 <> <(:) # sleeps one second

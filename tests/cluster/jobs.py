@@ -122,17 +122,17 @@ def wait_clean(cluster: SlurmCluster) -> None:
     wait_until(lambda: not cluster.leftovers(), lambda: "\n".join(cluster.leftovers()), 15)
 
 
-def commands(cluster: SlurmCluster, folder: Path, user: str | None = None) -> str:
+def slurm_commands(cluster: SlurmCluster, folder: Path, user: str | None = None) -> str:
     """Write wrappers of Slurm's commands into a folder; return a PATH with them.
 
-    The commands run on the login host. user: with a fresh environment; None: root with the caller's.
+    The commands run on the login host: as `user`, with a fresh environment, or as root with the caller's.
     """
     folder.mkdir()
     path = os.environ["PATH"]
     for name in ("sbatch", "scontrol", "sacct", "scancel", "squeue"):
-        enter = shlex.join(cluster.argv([f"/usr/bin/{name}"], user))
+        command = shlex.join(cluster.argv([f"/usr/bin/{name}"], user))
         # With the original PATH: jobs inherit it, and must not get this folder.
-        enter = enter.replace(f"env -C {cluster.folder}", 'env -C "$PWD"')
-        (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {enter} "$@"\n')
+        command = command.replace(f"env -C {cluster.folder}", 'env -C "$PWD"')
+        (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {command} "$@"\n')
         (folder / name).chmod(0o755)
     return f"{folder}:{path}"

@@ -17,10 +17,10 @@ from slurmray.errors import SlurmError
 from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.slurm import commands as slurm_commands
+from slurmray.slurm import commands
 from slurmray.slurm.states import FINAL
 
-from .jobs import HANG, Jobs, commands, wait_until
+from .jobs import HANG, Jobs, slurm_commands, wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/guides/python.md").read_text()
@@ -41,7 +41,7 @@ def python(
 @pytest.fixture
 def jobs(podman_cluster: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     """Jobs of root, submitted from the current folder."""
-    monkeypatch.setenv("PATH", commands(podman_cluster, tmp_path / "commands"))
+    monkeypatch.setenv("PATH", slurm_commands(podman_cluster, tmp_path / "commands"))
     monkeypatch.chdir(folder)
     return Jobs(podman_cluster, folder)
 
@@ -57,7 +57,7 @@ def test_examples_of_the_page(jobs: Jobs) -> None:
     status = re.match(r"job ([0-9]+) is (PENDING|CONFIGURING|RUNNING)\nCOMPLETED, exit code 0\n", done.stdout)
     assert status, done.stdout
     assert "\nmine ['--lr', '1e-6']\n" in done.stdout
-    assert "\nslurm.gpu_per_node: unknown option, " in done.stdout
+    assert "\nslurm.gpu_per_node: unknown field, " in done.stdout
     assert {path.name for path in jobs.folder.iterdir()} == {
         "train.py",
         "slurmray-runs",
@@ -87,11 +87,11 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
     job.cancel()
     assert job.wait(timeout=HANG).state == "CANCELLED"
     job.cancel()
-    with pytest.raises(SlurmError, match="no cluster to attach to, the job is CANCELLED"):
+    with pytest.raises(SlurmError, match="the job is CANCELLED; attach while it is RUNNING"):
         job.attach_command()
     jobs.wait_end(job.id)
     with SlurmCluster(ClusterConfig(nodes=("node1",)), podman_layout) as cluster:  # does not know the job
-        monkeypatch.setenv("PATH", commands(cluster, tmp_path / "of-another-slurm"))
+        monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "of-another-slurm"))
         assert slurmray.Job(job.id).wait(timeout=HANG).state == "CANCELLED"
         assert slurmray.Job(job.id, folder=jobs.folder).logs() == job.logs()
         with pytest.raises(SlurmError, match="give Job the folder in which it was submitted"):
@@ -104,7 +104,7 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
 def test_a_job_that_has_not_started() -> None:
     job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
     assert (job.state(), job.logs()) == ("PENDING", "")
-    with pytest.raises(SlurmError, match="no cluster to attach to, the job is PENDING"):
+    with pytest.raises(SlurmError, match="the job is PENDING; attach while it is RUNNING"):
         job.attach_command()
     job.cancel()
     assert job.wait(timeout=HANG).state == "CANCELLED"
@@ -119,7 +119,7 @@ def test_a_job_that_has_not_started() -> None:
         ({"constraint": "nope"}, "slurm.constraint"),
         ({"gres": "nope:1"}, "slurm.gres"),
         ({"nodelist": "nope"}, "slurm.nodelist"),
-        ({"reservation": "nope"}, "reservation is invalid: mend `slurm` of the job spec"),
+        ({"reservation": "nope"}, "reservation is invalid: correct `slurm` in the job spec"),
     ],
 )
 def test_spec_that_sbatch_rejects(jobs: Jobs, slurm: dict[str, object], expected: str) -> None:
@@ -138,9 +138,9 @@ def test_wait_survives_a_restart_of_slurmctld(
     monkeypatch.chdir(folder)
     answers: list[str] = []
     with SlurmCluster(ClusterConfig(nodes=("node1",)), podman_layout) as cluster:
-        monkeypatch.setenv("PATH", commands(cluster, tmp_path / "commands"))
+        monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "commands"))
         job = slurmray.submit(slurmray.JobSpec(slurm={"hold": True}))
-        call = slurm_commands.call
+        call = commands.call
 
         def call_and_restart(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
             done = call(argv)
@@ -160,7 +160,7 @@ def test_wait_survives_a_restart_of_slurmctld(
                 )
             return done
 
-        monkeypatch.setattr(slurm_commands, "call", call_and_restart)
+        monkeypatch.setattr(commands, "call", call_and_restart)
         assert job.wait(timeout=HANG).state == "CANCELLED"
     assert "JobState=PENDING" in answers[0]
     assert "Unable to contact slurm controller" in answers[1]
@@ -169,9 +169,10 @@ def test_wait_survives_a_restart_of_slurmctld(
 def test_a_job_of_another_user(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
     with monkeypatch.context() as other:
-        other.setenv("PATH", commands(jobs.cluster, tmp_path / "of-alice", "alice"))
+        other.setenv("PATH", slurm_commands(jobs.cluster, tmp_path / "of-alice", "alice"))
         assert job.state() == "PENDING"
-        with pytest.raises(SlurmError, match=r"^scancel: .*Access/permission denied: it is another user's$"):
+        message = r"^scancel: .*Access/permission denied: the job is another user's$"
+        with pytest.raises(SlurmError, match=message):
             job.cancel()
     job.cancel()
     assert job.wait(timeout=HANG).state == "CANCELLED"

@@ -129,8 +129,8 @@ def test_token_and_secrets_cannot_be_read(podman_cluster: SlurmCluster, jobs: Jo
     assert re.fullmatch("[0-9a-f]{64}", token)
     (jobs.folder / "token").unlink()
     for host in ("node1", "node2"):
-        look = f"podman inspect slurmray-{number}-0-{host}; cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
-        public = podman_cluster.run(["bash", "-c", look], host=host).stdout
+        show = f"podman inspect slurmray-{number}-0-{host}; cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
+        public = podman_cluster.run(["bash", "-c", show], host=host).stdout
         assert f"slurmray-{number}-0-{host}" in public
         assert token not in public
         assert secret not in public

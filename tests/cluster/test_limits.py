@@ -31,7 +31,7 @@ def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) ->
     ("runtime", "users"),
     [pytest.param("podman", ("root", "alice"), marks=pytest.mark.full), ("docker", ("alice",))],
 )
-def test_a_container_keeps_to_the_job_s_limits(
+def test_a_container_has_the_job_s_limits(
     confined: SlurmCluster, folder: Path, runtime: Runtime, users: tuple[str, ...]
 ) -> None:
     """One CPU and 1,500 MiB: a program that needs more memory is killed, but not Ray."""

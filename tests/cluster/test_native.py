@@ -22,7 +22,7 @@ from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import ray_image, stores
 from tests.cluster import bare, sandbox
-from tests.cluster.jobs import HANG, commands, wait_until
+from tests.cluster.jobs import HANG, slurm_commands, wait_until
 
 ROOT = Path(__file__).parents[2]
 # The image needs the same minor version of Python as the submitting process.
@@ -154,7 +154,7 @@ def program(
     # As root, Apptainer needs capabilities that some machines lack.
     user = "alice" if runtime == "apptainer" else None
     program = Program(
-        native_cluster, folder, commands(native_cluster, tmp_path / "commands", user), parameters
+        native_cluster, folder, slurm_commands(native_cluster, tmp_path / "commands", user), parameters
     )
     yield program
     for process in program.started:
@@ -262,7 +262,7 @@ report([name for name in os.listdir("runs") if not name.startswith("slurmray-")]
     assert [kind for kind, _ in results[:2]] == ["TypeError", "TypeError"]
     assert "cannot pickle '_thread.lock'" in results[0][1]
     assert results[2][0] == "SlurmError"
-    assert "`sinfo --format=%P` lists those for slurm.partition" in results[2][1]
+    assert "`sinfo --format=%P` lists values for slurm.partition" in results[2][1]
     assert results[3] == []
 
 
@@ -383,7 +383,7 @@ for minutes in (60, 10):
 
 @pytest.mark.full
 @BOTH
-def test_the_last_of_an_array_starts_again_alone(program: Program) -> None:
+def test_the_last_task_of_an_array_is_requeued_alone(program: Program) -> None:
     results = program.run("""
 def wait(me):
     attempt = int(os.environ["SLURMRAY_ATTEMPT"])
@@ -394,7 +394,7 @@ def wait(me):
         time.sleep(600)
     return attempt
 
-# For Slurm its job id is that of the whole array.
+# Its SLURM_JOB_ID is the id of the array.
 jobs = executor(nodes=1, timeout_min=60).map_array(wait, [0, 1])
 for name in ("started-0-0", "started-1-0"):
     wait_for(name)

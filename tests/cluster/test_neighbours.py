@@ -203,14 +203,14 @@ def test_ports_reject_clients_without_the_token(alice: Running, host: str) -> No
     ]
     local = [("127.0.0.1", port) for _, port in alice.listeners("node1")]
     for token in (None, "0" * 64):
-        answer = ask(alice, host, ports_to_try + local * (host == "node1"), token)
+        answer = send_requests(alice, host, ports_to_try + local * (host == "node1"), token)
         assert answer["rejected"] > 300, answer
-        assert [one for one in answer["answered"] if not public(one[1])] == []
+        assert [one for one in answer["answered"] if not is_public(one[1])] == []
         assert answer["client"] != "connected"
     # The same requests are answered with the token, so they are valid.
-    dashboard = ports(alice)[0]
+    dashboard = dashboard_and_client_ports(alice)[0]
     for _ in range(3):  # on a busy machine the Ray Client server may exit during a connection
-        answer = ask(alice, "node1", [("127.0.0.1", dashboard)], alice.token)
+        answer = send_requests(alice, "node1", [("127.0.0.1", dashboard)], alice.token)
         if answer["client"] == "connected":
             break
     assert answer["client"] == "connected", answer
@@ -220,18 +220,20 @@ def test_ports_reject_clients_without_the_token(alice: Running, host: str) -> No
     assert (ended.code, "still on 2 nodes" in ended.log) == ("0:0", True), ended.log
 
 
-def public(request: str) -> bool:
+def is_public(request: str) -> bool:
     return request in PUBLIC or request.startswith(PUBLIC_SERVICES)
 
 
-def ports(job: Running) -> tuple[int, int]:
-    """The ports of the dashboard and of Ray's client server."""
+def dashboard_and_client_ports(job: Running) -> tuple[int, int]:
+    """The ports of the dashboard and of the Ray Client server."""
     found = re.search(r"head at .*:(\d+), dashboard on port (\d+)", job.jobs.log(job.number))
     assert found
     return int(found[2]), int(found[1]) + 1
 
 
-def ask(job: Running, host: str, ports_to_try: list[tuple[str, int]], token: str | None) -> dict[str, Any]:
+def send_requests(
+    job: Running, host: str, ports_to_try: list[tuple[str, int]], token: str | None
+) -> dict[str, Any]:
     """Run port_client.py as bob on a host; return its output. With the right token it calls no procedures."""
     folder = job.jobs.folder
     shutil.copy(PORT_CLIENT, folder)
@@ -239,7 +241,7 @@ def ask(job: Running, host: str, ports_to_try: list[tuple[str, int]], token: str
     run += ["--log-driver=none", "--entrypoint=python3", DEFAULT_IMAGE, f"{folder}/{PORT_CLIENT.name}"]
     head = config.addresses(job.jobs.cluster.config, "node1")[0]
     request = {"ports": ports_to_try, "token": token, "procedures": token != job.token}
-    request["client"] = f"{head}:{ports(job)[1]}"
+    request["client"] = f"{head}:{dashboard_and_client_ports(job)[1]}"
     done = job.jobs.cluster.run(run, "bob", host, text=json.dumps(request), timeout=HANG)
     assert done.returncode == 0, done
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -281,7 +283,7 @@ def test_unauthenticated_request_crashes_ray_s_gcs(alice: Running) -> None:
     fixed: update docs/inside/script.md.
     """
     head = config.addresses(alice.jobs.cluster.config, "node1")[0]
-    port = ports(alice)[1] - 1
+    port = dashboard_and_client_ports(alice)[1] - 1
     call = (
         f"import grpc; channel = grpc.insecure_channel('{head}:{port}')\n"
         "channel.unary_unary('/ray.rpc.syncer.RaySyncer/StartSync')(b'', timeout=10)"

@@ -82,7 +82,7 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def alive(pids: set[int]) -> set[int]:
+def running(pids: set[int]) -> set[int]:
     return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
 
 
@@ -98,7 +98,7 @@ def test_hosts_have_names_and_addresses_of_their_own(podman_cluster: SlurmCluste
     assert sorted(done.stdout.splitlines()) == ["node1 10.77.0.2", "node2 10.77.0.3", "node3 10.77.0.4"]
 
 
-def test_host_names_resolve_to(addressed_cluster: SlurmCluster) -> None:
+def test_host_names_resolve_to_all_addresses(addressed_cluster: SlurmCluster) -> None:
     done = addressed_cluster.run(["srun", "-N2", "-n1", "getent", "ahosts", "node2"])
     found = list(dict.fromkeys(line.split()[0] for line in done.stdout.splitlines()))
     assert found == HOSTS[addressed_cluster.config.addresses]
@@ -113,7 +113,7 @@ def test_a_job_of_a_user(podman_cluster: SlurmCluster, folder: Path) -> None:
     assert log.stat().st_uid == config.USERS[0].uid
 
 
-def test_cluster_meets_every_option(folder: Path) -> None:
+def test_cluster_meets_every_directive(folder: Path) -> None:
     requirements = requirements_of(EVERYTHING)
     with SlurmCluster(requirements.cluster, Layout(folder, "none")) as cluster:
         cluster.run(["scontrol", "create", "reservation", "ReservationName=ours", "Nodes=ALL", "Users=root",
@@ -146,26 +146,25 @@ def test_leftovers_are_listed(podman_cluster: SlurmCluster) -> None:
     wait_clean(podman_cluster)
 
 
-def reaches(cluster: SlurmCluster) -> bool:
+def can_connect_to_node2(cluster: SlurmCluster) -> bool:
     """Return whether the login host can connect to slurmd on node2."""
     return cluster.run(["timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/node2/6818"]).returncode == 0
 
 
-def wait_idle(cluster: SlurmCluster) -> None:
-    """Wait until node2 is idle."""
+def wait_until_node2_is_idle(cluster: SlurmCluster) -> None:
     sinfo = ["sinfo", "-hNo", "%N %T"]
     wait_until(lambda: "node2 idle" in cluster.run(sinfo).stdout, lambda: cluster.run(sinfo).stdout)
 
 
 def test_disconnected_host(docker_cluster: SlurmCluster) -> None:
-    assert reaches(docker_cluster)
+    assert can_connect_to_node2(docker_cluster)
     docker_cluster.disconnect("node2")
     try:
-        assert not reaches(docker_cluster)
+        assert not can_connect_to_node2(docker_cluster)
     finally:
         docker_cluster.reconnect("node2")
-        wait_until(lambda: reaches(docker_cluster), lambda: "node2 cannot be reached")
-        wait_idle(docker_cluster)
+        wait_until(lambda: can_connect_to_node2(docker_cluster), lambda: "node2 cannot be reached")
+        wait_until_node2_is_idle(docker_cluster)
 
 
 def test_a_power_failure(docker_cluster: SlurmCluster) -> None:
@@ -173,10 +172,10 @@ def test_a_power_failure(docker_cluster: SlurmCluster) -> None:
     docker_cluster.run(["bash", "-c", leave], host="node2")
     docker_cluster.power_off("node2")
     try:
-        assert not reaches(docker_cluster)
+        assert not can_connect_to_node2(docker_cluster)
     finally:
         docker_cluster.power_on("node2")
-        wait_idle(docker_cluster)
+        wait_until_node2_is_idle(docker_cluster)
         found = docker_cluster.leftovers()
         docker_cluster.run(["bash", "-c", "docker rm --force lost; rm /tmp/kept"], host="node2")
     assert [line.split(" (")[0] for line in found] == [
@@ -249,7 +248,7 @@ def test_an_interrupted_rehearsal_leaves_nothing(folder: Path, rehearse: Rehears
     assert process.returncode == (-9 if number == signal.SIGKILL else 130)
     if number != signal.SIGKILL:
         assert "CANCELLED, exit code 130, no leftovers on any host" in err.splitlines()[-1]
-    wait_until(lambda: not alive(started), lambda: f"{alive(started)} are still running")
+    wait_until(lambda: not running(started), lambda: f"{running(started)} are still running")
 
 
 def test_a_kept_cluster(rehearse: Rehearse) -> None:

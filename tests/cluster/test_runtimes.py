@@ -22,9 +22,7 @@ from .faults.case import GUARD, NODE_AGENT
 from .jobs import HANG, Job, Jobs, wait_until
 
 ROOT = Path(__file__).parents[2]
-IMAGE_BUILD = (
-    900  # seconds; bounds a hang of a job that also builds an image: on a busy machine that takes minutes
-)
+IMAGE_BUILD = 900  # seconds; bounds a hang: on a busy machine an image build takes minutes
 STAND_IN = Path(__file__).with_name("stand_in.py")
 KEY = "s3cr3t"
 SLURM = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 2, "mem": "1G"}
@@ -92,10 +90,10 @@ def test_ray_commands_from_outside_without_a_container(jobs: Jobs) -> None:
     job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
     jobs.wait_for(job, "\nstarted\n")
     (line,) = [line for line in jobs.log(job).splitlines() if "] attach: " in line]
-    ask = ["bash", "-c", line.partition("] attach: ")[2]]
+    attach = ["bash", "-c", line.partition("] attach: ")[2]]
     # The status is empty in the first seconds.
     wait_until(
-        lambda: "Autoscaler status" in jobs.cluster.run(ask, "alice").stdout, lambda: jobs.log(job), 60
+        lambda: "Autoscaler status" in jobs.cluster.run(attach, "alice").stdout, lambda: jobs.log(job), 60
     )
     (jobs.folder / "go").touch()
     assert jobs.wait_end(job).code == "0:0"
@@ -148,8 +146,8 @@ def test_next_job_kills_leftover_processes(jobs: Jobs) -> None:
     assert jobs.run(bare_spec(), ["true"]).code == "0:0"
 
 
-def kill(jobs: Jobs, host: str, *process: str) -> None:
-    pids = jobs.cluster.run(["pgrep", *process], host=host).stdout.split()
+def kill(jobs: Jobs, host: str, *pgrep_args: str) -> None:
+    pids = jobs.cluster.run(["pgrep", *pgrep_args], host=host).stdout.split()
     assert pids
     done = jobs.cluster.run(["kill", "-KILL", *pids], host=host)
     assert done.returncode == 0, done.stderr
@@ -165,7 +163,7 @@ def test_the_example_for_apptainer(apptainer_cluster: SlurmCluster, folder: Path
         "setup: module load apptainer": f"setup: export APPTAINER_CACHEDIR={folder}/cache",
         "  image: docker.io": "  archive: ray.tar\n  image: docker.io",
         "~/data:": "data:",
-        "KEY: null": f"KEY: {KEY}",  # with --export and a name, Slurm 26.05 wants su(1) on the node
+        "KEY: null": f"KEY: {KEY}",  # with --export and a name, Slurm 26.05 runs su(1) on the node
     }
     first, seen = run_example(jobs, "apptainer", replaced, timeout=IMAGE_BUILD)
     assert seen["folder"] == str(folder)
@@ -191,10 +189,12 @@ def test_mounts_args_and_a_clean_environment(
 ) -> None:
     (folder / 'a b, "c"').mkdir()
     (folder / 'a b, "c"/file').write_text("mounted")
-    at = "'/mnt/it s, x'"
-    look = f"cat {at}/file; touch {at}/new || echo no; echo HOME $(ls -A ~); id -un; echo $A; touch here"
+    target = "'/mnt/it s, x'"
+    look = (
+        f"cat {target}/file; touch {target}/new || echo no; echo HOME $(ls -A ~); id -un; echo $A; touch here"
+    )
     mounts = [f'{folder}/a b, "c":/mnt/it s, x:ro']
-    more: dict[str, Any] = {"mounts": mounts, "args": ["--env", "A=4,5"]}  # a comma is no end of it
+    more: dict[str, Any] = {"mounts": mounts, "args": ["--env", "A=4,5"]}  # the comma is part of the value
     job = in_apptainer(apptainer_cluster, folder, look, image=str(sandbox.image(archive)), **more)
     assert job.code == "0:0", job.log
     assert "mounted" in job.log

@@ -79,7 +79,7 @@ def test_a_template_of_a_site(jobs: Jobs) -> None:
     assert (jobs.folder / "epilogue").read_text() == f"{job.run} 3 {site}\n"
 
 
-def with_old_python(jobs: Jobs, nodes: str) -> str:
+def write_old_python(jobs: Jobs, nodes: str) -> str:
     """Write a python3 that is too old on these nodes; return the argument of sbatch that sets PATH to it."""
     program = jobs.folder / "old/python3"
     program.parent.mkdir()
@@ -91,14 +91,14 @@ def with_old_python(jobs: Jobs, nodes: str) -> str:
 def test_python_that_setup_provides(jobs: Jobs) -> None:
     """`setup` runs before the search for Python if necessary, but only once on each node."""
     setup = 'export PATH=/usr/bin:/bin\necho once >>"setup-$SLURMD_NODENAME"'
-    job = jobs.run(TWO + yaml.safe_dump({"setup": setup}), ["true"], [with_old_python(jobs, "*")])
+    job = jobs.run(TWO + yaml.safe_dump({"setup": setup}), ["true"], [write_old_python(jobs, "*")])
     assert job.code == "0:0", job.log
     for node in NODES:
         assert (jobs.folder / f"setup-{node}").read_text() == "once\n"
 
 
 def test_a_node_without_python(jobs: Jobs) -> None:
-    job = jobs.run(TWO, ["true"], [with_old_python(jobs, "node2")])
+    job = jobs.run(TWO, ["true"], [write_old_python(jobs, "node2")])
     assert (job.state, job.code) == ("FAILED", "65:0"), job.log
     text = "no Python 3.6 or later. Load one in the job spec, for example setup: module load python"
     assert job.last_line == f"failed (65 preflight): node2: {text}", job.log
@@ -107,7 +107,8 @@ def test_a_node_without_python(jobs: Jobs) -> None:
 def count_nodes(jobs: Jobs, spec: str) -> str:
     """Run a job whose driver prints the number of nodes and the dashboard's address; return the log."""
     driver = (
-        "import ray; at = ray.init(logging_level='error').dashboard_url; print(len(ray.nodes()), 'nodes', at)"
+        "import ray; url = ray.init(logging_level='error').dashboard_url; "
+        "print(len(ray.nodes()), 'nodes', url)"
     )
     job = jobs.run(TWO + spec, ["python3", "-c", driver])
     assert job.code == "0:0", job.log

@@ -143,7 +143,7 @@ def clone(folder: Path, system: System) -> None:
 def job_spec(name: str, system: System) -> JobSpec:
     """Write job.yaml like a user, and replace what these hosts lack."""
     flags = {**FLAGS, "--gpus-per-node": str(system.gpus), "--image": system.image}
-    assert main(["init", name, *(word for flag in flags.items() for word in flag)]) == 0
+    assert main(["init", name, *(arg for flag in flags.items() for arg in flag)]) == 0
     job = Path("job.yaml")
     text = job.read_text()
     for old, new in {**HERE, **system.replaced}.items():
@@ -171,10 +171,10 @@ def run(jobs: Jobs, name: str) -> tuple[Job, JobSpec, dict[str, Any]]:
 
 
 def check(spec: JobSpec, advice: Advice, system: System, job: Job, seen: dict[str, Any]) -> None:
-    """Check the results that all trainers have in common."""
+    """Check results that are the same for all trainers."""
     assert isinstance(advice.run, list)
     first = 3 if advice.run[1] == "-m" else 2
-    assert seen["argv"][1:] == advice.run[first:], "the arguments of the example and of the preset"
+    assert seen["argv"][1:] == advice.run[first:], "arguments of the example and of the preset"
     assert seen["folder"] == system.folder
     assert set(seen["nodes"]) == set(NODES)
     assert seen["gpus"] == 2 * system.gpus

@@ -81,7 +81,7 @@ SETTINGS
 # changing an option here changes the job.
 #
 #   resolve nodes            the head node runs this script; others by scontrol           main, below
-#   allocation, run dir      nodes and CPUs are those rendered for                        controller/process.run_controller
+#   allocation, run dir      nodes and CPUs match the script                              controller/process.run_controller
 #   start step               one srun, one task on each node                              start_step, below
 #   node checks              setup, run directory, GPUs, mounts, temp folder, leftovers   node/agent.run_node
 #   image                    pulled, built or loaded if it is missing                     node/image.ensure
@@ -188,5 +188,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-67 files of slurmray/agent
+69 files of slurmray/agent
 AGENT

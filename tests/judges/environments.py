@@ -1,4 +1,4 @@
-"""Judges: the trainers' published code, each in a separate virtual environment.
+"""Judges: programs that run the trainers' published code, each in a separate virtual environment.
 
 An environment is created on first use, from the package index that pip is configured for, and kept in
 `slurmray-judges` of XDG_CACHE_HOME (~/.cache). After that, no network is needed. All environments together
@@ -81,13 +81,13 @@ def _python(name: str, judge: Judge) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".new-") as temporary:
             new = Path(temporary) / "env"
-            _make(new, judge)
+            _create_environment(new, judge)
             if not place.exists():  # another test run may have been faster
                 shutil.move(new, place)
     return place / "bin/python"
 
 
-def _make(place: Path, judge: Judge) -> None:
+def _create_environment(place: Path, judge: Judge) -> None:
     _run("venv", "--without-pip", str(place))
     (packages,) = place.glob("lib/python*/site-packages")
     pip = ("pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(packages))

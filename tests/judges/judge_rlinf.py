@@ -47,23 +47,23 @@ def node(rank: int, gpus: int) -> Any:
 
 
 def cluster(config: Any, nodes: list[Any]) -> Any:
-    made = object.__new__(Cluster)  # not its singleton: one for each case
+    new = object.__new__(Cluster)  # not its singleton: one for each case
     with mock.patch.object(ray, "get", lambda _: list(nodes)):
         probe = NodeProbe(config.num_nodes, ClusterConfig.from_dict_cfg(config))
-    made._num_nodes, made._nodes, made._node_groups = len(probe.nodes), probe.nodes, probe.node_groups
-    return made
+    new._num_nodes, new._nodes, new._node_groups = len(probe.nodes), probe.nodes, probe.node_groups
+    return new
 
 
 def judge(case: dict[str, Any]) -> dict[str, Any]:
     config = OmegaConf.merge(USUAL, case["config"])
     kind = HybridComponentPlacement if case.get("hybrid") else ModelParallelComponentPlacement
     try:
-        there = cluster(config.cluster, [node(rank, case["gpus_per_node"]) for rank in range(case["nodes"])])
-        placement = kind(config, there)
+        nodes = cluster(config.cluster, [node(rank, case["gpus_per_node"]) for rank in range(case["nodes"])])
+        placement = kind(config, nodes)
         placed = {
             name: [
                 [process.cluster_node_rank, process.local_hardware_ranks]
-                for process in placement.get_strategy(name).get_placement(there)
+                for process in placement.get_strategy(name).get_placement(nodes)
             ]
             for name in placement.components
         }

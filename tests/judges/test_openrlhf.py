@@ -18,7 +18,7 @@ OPENRLHF_BASE = {
 
 
 def old_and_new(cases: list[dict[str, str]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Verdicts of both generations on the same flags. cases: with the old names."""
+    """Return the verdicts of both generations on the same flags. cases: with the old names."""
     successors = {row.refused: row.instead for row in stale.OPENRLHF}
     full = [{**OPENRLHF_BASE, **case} for case in cases]
     renamed = [{successors[flag]: value for flag, value in case.items()} for case in full]
@@ -29,7 +29,7 @@ def argv_of(flags: dict[str, str]) -> list[str]:
     return [arg for pair in flags.items() for arg in pair if arg]
 
 
-def test_openrlhf_s_generations_ask_for_the_same_gpus() -> None:
+def test_openrlhf_s_generations_request_the_same_gpus() -> None:
     """The guide counts 16 GPUs, which is true only if two of the three share theirs."""
     no_critic = {**documents.XDAN_RL, "--advantage_estimator": "rloo"}
     for verdicts in old_and_new(
@@ -45,7 +45,7 @@ def test_openrlhf_s_generations_ask_for_the_same_gpus() -> None:
         assert [verdict["gpus"] for verdict in verdicts] == [24, 16, 8, 16, 25]
 
 
-def test_openrlhf_takes_each_flag_in_its_own_generation_only() -> None:
+def test_openrlhf_accepts_each_flag_only_in_its_own_generation() -> None:
     rows = stale.OPENRLHF
     assert {row.refused for row in rows} >= set(documents.XDAN_RL)
     (plain_old, *old), (plain_new, *new) = old_and_new([{}, *({row.refused: row.value} for row in rows)])

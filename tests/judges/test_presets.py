@@ -23,11 +23,11 @@ from tests.judges.environments import ask
 pytestmark = pytest.mark.usefixtures("current_folder")
 
 
-def refused(advice: Advice) -> bool:
+def is_refused(advice: Advice) -> bool:
     return bool(advice.problems or advice.config_problems)
 
 
-def idle(advice: Advice) -> int:
+def idle_gpus(advice: Advice) -> int:
     """The number of idle GPUs in the preset's notes."""
     found = re.search(r"([0-9]+) (GPUs? )?(stay )?idle", " ".join(advice.notes))
     return int(found[1]) if found else 0
@@ -56,7 +56,7 @@ def placement(components: dict[str, str], **more: Any) -> dict[str, Any]:
     return {"cluster": {"component_placement": components}, **more}
 
 
-def as_run(config: dict[str, Any], advice: Advice, nodes: int) -> dict[str, Any]:
+def case_of(config: dict[str, Any], advice: Advice, nodes: int) -> dict[str, Any]:
     """A case for the judge: the configuration, with the arguments that the preset added."""
     assert isinstance(advice.run, list)
     added = advice.run[len(RLINF_RUN) :]
@@ -67,7 +67,7 @@ def as_run(config: dict[str, Any], advice: Advice, nodes: int) -> dict[str, Any]
     return {"nodes": nodes, "gpus_per_node": NODE, "config": {**config, "cluster": cluster}, "hybrid": hybrid}
 
 
-def used(verdict: dict[str, Any]) -> set[int]:
+def used_gpus(verdict: dict[str, Any]) -> set[int]:
     return {
         node * NODE + gpu
         for processes in (verdict["placed"] or {}).values()
@@ -76,14 +76,14 @@ def used(verdict: dict[str, Any]) -> set[int]:
     }
 
 
-def beyond_its_node(verdict: dict[str, Any]) -> str | None:
+def gpu_beyond_its_node(verdict: dict[str, Any]) -> str | None:
     """RLinf's packed.py compares a process's last GPU with `<=` the node's count: one too many passes."""
     processes = itertools.chain.from_iterable((verdict["placed"] or {}).values())
     return next((f"GPU {max(gpus)} of a node" for _, gpus in processes if max(gpus) >= NODE), None)
 
 
 def span(draw: random.Random, total: int, processes: bool) -> str:
-    """Mostly aligned, sometimes wrong."""
+    """Return random GPUs for a component: mostly aligned, sometimes wrong."""
     step = draw.choice((1, 4, 4, 8, 8))
     first = draw.randrange(0, total, step)
     last = min(first + step * draw.randint(1, 3) - 1, total - 1 + (draw.random() < 0.05))
@@ -94,7 +94,7 @@ def span(draw: random.Random, total: int, processes: bool) -> str:
 
 
 def placements(seed: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number of nodes and configuration of pipelines for language models and for embodied agents."""
+    """Yield number of nodes and configuration, for language models and for embodied agents."""
     draw = random.Random(seed)
     for _ in range(count):
         nodes = draw.choice((1, 2, 4))
@@ -127,15 +127,15 @@ def placements(seed: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def compare_rlinf(cases: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
     ours = [rlinf(config, nodes) for nodes, config in cases]
-    asked = [as_run(config, advice, nodes) for (nodes, config), advice in zip(cases, ours, strict=True)]
+    asked = [case_of(config, advice, nodes) for (nodes, config), advice in zip(cases, ours, strict=True)]
     verdicts = ask("rlinf", asked)
     for case, advice, verdict in zip(cases, ours, verdicts, strict=True):
         if re.search("(Actor|Inference) TP size [0-9]+ must be less", verdict["error"] or ""):
-            continue  # the preset reads the sizes of the rollout's engines only
-        theirs = verdict["error"] or beyond_its_node(verdict)
-        assert refused(advice) == bool(theirs), f"{case}: ours {advice}, theirs {theirs}"
+            continue  # the preset reads only the sizes of the rollout's engines
+        theirs = verdict["error"] or gpu_beyond_its_node(verdict)
+        assert is_refused(advice) == bool(theirs), f"{case}: ours {advice}, theirs {theirs}"
         if not theirs:
-            assert idle(advice) == case[0] * NODE - len(used(verdict)), case
+            assert idle_gpus(advice) == case[0] * NODE - len(used_gpus(verdict)), case
     return verdicts
 
 
@@ -149,15 +149,15 @@ def test_rlinf_s_placement_and_the_preset_agree() -> None:
 @pytest.mark.full
 def test_rlinf_s_placement_and_the_preset_agree_on_many() -> None:
     verdicts = compare_rlinf([*placements(seed=2, count=2000)])
-    taken = sum(verdict["error"] is None for verdict in verdicts)
-    assert 400 < taken < 1600, "the cases must not all have the same verdict"
+    accepted = sum(verdict["error"] is None for verdict in verdicts)
+    assert 400 < accepted < 1600, "the cases must not all have the same verdict"
 
 
 @pytest.mark.parametrize(
     ("config", "theirs", "ours", "unused"),
     [
         (placement({"actor,rollout": "all"}), "Reward GPUs must be specified", False, 0),
-        # The guide's rule is that the GPUs add up to the job's; neither holds it any more.
+        # The guide's rule that the GPUs must add up to the job's is checked by neither any more.
         (
             placement({"rollout": "0-15", "inference": "20-23", "actor,reward": "24-31"}),
             None,
@@ -195,10 +195,10 @@ def test_where_rlinf_and_the_preset_differ(
     config: dict[str, Any], theirs: str | None, ours: bool, unused: int
 ) -> None:
     advice = rlinf(config)
-    (verdict,) = ask("rlinf", [as_run(config, advice, 4)])
+    (verdict,) = ask("rlinf", [case_of(config, advice, 4)])
     assert (theirs or "") in (verdict["error"] or "")
     assert bool(verdict["error"]) == bool(theirs)
-    assert (refused(advice), idle(advice)) == (ours, unused)
+    assert (is_refused(advice), idle_gpus(advice)) == (ours, unused)
     assert ("names no reward" in " ".join(advice.notes)) == ("Reward GPUs" in (theirs or ""))
 
 
@@ -224,7 +224,7 @@ def openrlhf(flags: dict[str, str], generation: str, nodes: int = 2) -> Advice:
 
 
 def flags_of_a_job(draw: random.Random, nodes: int) -> dict[str, str]:
-    """Models and engines that are no larger than the job, and together often too large."""
+    """Return random flags. Each model and engine fits into the job, all together often do not."""
     flags = {"--pretrain": "m", "--n_samples_per_prompt": "2"}
     for model in ("actor", "ref", "critic", "reward"):
         if draw.random() < 0.8:
@@ -238,7 +238,7 @@ def flags_of_a_job(draw: random.Random, nodes: int) -> dict[str, str]:
     shared = draw.choice(("", "", "--colocate_actor_ref", "--colocate_all_models"))
     flags |= {shared: ""} if shared else {}
     flags |= {"--colocate_critic_reward": ""} if draw.random() < 0.3 else {}
-    if shared == "--colocate_all_models" and draw.random() < 0.7:  # else they are seldom right
+    if shared == "--colocate_all_models" and draw.random() < 0.7:  # else most cases would be wrong
         for model in ("ref", "critic", "reward"):
             for count in ("num_nodes", "num_gpus_per_node"):
                 flags.pop(f"--{model}_{count}", None)
@@ -247,8 +247,8 @@ def flags_of_a_job(draw: random.Random, nodes: int) -> dict[str, str]:
     return flags
 
 
-def larger_than_the_actor(flags: dict[str, str]) -> bool:
-    """OpenRLHF finds out when Ray has no GPU left in the placement group that all models share."""
+def is_any_model_larger_than_the_actor(flags: dict[str, str]) -> bool:
+    """OpenRLHF fails only later, when the placement group that all models share has no GPU left."""
     sizes = {
         model: int(flags.get(f"--{model}_num_nodes", 1)) * int(flags.get(f"--{model}_num_gpus_per_node", 8))
         for model in ("actor", "critic", "reward")
@@ -261,13 +261,13 @@ def compare_openrlhf(cases: list[tuple[int, dict[str, str]]], generation: str) -
     lists = [advice.run[len(OPENRLHF_RUN) :] for advice in ours if isinstance(advice.run, list)]
     verdicts = ask(generation, lists)
     for (nodes, flags), advice, verdict in zip(cases, ours, verdicts, strict=True):
-        if larger_than_the_actor(flags) or "divisible" in (verdict["error"] or ""):
-            continue  # what must divide what for batches is no matter of the cluster
+        if is_any_model_larger_than_the_actor(flags) or "divisible" in (verdict["error"] or ""):
+            continue  # presets do not check batch sizes
         total = nodes * NODE
         theirs = verdict["error"] or (f"{verdict['gpus']} GPUs" if verdict["gpus"] > total else None)
-        assert refused(advice) == bool(theirs), f"{nodes}, {flags}: ours {advice}, theirs {theirs}"
+        assert is_refused(advice) == bool(theirs), f"{nodes}, {flags}: ours {advice}, theirs {theirs}"
         if not theirs:
-            assert idle(advice) == total - verdict["gpus"], (nodes, flags)
+            assert idle_gpus(advice) == total - verdict["gpus"], (nodes, flags)
     return verdicts
 
 
@@ -282,15 +282,15 @@ def test_openrlhf_and_the_preset_agree() -> None:
         assert (alone["gpus"], together["gpus"]) == (24, 16)
 
 
-def test_openrlhf_s_parsers_take_what_the_preset_adds() -> None:
+def test_openrlhf_accepts_the_arguments_of_the_preset() -> None:
     flags = {"--pretrain": "m", "--reward_pretrain": "r", "--colocate_all_models": ""}
     flags |= {"--vllm_num_engines": "6", "--vllm_tensor_parallel_size": "4"}
     for generation, separator in (("openrlhf-old", "_"), ("openrlhf-new", ".")):
         advice = openrlhf(flags, generation, nodes=3)
         assert isinstance(advice.run, list)
-        assert not refused(advice)
+        assert not is_refused(advice)
         (verdict,) = ask(generation, [[*advice.run[len(OPENRLHF_RUN) :]]])
-        if generation == "openrlhf-new":  # the old one wants batches that 24 divides
+        if generation == "openrlhf-new":  # the old one refuses batch sizes that 24 does not divide
             assert (verdict["error"], verdict["gpus"]) == (None, 24)
         for model in ("actor", "ref", "critic", "reward"):
             passed = [
@@ -305,17 +305,17 @@ def test_openrlhf_and_the_preset_agree_on_many(generation: str) -> None:
     draw = random.Random(4)
     cases = [(nodes, flags_of_a_job(draw, nodes)) for nodes in (1, 2, 3, 4) for _ in range(75)]
     verdicts = compare_openrlhf(cases, generation)
-    taken = sum(
+    accepted = sum(
         verdict["error"] is None and verdict["gpus"] <= nodes * NODE
         for (nodes, _), verdict in zip(cases, verdicts, strict=True)
     )
-    assert 40 < taken < 260, "the cases must not all have the same verdict"
+    assert 40 < accepted < 260, "the cases must not all have the same verdict"
 
 
 @pytest.mark.parametrize(
     ("flags", "gpus"),
     [
-        # A model with more GPUs of a node than nodes have gets them from two; an engine is cut in two.
+        # OpenRLHF divides a model or an engine that is larger than a node between two nodes.
         ({"--actor_num_gpus_per_node": "16", "--init_kl_coef": "0"}, 16),
         ({"--actor_num_nodes": "16", "--actor_num_gpus_per_node": "1", "--init_kl_coef": "0"}, 16),
         (
@@ -330,13 +330,13 @@ def test_openrlhf_and_the_preset_agree_on_many(generation: str) -> None:
     ],
     ids=["more than a node", "more nodes", "engine"],
 )
-def test_what_openrlhf_takes_and_the_preset_refuses(flags: dict[str, str], gpus: int) -> None:
+def test_placements_that_only_the_preset_refuses(flags: dict[str, str], gpus: int) -> None:
     common = {"--pretrain": "m", "--remote_rm_url": "http://x", "--n_samples_per_prompt": "2"}
     advice = openrlhf({**common, "--advantage_estimator": "rloo", **flags}, "openrlhf-new")
     assert isinstance(advice.run, list)
     (verdict,) = ask("openrlhf-new", [advice.run[len(OPENRLHF_RUN) :]])
     assert (verdict["error"], verdict["gpus"]) == (None, gpus)
-    assert refused(advice)
+    assert is_refused(advice)
 
 
 # -- verl ------------------------------------------------------------------------------------------
@@ -370,11 +370,11 @@ def compare_verl(cases: list[tuple[int, int, list[str]]]) -> list[dict[str, Any]
         too_wide = any(max(pool) > gpus for pool in verdict["pools"].values())
         theirs = not verdict["pools"] or asked > nodes * gpus or too_wide
         exact = len(verdict["pools"]) > 1 or verdict["pools"].get("global_pool") == [gpus] * nodes
-        assert refused(advice) == (theirs or not exact), (
+        assert is_refused(advice) == (theirs or not exact), (
             f"{overrides}: ours {advice}, theirs {verdict['pools']}"
         )
-        if not refused(advice):
-            assert idle(advice) == nodes * gpus - asked, overrides
+        if not is_refused(advice):
+            assert idle_gpus(advice) == nodes * gpus - asked, overrides
     return verdicts
 
 

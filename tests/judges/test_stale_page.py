@@ -11,7 +11,7 @@ from tests.judges import stale
 PAGE = Path(__file__).parents[2] / "docs/reference/stale-flags.md"
 
 
-def test_the_page_has_exactly_these_rows() -> None:
+def test_page_has_exactly_these_rows() -> None:
     cells = [
         [cell.strip().strip("`") for cell in line.strip("|").split("|")]
         for line in PAGE.read_text().splitlines()

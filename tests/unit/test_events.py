@@ -1,4 +1,4 @@
-"""Events: jobs write what the documentation promises."""
+"""Events that jobs write fit the documented schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {"string": {"": "text"}, "integer": {"": 3
 
 
 def example(name: str) -> dict[str, Any]:
-    """Fields for an event, by the types of the table."""
+    """Return a value for each field of an event."""
     return {field: EXAMPLES[kind["type"]][""] for field, (kind, _) in events.EVENTS[name][1].items()}
 
 
@@ -42,7 +42,7 @@ def test_an_event_fits_the_schema_and_makes_its_line(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("change", [{"event": "other"}, {"v": 2}, {"time": "now"}, {"exit_code": None}])
-def test_what_is_no_event_does_not_fit(change: dict[str, Any]) -> None:
+def test_schema_rejects_wrong_events(change: dict[str, Any]) -> None:
     event = {"v": 1, "time": 1.5, "event": "end", **example("end")}
     jsonschema.validate(event, events.schema())
     with pytest.raises(jsonschema.ValidationError):
@@ -57,7 +57,7 @@ def test_lines_of_the_log_have_no_control_characters(capfd: pytest.CaptureFixtur
     assert line.endswith("trainer: python3  [31m train.py \n")
 
 
-def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     written = job_log.JobLog(0.0)
     written.open(str(tmp_path / "gone"))
     written.event("stop")

@@ -1,7 +1,4 @@
-"""The house rules for bash on nodes (stories, site templates, tasks of dstack) and for other scripts.
-
-`make lint` runs them.
-"""
+"""Rules for bash on nodes (stories, site templates, dstack tasks) and other scripts; part of `make lint`."""
 
 import re
 import subprocess
@@ -14,10 +11,11 @@ from slurmray.agent import script
 from slurmray.rendering.output import seal
 from slurmray.rendering.script import assemble, story_of
 from slurmray.rendering.verify import STORIES
-from slurmray.resources import own
-from tests.unit.rendering.cases import ROOT, before_agent, hello
+from slurmray.resources import data_folder
+from tests.unit.examples import ROOT
+from tests.unit.rendering.cases import before_agent, hello
 
-TEMPLATES = own("templates")
+TEMPLATES = data_folder("templates")
 SCRIPTS = [
     *sorted(file for folder in ("slurmray", "bench") for file in (ROOT / folder).rglob("*.sh")),
     *sorted(file for file in (ROOT / ".ci").iterdir() if file.read_bytes().startswith(b"#!")),
@@ -30,7 +28,7 @@ every_script = pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: str(fil
 
 
 def output_of(*argv: str | Path) -> str:
-    """What a checker prints, where silence means that all is well."""
+    """Return what a checker prints, and its exit code unless it is 0; "" if it finds nothing."""
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
     return f"{done.stdout}{done.stderr}{done.returncode or ''}"
 
@@ -40,7 +38,7 @@ def tool(name: str) -> Path:
 
 
 def check(text: str, folder: Path, bash_44: str) -> None:
-    """Have every checker read a script."""
+    """Assert that no checker finds anything in a script."""
     file = folder / "generated.sh"
     file.write_text(text)
     assert output_of("bash", "-n", file) == ""
@@ -49,7 +47,7 @@ def check(text: str, folder: Path, bash_44: str) -> None:
     assert output_of(tool("shfmt"), "-d", file) == ""
 
 
-def test_a_whole_script(bash_44: str, tmp_path: Path) -> None:
+def test_a_complete_script(bash_44: str, tmp_path: Path) -> None:
     check(seal(hello()), tmp_path, bash_44)
 
 
@@ -79,7 +77,7 @@ def test_other_scripts(file: Path) -> None:
 
 @pytest.mark.parametrize("file", SCRIPTS + DSTACK, ids=lambda file: str(file.relative_to(ROOT)))
 def test_shfmt(file: Path) -> None:
-    """Of tasks of dstack, shellcheck has to see all parts at once: test_dstack_commands.py."""
+    """shellcheck must see all parts of a dstack task together: see rendering/dstack/test_commands.py."""
     assert output_of(tool("shfmt"), "-d", file) == ""
 
 
@@ -109,16 +107,16 @@ def test_nothing_newer_than_bash_44(newer: str, bash: str) -> None:
 @pytest.mark.parametrize(
     "unwanted",
     [
-        r"(?<![\w-])sleep ",  # nothing waits for a time that somebody has guessed
+        r"(?<![\w-])sleep ",  # no fixed sleeps
         r"(?<!<)<<-?['\"\w]",  # a here-document is a file in the host's /tmp
-        r"\bray stop\b|\bpkill\b|\bkillall\b",  # what they end may be somebody else's
+        r"\bray stop\b|\bpkill\b|\bkillall\b",  # they may end processes of other users or jobs
     ],
 )
-def test_what_no_script_does(unwanted: str, bash: str) -> None:
+def test_no_script_does(unwanted: str, bash: str) -> None:
     assert re.findall(f".*(?:{unwanted}).*", bash) == []
 
 
-def test_a_step_waits_for_no_other() -> None:
+def test_steps_do_not_wait_for_each_other() -> None:
     for name in STORIES:
         (step,) = re.findall(r"\bsrun --.*", story_of(hello(name)).replace("\\\n", " "))
         assert {"--overlap", "--export=ALL", "--cpu-bind=none"} <= set(step.split())

@@ -1,4 +1,4 @@
-"""However it is installed, the package has its templates and renders the same script. (pip uses PyPI.)"""
+"""Wheel, source distribution and editable install have all files and render the same script. Needs PyPI."""
 
 import os
 import re
@@ -14,21 +14,21 @@ ROOT = Path(__file__).parents[2]
 
 
 def files_in(name: str) -> set[str]:
-    """The files in a folder of the checkout, and below, but for what Python puts there."""
+    """The files in a folder of the checkout, and below, without compiled files of Python."""
     found = [file for file in (ROOT / name).rglob("*") if file.is_file() and file.suffix != ".pyc"]
     return {str(file.relative_to(ROOT)) for file in found}
 
 
 PACKAGE = files_in("slurmray")
-BESIDE = files_in("templates") | files_in("examples")  # in the package, once it is installed
+BESIDE = files_in("templates") | files_in("examples")  # in the installed package
 BUILD = ("--quiet", "--no-deps", "--no-build-isolation")
 
 
-def python(executable: Path | str, *words: str | Path, cwd: Path | None = None) -> str:
+def python(executable: Path | str, *argv: str | Path, cwd: Path | None = None) -> str:
     # Nothing of the checkout is on the path, nor pytest's own environment.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
-        [executable, *words], env=env, cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+        [executable, *argv], env=env, cwd=cwd, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -55,8 +55,8 @@ def clean_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rendered_by(executable: Path) -> str:
-    words = ["--nodes", "2", "--set", "run=[a b, 'c']", "-o", "-"]
-    return python(executable.with_name("slurmray"), "render", *words, cwd=Path("/"))
+    argv = ["--nodes", "2", "--set", "run=[a b, 'c']", "-o", "-"]
+    return python(executable.with_name("slurmray"), "render", *argv, cwd=Path("/"))
 
 
 def test_a_wheel_renders_from_anywhere(wheel: Path, clean_python: Path) -> None:

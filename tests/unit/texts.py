@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-# What ends a part of the script, where it is a line of its own, and what else bash, Jinja or a reader of the
-# script could take for something of theirs.
+# Lines that end a part of the script, and other texts with a meaning in bash, in Jinja or in the header.
 # fmt: off
 LINES = [
     "SETTINGS", "AGENT", ": <<'SETTINGS'", ": <<'AGENT'", "# ---- 2. story", "# ---- 3. agent", "exit",

@@ -6,6 +6,8 @@
 import os
 import sys
 
+from .ray import network
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Tuple
@@ -46,7 +48,7 @@ def network_environment(
     local: as returned by network.local_addresses().
     """
     found = {"VLLM_HOST_IP": address}
-    interface = next((name for name, known in local if str(known) == address), "")
+    interface = network.interface_of(address, local)
     if interface:  # by default, both may choose a bridge of Docker or the loopback
         found.update(NCCL_SOCKET_IFNAME=interface, GLOO_SOCKET_IFNAME=interface)
     found = {name: env.get(name, value) for name, value in found.items()}

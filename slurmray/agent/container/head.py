@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from ..errors import JobError
+from ..errors import Finished, JobError
 from . import preflight, process_tree
 from .ray import attach, ports, probe
 
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 LOOPBACK = "127.0.0.1"  # Ray's default for --dashboard-host
-
-
-class Finished(Exception):
-    """The container process is done and has sent all its messages."""
 
 
 class Head:
@@ -68,7 +64,7 @@ class Head:
             raise Finished  # the probe has sent the messages
         if code:
             # Before the GCS accepts connections, only the import of Ray can have failed.
-            kind = "probe" if self.ray.is_known_to_others() else "ray"
+            kind = "probe" if self.ray.watch.has_gcs_answered else "ray"
             raise JobError(
                 kind, "the readiness probe exited with %d. The node's log has its last lines" % code
             )

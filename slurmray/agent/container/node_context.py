@@ -1,4 +1,4 @@
-"""What the parts of the container process share: node, job, child processes, messages to the controller."""
+"""The shared state of the container process: node, job, child processes, messages to the controller."""
 
 import os
 
@@ -45,9 +45,8 @@ class NodeContext:
         self.peers: "List[str]" = []  # addresses of all nodes; empty unless a proxy is set
         self.is_guarded = False  # runs below guard.py: Python and Ray may differ between nodes
         self.is_ready = False  # the cluster is ready
-        self.deadline: "Optional[float]" = (
-            None  # of the grace period, time.monotonic(); None: the job is not being ended
-        )
+        # Of the grace period, time.monotonic(); None: the job is not being ended.
+        self.deadline: "Optional[float]" = None
 
     @property
     def is_head(self) -> bool:

@@ -12,9 +12,9 @@ import sys
 import time
 
 from .. import protocol
-from ..errors import JobError, Unfit
+from ..errors import Finished, JobError, Unfit
 from . import environment, preflight, process_tree, reachability
-from .head import Finished, Head
+from .head import Head
 from .node_context import NodeContext
 from .ray import network
 from .ray.start import RayProcess
@@ -295,4 +295,4 @@ def empty_folder(folder: str) -> None:
             os.unlink(path)
 
 
-main = run_container_process
+main = run_container_process  # for the role `container`; the story refers to the function by this name

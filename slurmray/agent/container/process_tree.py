@@ -48,7 +48,7 @@ def descendants(ended: bool = False) -> "Dict[int, int]":
 
 
 def descendant_names(ended: bool = False) -> "Dict[int, str]":
-    """{pid: command name} of descendants; ended: as above."""
+    """{pid: command name} of descendants; ended: as in descendants()."""
     found = {}
     for pid in descendants(ended):
         try:

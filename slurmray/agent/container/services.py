@@ -8,15 +8,17 @@ import time
 from ..errors import JobError
 from . import environment
 from .readiness_check import NOT_READY
+from .stage import Stage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Set
 
     from .node_context import NodeContext
-    from .stages import Item, Stages
+    from .ray.start import RayProcess
+    from .stage import Item
 
-SERVICE, READY = ROLES = ("service", "ready")
+SERVICE, READY = "service", "ready"  # kinds of child processes
 STOP_EACH = 1.0  # seconds between SIGTERM to one service and to the next
 STOP_ALL = 2.0  # seconds for all services; the grace period leaves time for them
 
@@ -48,14 +50,17 @@ exit "$code"
 """
 
 
-class Services:
+class Services(Stage):
     """Starts services, waits until each is ready, restarts them, and stops them in reverse order.
 
     items: this node's services as in the settings.
     """
 
-    def __init__(self, stages: "Stages", items: "List[Item]") -> None:
-        self.stages = stages
+    error_kind = "service"
+
+    def __init__(self, context: "NodeContext", ray: "RayProcess", name: str, items: "List[Item]") -> None:
+        super().__init__(context, ray, name)
+        self.kinds = (SERVICE, READY)
         self.items = {item["name"]: item for item in items}
         self.restarts = dict.fromkeys(self.items, 0)
         self.waiting: "Set[str]" = set()  # names of services that are not ready yet
@@ -67,14 +72,10 @@ class Services:
             self._start(name)
         self._check_all_ready()
 
-    def on_service_ended(self, name: str, code: int) -> None:
-        """Handle the end of a service outside this container."""
-        self._ended(name, code)
-
-    def child_ended(self, role: str, name: str, code: int) -> None:
+    def child_ended(self, kind: str, name: str, code: int) -> None:
         """Handle the end of a service in this container, or of a readiness check."""
-        if role == SERVICE:
-            self._ended(name, code)
+        if kind == SERVICE:
+            self.on_service_ended(name, code)
         elif code == NOT_READY:
             text = "service %s is not ready after %s s. See the node's log, or raise its ready.timeout"
             raise JobError("service", text % (name, self.items[name]["ready"]["timeout"]))
@@ -87,7 +88,7 @@ class Services:
 
     def stop(self) -> None:
         """Stop services in reverse order with SIGTERM, STOP_EACH apart, in at most STOP_ALL."""
-        children = self.stages.context.children
+        children = self.context.children
         children.on_end = lambda _role, _code: None
         end = time.monotonic() + STOP_ALL
         for name in reversed(list(self.items)):
@@ -102,25 +103,25 @@ class Services:
 
     def _start(self, name: str) -> None:
         """Start a service, and its readiness check."""
-        stages, item = self.stages, self.items[name]
+        context, item = self.context, self.items[name]
         own = dict(self._gpu_mask(name), **item["env"])
-        env = dict(stages.environment(), **own)
-        stages.context.phase("services", "%s starts" % name)
+        env = dict(self.environment(), **own)
+        context.phase("services", "%s starts" % name)
         if item["host"] or item.get("image"):
-            write_script(stages.context, item, dict(stages.facts(), **own))
+            write_script(context, item, dict(self.facts(), **own))
         else:
-            stages.spawn("%s %s" % (SERVICE, name), item["run"], env)
+            self.spawn(SERVICE, name, item["run"], env)
         if name not in self.waiting:  # restarted after it had been ready
             return
         if not item.get("ready"):
             self.waiting.discard(name)
-        elif stages.context.children.pid_of("%s %s" % (READY, name)) is None:
-            argv = [*stages.context.program("ready"), json.dumps(item["ready"])]
-            stages.spawn("%s %s" % (READY, name), argv, env)
+        elif context.children.pid_of("%s %s" % (READY, name)) is None:
+            argv = [*context.program("ready"), json.dumps(item["ready"])]
+            self.spawn(READY, name, argv, env)
 
     def _gpu_mask(self, name: str) -> "Dict[str, str]":
         """The variable that selects a service's GPUs: after those of Ray, in the order of the job spec."""
-        first: int = self.stages.context.settings["ray"]["gpus"]
+        first: int = self.context.settings["ray"]["gpus"]
         for other, item in self.items.items():
             if other == name:
                 break
@@ -129,12 +130,11 @@ class Services:
 
     def _check_all_ready(self) -> None:
         if not self.waiting:
-            self.stages.report_done("services")
+            self.report_done()
 
-    def _ended(self, name: str, code: int) -> None:
+    def on_service_ended(self, name: str, code: int) -> None:
         """Restart a service that has ended, or end the job, or continue without it."""
-        context = self.stages.context
-        item = self.items[name]
+        context, item = self.context, self.items[name]
         text = "service %s exited with %d" % (name, code)
         if self.restarts[name] < item["restarts"]:
             self.restarts[name] += 1

@@ -22,14 +22,17 @@ HEALTH_CHECK_WAIT = 5.0  # seconds for the nodes to answer whether Ray runs, aft
 READY_MARGIN = 15  # seconds added to the probe's timeout: its error is the more detailed one
 REACHABILITY_WAIT = 0.5  # seconds during which workers' addresses are collected into one message
 PROGRESS_INTERVAL = 60.0  # seconds between two log lines about a stage without progress
-CHANGES_INTERVAL = 5.0  # and with progress
+CHANGES_INTERVAL = 5.0  # seconds between two with progress
+RECENT = 10.0  # seconds; without a message of any worker for so long, the head node may be cut off
+LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the time limit
+STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
 NAMES_SHOWN = 4  # nodes named in a log line
 # Types of messages that are handled while the step is being ended.
 WHILE_ENDING = ("phase", "finding", "gone", "started")
 
 
 class Failure:
-    """Why the job cannot go on. node: "" where no single node is the cause."""
+    """The reason why the job cannot go on. node: "" where no single node is the cause."""
 
     def __init__(self, node: str, kind: str, text: str) -> None:
         self.node = node
@@ -41,7 +44,7 @@ class Failure:
 
 
 class Outcome:
-    """How the job ended. source: "trainer", "slurmray" or "slurm" (scancel, preemption, time limit)."""
+    """The end of a job. source: "trainer", "slurmray" or "slurm" (scancel, preemption, time limit)."""
 
     def __init__(self, code: int, source: str, text: str, kind: str = "", node: str = "") -> None:
         self.code = code
@@ -85,6 +88,7 @@ class Controller:
         self.is_stopping = False  # Slurm is ending the job
         self.is_time_up = False  # Slurm sent the warning signal
         self.is_ending = False  # the step is being ended; failures no longer count
+        self.is_step_over = False
         self.gone: "Set[str]" = set()  # nodes that have cleaned up
         self.lost: "Set[str]" = set()  # lost nodes
         self.not_ready: "List[protocol.Message]" = []
@@ -100,7 +104,6 @@ class Controller:
         self._stop_until: "Optional[float]" = None
         self._is_limit_sent = False
         self._is_waiting_logged = False
-        self.is_step_over = False
         self._peers: "Set[str]" = set()
         self._is_proxy_set = False
         self._phases: "Set[Tuple[str, str]]" = set()
@@ -157,11 +160,11 @@ class Controller:
         if self.is_stopping and self._stop_until is None:
             self.log.event("stop")
             self.actions.send({"type": "stop", "seconds": self.job["grace"]})
-            self._stop_until = now + self.job["grace"] + 5
+            self._stop_until = now + self.job["grace"] + STOP_MARGIN
         elif self.is_time_up and not self._is_limit_sent:
             self._is_limit_sent = True
             stop = self.settings["stop"]
-            seconds = max(stop["lead"] - 15, self.job["grace"])
+            seconds = max(stop["lead"] - LIMIT_MARGIN, self.job["grace"])
             self.log.event("time_limit", signal=stop["signal"], seconds=seconds)
             self.actions.send({"type": "stop_at_limit", "seconds": seconds})
 
@@ -302,9 +305,9 @@ class Controller:
             return
         nodes = len(self.job["nodes"])
         latest = self.monitor.latest(self.head)
-        others_are_alive = latest is not None and now - latest <= 10
+        has_other_nodes = latest is not None and now - latest <= RECENT
         all_have_started = len(self.monitor) + len(self.lost | self.gone) >= nodes
-        if not others_are_alive and all_have_started and nodes - len(self.lost | self.gone) >= 3:
+        if not has_other_nodes and all_have_started and nodes - len(self.lost | self.gone) >= 3:
             text = "no heartbeat from any other node. Has it lost its network?"
             self._fail(self.head, "node_lost", text)
         for node in lost:
@@ -339,9 +342,9 @@ class Controller:
             if node in self._signalled:
                 return True  # it exits after its grace period
             # A node that has sent another message instead of the answer is not lost: its Ray may have ended.
-            asked = self._health_check_until - HEALTH_CHECK_WAIT
-            is_alive = now > self._health_check_until and self.monitor.seconds_since(node, now) < now - asked
-            if node not in self._healthy and not is_alive:
+            waited = now - (self._health_check_until - HEALTH_CHECK_WAIT)
+            is_connected = waited > HEALTH_CHECK_WAIT and self.monitor.seconds_since(node, now) < waited
+            if node not in self._healthy and not is_connected:
                 return True
         return False
 
@@ -383,7 +386,7 @@ class Controller:
     # -- the end -----------------------------------------------------------------------------------------
 
     def outcome(self, srun_code: int) -> Outcome:
-        """How the job ended, and why. Called after the step is over."""
+        """The end of the job and its cause. Called after the step is over."""
         failure, code = self.failure, self.trainer_code
         is_slurm = self.is_stopping or self.is_time_up
         if self.head in self._signalled and not failure and code != 0 and not is_slurm:
@@ -393,10 +396,10 @@ class Controller:
         if code is not None and kind not in ("ray", "node_lost") and (not self.is_time_up or code == 0):
             return Outcome(code, "trainer", "done: trainer exited with %d%s" % (code, signal_text(code)))
         if self.is_time_up and not self.is_stopping:
-            ended = "exited with %d" % code if code is not None else "had not started, or has no exit code"
-            return Controller.failed(
-                "time_limit", "", "time limit or preemption near: the trainer was stopped and " + ended
-            )
+            ended = "the trainer had not started, or ended without an exit code"
+            if code is not None:
+                ended = "the trainer was stopped and exited with %d" % code
+            return Controller.failed("time_limit", "", "time limit or preemption near: " + ended)
         if is_slurm:
             return Controller.stopped()
         if not failure:
@@ -424,7 +427,7 @@ class Controller:
         return bool(wanted) and self.trainer_code == wanted and not self.failure and not self.is_stopping
 
     def restart_reason(self, outcome: Outcome) -> str:
-        """Why Slurm is to requeue the job; "": it is not."""
+        """The reason to requeue the job; "" to leave it ended."""
         if self.is_requeue_requested():
             return "requested by the trainer with exit code %d" % self.settings["requeue"]["exit_code"]
         if outcome.kind == "node_lost" and self.failure and self.job["chances"] > 0:

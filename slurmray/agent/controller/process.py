@@ -24,6 +24,7 @@ END_WAIT = 15.0  # seconds for all nodes to clean up; then the step gets signals
 SIGNAL_WAIT = 10.0  # seconds between these signals
 SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the batch script
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
+CLEAN_UP_TIME = 7  # seconds of KillWait that remain for clean-up after the grace period
 # Files of the agent that are not sent to nodes: srun sends its input in pieces of 1 KiB, each to every node.
 CONTROLLER_ONLY = ("controller/", "settings.py")
 # Variables that srun must not see: newer versions take options from sbatch, `sbatch --export=NONE` leaves
@@ -61,7 +62,6 @@ class ControllerProcess(Actions):
         self.is_stopping = False
         self.is_time_up = False
         self.job: "Optional[Job]" = None
-        self.controller: "Optional[Controller]" = None
         self._outbox: "Optional[background_io.PipeWriter]" = None
         self._files = background_io.CallQueue()  # for writes to the run directory
         self._readers: "List[subprocess.Popen[bytes]]" = []
@@ -157,7 +157,8 @@ class ControllerProcess(Actions):
             found = line.split()
             if found and found[0] == number:
                 return found[1]
-        raise errors.JobError("config", "squeue does not list the job %s, a task of an array" % number)
+        text = "squeue does not list the job %s, a task of an array. Check slurmctld, and submit it again"
+        raise errors.JobError("config", text % number)
 
     def _grace(self) -> int:
         """The grace period in seconds, shortened so that clean-up ends before KillWait does."""
@@ -166,7 +167,7 @@ class ControllerProcess(Actions):
             name, _, value = line.partition("=")
             if name.strip() == "KillWait":
                 kill_wait = int(value.split()[0])
-        grace = max(0, min(wanted, kill_wait - 7))
+        grace = max(0, min(wanted, kill_wait - CLEAN_UP_TIME))
         if grace != wanted:
             self.log.event("grace", seconds=grace, kill_wait=kill_wait)
         return grace
@@ -184,7 +185,8 @@ class ControllerProcess(Actions):
             with open(os.path.join(run_dir, "mark"), "w") as file:
                 file.write(job["mark"] + "\n")
         except OSError as error:
-            text = "cannot write to the run directory %s: %s" % (run_dir, error.strerror)
+            text = "cannot write to the run directory %s: %s. Free space, or set run_dir"
+            text = text % (run_dir, error.strerror)
             raise errors.JobError("preflight", text) from error
         self.log.open(run_dir)
         count = len(self.nodes)
@@ -213,18 +215,15 @@ class ControllerProcess(Actions):
         if job["attempt"]:
             self.log.event("attempt", attempt=job["attempt"], chances=job["chances"])
         if job["chances"] < 0:
-            text = "Slurm has restarted the job %d times; requeue.max is %d" % (
-                job["attempt"],
-                requeue["max"],
-            )
-            raise errors.JobError("node_lost", text)
+            text = "Slurm has restarted the job %d times; requeue.max is %d. See the logs of earlier attempts"
+            raise errors.JobError("node_lost", text % (job["attempt"], requeue["max"]))
 
     # -- the step ----------------------------------------------------------------------------------------
 
     def run_step(self) -> "Outcome":
         """Start one task on every node, handle their messages, and end the step."""
         job = self._job()
-        controller = self.controller = Controller(self.settings, job, self.log, self)
+        controller = Controller(self.settings, job, self.log, self)
         srun = self._start_step()
         self.send({"type": "job", "job": job})
         while not controller.is_over(self.clock.now()):
@@ -266,7 +265,7 @@ class ControllerProcess(Actions):
         self._outbox = background_io.PipeWriter(os.dup(srun.stdin.fileno()))
         srun.stdin.close()
         agent = script.agent_of(self.text)
-        text = self.text.replace(agent, loader.without(agent, CONTROLLER_ONLY))
+        text = self.text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
         self._outbox.send(zlib.compress(text.encode("utf-8", "surrogateescape")))
         return srun
 

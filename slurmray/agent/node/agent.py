@@ -161,8 +161,8 @@ class NodeAgent(NodeApi):
     # -- the work of the node, step by step --------------------------------------------------------------
 
     def work(self) -> None:
-        """Everything from the first check to the clean-up, which always happens."""
-        from . import checks, host_services, job_folder, leftovers, runtimes
+        """Do the work of this node from the first check to the clean-up, which always happens."""
+        from . import checks, facts, host_services, job_folder, leftovers, runtimes
 
         runtime: "Optional[Runtime]" = None
         services: "Optional[HostServices]" = None
@@ -175,7 +175,8 @@ class NodeAgent(NodeApi):
             runtime = runtimes.choose(self)
             leftovers.remove(self, runtime)
             runtime.prepare_container()
-            self._send({"type": "checked", "addresses": checks.addresses(self), "proxy": self._has_proxy()})
+            addresses = facts.all_addresses(self.name)
+            self._send({"type": "checked", "addresses": addresses, "proxy": self._has_proxy()})
             self.require_no_findings()
             runtime.ensure_image()
             runtime.pull_service_images()
@@ -273,7 +274,7 @@ class NodeAgent(NodeApi):
                 self._forward({"type": "service_ended", "name": name, "code": service_code})
 
     def _first_messages(self, runtime: "Runtime") -> "List[protocol.Message]":
-        from . import checks, processes
+        from . import facts
 
         return [
             {"type": "settings", "settings": self.settings},
@@ -281,9 +282,9 @@ class NodeAgent(NodeApi):
             {
                 "type": "node",
                 "rank": self.job["nodes"].index(self.name),
-                "user": processes.user_name(),
-                "memory": checks.memory_of_job(self.env),
-                "addresses": checks.resolved_addresses(self.name),
+                "user": facts.user_name(),
+                "memory": facts.memory_of_job(self.env),
+                "addresses": facts.resolved_addresses(self.name),
                 "exec_prefix": runtime.exec_prefix,
                 "workdir": self.settings["container"]["workdir"] or self.env["SLURM_SUBMIT_DIR"],
             },
@@ -316,18 +317,18 @@ class NodeAgent(NodeApi):
         if self.name not in others[:SUCCESSORS]:
             return
         time.sleep(SUCCESSOR_WAIT * others.index(self.name))  # earlier ones may be lost, too
-        if self.settings["on_node_loss"] == "continue" and self._head_is_alive():
+        if self.settings["on_node_loss"] == "continue" and self._is_controller_running():
             return  # the job continues without this node
-        if not self._job_is_running():
+        if not self._is_job_running():
             return
         self._report_head_loss(text)
         name = self.job["name_for_commands"]
         if self.job["chances"] and self._slurm(["scontrol", "requeue", name])[0] == 0:
             return
-        if self._job_is_running():  # another node may have requeued it
+        if self._is_job_running():  # another node may have requeued it
             self._slurm(["scancel", name])
 
-    def _head_is_alive(self) -> bool:
+    def _is_controller_running(self) -> bool:
         """Whether the controller still writes heartbeats into the run directory."""
         path = os.path.join(self.job["run_dir"], "heartbeat")
         seen = []
@@ -338,7 +339,7 @@ class NodeAgent(NodeApi):
                 seen.append(file.read())
         return seen[0] != seen[1]
 
-    def _job_is_running(self) -> bool:
+    def _is_job_running(self) -> bool:
         argv = ["squeue", "--all", "--noheader", "--jobs=" + self.job["name_for_commands"], "--format=%T"]
         return self._slurm(argv)[1].strip() == "RUNNING"
 

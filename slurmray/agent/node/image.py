@@ -5,12 +5,13 @@ import os
 from ..errors import JobError
 from ..fixes import TRANSIENT, fix_for, last_line
 from . import job_folder
-from .processes import user_name
+from .facts import user_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, List, Optional
 
+    from ..settings import Build
     from .api import NodeApi, Result
     from .runtimes.base import Runtime
 
@@ -21,11 +22,11 @@ PULLS_PER_SECOND = 4  # started on all nodes together, to spare the registry
 def ensure(node: "NodeApi", runtime: "Runtime") -> None:
     """Make the image of Ray's container available. Records findings."""
     container = node.settings["container"]
-    archive, build_ = container["archive"], container["build"]
-    if runtime.has_image() and (container["pull"] != "always" or build_ or archive):
+    archive, recipe = container["archive"], container["build"]
+    if runtime.has_image() and (container["pull"] != "always" or recipe or archive):
         return
-    if build_:
-        build(node, runtime)
+    if recipe:
+        build(node, runtime, recipe)
     elif archive:
         load(node, runtime)
     else:
@@ -56,42 +57,39 @@ def pull(node: "NodeApi", runtime: "Runtime", name: str) -> bool:
     jitter = random.SystemRandom()
     node.wait(jitter.random() * (len(node.job["nodes"]) - 1) / PULLS_PER_SECOND)
     for attempt in range(1, TRIES + 1):
-        result = run_long(node, runtime.name, ["pull", name], name)
+        result = run_with_tmpdir(node, runtime.name, ["pull", name], name)
         if result.code == 0:
             return True
         if attempt == TRIES or not re.search(TRANSIENT, _output(result)):
             break
         node.wait(attempt * 10 + jitter.random() * 10)
-    report(node, runtime.name, "pull", name, result)
+    report_failure(node, runtime.name, "pull", name, result)
     return False
 
 
 def load(node: "NodeApi", runtime: "Runtime") -> None:
     """Load container.archive."""
     archive = node.host_path(node.settings["container"]["archive"])
-    result = run_long(node, runtime.name, ["load", "--input", archive], runtime.image)
+    result = run_with_tmpdir(node, runtime.name, ["load", "--input", archive], runtime.image)
     if result.code:
-        report(node, runtime.name, "load", runtime.image, result)
+        report_failure(node, runtime.name, "load", runtime.image, result)
     elif not (runtime.works() and runtime.has_image()):
         fix = "set container.image to the name that %s load prints" % runtime.name
         node.finding("image", archive, "has no image of that name", runtime.image, fix)
 
 
-def build(node: "NodeApi", runtime: "Runtime") -> None:
+def build(node: "NodeApi", runtime: "Runtime", recipe: "Build") -> None:
     """Build container.build, one job of a user at a time on a node, so that the next finds the image."""
     path = os.path.join(node.settings["temp_dir"], "slurmray-build-%d" % os.geteuid())
     lock = _build_lock(node, path)
     try:
         if runtime.works() and runtime.has_image():
             return
-        recipe = node.settings["container"]["build"]
-        if not recipe:
-            return
         file, context = node.host_path(recipe["file"]), node.host_path(recipe["context"])
         argv = ["build", "--force-rm", "--tag", runtime.image, "--file", file, context]
-        result = run_long(node, runtime.name, argv, runtime.image)
+        result = run_with_tmpdir(node, runtime.name, argv, runtime.image)
         if result.code:
-            report(node, runtime.name, "build", runtime.image, result)
+            report_failure(node, runtime.name, "build", runtime.image, result)
     finally:
         if lock:
             os.unlink(path)  # safe while the lock is held
@@ -134,7 +132,7 @@ def _is_same_file(path: str, handle: int) -> bool:
         return False
 
 
-def run_long(node: "NodeApi", program: str, args: "List[str]", image: str) -> "Result":
+def run_with_tmpdir(node: "NodeApi", program: str, args: "List[str]", image: str) -> "Result":
     """Run a long command of a runtime with a TMPDIR that is removed afterwards."""
     node.phase("image", "%s %s %s" % (program, args[0], image))
     scratch = job_folder.scratch(node)
@@ -152,7 +150,7 @@ def run_long(node: "NodeApi", program: str, args: "List[str]", image: str) -> "R
     return result
 
 
-def report(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:
+def report_failure(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:
     """Record a finding about a command that failed."""
     why = last_line(_output(result)) or result.why
     recipe = node.settings["container"]["build"]

@@ -93,7 +93,7 @@ def is_own_folder(path: str) -> bool:
 def wait_for_lock(folder: str, seconds: float) -> bool:
     """Wait for the end of the container process, or its guard, which has a lock on `inside` while it runs.
 
-    Return False after so many seconds, or where it cannot be seen.
+    Return False after so many seconds, or where the folder cannot be opened or locked.
     """
     import fcntl
     import time

@@ -1,9 +1,9 @@
-"""Leftovers: what ended jobs of this user left on the node, e.g. after a power failure or SIGKILL."""
+"""Removes leftovers of this user's ended jobs from the node, e.g. after a power failure or SIGKILL."""
 
 import os
 import re
 
-from . import job_folder, processes
+from . import facts, job_folder, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
     # Both are listed before asking Slurm, so that they have nothing of a job that starts meanwhile.
     folders = _folders(node)
     containers = runtime.list_containers("slurmray-")
-    user = processes.user_name()
+    user = facts.user_name()
     found = set(folders.values())
     for _, name, labels in containers:
         match = CONTAINER.match(name)
         if match and _label(labels, "user") == user:
             found.add((match.group(1), match.group(2)))
-    ended = _ended(node, found)
+    ended = _ended_attempts(node, found)
     for container in containers:
         _remove_container(node, runtime, container, user, ended)
     for path, attempt in folders.items():
@@ -70,14 +70,14 @@ def _remove_container(
 ) -> None:
     container_id, name, labels = container
     match, owner = CONTAINER.match(name), _label(labels, "user")
-    is_mine = bool(match) and owner == user
+    is_own = bool(match) and owner == user
     removed = False
     if name == node.container_name or name.startswith(node.container_name + "-"):
         # Of an earlier job with the same id. Removed only if it does not run and, as several nodes may be on
         # one host, if the label has this node's name.
-        if is_mine and _label(labels, "node") in ("", node.name):
+        if is_own and _label(labels, "node") in ("", node.name):
             removed = runtime.remove_container(container_id, force=False)
-    elif is_mine and match and (match.group(1), match.group(2)) in ended:
+    elif is_own and match and (match.group(1), match.group(2)) in ended:
         removed = runtime.remove_container(container_id, force=True)
     if removed:
         node.phase("leftovers", "removed %s of an ended job from %s" % (name, node.name))
@@ -93,17 +93,17 @@ def _label(labels: str, name: str) -> str:
     return match.group(1) if match else ""
 
 
-def _ended(node: "NodeApi", attempts: "Set[Attempt]") -> "Set[Attempt]":
+def _ended_attempts(node: "NodeApi", attempts: "Set[Attempt]") -> "Set[Attempt]":
     """Attempts that have ended: of jobs that are not on this node any more, and earlier ones of this job."""
     own = node.job["id"], str(node.job["attempt"])
     foreign = {job for job, _ in attempts if job != own[0]}
-    alive = _alive(node, foreign) if foreign else set()
-    if alive is None:  # unknown: keep all
-        alive = foreign
-    return {attempt for attempt in attempts if attempt != own and attempt[0] not in alive}
+    active = _active_jobs(node, foreign) if foreign else set()
+    if active is None:  # unknown: keep all
+        active = foreign
+    return {attempt for attempt in attempts if attempt != own and attempt[0] not in active}
 
 
-def _alive(node: "NodeApi", jobs: "Iterable[str]") -> "Optional[Set[str]]":
+def _active_jobs(node: "NodeApi", jobs: "Iterable[str]") -> "Optional[Set[str]]":
     """Jobs that may use a node, by one request to slurmctld; None if it does not answer."""
     ids = sorted(jobs, key=int)
     # The user's SQUEUE_STATES would list ended jobs.
@@ -119,10 +119,10 @@ def _alive(node: "NodeApi", jobs: "Iterable[str]") -> "Optional[Set[str]]":
     if len(ids) == 1:
         return set()
     # squeue does not name the invalid id, and some versions fail because of one of several. So ask for each.
-    alive: "Set[str]" = set()
+    active: "Set[str]" = set()
     for job in ids[:20]:
-        answer = _alive(node, [job])
+        answer = _active_jobs(node, [job])
         if answer is None:
             return None
-        alive |= answer
-    return alive | set(ids[20:])
+        active |= answer
+    return active | set(ids[20:])

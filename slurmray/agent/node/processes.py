@@ -12,16 +12,6 @@ if TYPE_CHECKING:
 FOLDER_VARIABLE = "SLURMRAY_TEMP"
 
 
-def user_name() -> str:
-    """The name of this user, or the uid if it has none."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
 def end_processes(folder: str) -> bool:
     """Kill this user's processes of the job with that folder. Return whether none is left.
 

@@ -170,7 +170,7 @@ def _numbers(part: str, ranges: str) -> list[str]:
 
 def _count(name: str, text: str | None) -> int:
     if text and not re.fullmatch("[0-9]{1,9}", text):
-        raise ValueError(f"--{name}: expected a whole number, got {text!r}")
+        raise ValueError(f"--{name}: expected an integer, got {text!r}")
     return int(text or 0)
 
 

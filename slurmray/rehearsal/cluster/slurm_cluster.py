@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -180,17 +180,26 @@ class SlurmCluster:
         """Return the fields of `scontrol show job`."""
         return parse_job(self.run(["scontrol", "show", "job", str(job)]).stdout)
 
+    def poll(self, job: int, pause: float = 0.1) -> Iterator[dict[str, str]]:
+        """Yield the fields of `scontrol show job` until the job has ended; the last ones have a final state.
+
+        pause: seconds between two requests. The fields are {} if slurmctld does not answer.
+        """
+        while (fields := self.job(job)).get("JobState") not in FINAL:
+            yield fields
+            time.sleep(pause)
+        yield fields
+
     def wait(self, job: int, timeout: float) -> tuple[str, str]:
         """Wait at most `timeout` seconds for a job's end; return state and code, e.g. ("FAILED", "7:0").
 
         TimeoutError has the last lines of the job's log.
         """
         deadline = time.monotonic() + timeout
-        while (info := self.job(job)).get("JobState") not in FINAL:
-            if time.monotonic() > deadline:
+        for info in self.poll(job):
+            if info.get("JobState") not in FINAL and time.monotonic() > deadline:
                 log = self.run(["tail", "-n30", info.get("StdOut", "/dev/null")]).stdout
                 raise TimeoutError(f"job {job} is {info.get('JobState')} after {timeout:g} s:\n{log}")
-            time.sleep(0.1)
         return info["JobState"], info["ExitCode"]
 
     def leftovers(self) -> list[str]:

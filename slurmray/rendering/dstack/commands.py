@@ -21,7 +21,7 @@ from slurmray.agent.container.ray import environment as ray_environment
 from slurmray.agent.container.ray import ports as port_places
 from slurmray.errors import ExitCode
 from slurmray.presets.context import Fact
-from slurmray.resources import own
+from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
 
 # Fixed: dstack gives a node to one run at a time, and these lie below the kernel's ephemeral ports.
@@ -154,4 +154,4 @@ def _agent_file(name: str) -> str:
 
 def _file(name: str) -> str:
     """Return a file of templates/dstack. Tabs become spaces: PyYAML would escape a text that has tabs."""
-    return (own("templates") / "dstack" / name).read_text(encoding="utf-8").rstrip("\n").expandtabs(2)
+    return (data_folder("templates") / "dstack" / name).read_text(encoding="utf-8").rstrip("\n").expandtabs(2)

@@ -1,4 +1,4 @@
-"""Container processes of a job, but without containers, with a stand-in for Ray and for the controller."""
+"""Container processes of a job, started without containers; Ray and the controller are stand-ins."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from slurmray.rendering.script import agent_text
 
 TIMEOUT = 60  # seconds; bounds a hang
 
-# A Ray that costs nothing and has the internals that `ray.start: fast` touches, in the shape of Ray 2.60. Its
-# events and the nodes that have joined are files, of all nodes in one folder.
+# A stand-in with the internals of Ray 2.60 that `ray.start: fast` uses. All nodes append their events to the
+# file EVENTS, and their rows to the file TABLE.
 RAY = {
     "ray/__init__.py": "",
     "ray/_private/__init__.py": "",
@@ -218,7 +218,7 @@ JOB: dict[str, Any] = {
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    """SETTINGS; dicts are merged."""
+    """Return SETTINGS with changes; dicts are merged."""
     found: dict[str, Any] = json.loads(json.dumps(SETTINGS))
     for key, value in changes.items():
         if isinstance(found.get(key), dict) and key not in ("env", "node_env"):
@@ -229,19 +229,19 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """JOB with changes."""
+    """Return JOB with changes, and an id that no other test process uses."""
     return {**json.loads(json.dumps(JOB)), "id": str(os.getpid()), **changes}
 
 
 def write_agent(folder: Path, text: str | None = None) -> str:
-    """Write the agent as a node agent does; the program's path. text: the agent's, if changed."""
+    """Write the agent's program like a node agent; return its path. text: a changed agent."""
     path = str(folder / "agent")
     loader.write_program(path, text or agent_text())
     return path
 
 
 def write_ray(lib: Path, version: str = "2.60.0", **replaced: str) -> None:
-    """The stand-in for Ray, in a folder for PYTHONPATH. replaced: path with `__` for `/` -> text."""
+    """Write the stand-in for Ray into a folder for PYTHONPATH. replaced: path with `__` for `/` -> text."""
     files = {**RAY, **{name.replace("__", "/") + ".py": text for name, text in replaced.items()}}
     files[f"ray-{version}.dist-info/METADATA"] = f"Metadata-Version: 2.1\nName: ray\nVersion: {version}\n"
     for name, text in files.items():
@@ -250,7 +250,7 @@ def write_ray(lib: Path, version: str = "2.60.0", **replaced: str) -> None:
 
 
 class Node:
-    """A container process and what it has sent."""
+    """A container process. received: its messages."""
 
     def __init__(self, folder: Path, name: str, env: dict[str, str], role: str = "container") -> None:
         self.folder = folder
@@ -258,7 +258,7 @@ class Node:
         self.received: list[dict[str, Any]] = []
         self._queue: queue.Queue[bytes] = queue.Queue()
         folder.mkdir()
-        # A machine may have no address but this.
+        # The machine of the tests may have no other address.
         address = "ContainerProcess.choose_address = lambda self, family: '127.0.0.1'\n"
         write_agent(
             folder, agent_text().replace("\nmain = run_container", f"\n{address}main = run_container")
@@ -289,7 +289,7 @@ class Node:
         self.process.stdin.flush()
 
     def next(self, seconds: float = TIMEOUT) -> dict[str, Any] | None:
-        """The next message; None at the end of output."""
+        """Return the next message; None at the end of output."""
         line = self._queue.get(timeout=seconds)
         if not line:
             return None
@@ -300,7 +300,7 @@ class Node:
         return message
 
     def until(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """The next message of that type with those fields."""
+        """Return the next message of that type with those fields."""
         while True:
             try:
                 message = self.next()
@@ -311,7 +311,7 @@ class Node:
                 return message
 
     def close(self) -> int:
-        """End the input and wait; the exit code."""
+        """Close the input, wait for the end, and return the exit code."""
         assert self.process.stdin
         self.process.stdin.close()
         return self.process.wait(TIMEOUT)
@@ -321,7 +321,7 @@ class Node:
 
 
 class Cluster:
-    """Nodes of one job, and what the controller does between them."""
+    """Container processes of one job's nodes, and a stand-in for the controller between them."""
 
     def __init__(self, folder: Path, names: list[str], version: str = "2.60.0", **ray: str) -> None:
         self.folder = folder
@@ -351,7 +351,7 @@ class Cluster:
         role: str = "container",
         peers: Sequence[str] = (),
     ) -> None:
-        """Start the container processes and have them begin. peers: addresses of all nodes."""
+        """Start the container processes, and Ray in them. peers: addresses of all nodes."""
         this_job = {**(this_job or job()), "nodes": self.names}
         for rank, name in enumerate(self.names):
             node = Node(self.folder / f"job-{name}", name, self.env, role)
@@ -378,7 +378,7 @@ class Cluster:
         return self.nodes[0]
 
     def run(self, until: Callable[[Node, dict[str, Any]], bool]) -> dict[str, Any]:
-        """Do what the controller does, until a message fits; returns it."""
+        """Act like the controller until a message fulfils a condition; return the message."""
         deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             for node in self.nodes:
@@ -418,11 +418,11 @@ class Cluster:
                     self.readers.append(reader)
 
     def output(self) -> str:
-        """What the trainer has written to standard output."""
+        """Return the trainer's standard output so far."""
         return (self.folder / "out").read_text()
 
     def events(self) -> list[str]:
-        """What the stand-in for Ray has done until everything is started."""
+        """Return the events of the stand-in for Ray, once the last node has started."""
         deadline = time.monotonic() + TIMEOUT
         while True:
             found = (self.folder / "events").read_text().splitlines()
@@ -434,25 +434,25 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, *names: str, version: str = "2.60.0", **ray: str) -> Iterator[Cluster]:
-    """A cluster whose processes end with the block."""
-    made = Cluster(folder, list(names or ("gpu-1",)), version, **ray)
+    """A cluster whose processes end with the `with` block."""
+    new = Cluster(folder, list(names or ("gpu-1",)), version, **ray)
     try:
-        yield made
+        yield new
     finally:
-        for node in made.nodes:
+        for node in new.nodes:
             assert node.process.stdin
             node.process.stdin.close()
             try:
                 node.process.wait(TIMEOUT)
             except subprocess.TimeoutExpired:
                 node.process.kill()
-        for reader in made.readers:
+        for reader in new.readers:
             reader.kill()
             reader.wait()
 
 
 def left_over(folder: Path) -> list[str]:
-    """Command lines of processes that have something to do with a folder, zombies aside."""
+    """Return the command lines of processes with the folder in argv or environment, except zombies."""
     found = []
     for pid in (path.name for path in Path("/proc").glob("[0-9]*")):
         try:

@@ -1,4 +1,4 @@
-"""A node agent for unit tests: it runs programs from a folder of stand-ins, and records what it gets."""
+"""A node agent for unit tests: runs stand-ins for programs, and records findings, phases and commands."""
 
 from __future__ import annotations
 
@@ -11,25 +11,19 @@ from typing import Any
 from slurmray.agent import errors
 from slurmray.agent.node.api import NodeApi, Result
 
+from .containers import SETTINGS
+
 CONTAINER: dict[str, Any] = {
+    **SETTINGS["container"],
     "runtimes": ["podman"],
-    "accelerators": [],
     "image": "rayproject/ray:2.60.0",
     "image_with_registry": "docker.io/rayproject/ray:2.60.0",
-    "source": "",
-    "pull": "missing",
-    "build": None,
-    "archive": "",
-    "user": "auto",
-    "mounts": [],
-    "args": [],
     "workdir": "",
-    "shm_size": "",
 }
 
 
 class FakeNode(NodeApi):
-    """A node whose programs are in `bin` of a folder, and whose files are below it."""
+    """A node with its programs in `bin` of a folder, and its files below that folder."""
 
     def __init__(self, folder: Path, container: dict[str, Any] | None = None, **settings: Any) -> None:
         self.root = folder

@@ -1,4 +1,4 @@
-"""A controller among simulated nodes, with a simulated clock."""
+"""The controller's decisions with simulated nodes and a simulated clock."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ class RecordedLog(JobLog):
         self.lines: list[str] = []
 
     def event(self, name: str, **fields: Any) -> None:
-        assert fields.keys() == EVENTS[name][1].keys(), (
-            name
-        )  # docs/reference/events.md and its schema are made of these
+        assert fields.keys() == EVENTS[name][1].keys(), name  # documented in docs/reference/events.md
         self.events.append((name, fields))
         line = LINES[name].format(**fields)
         if line:
@@ -37,9 +35,9 @@ class RecordedLog(JobLog):
 
 
 class Cluster(Actions):
-    """Nodes that answer as real ones do when all is well; a test changes what some of them do.
+    """Nodes that behave like healthy ones, unless a test changes that.
 
-    now: seconds. silent: nodes that say nothing any more. sent: messages of the controller but heartbeats.
+    now: seconds. lost: nodes that send nothing any more. sent: the controller's messages except heartbeats.
     """
 
     def __init__(self, nodes: int = 3, **settings: Any) -> None:
@@ -58,13 +56,13 @@ class Cluster(Actions):
         self.log = RecordedLog()
         self.controller = Controller(cast(Any, self.settings), cast(Any, self.job), self.log, self)
         self.now = 0.0
-        self.silent: set[str] = set()
+        self.lost: set[str] = set()
         self.sent: list[dict[str, Any]] = []
         self.heartbeats = self.heartbeat_files = 0
         self.reads_output = False
         self.done: list[str] = []
 
-    # What the controller does.
+    # Actions of the controller.
     def send(self, message: dict[str, Any]) -> None:
         if message["type"] == "heartbeat":
             self.heartbeats += 1
@@ -80,9 +78,9 @@ class Cluster(Actions):
     def mark_done(self, name: str) -> None:
         self.done.append(name)
 
-    # What the nodes do.
+    # Messages and time.
     def receive(self, node: str, type_: str, /, **fields: Any) -> None:
-        if node not in self.silent:
+        if node not in self.lost:
             self.controller.on_message({"type": type_, "node": node, **fields}, self.now)
 
     def receive_from_all(self, type_: str, /, **fields: Any) -> None:
@@ -90,7 +88,7 @@ class Cluster(Actions):
             self.receive(node, type_, **fields)
 
     def passes(self, seconds: float) -> Iterator[None]:
-        """Time, second by second, with heartbeats of all nodes, until the controller has enough."""
+        """Advance the time, second by second, with heartbeats of all nodes, until the job is over."""
         for _ in range(int(seconds)):
             self.now += 1
             if self.now % 5 == 0:
@@ -101,19 +99,19 @@ class Cluster(Actions):
             yield
 
     def wait(self, seconds: float) -> bool:
-        """Let time pass; whether the controller has ended the job within it."""
+        """Let time pass; return whether the job is over."""
         for _ in self.passes(seconds):
             pass
         return self.controller.is_over(self.now)
 
     def check(self) -> None:
-        """All nodes start and pass their checks."""
+        """Start all nodes; they pass their checks."""
         self.receive_from_all("started", step="0")
         for number, node in enumerate(self.nodes, 1):
             self.receive(node, "checked", addresses=[f"10.0.0.{number}"], proxy=False)
 
     def train(self) -> None:
-        """All nodes, until the trainer runs."""
+        """Start all nodes, Ray and the trainer."""
         self.check()
         self.receive("node1", "versions", text="Ray 2.60.0, Python 3.11.2")
         self.receive("node1", "join", address="10.0.0.1:6379")
@@ -122,7 +120,7 @@ class Cluster(Actions):
         self.controller.tick(self.now)
 
     def end(self) -> Outcome:
-        """The step ends, and with it the job."""
+        """End the step and the job; return the outcome."""
         self.controller.begin_end()
         with redirect_stderr(io.StringIO()):
             self.receive_from_all("gone")
@@ -130,5 +128,5 @@ class Cluster(Actions):
         return self.controller.outcome(0)
 
     def types(self) -> list[str]:
-        """The types of what was sent."""
+        """Return the types of the sent messages."""
         return [message["type"] for message in self.sent]

@@ -1,4 +1,4 @@
-"""Threads that write, so that nothing else waits."""
+"""Threads that write, so that the caller never waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from slurmray.agent.background_io import CallQueue, PipeWriter
 
 
-def test_a_reader_that_does_not_read_stops_nobody() -> None:
+def test_sending_does_not_wait_for_the_reader() -> None:
     out, into = os.pipe()
     outbox = PipeWriter(into)
     begin = time.monotonic()
@@ -37,7 +37,7 @@ def test_a_reader_that_is_gone() -> None:
     outbox.join(5)
 
 
-def test_work_is_done_in_order_and_errors_stop_nothing(tmp_path: Path) -> None:
+def test_calls_run_in_order_also_after_an_error(tmp_path: Path) -> None:
     worker, done = CallQueue(), []
     worker.submit(lambda: done.append(1))
     worker.submit((tmp_path / "no" / "such").mkdir)
@@ -46,7 +46,7 @@ def test_work_is_done_in_order_and_errors_stop_nothing(tmp_path: Path) -> None:
     assert done == [1, 2]
 
 
-def test_a_file_system_that_stalls_is_not_waited_for() -> None:
+def test_finish_does_not_wait_for_a_stalled_file_system() -> None:
     worker, stall = CallQueue(), threading.Event()
 
     def wait() -> None:

@@ -1,4 +1,4 @@
-"""What to do about what a runtime printed: texts of real runtimes."""
+"""Fixes for errors of real runtimes."""
 # ruff: noqa: E501
 
 import pytest
@@ -20,8 +20,8 @@ def fix(verb: str, text: str, build_file: str = "") -> str:
     return fix_for(verb, text, "node1", "alice", "podman", build_file, "/runs/1-0/logs/node1.log")
 
 
-# What `docker version` prints where no daemon answers: Debian 12's 20.10.24+dfsg1, and Docker's own 28.2.2.
-AWAY = "Cannot connect to the Docker daemon at unix:///run/docker.sock. Is the docker daemon running?"
+# Output of `docker version` without a daemon: Docker 20.10.24+dfsg1 of Debian 12, and Docker 28.2.2.
+NO_DAEMON = "Cannot connect to the Docker daemon at unix:///run/docker.sock. Is the docker daemon running?"
 DENIED = (
     "permission denied while trying to connect to the Docker daemon socket at unix:///run/docker.sock: "
     'Get "http://%2Frun%2Fdocker.sock/v1.41/version": dial unix /run/docker.sock: connect: permission denied'
@@ -33,7 +33,7 @@ DENIED = (
     [
         ("podman: not found; docker: not found", INSTALL),
         ("cannot execute podman: Permission denied", INSTALL),
-        (AWAY, "start it on node1: systemctl start docker"),
+        (NO_DAEMON, "start it on node1: systemctl start docker"),
         (DENIED, "as root on node1: usermod --append --groups docker alice"),
         ("permission denied while trying to connect to unix:///var/run/docker.sock", "usermod --append"),
         ("error during connect: dial tcp: lookup docker on 1.1.1.1:53: no such host", BY_HAND),
@@ -76,14 +76,14 @@ def test_a_runtime_that_does_not_work(why: str, expected: str) -> None:
             IDS,
         ),
         ("Error: lchown /x: operation not permitted", OWN_DISK),
-        ("Error: what nobody knows", BY_HAND),
+        ("Error: of an unknown kind", BY_HAND),
     ],
 )
 def test_a_pull_that_fails(text: str, expected: str) -> None:
     assert expected in fix("pull", text)
 
 
-def test_a_load_is_not_about_a_registry() -> None:
+def test_a_failed_load_has_no_fix_for_a_registry() -> None:
     assert fix("load", "Error: open x.tar: not found") == BY_HAND
 
 
@@ -112,12 +112,12 @@ def test_a_build_that_fails(text: str, expected: str) -> None:
     assert expected in fix("build", text, "Dockerfile")
 
 
-def test_only_the_last_line_is_the_runtime_s() -> None:
-    assert last_line("timeout: no answer\ngit: not found\nError: what nobody knows\n\n") == (
-        "Error: what nobody knows"
+def test_the_last_line_is_the_error() -> None:
+    assert last_line("timeout: no answer\ngit: not found\nError: of an unknown kind\n\n") == (
+        "Error: of an unknown kind"
     )
 
 
-def test_colours_of_apptainer() -> None:
+def test_colors_are_removed() -> None:
     assert last_line("INFO: x\n\x1b[91mERROR  : no such thing\n\x1b[0m\n") == "ERROR  : no such thing"
     assert last_line("") == ""

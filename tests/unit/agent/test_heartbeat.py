@@ -7,7 +7,7 @@ import time
 from slurmray.agent.heartbeat import Clock, Monitor, Timer
 
 
-def test_a_clock_leaves_out_the_time_in_which_the_job_was_suspended() -> None:
+def test_clock_stops_while_the_job_is_suspended() -> None:
     times = iter([100.0, 101.0, 105.0, 905.0, 906.0])
     clock = Clock(lambda: next(times))
     assert [clock.now() for _ in range(4)] == [1.0, 5.0, 5.0, 6.0]
@@ -32,7 +32,7 @@ def test_lost_nodes() -> None:
     assert monitor.seconds_since("a", 28) == 26
 
 
-def test_the_latest_besides_one() -> None:
+def test_latest_message_of_all_other_nodes() -> None:
     monitor = Monitor(25)
     assert monitor.latest("a") is None
     monitor.record("a", 3)
@@ -59,4 +59,4 @@ def test_a_message_costs_the_same_at_any_number_of_nodes() -> None:
             best = min(best, time.perf_counter() - begin)
         return best
 
-    assert cost(20_000) < 20 * cost(20)  # a look at all nodes would make it a thousand
+    assert cost(20_000) < 20 * cost(20)  # 1,000 times if each message looked at all nodes

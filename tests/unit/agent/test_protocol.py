@@ -1,4 +1,4 @@
-"""The wire format: nothing is lost, damaged or merged, whatever the pieces it comes in."""
+"""The wire format: no message is lost, damaged or merged, in whatever pieces the bytes arrive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @given(MESSAGES)
-def test_a_message_survives(message: dict[str, Any]) -> None:
+def test_a_message_is_decoded_unchanged(message: dict[str, Any]) -> None:
     line = protocol.encode(message)
     assert line.endswith(b"\n")
     assert b"\n" not in line[:-1]
@@ -36,7 +36,7 @@ def test_a_message_survives(message: dict[str, Any]) -> None:
     st.lists(st.text(max_size=60), max_size=60),
     st.integers(1, 60),
 )
-def test_what_goes_up_fits_into_a_line_of_srun(
+def test_a_message_to_the_controller_fits_into_a_line_of_srun(
     found: str, fix: str, addresses: list[str], length: int
 ) -> None:
     message = {"type": "finding", "node": "n" * length, "found": found, "fix": fix, "addresses": addresses}
@@ -60,11 +60,11 @@ def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
     assert decoded["message"].startswith("building: xxx")
     assert decoded["message"].endswith("xxx: permission denied")
     assert " ... " in decoded["message"]
-    assert len(line) > protocol.MAX_BYTES_TO_CONTROLLER - 60  # no more is cut than has to be
+    assert len(line) > protocol.MAX_BYTES_TO_CONTROLLER - 60  # no more is cut than necessary
 
 
 @given(st.lists(MESSAGES, max_size=20), st.randoms(use_true_random=False))
-def test_pieces(messages: list[dict[str, Any]], chance: random.Random) -> None:
+def test_messages_in_pieces_of_any_size(messages: list[dict[str, Any]], chance: random.Random) -> None:
     data = b"".join(map(protocol.encode, messages))
     decoder, lines = protocol.LineDecoder(), []
     while data:
@@ -72,11 +72,11 @@ def test_pieces(messages: list[dict[str, Any]], chance: random.Random) -> None:
         lines += decoder.feed(data[:size])
         data = data[size:]
     assert [protocol.decode(line) for line in lines] == messages
-    assert decoder.rest() == b""
+    assert decoder.feed(b"\n") == [b""]
 
 
 def test_a_million_messages_through_a_pipe() -> None:
-    """In pieces of random sizes, with timeouts at random moments, in which bash's `read -t` loses bytes."""
+    """In pieces of random sizes, with timeouts at random moments: bash's `read -t` loses bytes then."""
     chance = random.Random(19)
     texts = ["", "4/4 nodes", "é \udcff \n \0", "x" * 300]
     kinds = [{"type": "phase", "node": f"node{n}", "text": text} for n in range(50) for text in texts]
@@ -112,18 +112,18 @@ def test_a_million_messages_through_a_pipe() -> None:
     os.close(out)
     assert position == len(order)
     assert timeouts > 10
-    assert decoder.rest() == b""
+    assert decoder.feed(b"\n") == [b""]
     assert all(protocol.decode(line) == kind for line, kind in zip(lines, kinds, strict=True))
 
 
 @pytest.mark.parametrize(
     "line", [b"", b"hello", b"{", b"{}", b"[1]", b'{"type":"x"}', b'{"v":1}', b'{"v":1,"type":2}', b"{\xff}"]
 )
-def test_output_that_is_no_message(line: bytes) -> None:
+def test_other_output_is_not_a_message(line: bytes) -> None:
     assert protocol.decode(line) is None
 
 
-def test_another_version() -> None:
+def test_a_message_of_another_version() -> None:
     line = json.dumps({"v": 2, "type": "heartbeat"}).encode()
     with pytest.raises(protocol.ProtocolError, match="version 2"):
         protocol.decode(line)
@@ -133,9 +133,8 @@ def test_a_line_without_end_takes_no_memory() -> None:
     decoder = protocol.LineDecoder(limit=1000)
     for _ in range(100):
         assert decoder.feed(b"x" * 100) == []
-    assert len(decoder.rest()) <= 1000
+    assert sum(map(len, decoder._pieces)) <= 1000
     assert decoder.feed(b"\nnext\n") == [b"next"]
-    assert decoder.dropped == 1
 
 
 def test_a_message_that_is_too_large() -> None:

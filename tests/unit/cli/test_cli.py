@@ -1,15 +1,15 @@
+"""slurmray's command line; init, explain and completion have their own modules."""
+
 import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
-from click.shell_completion import ShellComplete
 
 import slurmray
 from slurmray import cli
@@ -18,56 +18,19 @@ from slurmray.cli import render as render_module
 from slurmray.errors import ExitCode
 from slurmray.loading.load import FLAGS
 from slurmray.rendering.verify import verify
-from slurmray.resources import own
-from slurmray.spec.container import Container
+from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
 
-ROOT = Path(slurmray.__file__).parent.parent
-HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
+from .command_line import ROOT, imported_by, main, run
+
 NOT_CODES = ["", "-1", "--nope", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
 CODES = (
     "expected 0 to 255, CODE:SIGNAL, e.g. 0:15, or one of usage, config, preflight, image, bring_up, "
     "probe, prepare, service, node_lost, time_limit, rehearsal, internal"
 )
-SITES = sorted((own("templates") / "sites").iterdir())
+SITES = sorted((data_folder("templates") / "sites").iterdir())
 DOWN_ALONE = "slurmray rehearse --down: takes no other arguments"
-
-
 pytestmark = pytest.mark.usefixtures("current_folder")
-
-
-def run(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a new process."""
-    return subprocess.run(
-        [sys.executable, "-m", "slurmray", *args],
-        check=False,
-        input=stdin,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
-def imported_by(code: str, **env: str) -> tuple[set[str], str]:
-    """Run `code` and return the modules of HEAVY that it imported, and its output."""
-    code = f"import sys\ntry:\n    {code}\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return HEAVY & set(done.stderr.split()), done.stdout
-
-
-def main(argv: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Run a command line and return its exit code, stdout and stderr."""
-    code = cli.main(argv)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.mark.parametrize(
@@ -86,68 +49,6 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
     heavy, out = imported_by(f"from slurmray.cli import main; main({args})")
     assert out
     assert not heavy
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ("re", {"render", "rehearse"}),
-        ("render --no", {"--nodes"}),
-        ("render --runtime p", {"podman", "pyxis"}),
-        ("init ve", {"verl"}),
-        ("explain node", {"node_lost"}),
-    ],
-)
-def test_completion_imports_nothing_heavy(typed: str, expected: set[str]) -> None:
-    heavy, out = imported_by(
-        "from slurmray.cli import main; main([])",
-        _SLURMRAY_COMPLETE="bash_complete",
-        COMP_WORDS=f"slurmray {typed}",
-        COMP_CWORD=str(len(typed.split())),
-    )
-    assert {line.split(",")[1] for line in out.split()} == expected
-    assert not heavy
-
-
-def completions(*args: str, incomplete: str = "") -> dict[str, str | None]:
-    """{completion: its help} after these arguments."""
-    complete = ShellComplete(cli.slurmray, {}, "slurmray", "_SLURMRAY_COMPLETE")
-    return {item.value: item.help for item in complete.get_completions(list(args), incomplete)}
-
-
-@pytest.mark.parametrize("subcommand", ["init", "render"])
-def test_runtimes_are_completed(subcommand: str) -> None:
-    known = get_args(Container.model_fields["runtime"].annotation)
-    assert set(completions(subcommand, "--runtime")) == set(known)
-    assert set(completions(subcommand, "--runtime", incomplete="po")) == {"podman"}
-
-
-def test_choices_are_completed() -> None:
-    assert set(completions("rehearse", "--runtime")) == {"podman", "docker", "none"}
-    assert set(completions("render", "--target")) == {"slurm", "dstack"}
-
-
-def test_examples_are_completed(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = dict(line.split(maxsplit=1) for line in main(["init"], capsys)[1].splitlines())
-    assert completions("init") == listed
-    assert set(completions("init", incomplete="ro")) == {"roll"}
-
-
-def test_exit_codes_are_completed() -> None:
-    found = completions("explain")
-    assert set(found) == {text for code in ExitCode for text in (str(code.value), code.name.lower())}
-    assert completions("explain", incomplete="71") == {"71": ExitCode.NODE_LOST.meaning}
-    assert completions("explain", incomplete="pre") == {
-        "preflight": ExitCode.PREFLIGHT.meaning,
-        "prepare": ExitCode.PREPARE.meaning,
-    }
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_completion_script(shell: str) -> None:
-    done = run(_SLURMRAY_COMPLETE=f"{shell}_source")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"_SLURMRAY_COMPLETE={shell}_complete" in done.stdout
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,8 +80,8 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         (["render", "j\udcff.yaml"], r"'j\udcff.yaml': not UTF-8; give the file another name"),
         (["render", "-o", "\udcff.sh"], r"'\udcff.sh': not UTF-8; give the file another name"),
         (["init", "verl", "-o", "\udcff"], r"'\udcff': not UTF-8; give the file another name"),
-        (["render", "--template", "\udcff"], "--template: not UTF-8; a job spec holds text only"),
-        (["render", "--template", ""], "--template: is empty; give it a value or leave it out"),
+        (["render", "--template", "\udcff"], "--template: not UTF-8; use text only"),
+        (["render", "--template", ""], "--template: is empty; set a value or leave it out"),
         (
             ["render", "--template", "x.j2", "--target", "dstack"],
             "--template: not supported by dstack; leave it out: --set template=null",
@@ -201,7 +102,7 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
             ["render", "--set", "name"],
             "--set name: expected PATH=VALUE, e.g. --set container.shm_size=64g",
         ),
-        (["render", "nope.yaml"], "nope.yaml: no such file; `slurmray init` writes one to begin with"),
+        (["render", "nope.yaml"], "nope.yaml: no such file; `slurmray init` can write one"),
         (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
         (
             ["explain", "noed_lost"],
@@ -271,7 +172,7 @@ def test_a_script_is_rehearsed_byte_for_byte(
     ("args", "expected"),
     [
         ("render >&-", "standard output is closed; redirect it to /dev/null if you do not want it\n"),
-        ("render - <&-", "stdin: is closed; pipe the job spec into it, or name a file\n"),
+        ("render - <&-", "stdin: is closed; pipe the job spec to it, or use a file\n"),
     ],
 )
 def test_a_closed_stream_is_one_line(args: str, expected: str) -> None:
@@ -301,7 +202,7 @@ def test_a_current_folder_that_was_removed(
 
 
 def test_a_file_is_checked_where_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Click has other messages, and would check files that are only written, too."""
+    """Click's own checks have other messages, and would also check files that are only written."""
     Path("job.yaml").touch()
     monkeypatch.setattr(os, "access", lambda *_: False)
     for _ in range(2):
@@ -400,7 +301,7 @@ def test_a_variable_that_is_not_exported_is_named() -> None:
     assert script == to_stdout.stdout == all_there.stdout
 
 
-def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_flag_sets_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"--runtime": "podman", "--time": "2:00"}
     given = {flag: values.get(flag, "7") for flag in FLAGS}
     args = [arg for flag, value in given.items() for arg in (flag, value)]
@@ -428,7 +329,7 @@ def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["env"] == {"A": "b c", "B": None}
     assert found["stop"]["grace"] == 3
     assert found["run"] == ["python", "-c", "'\"\n", "--", "--nodes"]
-    # The command that the script names makes the same script, and takes more options at its end.
+    # The command in the script renders the same script, and accepts more options at its end.
     again = shlex.split(commands[0].replace(" A=... ", " 'A=b c' "))
     assert again[:2] == ["slurmray", "render"]
     assert cli.main([*again[1:], "--nodes", "9"]) == 0
@@ -451,7 +352,7 @@ def test_every_flag_reaches_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--set", "launch=ray-job", "--set", "ray.runtime_env.env_vars.A=hunter2"], "env_vars.A=..."),
     ],
 )
-def test_the_values_of_env_are_in_no_command(
+def test_values_of_env_are_hidden_in_the_command(
     args: list[str], shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["render", *args]) == 0
@@ -459,13 +360,13 @@ def test_the_values_of_env_are_in_no_command(
     again = settings_of(script)["render_again"]
     assert again.endswith(shown)
     assert script.count("hunter2") == 1
-    # It is refused as it is, and so makes no job with other values.
+    # As shown it is refused, so it cannot render a job with other values.
     code, _, err = main(shlex.split(again)[1:], capsys)
     assert code == ExitCode.USAGE
-    assert "write the value where ... stands" in err
+    assert "replace ... by the value" in err
 
 
-def test_what_is_not_of_env_is_in_the_command() -> None:
+def test_other_values_are_in_the_command() -> None:
     args = "--set env.B=null --set prepare='[{name: a, run: b}]' --env A --account '[x'"
     assert cli.main(["render", *shlex.split(args)]) == 0
     again = "slurmray render --set env.B=null --set 'prepare=[{name: a, run: b}]' --env A --account '[x'"
@@ -473,7 +374,7 @@ def test_what_is_not_of_env_is_in_the_command() -> None:
 
 
 def site_of(script: str) -> str:
-    """What `slurmray verify` shows about the site's template in a script that nobody edited."""
+    """Return the text of `slurmray verify` about the site's template of an unedited script."""
     verdict = verify(Path(script).read_text())
     assert verdict
     assert not verdict.is_changed
@@ -482,7 +383,7 @@ def site_of(script: str) -> str:
 
 @pytest.mark.parametrize("site", SITES, ids=lambda site: site.name)
 def test_the_template_of_a_site(site: Path) -> None:
-    """In the job spec or on the command line, where a relative path begins at the current folder."""
+    """In the job spec or on the command line, where paths are relative to the current folder."""
     for path in ("job.yaml", "jobs/job.yaml"):
         Path("jobs").mkdir(exist_ok=True)
         shutil.copy(site, "site.j2")
@@ -565,7 +466,9 @@ def test_ray_start_is_in_the_settings(capsys: pytest.CaptureFixture[str]) -> Non
     assert "left out: ray.start" in err
 
 
-def test_paths_in_the_command_lead_there_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_in_the_command_start_at_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands: list[str] = []
 
     def fake(_: object, command: str) -> str:
@@ -589,7 +492,9 @@ def test_paths_in_the_command_lead_there_from_here(tmp_path: Path, monkeypatch: 
     assert commands == [inside, inside, inside, outside, beside]
 
 
-def test_interrupted_and_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupt_and_internal_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -604,58 +509,6 @@ def test_interrupted_and_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert code == ExitCode.INTERNAL
     assert "please report it" in err
     assert "ZeroDivisionError" in err
-
-
-def unwrapped(text: str) -> list[str]:
-    return text.replace("\n  ", " ").splitlines()
-
-
-@pytest.mark.parametrize("code", ExitCode)
-def test_slurmrays_codes_are_explained(code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
-    done, out, _ = main(["explain", str(code.value)], capsys)
-    assert done == 0
-    title, cause, fix, whose = unwrapped(out)
-    assert title == f"{code.value} {code.name.lower()}: {code.meaning}"
-    assert (cause, fix) == (f"cause: {code.cause}", f"fix: {code.remedy}")
-    assert "the job's log shows whose code it is" in whose
-    for other in (f"{code.value}:0", code.name.lower(), code.name):
-        assert main(["explain", other], capsys) == (0, out, "")
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("0", "0: the trainer succeeded"),
-        ("0:0", "0: the trainer succeeded"),
-        ("7", "7: an exit code of the trainer"),
-        ("75", "75: an exit code of the trainer"),
-        ("126", "126: the trainer's command was found, but could not be run"),
-        ("127:0", "127: the trainer's command was not found"),
-        ("128", "128: an exit code of the trainer"),
-        ("135", "135: means SIGBUS (128 + 7)\ncause: Often /dev/shm is full."),
-        ("137", "137: means SIGKILL (128 + 9)\ncause: Often the kernel, because memory ran out."),
-        ("139", "139: means SIGSEGV (128 + 11)\ncause: A crash in compiled code"),
-        ("143:0", "143: means SIGTERM (128 + 15)\ncause: scancel,"),
-        ("160", "160: means signal 32 (128 + 32)"),
-        ("255", "255: an exit code of the trainer"),
-        ("0:2", "0:2: SIGINT ended the batch script"),
-        ("0:9", "0:9: SIGKILL ended the batch script"),
-        ("0:15", "0:15: SIGTERM ended the batch script"),
-        ("0:53", "0:53: Slurm could not start the batch script"),
-        ("0:125", "0:125: the job used more memory than it has"),
-    ],
-)
-def test_other_codes_are_explained(code: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    done, out, err = main(["explain", code], capsys)
-    assert (done, err) == (0, "")
-    assert "\n".join(unwrapped(out)).startswith(expected)
-
-
-def test_the_table_of_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    done, out, _ = main(["explain"], capsys)
-    assert done == 0
-    rows = [line.split(maxsplit=2) for line in out.partition("\n\n")[0].splitlines()]
-    assert rows == [[str(code.value), code.name.lower(), code.meaning] for code in ExitCode]
 
 
 @pytest.mark.parametrize(
@@ -679,7 +532,7 @@ def test_a_wrong_argument_is_one_line(args: list[str], line: str, capsys: pytest
 
 
 @pytest.mark.parametrize("args", [["schema"], ["--help"]])
-def test_a_reader_that_goes_away_is_no_error(args: list[str]) -> None:
+def test_a_closed_pipe_is_no_internal_error(args: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -710,7 +563,7 @@ def test_a_full_standard_output_is_one_line(args: list[str]) -> None:
     assert done.returncode == ExitCode.USAGE
 
 
-def test_another_full_file_is_not_taken_for_standard_output(
+def test_an_error_about_another_file_does_not_name_standard_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: object) -> None:
@@ -749,7 +602,7 @@ def test_findings_of_a_preset_are_printed(capsys: pytest.CaptureFixture[str]) ->
     code, out, err = main(["render", "job.yaml", "--nodes", "1", "--gpus-per-node", "4"], capsys)
     assert (code, out) == (ExitCode.USAGE, "")
     assert err.splitlines() == [
-        "roll.yaml:2:3: actor_train 0-7 (8) = 8 GPUs, the job has 1 node x 4 = 4: ask for slurm.nodes: 2, "
+        "roll.yaml:2:3: actor_train 0-7 (8) = 8 GPUs, the job has 1 node x 4 = 4: set slurm.nodes: 2, "
         "or place them on GPUs 0 to 3"
     ]
     assert not Path("generated.sh").exists()

@@ -1,6 +1,6 @@
-import importlib
-import sys
-from collections.abc import Mapping
+"""The page of the fault matrix, and the recorder of its results."""
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,8 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def faults(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "docs/scripts"))
-    monkeypatch.delitem(sys.modules, "faults", raising=False)
-    return importlib.import_module("faults")
+def faults(import_script: Callable[[str], Any]) -> Any:
+    return import_script("faults")
 
 
 def test_the_page_hides_nothing(faults: Any) -> None:

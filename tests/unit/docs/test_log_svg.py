@@ -1,7 +1,7 @@
 """The picture of a job's log in the README."""
 
-import importlib
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ node1: a & b < c
 
 
 @pytest.fixture
-def log_svg(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "docs/scripts"))
-    return importlib.import_module("log_svg")
+def log_svg(import_script: Callable[[str], Any]) -> Any:
+    return import_script("log_svg")
 
 
 def shown(svg: str) -> list[str]:
@@ -35,7 +34,7 @@ def shown(svg: str) -> list[str]:
     return [line for _, line in sorted(lines.items())]
 
 
-def test_it_shows_the_log(log_svg: Any) -> None:
+def test_picture_shows_the_log(log_svg: Any) -> None:
     svg = log_svg.draw(LOG, "a title")
     lines = [line.rstrip() for line in shown(svg)]
     assert "a title" in (line.strip() for line in lines)
@@ -44,6 +43,6 @@ def test_it_shows_the_log(log_svg: Any) -> None:
     assert ET.fromstring(svg).findtext("{http://www.w3.org/2000/svg}desc") == LOG
 
 
-def test_it_needs_nothing_from_elsewhere(log_svg: Any) -> None:
+def test_picture_loads_no_other_files(log_svg: Any) -> None:
     for svg in (log_svg.draw(LOG, "a title"), (ROOT / "docs/log.svg").read_text()):
         assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")

@@ -1,4 +1,4 @@
-"""What the documents show is what the program does."""
+"""The pages show what the program does."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def blocks(language: str, page: str = README) -> list[str]:
-    """Return the fenced blocks of that language in a page."""
+    """Return the fenced blocks of a language in a page."""
     return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
@@ -52,7 +52,7 @@ def commands() -> list[str]:
     return re.findall(r"^slurmray .+", "".join(blocks("sh")), re.MULTILINE)
 
 
-def verb(line: str) -> str:
+def subcommand(line: str) -> str:
     return line.split()[1]
 
 
@@ -111,11 +111,11 @@ def test_job_spec_loads(job_folder: Path) -> None:
     assert spec.run == ["python3", "train.py", "--lr", "1e-6"]
 
 
-def test_every_verb_is_shown() -> None:
-    assert {verb(line) for line in commands()} == set(slurmray.list_commands(click.Context(slurmray)))
+def test_every_subcommand_is_shown() -> None:
+    assert {subcommand(line) for line in commands()} == set(slurmray.list_commands(click.Context(slurmray)))
 
 
-@pytest.mark.parametrize("line", [line for line in commands() if verb(line) != "rehearse"])
+@pytest.mark.parametrize("line", [line for line in commands() if subcommand(line) != "rehearse"])
 def test_command_runs(line: str, job_folder: Path) -> None:
     script = f'slurmray() {{ {shlex.quote(sys.executable)} -m slurmray "$@"; }}\n{line}\n'
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -127,11 +127,11 @@ def test_command_runs(line: str, job_folder: Path) -> None:
     assert any(made) or result.stdout
 
 
-@pytest.mark.parametrize("line", [line for line in commands() if verb(line) == "rehearse"])
+@pytest.mark.parametrize("line", [line for line in commands() if subcommand(line) == "rehearse"])
 def test_rehearsal_parses(line: str, job_folder: Path) -> None:
-    words, entrypoint = split(shlex.split(line, comments=True)[1:])
-    with slurmray.make_context("slurmray", list(words)) as context:
-        name, command, rest = slurmray.resolve_command(context, words)
+    argv, entrypoint = split(shlex.split(line, comments=True)[1:])
+    with slurmray.make_context("slurmray", list(argv)) as context:
+        name, command, rest = slurmray.resolve_command(context, argv)
         assert command is not None
         given = command.make_context(name, rest, obj=entrypoint).params
     assert given["job"] is None or (job_folder / given["job"]).is_file()
@@ -144,7 +144,7 @@ def rows(page: str, header: str) -> list[list[str]]:
 
 
 def names(cell: str) -> list[str]:
-    """Return what is in backticks in a cell."""
+    """Return the texts in backticks of a cell."""
     return re.findall(r"`([^`]+)`", cell)
 
 
@@ -189,7 +189,7 @@ def last_line_of_a_trainer(code: int) -> str:
 def test_last_lines_of_the_log() -> None:
     lost, stopped = Cluster(), Cluster()
     lost.train()
-    lost.silent.add("node2")
+    lost.lost.add("node2")
     assert lost.wait(60)
     stopped.train()
     stopped.controller.is_stopping = True
@@ -209,11 +209,11 @@ def test_the_template_of_a_site(tmp_path: Path) -> None:
     assert "--job-name=slurmray" in directives
     assert directives[-1] == "--comment=ray"
     skeleton = (ROOT / "templates/job.sbatch.j2").read_text()
-    documented = {name for row in rows(page, "| block | |") for name in names(row[0])}
+    documented = {name for row in rows(page, "| block | contents |") for name in names(row[0])}
     assert documented <= set(re.findall(r"{% block (\w+) %}", skeleton))
 
 
-# Programs that Linux systems have outside of coreutils, and what brings them.
+# Programs of Linux systems outside of coreutils -> their packages.
 PROGRAMS = {
     **dict.fromkeys(("setsid", "flock", "findmnt", "mount", "prlimit", "nsenter", "unshare"), "util-linux"),
     **dict.fromkeys(("ps", "pgrep", "pkill", "sysctl"), "procps"),
@@ -225,8 +225,8 @@ PROGRAMS = {
 }
 
 
-def test_what_a_node_needs() -> None:
-    """Of PROGRAMS story and agent call just what the README lists."""
+def test_programs_that_nodes_need() -> None:
+    """Story and agent call exactly those of PROGRAMS that the README lists."""
     story = "\n".join(path.read_text() for path in (ROOT / "templates").rglob("*.sh.j2"))
     agent = "\n".join(path.read_text() for path in (ROOT / "slurmray/agent").rglob("*.py"))
     code = re.sub(r"^\s*#.*|\{%.*?%\}", "", story, flags=re.MULTILINE)
@@ -249,7 +249,7 @@ def test_variables_of_the_trainer() -> None:
     context.settings, context.job = settings, job
     given = trainer_environment({}, context.facts(""), "10.0.0.1", list(range(16)))
     page = (ROOT / "docs/reference/environment.md").read_text()
-    assert {name for row in rows(page, "| variable | |") for name in names(row[0])} == set(given)
+    assert {name for row in rows(page, "| variable | meaning |") for name in names(row[0])} == set(given)
 
 
 def test_make_targets_exist() -> None:
@@ -355,5 +355,5 @@ def test_where_to_find_what_names_existing_code() -> None:
                 last.append(name)
                 continue
             text = (ROOT / name).read_text()
-            assert all(word in text for word in last), row
+            assert all(each in text for each in last), row
             last = []

@@ -1,10 +1,9 @@
-"""Generated pages are up to date, and pictures show what is there."""
+"""Generated pages are up to date; picture, site and index are complete."""
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,8 @@ DOCS = ROOT / "docs"
 
 
 @pytest.fixture
-def reference(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(DOCS / "scripts"))
-    monkeypatch.delitem(sys.modules, "reference", raising=False)
-    return importlib.import_module("reference")
+def reference(import_script: Callable[[str], Any]) -> Any:
+    return import_script("reference")
 
 
 def test_generated_pages_are_checked_in(reference: Any) -> None:
@@ -29,7 +26,7 @@ def test_generated_pages_are_checked_in(reference: Any) -> None:
         assert (DOCS / name).read_text() == text, f"{name} is outdated: make schema"
 
 
-def test_each_field_of_the_job_spec_stands_once(reference: Any) -> None:
+def test_each_field_of_the_job_spec_is_listed_once(reference: Any) -> None:
     page = reference.files()["reference/job-spec.md"]
     usual, others = page.partition("## All other fields")[::2]
     fields = [re.findall(r"^\| `(\S+)` \|", part, re.MULTILINE) for part in (usual, others)]
@@ -56,7 +53,7 @@ def test_exit_codes_have_cause_and_fix(reference: Any) -> None:
 
 
 def packages() -> list[str]:
-    """Package folders of slurmray, relative to it."""
+    """Return the package folders of slurmray, relative to it."""
     folder = ROOT / "slurmray"
     return sorted(
         str(path.parent.relative_to(folder))
@@ -81,7 +78,7 @@ def test_the_site_has_every_page() -> None:
 
 
 def test_links_of_docs_stay_in_docs() -> None:
-    """A site of docs/ has no other files."""
+    """The site contains only the files of docs/."""
     for page in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).resolve().is_relative_to(DOCS), f"{page.name}: {target}"

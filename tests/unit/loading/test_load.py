@@ -28,7 +28,7 @@ def mistakes(text: str | bytes, *settings: tuple[str, str], entrypoint: tuple[st
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "slurm:\ncontainer: ~\nrun: null\n", "\ufeff"])
-def test_nothing_said_is_all_defaults(text: str) -> None:
+def test_an_empty_file_gives_all_defaults(text: str) -> None:
     assert load(text) == JobSpec() == load_spec(None)
 
 
@@ -83,33 +83,33 @@ def test_a_block_of_bash() -> None:
     ("text", "expected"),
     [
         # names
-        ("slurm:\n  gpus_per_nod: 8\n", "2:3: slurm.gpus_per_nod: unknown option, did you mean gpus_per_node?"),
-        ("slurm: {gpus-per-node: 8}", "1:9: slurm.gpus-per-node: unknown option, did you mean gpus_per_node?"),
-        ("nodes: 2", "1:1: nodes: unknown option, did you mean slurm.nodes?"),
-        ("contaner: {}", "1:1: contaner: unknown option, did you mean container?"),
-        ("slurm: {xyzzy: 1}", "1:9: slurm.xyzzy: unknown option; if your Slurm knows it, put --xyzzy=VALUE into slurm.extra"),
-        ("stop: {x: 1}", "1:8: stop.x: unknown option; known here: lead, signal, grace"),
-        ("x: ~", "1:1: x: unknown option; known here: name, preset, slurm, setup, run_dir, template, container, env, network, ray, checks, preflight, prepare, services, run, launch, stop, on_node_loss, requeue"),
-        ("services: [{name: a, run: b, ready: {htp: c}}]", "1:38: services, item 1, ready.htp: unknown option, did you mean http?"),
-        ("prepare: [{name: a, run: b}, {nam: c, run: d}]", "1:31: prepare, item 2, nam: unknown option, did you mean name?"),
-        ("prepare: [{name: a}]", "1:11: prepare, item 1, run: is needed"),
+        ("slurm:\n  gpus_per_nod: 8\n", "2:3: slurm.gpus_per_nod: unknown field, did you mean gpus_per_node?"),
+        ("slurm: {gpus-per-node: 8}", "1:9: slurm.gpus-per-node: unknown field, did you mean gpus_per_node?"),
+        ("nodes: 2", "1:1: nodes: unknown field, did you mean slurm.nodes?"),
+        ("contaner: {}", "1:1: contaner: unknown field, did you mean container?"),
+        ("slurm: {xyzzy: 1}", "1:9: slurm.xyzzy: unknown field; if your Slurm has this option, put --xyzzy=VALUE into slurm.extra"),
+        ("stop: {x: 1}", "1:8: stop.x: unknown field; known here: lead, signal, grace"),
+        ("x: ~", "1:1: x: unknown field; known here: name, preset, slurm, setup, run_dir, template, container, env, network, ray, checks, preflight, prepare, services, run, launch, stop, on_node_loss, requeue"),
+        ("services: [{name: a, run: b, ready: {htp: c}}]", "1:38: services, item 1, ready.htp: unknown field, did you mean http?"),
+        ("prepare: [{name: a, run: b}, {nam: c, run: d}]", "1:31: prepare, item 2, nam: unknown field, did you mean name?"),
+        ("prepare: [{name: a}]", "1:11: prepare, item 1, run: is required"),
         ("slurm: {ntasks: 3}", "1:9: slurm.ntasks: slurmray starts one task on each node; leave it out"),
         ("slurm: {open_mode: x}", "1:9: slurm.open_mode: slurmray sets it; leave it out"),
         ("slurm: {signal: x}", "1:9: slurm.signal: use stop.signal and stop.lead"),
-        ("a: 1\na: 2", "2:1: a: given twice, first in line 1"),
-        ("env:\n  A: 1\n  A: 2", "3:3: env.A: given twice, first in line 2"),
-        ("env: {A-B: 1}", "1:7: env.A-B: not the name of a variable: letters, digits and _ only, no digit first"),
-        ("? [a]\n: 1", "1:3: a name is plain text; quote it if it begins with [ or {"),
+        ("a: 1\na: 2", "2:1: a: set twice, first in line 1; keep one"),
+        ("env:\n  A: 1\n  A: 2", "3:3: env.A: set twice, first in line 2; keep one"),
+        ("env: {A-B: 1}", "1:7: env.A-B: not a valid name of a variable; use letters, digits and _, and no digit first"),
+        ("? [a]\n: 1", "1:3: a name must be text; quote it if it begins with [ or {"),
         # types
-        ("slurm: {nodes: two}", "1:16: slurm.nodes: expected a whole number, got 'two'"),
+        ("slurm: {nodes: two}", "1:16: slurm.nodes: expected an integer, got 'two'"),
         ("slurm: {nodes: 0}", "1:16: slurm.nodes: expected 1 or more, got '0'"),
         ("slurm: {nodes: 100000000}", "1:16: slurm.nodes: expected 65536 or less, got '100000000'"),
-        (f"slurm: {{gpus_per_node: {'9' * 5000}}}", "1:24: slurm.gpus_per_node: no node has so many GPUs; write a count of at most 9 digits"),
-        (f"slurm: {{gres: gpu:{'9' * 5000}}}", "1:15: slurm.gres: no node has so many GPUs; write a count of at most 9 digits"),
-        ("container: {image: a, build: {file: ~nosuchuser/x}}", "1:37: container.build.file: ~nosuchuser/x: there is no such home folder here; write the path without ~"),
-        (f"container: {{image: a, build: {{file: {'x' * 300}}}}}", f"1:37: container.build.file: '{'x' * 57}...': can't be read: File name too long"),
+        (f"slurm: {{gpus_per_node: {'9' * 5000}}}", "1:24: slurm.gpus_per_node: no node has so many GPUs; write a number of at most 9 digits"),
+        (f"slurm: {{gres: gpu:{'9' * 5000}}}", "1:15: slurm.gres: no node has so many GPUs; write a number of at most 9 digits"),
+        ("container: {image: a, build: {file: ~nosuchuser/x}}", "1:37: container.build.file: ~nosuchuser/x: no such home folder here; write the path without ~"),
+        (f"container: {{image: a, build: {{file: {'x' * 300}}}}}", f"1:37: container.build.file: '{'x' * 57}...': cannot be read: File name too long"),
         ("slurm: {nodes: -1}", "1:16: slurm.nodes: expected 1 or more, got '-1'"),
-        ("slurm: {nodes: 2-4}", "1:16: slurm.nodes: slurmray renders for a fixed number of nodes: write one number, not '2-4'"),
+        ("slurm: {nodes: 2-4}", "1:16: slurm.nodes: expected one number, because scripts are for a fixed number of nodes, got '2-4'"),
         ("slurm: {hold: maybe}", "1:15: slurm.hold: expected true or false, got 'maybe'"),
         ("slurm: {mem: [1]}", "1:14: slurm.mem: expected text, got a list"),
         ("slurm: [nodes]", "1:8: slurm: expected `name: value` pairs, got a list"),
@@ -119,15 +119,15 @@ def test_a_block_of_bash() -> None:
         ("ray: {start: slow}", "1:14: ray.start: expected fast or plain, got 'slow'"),
         (
             "container: {shm_size: 1g, runtime: none}",
-            "1:23: container.shm_size: not possible with runtime none: leave it out",
+            "1:23: container.shm_size: not supported with runtime none: leave it out",
         ),
         (
             "container: {runtime: apptainer, user: image}",
-            "1:39: container.user: not possible with runtime apptainer: leave it out",
+            "1:39: container.user: not supported with runtime apptainer: leave it out",
         ),
         (
             "container: {runtime: pyxis, archive: a.tar}",
-            "1:38: container.archive: not possible with runtime pyxis: leave it out",
+            "1:38: container.archive: not supported with runtime pyxis: leave it out",
         ),
         (
             "container: {runtime: apptainer, pull: always}",
@@ -139,54 +139,54 @@ def test_a_block_of_bash() -> None:
         ),
         (
             "container: {runtime: none}\nservices: [{name: a, run: b, image: c}]",
-            "2:11: services: a: an image of its own needs the runtime podman or docker",
+            "2:11: services: a: image needs runtime podman or docker; leave it out",
         ),
         (
             "services: [{name: a, run: b, gpus: 9}]\nslurm: {gpus_per_node: 8}",
-            "1:11: services: they take a 9 = 9 GPUs, a node has 8: give them fewer, or ask for more in slurm.gpus_per_node",
+            "1:11: services: they use a 9 = 9 GPUs, a node has 8: give them fewer, or request more with slurm.gpus_per_node",
         ),
         ("gpus: 8", "1:1: gpus: slurmray counts GPUs by node: use slurm.gpus_per_node"),
         ("container: {runtime: dokcer}", "1:22: container.runtime: expected auto, docker, podman, apptainer, pyxis or none, got 'dokcer'"),
-        ("container: {build: {}}", "1:20: container.build.file: is needed"),
+        ("container: {build: {}}", "1:20: container.build.file: is required"),
         ("env: [A=1]", "1:6: env: expected `name: value` pairs, got a list"),
-        ("run: {a: b}", "1:6: run: expected a list of words or one text for bash, got a mapping"),
-        ("run: [a, [b]]", "1:6: run: word 2: expected text, got a list"),
-        ("- a", "1:1: expected `name: value` lines, as `name: my-job`"),
-        ("hello", "1:1: expected `name: value` lines, as `name: my-job`"),
+        ("run: {a: b}", "1:6: run: expected a list of arguments or a text for bash, got a mapping"),
+        ("run: [a, [b]]", "1:6: run: item 2: expected text, got a list"),
+        ("- a", "1:1: expected `name: value` lines, e.g. `name: my-job`"),
+        ("hello", "1:1: expected `name: value` lines, e.g. `name: my-job`"),
         # values
-        ('slurm: {comment: "a\\nb"}', "1:18: slurm.comment: a newline is not possible here; write it on one line"),
-        ('name: "a\\0b"', "1:7: name: a NUL character can't be passed to a program; leave it out"),
-        ('env: {A: "\\0"}', "1:10: env.A: a NUL character can't be passed to a program; leave it out"),
-        ("slurm: {time: ''}", "1:15: slurm.time: is empty; give it a value or leave it out"),
-        ("ray: {temp_dir: /aaaaaaaaaaaaaaaaaaaaaaaaa}", "1:17: ray.temp_dir: 26 characters; at most 25, because Ray's sockets below it allow 107"),
+        ('slurm: {comment: "a\\nb"}', "1:18: slurm.comment: has a newline; write it on one line"),
+        ('name: "a\\0b"', "1:7: name: a NUL character cannot be passed to a program; leave it out"),
+        ('env: {A: "\\0"}', "1:10: env.A: a NUL character cannot be passed to a program; leave it out"),
+        ("slurm: {time: ''}", "1:15: slurm.time: is empty; set a value or leave it out"),
+        ("ray: {temp_dir: /aaaaaaaaaaaaaaaaaaaaaaaaa}", "1:17: ray.temp_dir: has 26 characters; use at most 25, because Ray's sockets are below it"),
         ("ray: {port: 80}", "1:13: ray.port: expected auto or a port from 1024 to 65535, got 80"),
-        ("ray: {args: [--head]}", "1:14: ray.args, item 1: --head: slurmray sets it"),
+        ("ray: {args: [--head]}", "1:14: ray.args, item 1: --head: slurmray sets it; leave it out"),
         ("stop: {lead: 65536}", "1:14: stop.lead: expected 65535 or less, got '65536'"),
         ("slurm: {extra: [--nodes=3]}", "1:17: slurm.extra, item 1: --nodes: use slurm.nodes"),
-        ("slurm: {gpus_per_node: 8, gres: gpu:8}", "1:8: slurm: gpus_per_node and gres both ask for GPUs; use one of them"),
+        ("slurm: {gpus_per_node: 8, gres: gpu:8}", "1:8: slurm: gpus_per_node and gres both request GPUs; use one of them"),
         # syntax
-        ("a:\n\tb: 1", "2:1: a tab; YAML indents with spaces"),
-        ("a: b: c", "1:5: a colon makes no sense here: look at the indentation, or quote the value"),
-        ("a: 'x\nb: 2\n", "1:4: this quote is not closed"),
-        ("a: [1, 2\n", "2:1: a bracket before this is not closed"),
+        ("a:\n\tb: 1", "2:1: a tab; indent with spaces"),
+        ("a: b: c", "1:5: unexpected colon: correct the indentation, or quote the value"),
+        ("a: 'x\nb: 2\n", "1:4: this quote is not closed; close it"),
+        ("a: [1, 2\n", "2:1: a bracket before this is not closed; close it"),
         ("a: *.py", "1:5: quote a value that begins with * or &"),
         ("a: @x", "1:4: quote a value that begins with '@'"),
-        ("a:\n  - b\n c: d", "3:2: the indentation does not fit the lines above"),
+        ("a:\n  - b\n c: d", "3:2: the indentation does not match the lines above; correct it"),
         ("a: 1\n---\nb: 2", "2:1: a second document (---); a job spec is one document"),
-        ("a: &x 1\nb: *x", "2:4: *x: aliases are not read; write the value out, or quote it"),
-        ("a: &x [*x]", "1:8: *x: aliases are not read; write the value out, or quote it"),
-        ("<<: {name: x}", "1:1: <<: merge keys are not read; write the values out"),
-        ("name: !!int 3", "1:7: the tag !!int is not read; leave it out"),
-        ("name: !x y", "1:7: the tag !x is not read; leave it out"),
+        ("a: &x 1\nb: *x", "2:4: *x: aliases are not supported; write the value out, or quote it"),
+        ("a: &x [*x]", "1:8: *x: aliases are not supported; write the value out, or quote it"),
+        ("<<: {name: x}", "1:1: <<: merge keys are not supported; write the values out"),
+        ("name: !!int 3", "1:7: the tag !!int is not supported; leave it out"),
+        ("name: !x y", "1:7: the tag !x is not supported; leave it out"),
         ("a: \x01", "1:4: the control character '\\x01'; leave it out, or escape it in quotes"),
-        ("[" * 5000, "1:1: nested too deeply"),
+        ("[" * 5000, "1:1: nested too deeply; use fewer levels"),
         (b"a: 1\nb: \xff", "2:4: not UTF-8; save the file as UTF-8"),
         ("name: x".encode("utf-16"), "1:1: not UTF-8; save the file as UTF-8"),
-        (b"a: 1\nb: x\0", "2:5: a NUL character; this is no text file"),
+        (b"a: 1\nb: x\0", "2:5: a NUL character; use a text file"),
     ],
 )  # fmt: skip
 def test_mistakes(text: str | bytes, expected: str) -> None:
-    # Some texts have a second mistake, `a` being no field.
+    # In some texts the unknown field `a` is a second mistake.
     assert f"job.yaml:{expected}" in mistakes(text)
 
 
@@ -199,8 +199,8 @@ def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
     places = ["job.yaml:1:15", "job.yaml:3:10", "job.yaml:4:8", "job.yaml:5:7", "job.yaml:6:1"]
     assert [line.split(": ")[0] for line in lines[:5]] == sorted(places)
     assert lines[5:] == [
-        "--gpus-per-node: expected a count as 8, or a type and a count as h100:8, got 'many'",
-        "--set container.shm_size: expected a number with b, k, m or g, for example 64g, got 'big'",
+        "--gpus-per-node: expected a number, e.g. 8, or a type and a number, e.g. h100:8, got 'many'",
+        "--set container.shm_size: expected a number with b, k, m or g, e.g. 64g, got 'big'",
     ]
 
 
@@ -208,21 +208,21 @@ def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
     ("text", "expected"),
     [
         ("slurm: {extra: [--wrap=x, --z=b, time]}", ["1:17: slurm.extra, item 1: --wrap: ", "1:34: slurm.extra, item 3: expected one"]),
-        ("slurm: {extra: [--x, --x, --y, --y]}", ["1:8: slurm: --x is given twice", "1:8: slurm: --y is given twice"]),
+        ("slurm: {extra: [--x, --x, --y, --y]}", ["1:8: slurm: --x is set twice; ", "1:8: slurm: --y is set twice; "]),
         ("ray: {head_args: [--head, --a, --port=1]}", ["1:19: ray.head_args, item 1: --head: ", "1:32: ray.head_args, item 3: --port: "]),
         ("container: {ulimits: [a, core=0, b]}", ["1:23: container.ulimits, item 1: expected", "1:34: container.ulimits, item 3: expected"]),
         ("container: {mounts: [a:b, c, d:e]}", ["1:22: container.mounts, item 1: expected", "1:30: container.mounts, item 3: expected"]),
         ('container: {mounts: ["a:/b:x,ro,y"]}', ["1:22: container.mounts, item 1: unknown mount option 'x' and 'y'; known"]),
         ("container: {mounts: [a:/x, b:/x, c:/y, d:/y]}", ["1:12: container: two mounts have the destination /x", "1:12: container: two mounts have the destination /y"]),
-        ("run: [a, [b], c, {d: e}]", ["1:6: run: word 2: expected text, got a list", "1:6: run: word 4: expected text, got a mapping"]),
-        ("prepare: [{name: a, run: [[b], c, [d]]}]", ["1:26: prepare, item 1, run: word 1: ", "1:26: prepare, item 1, run: word 3: "]),
+        ("run: [a, [b], c, {d: e}]", ["1:6: run: item 2: expected text, got a list", "1:6: run: item 4: expected text, got a mapping"]),
+        ("prepare: [{name: a, run: [[b], c, [d]]}]", ["1:26: prepare, item 1, run: item 1: ", "1:26: prepare, item 1, run: item 3: "]),
         ("env: {NNODES: 1, A: 2, NODE_RANK: 3}", ["1:6: env: NNODES is set", "1:6: env: NODE_RANK is set"]),
-        ("launch: ray-job\nray: {runtime_env: {env_vars: {A: ~, B: [c]}, pip: {pip_check: x}}}", [f"2:20: ray.runtime_env: {words}" for words in ("env_vars: A: ", "env_vars: B: ", "pip_check: ")]),
+        ("launch: ray-job\nray: {runtime_env: {env_vars: {A: ~, B: [c]}, pip: {pip_check: x}}}", [f"2:20: ray.runtime_env: {text}" for text in ("env_vars: A: ", "env_vars: B: ", "pip_check: ")]),
         ("services: [{name: a, run: b}, {name: c, run: d}, {name: a, run: e}, {name: c, run: f}]", ["1:11: services: two are called a", "1:11: services: two are called c"]),
-        ("container: {runtime: none}\nservices: [{name: a, run: b, image: c}, {name: d, run: e, image: f}]", ["2:11: services: a: an image", "2:11: services: d: an image"]),
+        ("container: {runtime: none}\nservices: [{name: a, run: b, image: c}, {name: d, run: e, image: f}]", ["2:11: services: a: image ne", "2:11: services: d: image ne"]),
         ("services: [{name: a, run: b, image: c, host: true, gpus: 1}]", ["1:12: services, item 1: image and host", "1:12: services, item 1: gpus need a container"]),
         ("services: [{name: a, run: b, ready: {post: x}}]", ["1:37: services, item 1, ready: expected one of", "1:37: services, item 1, ready: post needs"]),
-        ("container: {build: {file: /dev/null}, archive: a}", ["1:12: container: build and archive", "1:12: container: build needs a name", "1:27: container.build.file: /dev/null is no file"]),
+        ("container: {build: {file: /dev/null}, archive: a}", ["1:12: container: build and archive", "1:12: container: build needs a name", "1:27: container.build.file: /dev/null is not a file"]),
     ],
 )  # fmt: skip
 def test_each_of_several_mistakes_in_one_place_has_a_line(text: str, expected: list[str]) -> None:
@@ -264,18 +264,26 @@ def test_settings_may_be_lists_and_mappings() -> None:
     [
         ("--nodes", "0", "--nodes: expected 1 or more, got '0'"),
         ("--mount", "a:b", "--mount a:b: expected an absolute path below / after the colon, got 'b'"),
-        ("--env", "1A=x", "--env 1A: not the name of a variable: letters, digits and _ only, no digit first"),
-        ("--env", "=x", "--env : not the name of a variable: letters, digits and _ only, no digit first"),
-        ("--env", "A=...", "--env: A: write the value where ... stands"),
-        ("env.A", "...", "--set env.A: write the value where ... stands"),
-        ("slurm.node", "2", "--set slurm.node: unknown option, did you mean nodes?"),
-        ("foo.bar", "2", "--set foo.bar: foo: unknown option"),
+        (
+            "--env",
+            "1A=x",
+            "--env 1A: not a valid name of a variable; use letters, digits and _, and no digit first",
+        ),
+        (
+            "--env",
+            "=x",
+            "--env : not a valid name of a variable; use letters, digits and _, and no digit first",
+        ),
+        ("--env", "A=...", "--env: A: replace ... by the value"),
+        ("env.A", "...", "--set env.A: replace ... by the value"),
+        ("slurm.node", "2", "--set slurm.node: unknown field, did you mean nodes?"),
+        ("foo.bar", "2", "--set foo.bar: foo: unknown field"),
         ("name.x", "2", "--set name.x: name: expected text, got a mapping"),
-        ("container.args", "[a", "--set container.args: a bracket before this is not closed"),
-        ("container.args", "{a: 1, a: 2}", "--set container.args: a: given twice, first in line 1"),
+        ("container.args", "[a", "--set container.args: a bracket before this is not closed; close it"),
+        ("container.args", "{a: 1, a: 2}", "--set container.args: a: set twice, first in line 1; keep one"),
         ("container.args.0", "x", "--set container.args.0: container.args: expected a list, got a mapping"),
         ("container..args", "x", "--set container..args: expected the dotted path of a field"),
-        ("slurm", "{gres: gpu:1, gpus_per_node: 1}", "--set slurm: gpus_per_node and gres both ask"),
+        ("slurm", "{gres: gpu:1, gpus_per_node: 1}", "--set slurm: gpus_per_node and gres both request"),
     ],
 )
 def test_mistakes_in_settings(name: str, value: str, expected: str) -> None:
@@ -296,24 +304,24 @@ def test_settings_where_the_file_is_wrong() -> None:
     ]
 
 
-def test_another_setting_is_not_blamed() -> None:
+def test_a_correct_setting_is_not_named() -> None:
     (line,) = mistakes("services: [{name: a, run: b, gpus: 9}]", ("--time", "1:00:00"))
-    assert line.startswith("job.yaml:1:11: services: they take a 9 = 9 GPUs, a node has 0: ")
+    assert line.startswith("job.yaml:1:11: services: they use a 9 = 9 GPUs, a node has 0: ")
 
 
-def test_the_entrypoint() -> None:
-    words = ("python", "-c", "print('--')", "--", "")
-    assert load("name: x", entrypoint=words).run == list(words)
-    twice = "given here and after --; keep one of the two"
-    assert mistakes("name: x\nrun: [y]", entrypoint=words) == [f"job.yaml:2:6: run: {twice}"]
-    assert mistakes("", ("run", "y"), entrypoint=words) == [f"--set run: {twice}"]
+def test_trainer_command_after_the_dashes() -> None:
+    argv = ("python", "-c", "print('--')", "--", "")
+    assert load("name: x", entrypoint=argv).run == list(argv)
+    twice = "set here and after --; keep one of them"
+    assert mistakes("name: x\nrun: [y]", entrypoint=argv) == [f"job.yaml:2:6: run: {twice}"]
+    assert mistakes("", ("run", "y"), entrypoint=argv) == [f"--set run: {twice}"]
 
 
 def test_the_file_itself() -> None:
     for name, text in {
-        "nope.yaml": "no such file; `slurmray init` writes one to begin with",
-        ".": "a folder; name the job spec's file in it",
-        "/proc/self/mem": "can't be read: Input/output error",
+        "nope.yaml": "no such file; `slurmray init` can write one",
+        ".": "is a folder; use the path of the job spec in it",
+        "/proc/self/mem": "cannot be read: Input/output error",
     }.items():
         with pytest.raises(SpecError) as caught:
             load_spec(Path(name))
@@ -322,7 +330,7 @@ def test_the_file_itself() -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"name: x\nnme: y\n")))
-    with pytest.raises(SpecError, match=r"^stdin:2:1: nme: unknown option, did you mean name\?$"):
+    with pytest.raises(SpecError, match=r"^stdin:2:1: nme: unknown field, did you mean name\?$"):
         load_spec(STDIN)
 
 
@@ -339,8 +347,8 @@ def test_build_files_are_looked_up_where_the_job_is_submitted() -> None:
     Path("Dockerfile").touch()
     Path("src").mkdir()
     assert mistakes("container: {image: mine, build: {file: src, context: Dockerfile}}") == [
-        "job.yaml:1:40: container.build.file: src is a folder; name the file in it",
-        "job.yaml:1:54: container.build.context: Dockerfile is no folder",
+        "job.yaml:1:40: container.build.file: src is a folder; set it to the file in it",
+        "job.yaml:1:54: container.build.context: Dockerfile is not a folder",
     ]
     build = load_spec(Path("jobs/job.yaml")).container.build
     assert build
@@ -350,20 +358,20 @@ def test_build_files_are_looked_up_where_the_job_is_submitted() -> None:
 def test_build_files_are_looked_up_whatever_else_is_wrong() -> None:
     missing = "container.build.file: no such file: missing"
     assert mistakes("{slurm: {gpus_per_nod: 8}, container: {build: {file: missing}}}") == [
-        "job.yaml:1:10: slurm.gpus_per_nod: unknown option, did you mean gpus_per_node?",
-        "job.yaml:1:39: container: build needs a name for what is built: set container.image",
+        "job.yaml:1:10: slurm.gpus_per_nod: unknown field, did you mean gpus_per_node?",
+        "job.yaml:1:39: container: build needs a name for the image: set container.image",
         f"job.yaml:1:54: {missing}",
     ]
     assert mistakes("container: {image: x, build: {file: [], context: gone}}") == [
         "job.yaml:1:37: container.build.file: expected text, got a list",
         "job.yaml:1:50: container.build.context: no such folder: gone",
     ]
-    # Where no file can be meant, there is one line, about that.
+    # Without a possible file there is only this line.
     assert mistakes("container: {build: {file: ''}}") == [
-        "job.yaml:1:27: container.build.file: is empty; give it a value or leave it out"
+        "job.yaml:1:27: container.build.file: is empty; set a value or leave it out"
     ]
     (refused,) = mistakes("container: {runtime: none, build: {file: missing}}")
-    assert refused.endswith("not possible with runtime none: leave it out")
+    assert refused.endswith("not supported with runtime none: leave it out")
     assert mistakes("nodes: 2", ("container.build.file", "missing"))[-1] == (
         "--set container.build.file: no such file: missing"
     )

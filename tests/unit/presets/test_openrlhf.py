@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - one line for one mistake
-"""OpenRLHF's preset, for both generations of its flags; xDAN-RL's guide has those of 0.6."""
+"""OpenRLHF's preset, with the flags before and since 0.10.2; xDAN-RL's guide has those of 0.6."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ DOTTED = {
 
 
 def dotted(text: str) -> str:
-    """Say the same in the flags since 0.10.2."""
+    """Replace flags by their names since OpenRLHF 0.10.2."""
     for old, new in DOTTED.items():
         text = text.replace(f"--{old}", f"--{new}")
     return text
@@ -47,13 +47,13 @@ def texts(advice: Advice) -> list[str]:
     return [finding.text for finding in advice.problems]
 
 
-both = pytest.mark.parametrize("form", [str, dotted], ids=["underscores", "dots"])
+both_forms = pytest.mark.parametrize("form", [str, dotted], ids=["underscores", "dots"])
 
 
 # -- what is filled in -----------------------------------------------------------------------------
 
 
-@both
+@both_forms
 def test_models_that_share_all_gpus_get_all_of_them(form: Any) -> None:
     own = form(f"{GRPO} --colocate_all_models --vllm_num_engines 4 --vllm_tensor_parallel_size=4")
     filled = form(
@@ -63,7 +63,7 @@ def test_models_that_share_all_gpus_get_all_of_them(form: Any) -> None:
     assert advise(job(f"{own} {filled}")) == Advice([*MAIN, *own.split(), *filled.split()])
 
 
-def test_every_model_that_there_is() -> None:
+def test_values_are_filled_in_for_every_model() -> None:
     assert advise(job("--colocate_all_models --init_kl_coef 0")).run == [
         *MAIN,
         *[
@@ -80,26 +80,26 @@ def test_every_model_that_there_is() -> None:
     ]
 
 
-def test_what_the_user_says_of_the_actor_is_meant() -> None:
+def test_user_s_values_for_the_actor_are_kept() -> None:
     own = f"{GRPO} --colocate_all_models --actor_num_nodes 1 --actor_num_gpus_per_node 8"
     advice = advise(job(own))
     assert (advice.run, advice.problems) == ([*MAIN, *own.split()], [])
     assert advice.notes == ["actor 1 x 8 (8) = 8 GPUs, the job has 2 nodes x 8 = 16: 8 idle"]
 
 
-def test_what_the_user_does_not_say_of_the_actor_is_filled_in() -> None:
+def test_missing_values_for_the_actor_are_filled_in() -> None:
     own = f"{GRPO} --colocate_all_models --actor_num_nodes 1"
     filled = "--actor_num_gpus_per_node 8 --ref_num_gpus_per_node 8"
     assert advise(job(own)).run == [*MAIN, *own.split(), *filled.split()]
 
 
-def test_hostile_words_stay_as_they_are() -> None:
+def test_hostile_arguments_are_unchanged() -> None:
     own = ["--prompt_data", "a b", "--input_template", "{} $HOME\n'", "--colocate_actor_ref", "", "--x=${y}"]
     advice = advise(job("", run=[*MAIN, *own, *GRPO.split(), *GUIDE.split()]))
     assert advice == Advice([*MAIN, *own, *GRPO.split(), *GUIDE.split()])
 
 
-def test_a_text_is_told_what_to_pass() -> None:
+def test_a_text_for_bash_gets_a_note_with_the_arguments() -> None:
     text = "python3 -m openrlhf.cli.train_ppo_ray --colocate_all_models " + GRPO
     assert advise(job("", run=text)).notes == [
         "run is a text for bash, so nothing is added to it: pass --actor_num_nodes $NNODES --actor_num_gpus_per_node"
@@ -107,7 +107,7 @@ def test_a_text_is_told_what_to_pass() -> None:
     ]
 
 
-def test_what_cannot_be_read_is_left_alone() -> None:
+def test_other_commands_are_unchanged() -> None:
     for run in (
         ["deepspeed", "--module", "openrlhf.cli.train_sft", "--max_len", "2048"],
         ["bash", "examples/scripts/train_ppo_ray_70b.sh"],
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_left_alone() -> None:
         assert advise(job("", run=run, requeue={"max": 1})) == Advice(run)
 
 
-@both
+@both_forms
 def test_resuming(form: Any) -> None:
     flags = form(f"{GRPO} {GUIDE} --colocate_actor_ref")
     assert advise(job(flags)).resume == []
@@ -127,7 +127,7 @@ def test_resuming(form: Any) -> None:
 # -- placements ------------------------------------------------------------------------------------
 
 
-@both
+@both_forms
 @pytest.mark.parametrize(
     "flags",
     [
@@ -153,11 +153,11 @@ def test_right_placements(flags: str, form: Any) -> None:
 JOB = "the job has 2 nodes x 8 = 16"
 
 
-@both
+@both_forms
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        # xDAN-RL's guide says that these are 16 GPUs
+        # 16 GPUs according to xDAN-RL's guide
         (f"{GRPO} {GUIDE}", f"actor 2 x 4 (8) + ref 2 x 4 (8) + vllm 2 engines x 4 (8) = 24 GPUs, {JOB}: make them smaller, let some share by --colocate_actor_ref or --colocate_all_models, or set slurm.nodes: 3"),
         (GUIDE, f"actor 2 x 4 (8) + ref 2 x 4 (8) + critic 1 x 8 (8) + reward 1 x 8 (8) + vllm 2 engines x 4 (8) = 40 GPUs, {JOB}: make them smaller, let some share by --colocate_actor_ref or --colocate_all_models, or set slurm.nodes: 5"),
         ("--actor_num_nodes 2", f"actor 2 x 8 (16) + ref 1 x 8 (8) + critic 1 x 8 (8) + reward 1 x 8 (8) = 40 GPUs, {JOB}: make them smaller, let some share by --colocate_actor_ref or --colocate_all_models, or set slurm.nodes: 5"),
@@ -170,18 +170,18 @@ JOB = "the job has 2 nodes x 8 = 16"
         # no numbers
         (f"{GRPO} --ref_num_nodes two", "--ref_num_nodes 'two': expected a number of GPUs or nodes"),
         (f"{GRPO} --ref_num_nodes=-1", "--ref_num_nodes '-1': expected a number of GPUs or nodes"),
-        (f"{GRPO} --vllm_num_engines 99999999999", "--vllm_num_engines '99999999999': no job has so many, write a number of GPUs or nodes"),
+        (f"{GRPO} --vllm_num_engines 99999999999", "--vllm_num_engines '99999999999': too large, expected a number of GPUs or nodes"),
         # engines
         (f"{GRPO} --vllm_num_engines 1 --vllm_tensor_parallel_size 16", "--vllm_tensor_parallel_size 16: engines of 16 do not divide the 8 GPUs of a node: choose a divisor of 8"),
         (f"{GRPO} --vllm_num_engines 2 --vllm_tensor_parallel_size 3", "--vllm_tensor_parallel_size 3: engines of 3 do not divide the 8 GPUs of a node: choose a divisor of 8"),
-        (f"{GRPO} --colocate_all_models --vllm_num_engines 2 --vllm_tensor_parallel_size 4", "vllm 2 engines x 4 (8) and actor 2 x 8 (16): by --colocate_all_models the engines have the actor's GPUs: write --vllm_num_engines 4"),
-        (f"{GRPO} --colocate_all_models --actor_num_gpus_per_node 3 --ref_num_gpus_per_node 3 --vllm_num_engines 2 --vllm_tensor_parallel_size 4", "vllm 2 engines x 4 (8) and actor 2 x 3 (6): by --colocate_all_models the engines have the actor's GPUs: choose another size of engine"),
+        (f"{GRPO} --colocate_all_models --vllm_num_engines 2 --vllm_tensor_parallel_size 4", "vllm 2 engines x 4 (8) and actor 2 x 8 (16): the engines use the actor's GPUs because of --colocate_all_models: write --vllm_num_engines 4"),
+        (f"{GRPO} --colocate_all_models --actor_num_gpus_per_node 3 --ref_num_gpus_per_node 3 --vllm_num_engines 2 --vllm_tensor_parallel_size 4", "vllm 2 engines x 4 (8) and actor 2 x 3 (6): the engines use the actor's GPUs because of --colocate_all_models: choose another size of engine"),
         # who shares
-        (f"{GRPO} --colocate_actor_ref --actor_num_nodes 2", "actor 2 x 8 (16) and ref 1 x 8 (8): they share GPUs, by --colocate_actor_ref: give both the same numbers"),
-        (f"{GRPO} --colocate_all_models --actor_num_nodes 2 --actor_num_gpus_per_node 8", "actor 2 x 8 (16) and ref 1 x 8 (8): they share GPUs, by --colocate_all_models: give both the same numbers"),
-        ("--colocate_actor_ref --colocate_critic_reward --critic_num_gpus_per_node 4", "critic 1 x 4 (4) and reward 1 x 8 (8): they share GPUs, by --colocate_critic_reward: give both the same numbers"),
-        ("--remote_rm_url http://x --colocate_actor_ref --colocate_critic_reward --critic_num_gpus_per_node 4", "critic 1 x 4 (4) and reward 1 x 8 (8): they share GPUs, by --colocate_critic_reward: give both the same numbers"),
-        (f"{GRPO} --advantage_estimator gae --colocate_all_models --actor_num_nodes 1 --actor_num_gpus_per_node 4 --ref_num_gpus_per_node 4", "critic 1 x 8 (8) shares the GPUs of actor 1 x 4 (4), by --colocate_all_models: give it no more than the actor"),
+        (f"{GRPO} --colocate_actor_ref --actor_num_nodes 2", "actor 2 x 8 (16) and ref 1 x 8 (8): they share GPUs because of --colocate_actor_ref: give both the same numbers"),
+        (f"{GRPO} --colocate_all_models --actor_num_nodes 2 --actor_num_gpus_per_node 8", "actor 2 x 8 (16) and ref 1 x 8 (8): they share GPUs because of --colocate_all_models: give both the same numbers"),
+        ("--colocate_actor_ref --colocate_critic_reward --critic_num_gpus_per_node 4", "critic 1 x 4 (4) and reward 1 x 8 (8): they share GPUs because of --colocate_critic_reward: give both the same numbers"),
+        ("--remote_rm_url http://x --colocate_actor_ref --colocate_critic_reward --critic_num_gpus_per_node 4", "critic 1 x 4 (4) and reward 1 x 8 (8): they share GPUs because of --colocate_critic_reward: give both the same numbers"),
+        (f"{GRPO} --advantage_estimator gae --colocate_all_models --actor_num_nodes 1 --actor_num_gpus_per_node 4 --ref_num_gpus_per_node 4", "critic 1 x 8 (8) shares the GPUs of actor 1 x 4 (4) because of --colocate_all_models: give it no more than the actor"),
     ],
 )  # fmt: skip
 def test_wrong_placements(flags: str, expected: str, form: Any) -> None:
@@ -191,8 +191,8 @@ def test_wrong_placements(flags: str, expected: str, form: Any) -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ("--actor_num_gpus_per_node 8", "--actor_num_gpus_per_node 8, the job has 2 nodes x 6 = 12 (of the 8 on a node services take reward 2): write 6 or less, or set slurm.gpus_per_node: 10, 8 and those of services"),
-        ("--colocate_all_models --vllm_num_engines 3 --vllm_tensor_parallel_size 4", "--vllm_tensor_parallel_size 4: engines of 4 do not divide the 6 GPUs of a node (of the 8 on a node services take reward 2): choose a divisor of 6"),
+        ("--actor_num_gpus_per_node 8", "--actor_num_gpus_per_node 8, the job has 2 nodes x 6 = 12 (services use 2 of 8 on each node: reward 2): write 6 or less, or set slurm.gpus_per_node: 10, 8 and those of services"),
+        ("--colocate_all_models --vllm_num_engines 3 --vllm_tensor_parallel_size 4", "--vllm_tensor_parallel_size 4: engines of 4 do not divide the 6 GPUs of a node (services use 2 of 8 on each node: reward 2): choose a divisor of 6"),
     ],
 )  # fmt: skip
 def test_gpus_of_services(flags: str, expected: str) -> None:
@@ -224,6 +224,6 @@ def test_flags_of_another_version(flags: str, version: str | None, expected: str
     assert texts(advice) == ([expected] if expected else [])
 
 
-def test_the_place_is_that_of_a_flag() -> None:
+def test_a_problem_has_the_place_of_its_flag() -> None:
     assert [finding.path for finding in advise(job(f"{GRPO} --actor_num_nodes 4")).problems] == [("run", 7)]
     assert [finding.path for finding in advise(job("")).problems] == [("run",)]

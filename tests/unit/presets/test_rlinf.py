@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - one line for one mistake
-"""RLinf's preset, on the founding guide's placements and many that RLinf refuses."""
+"""RLinf's preset, with the placements of RLinf's guide and many that RLinf refuses."""
 
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ SCRIPT = ["bash", "examples/math/run_main_math_grpo_megatron.sh", "math"]
 NODE_ENV = {"RLINF_NODE_RANK": "rank", "RANK": "rank", "RLINF_COMM_NET_DEVICES": "interface"}
 NO_REWARD = (
     "cluster.component_placement names no reward, so RLinf ends with 'Reward GPUs must be specified': "
-    "place it, as in `actor,rollout,reward: all`; it may share GPUs"
+    "place it, e.g. `actor,rollout,reward: all`; it may share GPUs"
 )
 GUIDE = "rollout: 0-19\n    inference: 20-23\n    actor: 24-31"
-MENDED = GUIDE.replace("actor", "actor,reward")
+WITH_REWARD = GUIDE.replace("actor", "actor,reward")
 SCRIPT_NOTE = "run is a script, so nothing is added to it: pass cluster.num_nodes=$NNODES"
 
 
@@ -48,7 +48,7 @@ def mistakes(spec: JobSpec) -> list[str]:
 
 
 def test_what_is_filled_in() -> None:
-    advice = advise(job(MENDED, "actor.model.path=${oc.env:M}", "+x=['a','b']", head="  num_nodes: 1\n"))
+    advice = advise(job(WITH_REWARD, "actor.model.path=${oc.env:M}", "+x=['a','b']", head="  num_nodes: 1\n"))
     assert advice.run == [*PYTHON, "actor.model.path=${oc.env:M}", "+x=['a','b']", "cluster.num_nodes=4"]
     assert (advice.env, advice.node_env) == ({}, NODE_ENV)
     assert (advice.problems, advice.config_problems, advice.notes, advice.resume) == ([], [], [], [])
@@ -60,9 +60,9 @@ def test_the_user_s_own_interface_wins() -> None:
     assert advise(job(GUIDE, env={"RLINF_COMM_NET_DEVICES": "ib0"})).problems == []
 
 
-def test_a_rank_of_the_user_s() -> None:
+def test_the_user_s_own_rank_is_refused() -> None:
     [finding] = advise(job(GUIDE, env={"RLINF_NODE_RANK": "0"})).problems
-    assert finding.text == "RLINF_NODE_RANK: slurmray sets it on each node, as rlinf wants it: leave it out"
+    assert finding.text == "RLINF_NODE_RANK: slurmray sets it on each node for rlinf: leave it out"
 
 
 def test_a_file_that_takes_its_placement_from_another() -> None:
@@ -70,20 +70,20 @@ def test_a_file_that_takes_its_placement_from_another() -> None:
     spec = job(GUIDE, preset={"name": "rlinf", "config": "other.yaml"})
     assert [note for note in advise(spec).notes if "placement" in note] == [
         "the placement is not checked: other.yaml has no cluster.component_placement: "
-        "write into it what it takes from others by `defaults`"
+        "copy it there from the file that `defaults` names"
     ]
 
 
-def test_a_script_is_told_what_to_pass() -> None:
-    advice = advise(job(MENDED, run=SCRIPT))
-    assert (advice.run, advice.notes, mistakes(job(MENDED, run=SCRIPT))) == (SCRIPT, [SCRIPT_NOTE], [])
-    assert advise(job(MENDED, run=SCRIPT, head="  num_nodes: 4\n")).notes == []
+def test_a_script_gets_a_note_with_the_arguments() -> None:
+    advice = advise(job(WITH_REWARD, run=SCRIPT))
+    assert (advice.run, advice.notes, mistakes(job(WITH_REWARD, run=SCRIPT))) == (SCRIPT, [SCRIPT_NOTE], [])
+    assert advise(job(WITH_REWARD, run=SCRIPT, head="  num_nodes: 4\n")).notes == []
 
 
 def test_without_its_file_the_placement_is_not_known() -> None:
     advice = advise(job(GUIDE, preset="rlinf"))
     assert (advice.run, advice.node_env) == ([*PYTHON, "cluster.num_nodes=4"], NODE_ENV)
-    assert advice.notes == ["the placement is not checked: name RLinf's YAML file in preset.config"]
+    assert advice.notes == ["the placement is not checked: set preset.config to RLinf's YAML file"]
 
 
 def test_the_built_in_check_gets_the_variables() -> None:
@@ -103,10 +103,10 @@ def test_the_built_in_check_gets_the_variables() -> None:
 )
 def test_resuming(run: list[str], version: str | None, expected: list[str]) -> None:
     preset = {"name": "rlinf", "config": "math.yaml", "version": version}
-    advice = advise(job(MENDED, run=run, preset=preset, requeue={"max": 1}))
+    advice = advise(job(WITH_REWARD, run=run, preset=preset, requeue={"max": 1}))
     assert advice.resume == expected
-    told = "after a requeue RLinf starts anew: this trainer needs the folder in runner.resume_dir"
-    assert advice.notes == ([] if expected or len(run) > 4 else [told])
+    note = "after a requeue RLinf starts from the beginning: set runner.resume_dir to a checkpoint's folder"
+    assert advice.notes == ([] if expected or len(run) > 4 else [note])
 
 
 # -- placements ------------------------------------------------------------------------------------
@@ -131,29 +131,29 @@ def test_resuming(run: list[str], version: str | None, expected: list[str]) -> N
         ("actor,rollout: {placement: all}", None),
         ("actor: ${oc.env:A}\n    rollout: 0-19", None),
         # too many
-        ("rollout: 0-39\n    actor: 40-47", "3:5: rollout 0-39 (40) + actor 40-47 (8) = 48 GPUs, the job has 4 nodes x 8 = 32: ask for slurm.nodes: 6, or place them on GPUs 0 to 31"),
-        ("actor,rollout: 0-32", "3:5: actor,rollout 0-32 (33) = 33 GPUs, the job has 4 nodes x 8 = 32: ask for slurm.nodes: 5, or place them on GPUs 0 to 31"),
-        ("actor,rollout: 0-31\n    reward: 40", "4:5: actor,rollout 0-31 (32), reward 40 (1) reach GPU 40, the job has 4 nodes x 8 = 32: ask for slurm.nodes: 6, or place them on GPUs 0 to 31"),
-        ("env: 0-63\n    actor,rollout: all", "3:5: env 0-63 (64), actor,rollout all (32) reach GPU 63, the job has 4 nodes x 8 = 32: ask for slurm.nodes: 8, or place them on GPUs 0 to 31"),
-        ("actor,rollout: {placement: 0-32}", "3:5: actor,rollout 0-32 (33) = 33 GPUs, the job has 4 nodes x 8 = 32: ask for slurm.nodes: 5, or place them on GPUs 0 to 31"),
+        ("rollout: 0-39\n    actor: 40-47", "3:5: rollout 0-39 (40) + actor 40-47 (8) = 48 GPUs, the job has 4 nodes x 8 = 32: set slurm.nodes: 6, or place them on GPUs 0 to 31"),
+        ("actor,rollout: 0-32", "3:5: actor,rollout 0-32 (33) = 33 GPUs, the job has 4 nodes x 8 = 32: set slurm.nodes: 5, or place them on GPUs 0 to 31"),
+        ("actor,rollout: 0-31\n    reward: 40", "4:5: actor,rollout 0-31 (32), reward 40 (1) reach GPU 40, the job has 4 nodes x 8 = 32: set slurm.nodes: 6, or place them on GPUs 0 to 31"),
+        ("env: 0-63\n    actor,rollout: all", "3:5: env 0-63 (64), actor,rollout all (32) reach GPU 63, the job has 4 nodes x 8 = 32: set slurm.nodes: 8, or place them on GPUs 0 to 31"),
+        ("actor,rollout: {placement: 0-32}", "3:5: actor,rollout 0-32 (33) = 33 GPUs, the job has 4 nodes x 8 = 32: set slurm.nodes: 5, or place them on GPUs 0 to 31"),
         # shared by some
-        ("rollout: 0-20\n    inference: 20-23\n    actor: 24-31", "4:5: rollout 0-20 and inference 20-23 both have 20: actor and rollout share all of their GPUs, or no component shares any"),
-        ("actor: 0-15\n    rollout: 8-31", "4:5: actor 0-15 and rollout 8-31 both have 8-15: actor and rollout share all of their GPUs, or no component shares any"),
-        ("actor: all\n    rollout: 0-15", "4:5: actor all and rollout 0-15 both have 0-15: actor and rollout share all of their GPUs, or no component shares any"),
-        ("rollout: 0-15\n    actor: 16-31\n    critic: 24-31", "4:5: critic 24-31 and actor 16-31 both have 24-31: actor and rollout share all of their GPUs, or no component shares any"),
-        ("actor,rollout: all\n    inference: 0-3", "4:5: inference: actor and rollout share their GPUs, then they do it themselves: leave it out"),
-        ("actor,rollout: all\n    actor_inference: 0-3", "4:5: inference: actor and rollout share their GPUs, then they do it themselves: leave it out"),
-        ("actor: 0-7,16-31\n    rollout: 8-15", "3:5: actor has GPUs 0-7, 16-31: RLinf wants them without a gap"),
+        ("rollout: 0-20\n    inference: 20-23\n    actor: 24-31", "4:5: rollout 0-20 and inference 20-23 both have 20: let actor and rollout share all of their GPUs, or no component share any"),
+        ("actor: 0-15\n    rollout: 8-31", "4:5: actor 0-15 and rollout 8-31 both have 8-15: let actor and rollout share all of their GPUs, or no component share any"),
+        ("actor: all\n    rollout: 0-15", "4:5: actor all and rollout 0-15 both have 0-15: let actor and rollout share all of their GPUs, or no component share any"),
+        ("rollout: 0-15\n    actor: 16-31\n    critic: 24-31", "4:5: critic 24-31 and actor 16-31 both have 24-31: let actor and rollout share all of their GPUs, or no component share any"),
+        ("actor,rollout: all\n    inference: 0-3", "4:5: inference: actor and rollout, which share their GPUs, do it themselves: leave it out"),
+        ("actor,rollout: all\n    actor_inference: 0-3", "4:5: inference: actor and rollout, which share their GPUs, do it themselves: leave it out"),
+        ("actor: 0-7,16-31\n    rollout: 8-15", "3:5: actor has GPUs 0-7, 16-31: RLinf needs them without a gap"),
         # the grammar
         ("actor,rollout: 31-0", "3:5: actor,rollout: 31-0: ends before it begins"),
         ("actor,rollout: 0-31,31", "3:5: actor,rollout: 31: comes after GPU 31; write the ranges in order, each GPU once"),
         ("actor,rollout: 16-31,0-15", "3:5: actor,rollout: 0-15: comes after GPU 31; write the ranges in order, each GPU once"),
-        ("actor,rollout: 0..31", "3:5: actor,rollout: '0..31': expected GPUs as 0-7, 3 or all, and processes after a colon, as 0-3:0-7"),
-        ("actor,rollout: -1", "3:5: actor,rollout: '-1': expected GPUs as 0-7, 3 or all, and processes after a colon, as 0-3:0-7"),
-        ("actor,rollout: 0-31:all", "3:5: actor,rollout: '0-31:all': expected GPUs as 0-7, 3 or all, and processes after a colon, as 0-3:0-7"),
-        ("actor,rollout: ' , '", "3:5: actor,rollout: names no GPU"),
+        ("actor,rollout: 0..31", "3:5: actor,rollout: '0..31': expected GPUs, e.g. 0-7, 3, all, or GPUs and processes, e.g. 0-3:0-7"),
+        ("actor,rollout: -1", "3:5: actor,rollout: '-1': expected GPUs, e.g. 0-7, 3, all, or GPUs and processes, e.g. 0-3:0-7"),
+        ("actor,rollout: 0-31:all", "3:5: actor,rollout: '0-31:all': expected GPUs, e.g. 0-7, 3, all, or GPUs and processes, e.g. 0-3:0-7"),
+        ("actor,rollout: ' , '", "3:5: actor,rollout: is empty; expected GPUs, e.g. 0-7, or all"),
         ("actor,rollout: 0-31:0-2", "3:5: actor,rollout: 0-31:0-2: 32 GPUs and 3 processes; one must divide the other"),
-        ("actor,rollout: 0-15:0-15,16-31:17-32", "3:5: actor,rollout: 16-31:17-32: its processes begin with 17, but 16 is next"),
+        ("actor,rollout: 0-15:0-15,16-31:17-32", "3:5: actor,rollout: 16-31:17-32: its first process is 17, expected 16"),
         ("env: 0-31:0-1\n    actor,rollout: all", "3:5: env 0-31:0-1: a process on GPUs 0-15 would lie across nodes of 8: give it more processes"),
         ("actor,rollout: all\n    rollout: 0-31", "4:5: rollout is placed twice: leave it out of 'rollout', or of the other"),
     ],
@@ -164,7 +164,7 @@ def test_placements(placement: str, expected: str | None) -> None:
 
 def test_the_guides_32_gpus_on_two_nodes() -> None:
     assert mistakes(job(GUIDE, nodes=2)) == [
-        "math.yaml:3:5: rollout 0-19 (20) + inference 20-23 (4) + actor 24-31 (8) = 32 GPUs, the job has 2 nodes x 8 = 16: ask for slurm.nodes: 4, or place them on GPUs 0 to 15"
+        "math.yaml:3:5: rollout 0-19 (20) + inference 20-23 (4) + actor 24-31 (8) = 32 GPUs, the job has 2 nodes x 8 = 16: set slurm.nodes: 4, or place them on GPUs 0 to 15"
     ]
 
 
@@ -209,7 +209,7 @@ def test_engines_of_the_rollout(placement: str, sizes: list[Any], expected: str 
     [
         ("actor,rollout: all", [], True),
         (GUIDE, [], True),
-        (MENDED, [], False),
+        (WITH_REWARD, [], False),
         ("actor,rollout, reward: all", [], False),
         ("actor,rollout: all\n    reward: ${oc.env:R}", [], False),
         ("actor,rollout: all", ["cluster.component_placement.reward=0-3"], False),
@@ -254,11 +254,11 @@ def test_the_size_of_the_cluster(
 def test_the_file_itself() -> None:
     preset = {"name": "rlinf", "config": "other.yaml"}
     assert mistakes(job(GUIDE, preset=preset)) == [
-        "other.yaml: No such file or directory; name the trainer's YAML file, from the current folder on"
+        "other.yaml: No such file or directory; set it to the trainer's YAML file, relative to the current folder"
     ]
     preset = {"name": "rlinf", "config": "~nosuchuser/x"}
     assert mistakes(job(GUIDE, preset=preset)) == [
-        "~nosuchuser/x: there is no such home folder here; write the path without ~"
+        "~nosuchuser/x: no such home folder here; write the path without ~"
     ]
     Path("job.yaml").write_text(
         "preset: {name: rlinf, config: math.yaml}\nslurm: {gpus_per_node: 8}\nrun: [a.py]"
@@ -266,8 +266,8 @@ def test_the_file_itself() -> None:
     for text, expected in {
         "# mine\n- a": "math.yaml:2:1: expected `name: value` lines, as the trainer reads them",
         "text": "math.yaml:1:1: expected `name: value` lines, as the trainer reads them",
-        "cluster:\n\ta: 1": "math.yaml:2:1: a tab; YAML indents with spaces",
-        "cluster: {component_placement: {actor: 0-8}}": "math.yaml:1:33: actor 0-8 (9) = 9 GPUs, the job has 1 node x 8 = 8: ask for slurm.nodes: 2, or place them on GPUs 0 to 7",
+        "cluster:\n\ta: 1": "math.yaml:2:1: a tab; indent with spaces",
+        "cluster: {component_placement: {actor: 0-8}}": "math.yaml:1:33: actor 0-8 (9) = 9 GPUs, the job has 1 node x 8 = 8: set slurm.nodes: 2, or place them on GPUs 0 to 7",
     }.items():
         Path("math.yaml").write_text(text)
         with pytest.raises(SpecError) as caught:
@@ -284,7 +284,7 @@ def test_the_file_itself() -> None:
         assert load_spec(Path("job.yaml")).preset
 
 
-def test_what_is_no_number() -> None:
+def test_values_that_are_not_numbers() -> None:
     assert mistakes(job("actor,rollout: all", "rollout.tensor_parallel_size=²")) == [
         "rollout.tensor_parallel_size '²': expected a number of GPUs or nodes"
     ]
@@ -293,10 +293,10 @@ def test_what_is_no_number() -> None:
 
 
 def test_numbers_that_no_job_has() -> None:
-    much, why = "9" * 5000, f"'{'9' * 57}...': no job has so many, write a number of GPUs or nodes"
-    said = [f"{name}={much}" for name in ("cluster.num_gpus_per_node", "rollout.tensor_parallel_size")]
+    much, why = "9" * 5000, f"'{'9' * 57}...': too large, expected a number of GPUs or nodes"
+    sizes = [f"{name}={much}" for name in ("cluster.num_gpus_per_node", "rollout.tensor_parallel_size")]
     assert mistakes(
-        job("actor,rollout: all", *said, head=f"  num_nodes: {much}\n", run=[*PYTHON, *said])
+        job("actor,rollout: all", *sizes, head=f"  num_nodes: {much}\n", run=[*PYTHON, *sizes])
     ) == [
         f"cluster.num_gpus_per_node {why}",
         f"rollout.tensor_parallel_size {why}",
@@ -308,12 +308,12 @@ def test_numbers_that_no_job_has() -> None:
 
 def test_a_cluster_too_large_to_be_checked() -> None:
     assert mistakes(job("actor: all", slurm={"nodes": 65536, "gpus_per_node": 99})) == [
-        "the job has 65536 x 99 GPUs, placement is checked for up to 1000000: ask for fewer, or leave preset out"
+        "the job has 65536 x 99 GPUs, placement is checked up to 1000000: request fewer, or leave preset out"
     ]
 
 
 def test_gpus_of_services() -> None:
     service = {"name": "retriever", "run": "x", "gpus": 2}
     assert mistakes(job("actor,rollout: all", "cluster.num_gpus_per_node=8", services=[service])) == [
-        "cluster.num_gpus_per_node is 8, the job has 4 nodes x 6 = 24 (of the 8 on a node services take retriever 2): write 6, or set slurm.gpus_per_node: 10, 8 and those of services"
+        "cluster.num_gpus_per_node is 8, the job has 4 nodes x 6 = 24 (services use 2 of 8 on each node: retriever 2): write 6, or set slurm.gpus_per_node: 10, 8 and those of services"
     ]

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - one line for one mistake
-"""ROLL's preset, on the mappings of its examples and many that ROLL cannot place."""
+"""ROLL's preset, with the mappings of its examples and many that ROLL cannot place."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ NODE_ENV = {
     "RANK": "rank",
     "NODE_RANK": "rank",
 }
-WHOLE = "actor_train:\n  device_mapping: list(range(0,16))\n"
+ALL_GPUS = "actor_train:\n  device_mapping: list(range(0,16))\n"
 
 
 pytestmark = pytest.mark.usefixtures("current_folder")
@@ -41,70 +41,69 @@ def mistakes(spec: JobSpec) -> list[str]:
     ]
 
 
-def test_it_is_told_who_is_who_and_its_words_stay() -> None:
-    advice = advise(job(WHOLE))
+def test_ranks_are_set_and_arguments_are_unchanged() -> None:
+    advice = advise(job(ALL_GPUS))
     assert (advice.run, advice.env, advice.node_env) == (RUN, {}, NODE_ENV)
     assert (advice.problems, advice.config_problems, advice.notes, advice.resume) == ([], [], [], [])
 
 
-def test_variables_of_the_users_that_every_node_needs_for_itself() -> None:
-    assert mistakes(job(WHOLE, env={"WORLD_SIZE": "2", "RANK": None})) == [
-        f"{name}: slurmray sets it on each node, as roll wants it: leave it out"
-        for name in ("WORLD_SIZE", "RANK")
+def test_the_user_s_own_ranks_are_refused() -> None:
+    assert mistakes(job(ALL_GPUS, env={"WORLD_SIZE": "2", "RANK": None})) == [
+        f"{name}: slurmray sets it on each node for roll: leave it out" for name in ("WORLD_SIZE", "RANK")
     ]
 
 
-def test_a_ray_of_its_own_in_a_text_for_bash() -> None:
+def test_a_separate_ray_in_a_text_for_bash() -> None:
     run = "export ROLL_RAY_TEMP_DIR=/x; python3 examples/start_agentic_pipeline.py"
-    [mistake] = mistakes(job(WHOLE, run=run))
-    assert mistake.startswith("ROLL_RAY_TEMP_DIR: with it ROLL starts a Ray of its own")
+    [mistake] = mistakes(job(ALL_GPUS, run=run))
+    assert mistake.startswith("ROLL_RAY_TEMP_DIR: with it ROLL starts its own Ray")
 
 
 def test_a_file_that_takes_its_placement_from_another() -> None:
     assert advise(job("defaults: [base]\n")).notes == [
         "the placement is not checked: roll.yaml has no device_mapping: "
-        "write into it what it takes from others by `defaults`"
+        "copy it there from the file that `defaults` names"
     ]
 
 
-def test_a_script_misses_nothing() -> None:
+def test_a_script_needs_no_note() -> None:
     run = ["bash", "examples/agentic_demo/run_agentic_pipeline_frozen_lake_multi_nodes_demo.sh"]
-    advice = advise(job(WHOLE, run=run))
+    advice = advise(job(ALL_GPUS, run=run))
     assert (advice.run, advice.notes) == (run, [])
 
 
 def test_without_its_file_the_placement_is_not_known() -> None:
-    advice = advise(job(WHOLE, preset="roll"))
-    assert advice.notes == ["the placement is not checked: name ROLL's YAML file in preset.config"]
+    advice = advise(job(ALL_GPUS, preset="roll"))
+    assert advice.notes == ["the placement is not checked: set preset.config to ROLL's YAML file"]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "is_noted"),
     [("", True), ("resume_from_checkpoint: false\n", True), ("resume_from_checkpoint: true\n", False)],
 )
-def test_resuming_is_said_in_its_file(text: str, told: bool) -> None:
-    advice = advise(job(text + WHOLE, requeue={"max": 1}))
-    note = "after a requeue ROLL starts anew: set resume_from_checkpoint: true in its YAML file"
-    assert (advice.notes, advice.resume) == ([note] if told else [], [])
+def test_resuming_is_set_in_the_yaml_file(text: str, is_noted: bool) -> None:
+    advice = advise(job(text + ALL_GPUS, requeue={"max": 1}))
+    note = "after a requeue ROLL starts from the beginning: set resume_from_checkpoint: true in its file"
+    assert (advice.notes, advice.resume) == ([note] if is_noted else [], [])
 
 
-def test_it_must_join_the_jobs_ray() -> None:
-    reason = "with it ROLL starts a Ray of its own instead of joining the job's: leave it out"
-    spec = job(WHOLE, env={"ROLL_RAY_TEMP_DIR": "/x", "ROLL_RAY_FORCE_NEW_CLUSTER": "1"})
+def test_roll_must_join_the_job_s_ray() -> None:
+    reason = "with it ROLL starts its own Ray instead of joining the job's: leave it out"
+    spec = job(ALL_GPUS, env={"ROLL_RAY_TEMP_DIR": "/x", "ROLL_RAY_FORCE_NEW_CLUSTER": "1"})
     assert [(finding.path, finding.text) for finding in advise(spec).problems] == [
         (("env", "ROLL_RAY_TEMP_DIR"), f"ROLL_RAY_TEMP_DIR: {reason}, and use ray.temp_dir"),
         (("env", "ROLL_RAY_FORCE_NEW_CLUSTER"), f"ROLL_RAY_FORCE_NEW_CLUSTER: {reason}"),
     ]
-    assert len(advise(job(WHOLE, run=None, env={"ROLL_RAY_TEMP_DIR": None})).problems) == 1
+    assert len(advise(job(ALL_GPUS, run=None, env={"ROLL_RAY_TEMP_DIR": None})).problems) == 1
     named = "system_envs:\n  ROLL_RAY_FORCE_NEW_CLUSTER: 1\n  RAY_ADDRESS: auto\n  NCCL_DEBUG: WARN\n"
-    assert mistakes(job(named + WHOLE)) == [
+    assert mistakes(job(named + ALL_GPUS)) == [
         f"roll.yaml:2:3: ROLL_RAY_FORCE_NEW_CLUSTER: {reason}",
-        "roll.yaml:3:3: RAY_ADDRESS: ROLL joins the job's Ray by the one that slurmray sets: leave it out",
+        "roll.yaml:3:3: RAY_ADDRESS: slurmray sets it to the job's Ray, which ROLL joins: leave it out",
     ]
 
 
 @pytest.mark.parametrize(
-    ("more", "words", "asked"),
+    ("more", "arguments", "uses_bf16"),
     [
         ("", (), False),
         ("  model_args: {dtype: fp16}\n", ("--bf16=false",), False),
@@ -118,8 +117,8 @@ def test_it_must_join_the_jobs_ray() -> None:
         ("", ("+actor.bf16=True",), True),
     ],
 )
-def test_whether_bf16_is_asked_for(more: str, words: tuple[str, ...], asked: bool) -> None:
-    assert advise(job(WHOLE + more, run=[*RUN, *words])).bf16 == asked
+def test_use_of_bf16(more: str, arguments: tuple[str, ...], uses_bf16: bool) -> None:
+    assert advise(job(ALL_GPUS + more, run=[*RUN, *arguments])).bf16 == uses_bf16
 
 
 def workers(**mappings: str) -> str:
@@ -139,31 +138,31 @@ def workers(**mappings: str) -> str:
         (workers(actor_train="my_gpus()"), None),
         (workers(actor_train="__import__('os').abort()"), None),
         (workers(actor_train="list(range(10**12))"), None),
-        (workers(actor_train="list(range(0, 99999999999999999999999))"), "2:3: actor_train: device_mapping 'list(range(0, 99999999999999999999999))': a GPU's number is at most 1000000: write those of the job"),
-        (workers(actor_train="list(range(-2000000, 1))"), "2:3: actor_train: device_mapping 'list(range(-2000000, 1))': a GPU's number is at most 1000000: write those of the job"),
-        (workers(actor_train="list(range(-600000, 600000))"), "2:3: actor_train: device_mapping 'list(range(-600000, 600000))': a GPU's number is at most 1000000: write those of the job"),
+        (workers(actor_train="list(range(0, 99999999999999999999999))"), "2:3: actor_train: device_mapping 'list(range(0, 99999999999999999999999))': more than 1000000 GPUs: write the numbers of the job's GPUs"),
+        (workers(actor_train="list(range(-2000000, 1))"), "2:3: actor_train: device_mapping 'list(range(-2000000, 1))': more than 1000000 GPUs: write the numbers of the job's GPUs"),
+        (workers(actor_train="list(range(-600000, 600000))"), "2:3: actor_train: device_mapping 'list(range(-600000, 600000))': more than 1000000 GPUs: write the numbers of the job's GPUs"),
         ("rewards:\n  math:\n    device_mapping: list(range(0,16))\n", None),
         ("actor_train.device_mapping: list(range(0,16))\n", None),
-        ("num_gpus_per_node: 8\n" + WHOLE, None),
+        ("num_gpus_per_node: 8\n" + ALL_GPUS, None),
         # beyond the job
-        (workers(actor_train="list(range(0,32))"), "2:3: actor_train 0-31 (32) = 32 GPUs, the job has 2 nodes x 8 = 16: ask for slurm.nodes: 4, or place them on GPUs 0 to 15"),
-        (workers(actor_train="list(range(0,16))", actor_infer="list(range(16,24))"), "4:3: actor_train 0-15 (16) + actor_infer 16-23 (8) = 24 GPUs, the job has 2 nodes x 8 = 16: ask for slurm.nodes: 3, or place them on GPUs 0 to 15"),
-        (workers(actor_train="list(range(0,16))", reward='"[16]"', reference="list(range(0,16))"), "4:3: actor_train 0-15 (16), reward 16 (1), reference 0-15 (16) reach GPU 16, the job has 2 nodes x 8 = 16: ask for slurm.nodes: 3, or place them on GPUs 0 to 15"),
-        ("rewards:\n  math:\n    device_mapping: list(range(8,17))\n", "3:5: rewards.math 8-16 (9) reach GPU 16, the job has 2 nodes x 8 = 16: ask for slurm.nodes: 3, or place them on GPUs 0 to 15"),
-        ("actor_train.device_mapping: list(range(0,17))\n", "1:1: actor_train 0-16 (17) = 17 GPUs, the job has 2 nodes x 8 = 16: ask for slurm.nodes: 3, or place them on GPUs 0 to 15"),
+        (workers(actor_train="list(range(0,32))"), "2:3: actor_train 0-31 (32) = 32 GPUs, the job has 2 nodes x 8 = 16: set slurm.nodes: 4, or place them on GPUs 0 to 15"),
+        (workers(actor_train="list(range(0,16))", actor_infer="list(range(16,24))"), "4:3: actor_train 0-15 (16) + actor_infer 16-23 (8) = 24 GPUs, the job has 2 nodes x 8 = 16: set slurm.nodes: 3, or place them on GPUs 0 to 15"),
+        (workers(actor_train="list(range(0,16))", reward='"[16]"', reference="list(range(0,16))"), "4:3: actor_train 0-15 (16), reward 16 (1), reference 0-15 (16) reach GPU 16, the job has 2 nodes x 8 = 16: set slurm.nodes: 3, or place them on GPUs 0 to 15"),
+        ("rewards:\n  math:\n    device_mapping: list(range(8,17))\n", "3:5: rewards.math 8-16 (9) reach GPU 16, the job has 2 nodes x 8 = 16: set slurm.nodes: 3, or place them on GPUs 0 to 15"),
+        ("actor_train.device_mapping: list(range(0,17))\n", "1:1: actor_train 0-16 (17) = 17 GPUs, the job has 2 nodes x 8 = 16: set slurm.nodes: 3, or place them on GPUs 0 to 15"),
         # no list of GPUs
-        (workers(actor_train='"[0, 1, 1, 2]"'), "2:3: actor_train: device_mapping [0, 1, 1, 2] has 1 twice; name each GPU once"),
-        (workers(actor_train="list(range(0,8))+list(range(4,16))"), "2:3: actor_train: device_mapping list(range(0,8))+list(range(4,16)) has 4-7 twice; name each GPU once"),
-        (workers(actor_train='"[-1, 0]"'), "2:3: actor_train: device_mapping [-1, 0]: GPUs count from 0"),
-        (workers(actor_train="[0, 1]"), "2:3: actor_train: device_mapping is evaluated by ROLL, so it must be a text: quote the list"),
-        (workers(actor_train="list(range(0,16)"), "2:3: actor_train: device_mapping 'list(range(0,16)' is no list, as list(range(0,8)) or [0, 1]"),
-        (workers(actor_train="0-15"), "2:3: actor_train: device_mapping '0-15' is no list, as list(range(0,8)) or [0, 1]"),
-        (workers(actor_train="8"), "2:3: actor_train: device_mapping '8' is no list, as list(range(0,8)) or [0, 1]"),
-        (workers(actor_train="-" * 99999 + "1"), "2:3: actor_train: device_mapping '" + "-" * 57 + "...' is no list, as list(range(0,8)) or [0, 1]"),
+        (workers(actor_train='"[0, 1, 1, 2]"'), "2:3: actor_train: device_mapping [0, 1, 1, 2] has 1 twice; list each GPU once"),
+        (workers(actor_train="list(range(0,8))+list(range(4,16))"), "2:3: actor_train: device_mapping list(range(0,8))+list(range(4,16)) has 4-7 twice; list each GPU once"),
+        (workers(actor_train='"[-1, 0]"'), "2:3: actor_train: device_mapping [-1, 0]: the first GPU is 0"),
+        (workers(actor_train="[0, 1]"), "2:3: actor_train: device_mapping must be a text, which ROLL evaluates: quote the list"),
+        (workers(actor_train="list(range(0,16)"), "2:3: actor_train: device_mapping 'list(range(0,16)' is not a list; write e.g. list(range(0,8)) or [0, 1]"),
+        (workers(actor_train="0-15"), "2:3: actor_train: device_mapping '0-15' is not a list; write e.g. list(range(0,8)) or [0, 1]"),
+        (workers(actor_train="8"), "2:3: actor_train: device_mapping '8' is not a list; write e.g. list(range(0,8)) or [0, 1]"),
+        (workers(actor_train="-" * 99999 + "1"), "2:3: actor_train: device_mapping '" + "-" * 57 + "...' is not a list; write e.g. list(range(0,8)) or [0, 1]"),
         # what does not come out even
-        (WHOLE + "  num_gpus_per_worker: 3\n", "3:3: actor_train: 16 GPUs in processes of 3, 3 is no divisor: change one of the two"),
-        (WHOLE + "  strategy_args:\n    strategy_config: {tensor_model_parallel_size: 4, pipeline_model_parallel_size: 3}\n", "2:3: actor_train: tensor_model_parallel_size 4 x pipeline_model_parallel_size 3 = 12 is no divisor of its 16 GPUs: change one of the two"),
-        ("num_gpus_per_node: 2\n" + WHOLE, "1:1: num_gpus_per_node is 2, the job has 2 nodes x 8 = 16: write 8, or set slurm.gpus_per_node: 2"),
+        (ALL_GPUS + "  num_gpus_per_worker: 3\n", "3:3: actor_train: processes of 3 GPUs do not divide its 16 GPUs: change one of the two"),
+        (ALL_GPUS + "  strategy_args:\n    strategy_config: {tensor_model_parallel_size: 4, pipeline_model_parallel_size: 3}\n", "2:3: actor_train: tensor_model_parallel_size 4 x pipeline_model_parallel_size 3 = 12 does not divide its 16 GPUs: change one of the two"),
+        ("num_gpus_per_node: 2\n" + ALL_GPUS, "1:1: num_gpus_per_node is 2, the job has 2 nodes x 8 = 16: write 8, or set slurm.gpus_per_node: 2"),
     ],
 )  # fmt: skip
 def test_placements(text: str, expected: str | None) -> None:
@@ -176,13 +175,13 @@ def test_the_guides_two_v100_on_each_of_two_nodes() -> None:
     )
     assert mistakes(job(guide, gpus=2)) == []
     assert mistakes(job(guide, nodes=1, gpus=2)) == [
-        "roll.yaml:3:3: actor_train 0-3 (4), actor_infer 0-3 (4), reference 0-3 (4) reach GPU 3, the job has 1 node x 2 = 2: ask for slurm.nodes: 2, or place them on GPUs 0 to 1"
+        "roll.yaml:3:3: actor_train 0-3 (4), actor_infer 0-3 (4), reference 0-3 (4) reach GPU 3, the job has 1 node x 2 = 2: set slurm.nodes: 2, or place them on GPUs 0 to 1"
     ]
 
 
-def test_since_0_2_it_counts_the_gpus_itself() -> None:
+def test_num_gpus_per_node_is_not_read_since_0_2() -> None:
     preset = {"name": "roll", "config": "roll.yaml", "version": "0.3.0"}
-    assert mistakes(job("num_gpus_per_node: 2\n" + WHOLE, preset=preset)) == []
+    assert mistakes(job("num_gpus_per_node: 2\n" + ALL_GPUS, preset=preset)) == []
 
 
 def test_idle_gpus_are_worth_a_note() -> None:
@@ -199,8 +198,8 @@ def test_a_file_of_another_kind(text: str) -> None:
 
 def test_numbers_that_no_job_has() -> None:
     much = "9" * 5000
-    text = f"num_gpus_per_node: {much}\n{WHOLE}  num_gpus_per_worker: {much}\n"
-    why = f"'{'9' * 57}...': no job has so many, write a number of GPUs or nodes"
+    text = f"num_gpus_per_node: {much}\n{ALL_GPUS}  num_gpus_per_worker: {much}\n"
+    why = f"'{'9' * 57}...': too large, expected a number of GPUs or nodes"
     assert mistakes(job(text)) == [
         f"roll.yaml:1:1: num_gpus_per_node {why}",
         f"roll.yaml:4:3: num_gpus_per_worker {why}",
@@ -210,5 +209,5 @@ def test_numbers_that_no_job_has() -> None:
 def test_gpus_of_services() -> None:
     service = {"name": "retriever", "run": "x", "gpus": 2}
     assert mistakes(job("num_gpus_per_node: 8\n", services=[service])) == [
-        "roll.yaml:1:1: num_gpus_per_node is 8, the job has 2 nodes x 6 = 12 (of the 8 on a node services take retriever 2): write 6, or set slurm.gpus_per_node: 10, 8 and those of services"
+        "roll.yaml:1:1: num_gpus_per_node is 8, the job has 2 nodes x 6 = 12 (services use 2 of 8 on each node: retriever 2): write 6, or set slurm.gpus_per_node: 10, 8 and those of services"
     ]

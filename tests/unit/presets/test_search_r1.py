@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - one line for one mistake
-"""Search-R1's preset: verl's arithmetic, its variables and its retriever."""
+"""Search-R1's preset: placement like verl's, variables and retriever."""
 
 import gzip
 import os
@@ -56,7 +56,7 @@ def test_the_users_own_variables_win() -> None:
     assert advise(spec).env == {}
 
 
-def test_it_cannot_resume() -> None:
+def test_search_r1_cannot_resume() -> None:
     assert advise(job(requeue={"max": 3})).resume == []
 
 
@@ -88,7 +88,7 @@ def test_a_retriever_on_the_loopback_must_be_on_every_node(override: str, expect
         (["trainer.n_gpus_per_node=4"], "trainer.n_gpus_per_node=4: 2 nodes x 4 = 8 GPUs"),
         (["trainer.n_gpus_per_node=16"], "trainer.n_gpus_per_node=16: 2 nodes x 16 = 32 GPUs"),
         (["trainer.n_gpus_per_node=0"], "trainer.n_gpus_per_node=0: 2 nodes x 0 = 0 GPUs"),
-        (["+trainer.nnodes=2"], "+trainer.nnodes: verl's configuration has this key"),
+        (["+trainer.nnodes=2"], "+trainer.nnodes: verl's configuration already has this key"),
         ([f"{TP}=3"], "rollout.tensor_model_parallel_size=3: engines of 3 do not divide 2 nodes x 8 = 16 GPUs"),
         ([f"{TP}=5"], "rollout.tensor_model_parallel_size=5: engines of 5 do not divide 2 nodes x 8 = 16 GPUs"),
         ([f"{TP}=64"], "rollout.tensor_model_parallel_size=64: engines of 64 do not divide 2 nodes x 8 = 16 GPUs"),
@@ -100,8 +100,8 @@ def test_wrong_placements(overrides: list[str], expected: str) -> None:
     assert problem.path == ("run", 3)
 
 
-def test_its_index_is_made_again_after_an_interruption(tmp_path: Path) -> None:
-    """The parts are there and half of the corpus is unpacked, as when the job was requeued in the middle."""
+def test_index_is_built_again_after_an_interruption(tmp_path: Path) -> None:
+    """The job was requeued when the parts were complete and half of the corpus was unpacked."""
     spec = load_spec(Path(__file__).parents[3] / "examples" / "search-r1.yaml")
     (tmp_path / "wiki-18.jsonl").write_text("ha")
     (tmp_path / "wiki-18.jsonl.gz").write_bytes(gzip.compress(b"half"))

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - one line for one mistake
-"""verl's preset. What its own Hydra configuration refuses was tried with verl 0.9.1."""
+"""verl's preset. Refusals of verl's Hydra configuration were tried with verl 0.9.1."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ TP = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 PP = "actor_rollout_ref.rollout.pipeline_model_parallel_size"
 ROLLOUT = "actor_rollout_ref.rollout"
 
-# As in verl's guide for several nodes, with what a shell or Hydra might trip over.
+# Overrides like in verl's guide for several nodes, with characters that a shell or Hydra may misread.
 HOSTILE = [
     "trainer.logger=['console','wandb']",
     "+trainer.x=1",
@@ -45,20 +45,20 @@ def texts(advice: Advice) -> list[str]:
 # -- what is filled in -----------------------------------------------------------------------------
 
 
-def test_nodes_and_gpus_are_filled_in_and_every_other_word_is_untouched() -> None:
+def test_nodes_and_gpus_are_filled_in_and_other_arguments_are_unchanged() -> None:
     advice = advise(job(*HOSTILE))
     assert advice == Advice([*MAIN, *HOSTILE, *FILLED_IN])
 
 
 @pytest.mark.parametrize("prefix", ["", "++"])
-def test_what_the_user_says_is_not_said_again(prefix: str) -> None:
+def test_the_user_s_own_values_are_not_repeated(prefix: str) -> None:
     own = [f"{prefix}trainer.nnodes=2", f"{prefix}trainer.n_gpus_per_node=8"]
     assert advise(job(*own)) == Advice([*MAIN, *own])
     assert advise(job(own[1])).run == [*MAIN, own[1], FILLED_IN[0]]
 
 
 @pytest.mark.parametrize("value", ["$N", "${oc.env:N}", "null"])
-def test_a_value_that_is_only_known_later_is_not_judged(value: str) -> None:
+def test_a_value_known_only_at_run_time_is_not_checked(value: str) -> None:
     own = f"trainer.nnodes={value}"
     assert advise(job(own)) == Advice([*MAIN, own, FILLED_IN[1]])
 
@@ -79,17 +79,17 @@ def test_the_built_in_check_needs_nothing() -> None:
         ["bash", "run.sh"],
     ],
 )
-def test_a_text_or_a_script_is_left_alone(run: list[str] | str) -> None:
+def test_a_text_or_a_script_is_unchanged(run: list[str] | str) -> None:
     advice = advise(job(run=run, requeue={"max": 1}))
     assert (advice.run, advice.resume, advice.problems) == (run, [], [])
     what = "a text for bash" if isinstance(run, str) else "a script"
     assert advice.notes == [
         f"run is {what}, so nothing is added to it: pass trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS_PER_NODE",
-        f"run is {what}: pass trainer.resume_mode=auto when SLURMRAY_ATTEMPT is not 0, after a requeue",
+        f"run is {what}: after a requeue, if SLURMRAY_ATTEMPT is not 0, pass trainer.resume_mode=auto",
     ]
 
 
-def test_a_text_that_says_it_all_needs_no_note() -> None:
+def test_a_complete_text_needs_no_note() -> None:
     text = "python3 -m verl.trainer.main_ppo trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS_PER_NODE"
     assert advise(job(run=text)) == Advice(text)
 
@@ -109,7 +109,7 @@ def test_resuming(max_requeues: int, own: list[str], expected: list[str]) -> Non
     assert advice.run == [*MAIN, *own, *FILLED_IN]
 
 
-def test_the_script_has_it() -> None:
+def test_settings_have_the_arguments() -> None:
     trainer = settings_of(job("a=${b}", requeue={"max": 1}), "again")["trainer"]
     assert trainer["command"] == [*MAIN, "a=${b}", *FILLED_IN]
     assert trainer["resume"] == ["trainer.resume_mode=auto"]
@@ -127,15 +127,15 @@ def test_the_script_has_it() -> None:
         (["trainer.n_gpus_per_node=4"], "trainer.n_gpus_per_node=4: 2 nodes x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: leave trainer.n_gpus_per_node out, then it is 8, or set slurm.gpus_per_node: 4"),
         (["++trainer.n_gpus_per_node=16"], "trainer.n_gpus_per_node=16: 2 nodes x 16 = 32 GPUs, the job has 2 nodes x 8 = 16: leave trainer.n_gpus_per_node out, then it is 8, or set slurm.gpus_per_node: 16"),
         (["trainer.nnodes=2", "trainer.nnodes=3"], "trainer.nnodes=3: 3 nodes x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: leave trainer.nnodes out, then it is 2, or set slurm.nodes: 3"),
-        (["+trainer.nnodes=2"], "+trainer.nnodes: verl's configuration has this key, and Hydra adds none twice: leave the + out"),
+        (["+trainer.nnodes=2"], "+trainer.nnodes: verl's configuration already has this key, and Hydra adds only new ones: leave the + out"),
         ([f"{TP}=3"], "rollout.tensor_model_parallel_size=3: engines of 3 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
         ([f"{TP}=32"], "rollout.tensor_model_parallel_size=32: engines of 32 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
         ([f"{TP}=4", f"{PP}=3"], "rollout.tensor_model_parallel_size=4 x pipeline_model_parallel_size=3: engines of 12 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
-        ([f"{TP}=8", f"{ROLLOUT}.data_parallel_size=0"], "rollout.data_parallel_size=0: an engine has at least one: write 1, or more"),
-        ([f"{TP}=0"], "rollout.tensor_model_parallel_size=0: an engine has at least one: write 1, or more"),
-        ([f"{ROLLOUT}.nnodes=1"], "actor_rollout_ref.rollout has GPUs of its own: say with trainer.nnodes and trainer.n_gpus_per_node what the trainer has"),
+        ([f"{TP}=8", f"{ROLLOUT}.data_parallel_size=0"], "rollout.data_parallel_size=0: expected 1 or more"),
+        ([f"{TP}=0"], "rollout.tensor_model_parallel_size=0: expected 1 or more"),
+        ([f"{ROLLOUT}.nnodes=1"], "actor_rollout_ref.rollout has its own GPUs: set trainer.nnodes and trainer.n_gpus_per_node to what the trainer uses"),
         ([f"{ROLLOUT}.nnodes=1", *FILLED_IN], "trainer 2 x 8 + actor_rollout_ref.rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"),
-        ([f"{ROLLOUT}.nnodes=1", f"{ROLLOUT}.n_gpus_per_node=16", "trainer.nnodes=1", FILLED_IN[1]], "trainer 1 x 8 + actor_rollout_ref.rollout 1 x 16: a node of the job has 8 GPUs: set actor_rollout_ref.rollout.n_gpus_per_node, 8 or less"),
+        ([f"{ROLLOUT}.nnodes=1", f"{ROLLOUT}.n_gpus_per_node=16", "trainer.nnodes=1", FILLED_IN[1]], "trainer 1 x 8 + actor_rollout_ref.rollout 1 x 16: a node of the job has 8 GPUs: set actor_rollout_ref.rollout.n_gpus_per_node to 8 or less"),
         (["reward_model.enable_resource_pool=True", "reward_model.nnodes=1", "reward_model.n_gpus_per_node=4", *FILLED_IN], "trainer 2 x 8 + reward_model 1 x 4 = 20 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"),
     ],
 )  # fmt: skip
@@ -146,10 +146,10 @@ def test_wrong_placements(overrides: list[str], expected: str) -> None:
 @pytest.mark.parametrize(
     ("override", "gpus", "expected"),
     [
-        ("trainer.n_gpus_per_node=8", 2, "trainer.n_gpus_per_node=8: 2 nodes x 8 = 16 GPUs, the job has 2 nodes x 6 = 12 (of the 8 on a node services take retriever 2): leave trainer.n_gpus_per_node out, then it is 6, or set slurm.gpus_per_node: 10, 8 and those of services"),
-        (f"{TP}=8", 2, "rollout.tensor_model_parallel_size=8: engines of 8 do not divide 2 nodes x 6 = 12 GPUs (of the 8 on a node services take retriever 2): choose a divisor of 6"),
-        (f"{TP}=4", 2, "rollout.tensor_model_parallel_size=4: an engine of 4 would lie across nodes of 6 GPUs (of the 8 on a node services take retriever 2): choose a divisor of 6"),
-        ("trainer.n_gpus_per_node=8", 8, "verl is placed on GPUs, and services take all 8 of a node, retriever 8: give them fewer, or ask for more in slurm.gpus_per_node"),
+        ("trainer.n_gpus_per_node=8", 2, "trainer.n_gpus_per_node=8: 2 nodes x 8 = 16 GPUs, the job has 2 nodes x 6 = 12 (services use 2 of 8 on each node: retriever 2): leave trainer.n_gpus_per_node out, then it is 6, or set slurm.gpus_per_node: 10, 8 and those of services"),
+        (f"{TP}=8", 2, "rollout.tensor_model_parallel_size=8: engines of 8 do not divide 2 nodes x 6 = 12 GPUs (services use 2 of 8 on each node: retriever 2): choose a divisor of 6"),
+        (f"{TP}=4", 2, "rollout.tensor_model_parallel_size=4: an engine of 4 would lie across nodes of 6 GPUs (services use 2 of 8 on each node: retriever 2): choose a divisor of 6"),
+        ("trainer.n_gpus_per_node=8", 8, "verl needs GPUs, and services use all 8 of each node, retriever 8: give them fewer, or request more with slurm.gpus_per_node"),
     ],
 )  # fmt: skip
 def test_gpus_of_services(override: str, gpus: int, expected: str) -> None:
@@ -168,13 +168,13 @@ NO_NUMBER = "expected a number of GPUs or nodes"
         (["trainer.nnodes='2'"], f"trainer.nnodes \"'2'\": {NO_NUMBER}"),
         (["trainer.nnodes="], f"trainer.nnodes '': {NO_NUMBER}"),
         (["trainer.n_gpus_per_node=-1"], f"trainer.n_gpus_per_node '-1': {NO_NUMBER}"),
-        (["trainer.nnodes=99999999999"], "trainer.nnodes '99999999999': no job has so many, write a number of GPUs or nodes"),
+        (["trainer.nnodes=99999999999"], "trainer.nnodes '99999999999': too large, expected a number of GPUs or nodes"),
         ([f"{ROLLOUT}.nnodes=one", *FILLED_IN], f"{ROLLOUT}.nnodes 'one': {NO_NUMBER}"),
         ([f"{ROLLOUT}.nnodes=1", "trainer.nnodes=one", FILLED_IN[1]], f"trainer.nnodes 'one': {NO_NUMBER}"),
         ([f"{TP}=all"], f"{TP} 'all': {NO_NUMBER}"),
     ],
 )  # fmt: skip
-def test_what_is_no_number(overrides: list[str], expected: str) -> None:
+def test_values_that_are_not_numbers(overrides: list[str], expected: str) -> None:
     assert texts(advise(job(*overrides))) == [expected]
 
 
@@ -185,18 +185,18 @@ REWARD_ON, DISTILLATION_ON = f"{REWARD}.enable_resource_pool=True", f"{DISTILLAT
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        ([REWARD_ON, f"{REWARD}.nnodes=1"], f"trainer 1 x 4 + {REWARD} 1 x 8: a node of the job has 4 GPUs: set {REWARD}.n_gpus_per_node, 4 or less"),
-        ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1"], f"trainer 1 x 4 + {DISTILLATION} 1 x 8: a node of the job has 4 GPUs: set {DISTILLATION}.n_gpus_per_node, 4 or less"),
-        (["rollout.nnodes=1"], "trainer 1 x 4 + rollout 1 x 8: a node of the job has 4 GPUs: set rollout.n_gpus_per_node, 4 or less"),
-        ([REWARD_ON], f"trainer 1 x 4 + {REWARD} 0 x 8: a pool without GPUs: set {REWARD}.nnodes, 1 or more"),
-        ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1", f"{DISTILLATION}.n_gpus_per_node=0"], f"trainer 1 x 4 + {DISTILLATION} 1 x 0: a pool without GPUs: set {DISTILLATION}.n_gpus_per_node, 1 or more"),
+        ([REWARD_ON, f"{REWARD}.nnodes=1"], f"trainer 1 x 4 + {REWARD} 1 x 8: a node of the job has 4 GPUs: set {REWARD}.n_gpus_per_node to 4 or less"),
+        ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1"], f"trainer 1 x 4 + {DISTILLATION} 1 x 8: a node of the job has 4 GPUs: set {DISTILLATION}.n_gpus_per_node to 4 or less"),
+        (["rollout.nnodes=1"], "trainer 1 x 4 + rollout 1 x 8: a node of the job has 4 GPUs: set rollout.n_gpus_per_node to 4 or less"),
+        ([REWARD_ON], f"trainer 1 x 4 + {REWARD} 0 x 8: a pool without GPUs: set {REWARD}.nnodes to 1 or more"),
+        ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1", f"{DISTILLATION}.n_gpus_per_node=0"], f"trainer 1 x 4 + {DISTILLATION} 1 x 0: a pool without GPUs: set {DISTILLATION}.n_gpus_per_node to 1 or more"),
         ([f"{ROLLOUT}.nnodes=1"], None),
         ([f"{ROLLOUT}.nnodes=1", f"{TP}=8"], "rollout.tensor_model_parallel_size=8: engines of 8 do not divide 1 node x 4 = 4 GPUs: choose a divisor of 4"),
         ([f"{ROLLOUT}.nnodes=$N", f"{TP}=8"], None),
         ([REWARD_ON, f"{REWARD}.nnodes=1", f"{REWARD}.n_gpus_per_node=$N"], None),
     ],
 )  # fmt: skip
-def test_what_a_pool_has_if_nothing_is_said(overrides: list[str], expected: str | None) -> None:
+def test_default_size_of_a_pool(overrides: list[str], expected: str | None) -> None:
     own = ["trainer.nnodes=1", "trainer.n_gpus_per_node=4"]
     advice = advise(job(*own, *overrides, slurm={"nodes": 2, "gpus_per_node": 4}))
     assert (texts(advice), advice.notes) == ([expected] if expected else [], [])
@@ -240,7 +240,7 @@ def test_right_placements(overrides: list[str]) -> None:
 def test_an_idle_pool_is_worth_a_note() -> None:
     advice = advise(job(f"{ROLLOUT}.nnodes=1", "trainer.nnodes=1", "trainer.n_gpus_per_node=4"))
     assert advice.notes == [
-        "trainer 1 x 4 + actor_rollout_ref.rollout 1 x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: 8 stay idle"
+        "trainer 1 x 4 + actor_rollout_ref.rollout 1 x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: 8 idle"
     ]
 
 
@@ -254,12 +254,12 @@ def test_an_idle_pool_is_worth_a_note() -> None:
         ("critic.model.fsdp_config.param_offload=False", None, None),
         ("critic.model.fsdp_config.grad_offload=False", "0.4.1", "critic.model.fsdp_config.grad_offload: verl 0.4.1 has no such key: leave it out"),
         ("actor_rollout_ref.actor.fsdp_config.grad_offload=False", "0.3", "actor_rollout_ref.actor.fsdp_config.grad_offload: verl 0.3 has no such key: leave it out"),
-        ("+trainer.val_only=false", "0.9.1", "+trainer.val_only: verl's configuration has this key, and Hydra adds none twice: leave the + out"),
+        ("+trainer.val_only=false", "0.9.1", "+trainer.val_only: verl's configuration already has this key, and Hydra adds only new ones: leave the + out"),
         ("+trainer.val_only=false", "0.4.0", None),
-        ("+trainer.val_before_train=false", "0.4.0", "+trainer.val_before_train: verl's configuration has this key, and Hydra adds none twice: leave the + out"),
+        ("+trainer.val_before_train=false", "0.4.0", "+trainer.val_before_train: verl's configuration already has this key, and Hydra adds only new ones: leave the + out"),
         ("++trainer.val_only=false", "0.9.1", None),
         ("critic.fsdp.param_offload=False", "0.9.1", None),
-        ("+trainer.val_only=false", "0." + "9" * 5000, "+trainer.val_only: verl's configuration has this key, and Hydra adds none twice: leave the + out"),
+        ("+trainer.val_only=false", "0." + "9" * 5000, "+trainer.val_only: verl's configuration already has this key, and Hydra adds only new ones: leave the + out"),
     ],
 )  # fmt: skip
 def test_keys_of_another_version(override: str, version: str | None, expected: str | None) -> None:
@@ -272,7 +272,7 @@ def test_a_text_is_checked_if_it_can_be_read() -> None:
     for text, found in {
         f"{main} trainer.nnodes=4": 1,
         f"cd verl && {main} \\\n  trainer.nnodes=4 2>&1 | tee log": 1,
-        f"{main} trainer.nnodes=4; {main} trainer.nnodes=2": 0,  # which of the two is meant?
+        f"{main} trainer.nnodes=4; {main} trainer.nnodes=2": 0,  # two commands: not checked
         f'{main} "trainer.nnodes=4\n"': 0,
         f"{main} trainer.project_name=a#b trainer.nnodes=4": 1,
         f"{main} '#a' trainer.nnodes=4": 1,
@@ -298,7 +298,7 @@ def mistakes(text: str, *settings: tuple[str, str], entrypoint: tuple[str, ...] 
     return str(caught.value)
 
 
-def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_have_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     slurm = "slurm: {nodes: 2, gpus_per_node: 8}\n"
     wrong = "trainer.nnodes=4: 4 nodes x 8 = 32 GPUs, the job has 2 nodes x 8 = 16: leave trainer.nnodes out, then it is 2, or set slurm.nodes: 4"
@@ -311,20 +311,20 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mistakes(f"preset: verl\n{slurm}", ("run", "[a.py, trainer.nnodes=4]")) == f"--set run: {wrong}"
     assert (
         mistakes("preset: verl")
-        == "job.yaml:1:9: verl is placed on GPUs, and the job asks for none: set slurm.gpus_per_node"
+        == "job.yaml:1:9: verl needs GPUs, and the job requests none: set slurm.gpus_per_node"
     )
     assert (
         mistakes(f"{slurm}preset: {{name: verl, config: x.yaml}}")
-        == "job.yaml:2:30: verl is checked by the words of `run`: leave preset.config out"
+        == "job.yaml:2:30: verl has all its arguments in `run`: leave preset.config out"
     )
     assert (
         mistakes("preset: verll")
         == "job.yaml:1:9: preset.name: expected verl, search-r1, rlinf, roll or openrlhf, got 'verll'"
     )
     assert mistakes("preset: [verl]") == "job.yaml:1:9: preset: expected `name: value` pairs, got a list"
-    assert mistakes("preset: {version: 1}") == "job.yaml:1:9: preset.name: is needed"
+    assert mistakes("preset: {version: 1}") == "job.yaml:1:9: preset.name: is required"
     assert (
         mistakes("preset: {name: verl, version: new}")
-        == "job.yaml:1:31: preset.version: expected numbers with dots, as 0.11.2, got 'new'"
+        == "job.yaml:1:31: preset.version: expected numbers with dots, e.g. 0.11.2, got 'new'"
     )
     assert load_spec(Path("/dev/null"), [("preset.name", "verl"), ("slurm.gpus_per_node", "1")]).preset

@@ -14,22 +14,21 @@ from slurmray.rendering.script import render_script
 from slurmray.rendering.verify import STORIES
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
+from tests.unit.examples import EXAMPLES, ROOT
 
-ROOT = Path(__file__).parents[3]
 GOLDENS = ROOT / "tests/goldens"
 RUNTIMES = (*STORIES, "pyxis")
 
-EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if ".config" not in path.name]
-# Each with its own runtime, and the example for Apptainer on pyxis, too, which names images in another way.
+# Each with its own runtime; the example for Apptainer also with pyxis, whose image names are different.
 CASES: dict[str, tuple[Path, str | None]] = {
-    **{path.stem: (path, None) for path in [*EXAMPLES, *sorted(GOLDENS.glob("hostile*.yaml"))]},
+    **{path.stem: (path, None) for path in [*EXAMPLES.values(), *sorted(GOLDENS.glob("hostile*.yaml"))]},
     "apptainer.pyxis": (ROOT / "examples/apptainer.yaml", "pyxis"),
 }
 every_case = pytest.mark.parametrize(("path", "runtime"), CASES.values(), ids=CASES)
 
 
 def flags_of(runtime: str | None) -> list[tuple[str, str]]:
-    """The flags for a case's runtime; None: that of the job spec."""
+    """Flags that set the runtime of a case; None: the job spec's."""
     return [("--runtime", runtime)] if runtime else []
 
 
@@ -39,16 +38,16 @@ def spec_of(path: Path, runtime: str | None) -> JobSpec:
 
 
 def hello(runtime: str = "auto", **fields: Any) -> str:
-    """The script of the built-in check, or with more fields of the job spec."""
+    """The script of the built-in check, or of a job spec with more fields."""
     return render_script(JobSpec.model_validate({"container": {"runtime": runtime}, **fields}))
 
 
 def before_agent(text: str) -> str:
-    """A script without its agent: bash reads no further."""
+    """A script without its agent: the part that bash reads."""
     return text[: text.index("\n\n# ---- 3. agent") + 1]
 
 
-# A value for every field, none of them like anything in the templates.
+# A value for every field. None occurs in the templates.
 MARKED: dict[str, Any] = {
     "name": "Zmark-name",
     "preset": {"name": "verl", "version": "8642012"},
@@ -128,7 +127,7 @@ MARKS = ("Zmark", "zmark", "8642", "58644", "QUIT")
 
 
 def left_at_default(spec: BaseModel, path: str = "") -> Iterator[str]:
-    """The dotted paths of fields that have their default."""
+    """Yield the dotted paths of fields with their default value."""
     for name, field in type(spec).model_fields.items():
         value = getattr(spec, name)
         if isinstance(value, BaseModel):

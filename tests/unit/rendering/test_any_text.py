@@ -1,4 +1,4 @@
-"""Any text of the job spec reaches the agent unchanged; from there to the trainer: test_container.py."""
+"""Any text of the job spec reaches the agent unchanged; the trainer: container/test_process.py."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slurmray.agent import script
 from slurmray.rendering import script as rendered
 from slurmray.rendering.pretty_json import pretty
-from slurmray.rendering.script import agent_of, agent_text, assemble, render_script, story_of
+from slurmray.rendering.script import agent_of, assemble, render_script, story_of
 from slurmray.rendering.settings import settings_of
 from slurmray.spec.job import JobSpec
 from tests.unit.texts import TEXTS, TOKENS
@@ -23,6 +23,7 @@ from tests.unit.texts import TEXTS, TOKENS
 from .cases import GOLDENS, hello, spec_of
 from .test_bootstrap import SCONTROL, SMALL_AGENT, SYSTEM_PYTHON, environment, programs
 
+pytestmark = pytest.mark.usefixtures("frozen_agent")
 ONE_LINE = TEXTS.map(lambda text: text.replace("\n", " ")).filter(bool)
 SPECS = st.fixed_dictionaries(
     {
@@ -43,18 +44,9 @@ SPECS = st.fixed_dictionaries(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def frozen_agent() -> Any:
-    """The files of the agent, which may be under work, are read once."""
-    text = agent_text()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendered, "agent_text", lambda: text)
-        yield
-
-
 @hypothesis_settings(max_examples=60)
 @given(fields=SPECS, command=TEXTS)
-def test_the_agent_reads_what_the_job_spec_has(fields: dict[str, Any], command: str) -> None:
+def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command: str) -> None:
     spec = JobSpec.model_validate(fields)
     text = render_script(spec, command)
     found: Any = script.settings_of(text)
@@ -71,7 +63,7 @@ def test_the_agent_reads_what_the_job_spec_has(fields: dict[str, Any], command: 
 
 
 def run_script(bash: str, folder: Path, text: str) -> str:
-    """The script that the controller gets from bash: the agent is a small one, the story is the real one."""
+    """Return the script that bash passes to the controller. The story is real, the agent is a small one."""
     path = folder / "bin"
     if not path.exists():
         programs(path, python3=SYSTEM_PYTHON, scontrol=SCONTROL)
@@ -102,8 +94,8 @@ def test_hostile_job_specs(path: Path, bash: str, tmp_path: Path) -> None:
     assert script.settings_of(text) == settings_of(spec, command)
 
 
-def test_a_file_name_that_is_no_text() -> None:
-    """`slurmray render $'\\xff.yaml'`: the command that renders the script again has it."""
+def test_a_file_name_that_is_not_utf_8() -> None:
+    """`slurmray render $'\\xff.yaml'`: the settings contain this command."""
     text = render_script(JobSpec(), "slurmray render '\udcff.yaml'")
     assert script.settings_of(text.encode().decode())["render_again"] == "slurmray render '\udcff.yaml'"
 
@@ -129,7 +121,7 @@ def test_any_option_reaches_the_runtime(
 
 
 def setup_read_by(bash: str, folder: Path, setup: str, locale: str) -> str:
-    """The setup of a script as its story reads it, where nothing else can read JSON."""
+    """Return the setup that the story reads from the settings, on a host without Python."""
     text = assemble([], pretty({"version": "1", "setup": setup, "preflight": "fail"}), ["none"])
     file = folder / "script.sh"
     file.write_text(text.partition("\n# ---- 3. agent")[0] + "\n")
@@ -158,5 +150,5 @@ def test_bash_reads_the_setup(setup: str, locale: str, bash: str, tmp_path: Path
 @hypothesis_settings(max_examples=40)
 @given(setup=TEXTS.filter(lambda text: not re.search("[\U000e0000-\U000e0fff]", text)))
 def test_bash_reads_any_setup(bash: str, tmp_path_factory: pytest.TempPathFactory, setup: str) -> None:
-    """But invisible characters beyond U+FFFF: JSON has a pair of escapes for these, `printf %b` has not."""
+    """Except invisible characters beyond U+FFFF: JSON escapes them as pairs that `printf %b` cannot read."""
     assert setup_read_by(bash, tmp_path_factory.mktemp("setup"), setup, "C.UTF-8") == setup

@@ -21,7 +21,7 @@ from slurmray.rendering.script import agent_of, agent_text, assemble
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 14)]
 LOADER = "#### agent/loader.py\n" + (Path(parts.__file__).parent / "loader.py").read_text()
-# Written by the tests' own interpreter, run by any from 3.6 on.
+# Written with the tests' Python; runs with Python 3.6 and later.
 SMALL_AGENT = LOADER + textwrap.dedent("""\
     #### agent/__init__.py
     \"\"\"The package.\"\"\"
@@ -43,7 +43,7 @@ SMALL_AGENT = LOADER + textwrap.dedent("""\
         print(json.dumps(found))
         return 7
     #### agent/broken.py
-    this is compiled by nobody, as nobody imports it
+    this is not Python, and must never be compiled
     #### agent/deep/__init__.py
     #### agent/deep/leaf.py
     from .. import helper
@@ -60,7 +60,7 @@ SMALL_AGENT = LOADER + textwrap.dedent("""\
 
 
 def find_pythons() -> dict[str, str]:
-    """Interpreters by version, by PATH and pyenv; a shim of pyenv may have no version behind it."""
+    """Return Python version -> path, from PATH and pyenv. Runs each: a shim of pyenv may lack its version."""
     found = {}
     for version in VERSIONS:
         folders = sorted(Path("/root/.pyenv/versions").glob(f"{version}.*/bin")) if os.getuid() == 0 else []
@@ -86,7 +86,7 @@ def small_script(folder: Path, setup: str = "") -> Path:
 
 
 def programs(folder: Path, **scripts: str) -> Path:
-    """A folder for PATH, with these programs and what the story needs of the system."""
+    """Make a folder for PATH with these programs, and the system's that the story needs."""
     folder.mkdir()
     for name in ("bash", "grep", "sed", "env"):
         (folder / name).symlink_to(str(shutil.which(name)))
@@ -103,7 +103,7 @@ def python(version: str) -> str:
 
 
 def environment(path: Path, **more: str) -> dict[str, str]:
-    """Variables of a batch script. A static bash 4.4 asks a user database that it cannot read for some."""
+    """Variables of a batch script. HOME and SHELL: the static bash 4.4 cannot read the user database."""
     of_slurm = {"SLURMD_NODENAME": "n2", "SLURM_JOB_NODELIST": "n[1-3]"}
     return {"PATH": str(path), "HOME": "/", "SHELL": "/bin/sh", **of_slurm, **more}
 
@@ -122,7 +122,7 @@ def test_the_batch_script_becomes_the_controller(version: str, bash: str, tmp_pa
     assert done.returncode == 7
     found = json.loads(done.stdout)
     assert found["role"] == "controller"
-    assert found["argv"] == ["n2", "n1", "n3"], "the head, which is this node, first"
+    assert found["argv"] == ["n2", "n1", "n3"], "the head node, which is this node, comes first"
     assert found["script"] == file.read_text()
     assert found["version"] == version
     assert found["leaf"] == "slurmray_agent.helper slurmray_agent.deep.leaf slurmray_agent.deep"
@@ -164,16 +164,16 @@ def test_every_python_compiles_the_agent(version: str) -> None:
     python(version)
     program = (
         "import sys; exec(sys.stdin.buffer.read().decode())\n"
-        "for name, text in sections(AGENT).items(): compile(text, name, 'exec')"
+        "for name, text in split_sections(AGENT).items(): compile(text, name, 'exec')"
     )
     given = f"{(Path(parts.__file__).parent / 'loader.py').read_text()}\nAGENT = {agent_text()!r}\n"
     subprocess.run([PYTHONS[version], "-I", "-c", program], input=given.encode(), check=True)
 
 
-def test_what_nodes_do_not_get_is_imported_by_nothing_else() -> None:
-    kept = loader.without(agent_text().removesuffix("\n"), CONTROLLER_ONLY)
+def test_modules_of_the_controller_are_imported_by_no_other_module() -> None:
+    kept = loader.remove_sections(agent_text().removesuffix("\n"), CONTROLLER_ONLY)
     assert "class Controller:" not in kept
-    names = [name[:-3].replace("/", ".").replace(".__init__", "") for name in loader.sections(kept)]
+    names = [name[:-3].replace("/", ".").replace(".__init__", "") for name in loader.split_sections(kept)]
     program = (
         "import importlib, sys\n"
         "text = sys.stdin.buffer.read().decode()\n"
@@ -222,7 +222,7 @@ def test_a_node_without_python(programs_there: dict[str, str], tmp_path: Path) -
     assert "setup: module load python" in message["message"]
 
 
-def test_python_that_comes_of_setup(bash: str, tmp_path: Path) -> None:
+def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     version = min(PYTHONS, key=VERSIONS.index)
     path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
     modules = programs(tmp_path / "modules", python3=python(version))
@@ -232,7 +232,7 @@ def test_python_that_comes_of_setup(bash: str, tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["setup"] == 'it\'s "so"'
     assert found["done"] == "n2"
-    assert found["rest"] == "x", "setup has not read what is for the agent"
+    assert found["rest"] == "x", "setup must not read the agent's input"
     text = file.read_text()
     argv = [bash, "-c", parts.story_of(text), "slurmray", "start_node"]
     env = environment(path, SLURMRAY_SETUP=setup)
@@ -252,9 +252,9 @@ def test_outside_of_a_batch_job(tmp_path: Path, of_salloc: dict[str, str], bash:
     assert done.stderr.decode() == text
 
 
-# -- whose variables are whose ---------------------------------------------------------------------
+# -- environment -----------------------------------------------------------------------------------
 
-# Names that the story has, too, in its functions or for all of them.
+# Variables that the story uses, too.
 THEIRS = {
     name: f"their {name}\nof two lines"
     for name in (
@@ -269,19 +269,19 @@ THEIRS = {
         "image",
     )
 }
-THEIRS["LC_ALL"] = "C.UTF-8"  # where there is no locale, Python sets one
+THEIRS["LC_ALL"] = "C.UTF-8"  # without a locale, Python sets one
 OF_BASH = {"_", "PWD", "OLDPWD", "SHLVL"}
 
 
-def test_the_controller_has_the_variables_of_the_submitter_and_no_others(bash: str, tmp_path: Path) -> None:
-    """`env` of the job spec may take any of them, and all of them are for srun."""
+def test_environment_of_the_controller_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
+    """The controller takes values of `env` from them, and srun gets all of them."""
     env = environment(programs(tmp_path / "bin", python3=SYSTEM_PYTHON, scontrol=SCONTROL), **THEIRS)
     done = subprocess.run([bash, small_script(tmp_path)], env=env, capture_output=True, check=False)
     found = json.loads(done.stdout)["environment"]
     assert {name: value for name, value in found.items() if name not in OF_BASH} == env
 
 
-def test_a_node_agent_has_the_variables_of_the_submitter_and_no_others(bash: str, tmp_path: Path) -> None:
+def test_environment_of_the_node_agent_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
     env = environment(programs(tmp_path / "bin", python3=SYSTEM_PYTHON), **THEIRS)
     text = small_script(tmp_path).read_text()
     argv = [bash, "-c", parts.story_of(text), "slurmray", "start_node"]
@@ -290,7 +290,7 @@ def test_a_node_agent_has_the_variables_of_the_submitter_and_no_others(bash: str
     assert {name: value for name, value in found.items() if name not in OF_BASH} == env
 
 
-def test_without_a_container_the_trainer_has_them_too(bash: str, tmp_path: Path) -> None:
+def test_environment_without_a_container_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
     env = environment(programs(tmp_path / "bin"), **THEIRS)
     story = parts.story_of(assemble([], "{}", ["none"]))
     argv = [bash, "-c", story, "slurmray", "run_with_none", "env", "1", "MORE=a b", "-0"]
@@ -300,8 +300,8 @@ def test_without_a_container_the_trainer_has_them_too(bash: str, tmp_path: Path)
     assert {name: value for name, value in found.items() if name not in OF_BASH} == {**env, **more}
 
 
-def test_setup_changes_nothing_of_the_story(bash: str, tmp_path: Path) -> None:
-    """Where it has to run in the story's own shell, as the system has no Python."""
+def test_setup_cannot_change_the_story(bash: str, tmp_path: Path) -> None:
+    """Without a Python on the host, setup runs in the story's own shell."""
     path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
     modules = programs(tmp_path / "modules", python3=SYSTEM_PYTHON)
     setup = (
@@ -320,7 +320,7 @@ def test_setup_changes_nothing_of_the_story(bash: str, tmp_path: Path) -> None:
 
 
 def call(tmp_path: Path, runtime: str, program: str, *argv: str) -> list[str]:
-    """What a program is started with by a function of the story."""
+    """Call a function of the story; return the arguments with which it starts the program."""
     path = programs(tmp_path / "bin", **{program: 'printf "%s\\n" "$@"'})
     names = ["podman", "docker"] if runtime == "auto" else [runtime]
     story = parts.story_of(assemble([], "{}", names))
@@ -339,7 +339,7 @@ def test_the_step(tmp_path: Path) -> None:
     assert options[-2:] == ["--no-kill", "--x=a b"]
     assert rest[:2] == ["bash", "-c"]
     assert rest[-2:] == ["slurmray", "start_node"]
-    assert '"${@:-main}"' in rest, "the story itself goes with it"
+    assert '"${@:-main}"' in rest, "srun gets the text of the story"
 
 
 @pytest.mark.parametrize("engine", ["podman", "docker"])
@@ -351,7 +351,7 @@ def test_containers_of_podman_and_docker(engine: str, runtime: str, tmp_path: Pa
     found = call(tmp_path, names, engine, *argv)
     assert found[0] == "run"
     assert found[-8:] == [*options, "image", "x", "--", ""]
-    assert found.index("--entrypoint") < len(found) - 8, "that of the options is the last one"
+    assert found.index("--entrypoint") < len(found) - 8, "the --entrypoint of the options comes last"
     assert found[found.index("--name") + 1] == "name"
     assert {"--rm", "--interactive", "--network"} <= set(found)
 
@@ -366,7 +366,7 @@ def test_apptainer_and_none(tmp_path: Path) -> None:
     assert found == ["-I", "agent"]
 
 
-def test_setup_hands_over_its_environment(tmp_path: Path) -> None:
+def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     path = programs(tmp_path / "bin")
     story = parts.story_of(assemble([], "{}", ["none"]))
     commands = 'cd /; echo "to the log"; export A="b\nc"; cat; B=$NOT_SET; true'

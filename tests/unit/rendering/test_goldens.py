@@ -1,7 +1,7 @@
-"""Rendered scripts as files, so that a change to them is seen in review.
+"""Rendered scripts as files, so that changes to them show up in review.
 
-One is there as a whole, `hello.sh`, but for the agent: of that the number of files. Of the others the part
-before the story: directives, header and settings. Story and agent are those of hello.sh: test_render.py.
+`hello.sh` is a complete script, except that the number of the agent's files replaces the agent. The others
+have only the part before the story: directives, header and settings. test_script.py compares story and agent.
 """
 
 import re
@@ -12,16 +12,17 @@ import pytest
 from slurmray.agent import loader, script
 from slurmray.cli.render import render_job
 from slurmray.rendering.script import agent_of
+from tests.unit.examples import ROOT
 
-from .cases import CASES, GOLDENS, ROOT, every_case, flags_of
+from .cases import CASES, GOLDENS, every_case, flags_of
 
-WHOLE = GOLDENS / "hello.sh"
+COMPLETE = GOLDENS / "hello.sh"
 
 
 def golden_text(text: str) -> str:
-    """A script without what changes with every change to the agent: its text and the hashes in the header."""
+    """Replace what every change to the agent changes: its text, and the hashes in the header."""
     agent = agent_of(text)
-    text = text.replace(agent, f"{len(loader.sections(agent))} files of slurmray/agent\n")
+    text = text.replace(agent, f"{len(loader.split_sections(agent))} files of slurmray/agent\n")
     return re.sub(r"^(# slurmray-(?:sha256|lines|story|agent): ).+$", r"\1...", text, flags=re.MULTILINE)
 
 
@@ -37,12 +38,12 @@ def test_golden(path: Path, runtime: str | None, request: pytest.FixtureRequest)
     name = next(name for name, case in CASES.items() if case == (path, runtime))
     text = golden_text(render_job(path.relative_to(ROOT), flags_of(runtime), [])[1])
     is_written = request.config.getoption("write_goldens")
-    if WHOLE.stem == name:
-        compare(WHOLE, text, is_written)
+    if COMPLETE.stem == name:
+        compare(COMPLETE, text, is_written)
     else:
         compare(GOLDENS / f"{name}.settings", text[: text.index(script.STORY_BEGIN)], is_written)
 
 
 def test_no_golden_is_left_over() -> None:
     found = {file.name for file in GOLDENS.iterdir() if file.suffix in (".sh", ".settings")}
-    assert found == {WHOLE.name} | {f"{name}.settings" for name in CASES if name != WHOLE.stem}
+    assert found == {COMPLETE.name} | {f"{name}.settings" for name in CASES if name != COMPLETE.stem}

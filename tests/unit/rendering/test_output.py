@@ -15,7 +15,7 @@ OTHER = seal("#!/bin/bash\n# Rendered by slurmray 1.2 from a job spec.\necho oth
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Root may write everywhere."""
+    """Without root's rights, which allow all writes."""
     mine = os.geteuid()
     if mine == 0:
         os.seteuid(65534)
@@ -41,14 +41,14 @@ def test_the_seal_follows_the_header() -> None:
     assert lines[5] == "echo é"
 
 
-def test_no_header_no_seal() -> None:
+def test_text_without_a_header_cannot_be_sealed() -> None:
     with pytest.raises(ValueError, match="Rendered by"):
         seal("#!/bin/bash\n")
 
 
 @pytest.fixture
 def umask() -> Iterator[None]:
-    """That of the tests, whatever the user's is."""
+    """Sets umask 022 for the test."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -69,7 +69,7 @@ def test_written_executable_and_overwritten_while_untouched(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("umask")
-def test_nobody_may_read_more_than_the_user_wants(tmp_path: Path) -> None:
+def test_umask_and_mode_of_the_user_are_respected(tmp_path: Path) -> None:
     os.umask(0o077)
     script = tmp_path / "generated.sh"
     write_script(script, TEXT, force=False)
@@ -92,7 +92,7 @@ def test_an_edited_script_is_kept(tmp_path: Path, edited: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/bash\necho mine\n", b"\xff\0"])
-def test_somebodys_file_is_kept(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_kept(tmp_path: Path, content: bytes) -> None:
     script = tmp_path / "generated.sh"
     script.write_bytes(content)
     assert "--force" in refusal(script)
@@ -108,7 +108,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert script.read_text() == OTHER
 
 
-def test_places_that_are_no_good(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     dangling = tmp_path / "dangling.sh"
     dangling.symlink_to("nowhere")
     assert "link to nowhere" in refusal(dangling)

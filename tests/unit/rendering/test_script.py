@@ -1,4 +1,4 @@
-"""The rendered script: the same bytes where they should be, readable, and its parts found again."""
+"""The rendered script: deterministic, readable, and divided into parts that the agent finds."""
 
 import re
 import subprocess
@@ -22,24 +22,18 @@ from slurmray.rendering.script import (
     story_sha256,
 )
 from slurmray.rendering.verify import STORIES
-from slurmray.resources import own
+from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
+from tests.unit.examples import ROOT
 
-from .cases import MARKED, MARKS, ROOT, RUNTIMES, every_case, hello, left_at_default, spec_of
+from .cases import MARKED, MARKS, RUNTIMES, every_case, hello, left_at_default, spec_of
 
 AGENT = Path(agent.__file__).parent
-SITES = sorted((own("templates") / "sites").iterdir())
+SITES = sorted((data_folder("templates") / "sites").iterdir())
 
 
 def text_of(path: Path, runtime: str | None) -> str:
     return render_script(spec_of(path, runtime), f"slurmray render {path.relative_to(ROOT)}")
-
-
-@pytest.fixture
-def frozen_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of the agent, which may be under work, are read once."""
-    text = agent_text()
-    monkeypatch.setattr(rendered, "agent_text", lambda: text)
 
 
 @every_case
@@ -103,9 +97,9 @@ def test_the_table_of_the_story_names_functions_of_the_agent() -> None:
         ({"archive": "Zmark-archive"}, "Zmark-archive", "build"),
     ],
 )
-def test_values_stand_in_directives_and_settings_only(image: dict[str, Any], value: str, other: str) -> None:
+def test_values_are_only_in_directives_and_settings(image: dict[str, Any], value: str, other: str) -> None:
     spec = JobSpec.model_validate({**MARKED, "container": MARKED["container"] | image})
-    files = {"preset.config", "template"}  # which are read when the script is rendered
+    files = {"preset.config", "template"}  # read during rendering
     assert set(left_at_default(spec)) == {*files, f"container.{other}"}, "give a new field a value in MARKED"
     text = render_script(spec, "Zmark-command")
     head, _, rest = text.partition("\n: <<'SETTINGS'\n")
@@ -134,7 +128,7 @@ def test_the_header_names_the_hashes() -> None:
 
 
 def test_the_agent_is_the_package() -> None:
-    files = loader.sections(agent_text().removesuffix("\n"))
+    files = loader.split_sections(agent_text().removesuffix("\n"))
     names = {str(file.relative_to(AGENT)) for file in AGENT.rglob("*.py")}
     assert set(files) == names
     assert next(iter(files)) == "loader.py"
@@ -143,7 +137,7 @@ def test_the_agent_is_the_package() -> None:
 
 
 @pytest.mark.parametrize("file", sorted(AGENT.rglob("*.py")), ids=lambda file: str(file.relative_to(AGENT)))
-def test_a_file_of_the_agent_can_stand_in_the_script(file: Path) -> None:
+def test_a_file_of_the_agent_can_be_part_of_the_script(file: Path) -> None:
     raw = file.read_bytes()
     text = raw.decode()
     assert b"\r" not in raw, "sbatch refuses it"
@@ -151,7 +145,8 @@ def test_a_file_of_the_agent_can_stand_in_the_script(file: Path) -> None:
     assert not text or text.endswith("\n")
     assert "AGENT" not in text.split("\n")
     assert not [line for line in text.split("\n") if line.startswith(loader.SECTION)]
-    assert loader.sections(f"{loader.SECTION}a.py\n{text}".removesuffix("\n"))["a.py"] == text or not text
+    files = loader.split_sections(f"{loader.SECTION}a.py\n{text}".removesuffix("\n"))
+    assert files["a.py"] == text or not text
 
 
 def test_the_parts_of_a_script_are_found_by_the_agent_too() -> None:
@@ -174,7 +169,7 @@ def test_examples_of_sites(template: Path) -> None:
     assert len(template.read_text().splitlines()) < 20
     text = render_script(JobSpec(template=str(template)))
     assert f"\n# slurmray-site: {template}\n" in text
-    assert story_of(text) == story_of(hello()), "the story is looked at without the site's part"
+    assert story_of(text) == story_of(hello()), "the site's blocks are not part of the story"
     assert agent_of(text) == agent_text()
 
 
@@ -184,7 +179,7 @@ def site(folder: Path, blocks: str) -> Path:
     return file
 
 
-def test_what_a_site_adds(tmp_path: Path) -> None:
+def test_blocks_of_a_site(tmp_path: Path) -> None:
     blocks = (
         "{% block directives %}{{ super() -}}\n#SBATCH --qos=site\n{% endblock %}"
         "{% block site_prologue %}\necho prologue\n{% endblock %}"
@@ -200,7 +195,7 @@ def test_what_a_site_adds(tmp_path: Path) -> None:
     file.write_text(text)
     argv = ["bash", str(file), "site_epilogue", "a", "b"]
     assert subprocess.check_output(argv, text=True) == "prologue\nepilogue a b\n"
-    # The agent calls it as any function of the story, without the prologue.
+    # The agent calls it like any function of the story, without the prologue.
     from slurmray.agent import script
 
     argv = ["bash", "-c", script.story_of(text), "slurmray", "site_epilogue", "a b"]

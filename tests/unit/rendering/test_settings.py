@@ -1,4 +1,4 @@
-"""Settings: their shape, their text, and that no value of a job spec can become anything else than text."""
+"""Settings: their types, their values and their text."""
 
 import json
 import re
@@ -24,12 +24,12 @@ def annotations() -> Any:
     """The TypedDict Settings, which the module defines for type checkers only."""
     module = types.ModuleType("shape")
     text = Path(shape.__file__).read_text().replace("TYPE_CHECKING = False", "TYPE_CHECKING = True")
-    exec(text, module.__dict__)  # noqa: S102 - our own file
+    exec(text, module.__dict__)  # noqa: S102 - a file of slurmray
     return module.__dict__["Settings"], module.__dict__
 
 
 def misfits(value: Any, hint: Any, names: dict[str, Any], path: str = "") -> list[str]:
-    """Where a value is not what the annotation says."""
+    """Return a message for each part of a value that does not have the annotated type."""
     if is_typeddict(hint):
         hints = get_type_hints(hint, names)
         if not isinstance(value, dict) or list(value) != list(hints):
@@ -52,12 +52,12 @@ def misfits(value: Any, hint: Any, names: dict[str, Any], path: str = "") -> lis
 
 @every_case
 @pytest.mark.usefixtures("in_checkout")
-def test_settings_have_the_shape_the_agent_reads(path: Path, runtime: str | None) -> None:
+def test_settings_have_the_types_of_the_agent(path: Path, runtime: str | None) -> None:
     hint, names = annotations()
     assert misfits(settings_of(spec_of(path, runtime), "again"), hint, names) == []
 
 
-def test_a_spec_with_every_field_has_that_shape_too() -> None:
+def test_a_spec_with_every_field_has_these_types_too() -> None:
     hint, names = annotations()
     found = settings_of(JobSpec.model_validate(MARKED), "again")
     assert misfits(found, hint, names) == []
@@ -66,7 +66,7 @@ def test_a_spec_with_every_field_has_that_shape_too() -> None:
         assert value in text
 
 
-def test_the_check_of_the_shape_finds_what_is_wrong() -> None:
+def test_misfits_finds_wrong_types() -> None:
     hint, names = annotations()
     found: dict[str, Any] = {**settings_of(JobSpec(), "again")}
     assert misfits({**found, "nodes": "2"}, hint, names) == [".nodes: '2' is no <class 'int'>"]
@@ -79,7 +79,7 @@ def settings(**fields: Any) -> Any:
     return settings_of(JobSpec.model_validate(fields), "again")
 
 
-def test_decisions() -> None:
+def test_values_of_the_settings() -> None:
     assert settings()["container"]["runtimes"] == ["podman", "docker"]
     assert settings(run="echo $HOME")["trainer"]["command"] == ["bash", "-c", "echo $HOME"]
     assert settings()["trainer"]["command"] == [], "the built-in check"
@@ -95,7 +95,7 @@ def test_decisions() -> None:
     assert service["run"] == ["bash", "-c", "b"]
 
 
-def test_what_is_passed_on_to_the_runtime() -> None:
+def test_arguments_for_the_runtime() -> None:
     found = settings(container={"user": "1000:100", "ulimits": ["memlock=-1:-1"], "args": ["--cap-add=X"]})
     args = ["--user", "1000:100", "--ulimit", "memlock=-1:-1", "--cap-add=X"]
     assert found["container"]["args"] == args
@@ -231,7 +231,7 @@ def test_pretty_is_json_without_invisible_characters(value: object) -> None:
     text.encode()
 
 
-def test_pretty_keeps_short_things_on_a_line() -> None:
+def test_pretty_keeps_short_values_on_a_line() -> None:
     value = {"a": ["x", "y"], "b": {"c": [1], "d": {}}, "e": ["z" * 50, "z" * 60], "f": {"g": 1}}
     assert pretty(value).splitlines() == [
         "{",

@@ -4,24 +4,18 @@ import pytest
 
 from slurmray import __version__
 from slurmray.cli import main
-from slurmray.rendering import script as rendered
 from slurmray.rendering.output import seal
-from slurmray.rendering.script import agent_sha256, agent_text, render_script, story_sha256
+from slurmray.rendering.script import agent_sha256, render_script, story_sha256
 from slurmray.rendering.verify import STORIES, verify
 from slurmray.spec.job import JobSpec
 
 from .cases import GOLDENS
 
+pytestmark = pytest.mark.usefixtures("frozen_agent")
+
 SPEC = JobSpec.model_validate(
     {"name": "job", "setup": "true", "slurm": {"nodes": 2, "partition": "gpu"}, "run": ["python", "train.py"]}
 )
-
-
-@pytest.fixture(autouse=True)
-def frozen_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of the agent, which may be under work, are read once."""
-    text = agent_text()
-    monkeypatch.setattr(rendered, "agent_text", lambda: text)
 
 
 def script(runtime: str = "auto", template: Path | None = None) -> str:
@@ -62,7 +56,7 @@ def test_as_rendered(runtime: str) -> None:
     ],
 )
 @pytest.mark.parametrize("is_sealed_again", [False, True])
-def test_what_was_edited(before: str, after: str, expected: str, is_sealed_again: bool) -> None:
+def test_one_edit(before: str, after: str, expected: str, is_sealed_again: bool) -> None:
     text = script("podman")
     at = line_of(text, before)
     for later in (0, 1, 2):
@@ -74,14 +68,14 @@ def test_what_was_edited(before: str, after: str, expected: str, is_sealed_again
     assert verdict_on(edited) == expected
 
 
-def test_all_that_was_edited_at_once() -> None:
+def test_two_edits() -> None:
     text = script().replace('"nodes": 2', '"nodes": 3').replace("--rm --interactive", "--interactive")
     lines = [i for i, line in enumerate(text.splitlines(), 1) if "run --interactive" in line]
     at = line_of(text, '"nodes": 3')
     assert verdict_on(text) == f"settings edited (line {at}); story changed, lines {lines[0]}, {lines[1]}"
 
 
-def test_a_story_of_neighbouring_lines() -> None:
+def test_edited_neighbouring_lines_are_a_range() -> None:
     text = script("none")
     at = line_of(text, "# run_setup COMMANDS")
     changed = text.replace("\tset +Eeuo pipefail\n\teval", "\tset +E\n\ttrue\n\teval")
@@ -93,7 +87,7 @@ def test_settings_that_are_gone() -> None:
     assert "settings removed" in verdict_on(text)
 
 
-def test_only_the_header() -> None:
+def test_an_edited_header() -> None:
     text = script()
     assert verdict_on(text.replace(agent_sha256(), "0" * 64)) == "header edited"
 
@@ -127,7 +121,7 @@ def test_a_site(tmp_path: Path) -> None:
     assert verdict_on(text.replace("--rm ", "", 1)).endswith(added)
 
 
-def test_of_a_task_of_dstack_the_seal() -> None:
+def test_task_of_dstack_is_checked_by_its_seal() -> None:
     text = (GOLDENS / "hello.dstack.yml").read_text()
     about = f"rendered by the dstack target of slurmray {__version__}, only the seal can be checked"
     assert verdict_on(text) == f"unchanged; {about}"

@@ -17,15 +17,15 @@ JOBS = {
 }
 
 
-def test_what_belongs_to_the_job_around_us_stays_behind() -> None:
+def test_variables_of_the_outer_job_are_removed() -> None:
     assert clean_environment(USERS | CLUSTERS | JOBS) == USERS | CLUSTERS
 
 
-def test_outside_of_a_job_the_users_choices_hold() -> None:
+def test_outside_of_a_job_nothing_is_removed() -> None:
     login = {**USERS, **CLUSTERS, "SBATCH_ACCOUNT": "rl", "SLURM_TIME_FORMAT": "relative"}
     assert clean_environment(login) == login
 
 
-def test_a_temp_folder_that_ends_with_the_job_stays_behind() -> None:
+def test_temp_folder_of_the_outer_job_is_removed() -> None:
     assert clean_environment(JOBS | {"TMPDIR": "/tmp/ray-7-0/inside/tmp"}) == {}
     assert clean_environment(JOBS | {"TMPDIR": "/tmp/ray-7-01"}) == {"TMPDIR": "/tmp/ray-7-01"}

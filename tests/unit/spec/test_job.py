@@ -1,3 +1,5 @@
+"""The job spec from Python values: defaults, conversions and refusals."""
+
 import pytest
 from pydantic import ValidationError
 
@@ -5,7 +7,6 @@ from slurmray.errors import SpecError
 from slurmray.slurm import syntax
 from slurmray.spec.container import DEFAULT_IMAGE
 from slurmray.spec.job import JobSpec
-from slurmray.spec.mounts import Mount, parse_mount
 
 
 def spec(**fields: object) -> JobSpec:
@@ -55,38 +56,17 @@ def test_an_optional_value_may_be_a_switch() -> None:
 def test_extra_comes_last_and_once() -> None:
     job = spec(slurm={"time": "2:00", "extra": ["--site=a=b", "--flag"]})
     assert list(job.slurm.given()) == [("nodes", "1"), ("time", "2:00"), ("site", "a=b"), ("flag", None)]
-    assert "--time is given twice" in refusal(slurm={"time": "1:00", "extra": ["--time=2:00"]})
-    assert "--x is given twice" in refusal(slurm={"extra": ["--x", "--x"]})
+    assert "--time is set twice" in refusal(slurm={"time": "1:00", "extra": ["--time=2:00"]})
+    assert "--x is set twice" in refusal(slurm={"extra": ["--x", "--x"]})
 
 
 def test_gpus() -> None:
     assert spec(slurm={"gpus_per_node": "h100:8"}).gpus == 8
     assert spec(slurm={"gres": "gpu:h100:4,nvme:1"}).gpus == 4
     assert spec(slurm={"gres": "nvme:1", "gpus_per_node": "2"}).gpus == 2
-    assert "both ask for GPUs" in refusal(slurm={"gpus_per_node": "8", "gres": "gpu:8"})
-    assert "expected a count" in refusal(slurm={"gpus_per_node": "many"})
-    assert "more than one kind" in refusal(slurm={"gres": "gpu:a:1,gpu:b:1"})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("~/data", Mount("~/data", None, ())),
-        ("a b:/c d", Mount("a b", "/c d", ())),
-        ("/a/:/b//c/../d/", Mount("/a/", "/b/d", ())),
-        ("/a:/b:ro,z,rslave", Mount("/a", "/b", ("ro", "z", "rslave"))),
-    ],
-)
-def test_mount(text: str, expected: Mount) -> None:
-    assert parse_mount(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", "a:", ":/b", "a:b", "a:/", "a:/b:", "a:/b:exec", "a:/b:ro,rw", "a:/b:z,Z", "a:/b:ro:x"]
-)
-def test_mount_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected|unknown mount option|exclude each other"):
-        parse_mount(text)
+    assert "both request GPUs" in refusal(slurm={"gpus_per_node": "8", "gres": "gpu:8"})
+    assert "expected a number" in refusal(slurm={"gpus_per_node": "many"})
+    assert "more than one type" in refusal(slurm={"gres": "gpu:a:1,gpu:b:1"})
 
 
 @pytest.mark.parametrize(
@@ -223,12 +203,12 @@ def test_variables_that_are_slurmray_s(name: str) -> None:
 
 @pytest.mark.parametrize(("time", "lead"), [("1:00", 60), ("2", 120), ("0-00:01", 61)])
 def test_a_warning_before_the_start(time: str, lead: int) -> None:
-    assert "no less than slurm.time" in refusal(slurm={"time": time}, stop={"lead": lead})
+    assert "is not less than slurm.time" in refusal(slurm={"time": time}, stop={"lead": lead})
     assert spec(slurm={"time": time}, stop={"lead": lead - 2}).stop.lead == lead - 2
 
 
 def test_a_runtime_environment_needs_the_job_api() -> None:
-    assert "needs ray-job; with exec give it to ray.init()" in refusal(ray={"runtime_env": {"pip": ["x"]}})
+    assert "needs ray-job; with exec, pass it to ray.init()" in refusal(ray={"runtime_env": {"pip": ["x"]}})
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def start_command(
 ) -> "List[str]":
     """argv of `ray start --block`. NetworkError for an IPv6 address where this Ray has no IPv6.
 
-    cluster: None on the head, else `host:port` of the GCS. cpus, gpus: for Ray's scheduler; Ray itself would
-    count the whole host. object_store: bytes. extra: the user's options, last, so that they win.
+    cluster: None on the head node, else `host:port` of the GCS. cpus, gpus: for Ray's scheduler; Ray itself
+    would count those of the host. object_store: bytes. extra: the user's options, last, to have priority.
     """
     if ":" in address and version < IPV6_SINCE:
         fix = "Use an image with Ray 2.49 or later, or network.family: ipv4 where the nodes have it"

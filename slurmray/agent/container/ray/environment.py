@@ -17,9 +17,8 @@ HIP_SINCE = (2, 45)  # uses HIP_VISIBLE_DEVICES, and fails where ROCR_VISIBLE_DE
 # Two processes of the head node have metrics ports that no option turns off. With this invalid port, each
 # logs an error and continues.
 NO_PORT = "65536"
-TIMEOUT_MARGIN = (
-    60  # seconds that Ray's own timeouts are longer than the probe's, which names the missing nodes
-)
+# Seconds by which Ray's own timeouts are longer than the probe's, whose error names the missing nodes.
+TIMEOUT_MARGIN = 60
 
 
 def write_private(path: str, text: str) -> None:

@@ -86,7 +86,7 @@ def split_host_port(text: str) -> "Tuple[str, int]":
 
 
 def is_open(address: str, port: int, timeout: float = 1.0) -> bool:
-    """Whether something accepts connections there. timeout: seconds."""
+    """Whether a server accepts connections at this address. timeout: seconds."""
     try:
         socket.create_connection((address, port), timeout).close()
     except OSError:

@@ -32,7 +32,7 @@ WEBUI_URL = "webui:url"  # key of the dashboard's address in the GCS, read by dr
 
 
 def reason_for_plain(start: str, text: str, version: "Tuple[int, ...]") -> str:
-    """Why to use Ray's own start; "" for fast. start: `ray.start`. text, version: of the installed Ray."""
+    """The reason to use Ray's own start; "" for fast. start: `ray.start`. text, version: of this Ray."""
     if start == PLAIN:
         return "ray.start is plain"
     if version not in TESTED:
@@ -42,7 +42,7 @@ def reason_for_plain(start: str, text: str, version: "Tuple[int, ...]") -> str:
 
 
 def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType") -> str:
-    """Which internal of Ray that fast patches is missing or has changed; "" if none."""
+    """The first of Ray's internals used by fast that is missing or has changed; "" if none."""
     import inspect
 
     def first_is(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":

@@ -26,7 +26,7 @@ class RayProcess:
 
     def __init__(self, context: "NodeContext") -> None:
         self.context = context
-        self.watch = RayWatch(self)
+        self.watch = RayWatch(context)
         self.version_text = ""
         self.version: "command.Version" = ()
         self.address = ""  # of this node
@@ -38,7 +38,6 @@ class RayProcess:
         self._tries = 0
         self._lease: "Optional[socket.socket]" = None
         self._input: "Optional[IO[bytes]]" = None  # of the preloaded process, which reads its argv there
-        self._gcs_answers = False
 
     def make_environment(self) -> None:
         """Set `env`, with the job's token if this Ray supports tokens."""
@@ -108,7 +107,7 @@ class RayProcess:
         sys.stderr.flush()
         request = {"argv": argv, "env": more, "folder": context.folder}
         process_tree.write_and_close(self._input, json.dumps(request).encode())
-        self.watch.begin()
+        self.watch.begin(self.ports)
 
     @property
     def gcs_address(self) -> str:
@@ -118,12 +117,8 @@ class RayProcess:
     def does_gcs_answer(self) -> bool:
         """Whether the GCS of this head node accepts connections, and its port is not another process's."""
         if network.is_open(self.address, self.ports[ports.GCS]) and not self.watch.is_port_taken():
-            self._gcs_answers = True
-        return self._gcs_answers
-
-    def is_known_to_others(self) -> bool:
-        """Whether other nodes may know the ports of this Ray, so that they cannot change any more."""
-        return self._gcs_answers
+            self.watch.has_gcs_answered = True
+        return self.watch.has_gcs_answered
 
     def ended(self, code: int) -> None:
         """Handle the end of `ray start`: repeat it if another process took a port, else raise a JobError."""
@@ -139,7 +134,7 @@ class RayProcess:
         self.start(self.address, self.cluster)
 
     def _take_fixed_ports(self) -> None:
-        """Replace leased ports by those of the job spec."""
+        """Replace leased ports with those of the job spec."""
         options = self.context.settings["ray"]
         for field, port, place in (
             ("port", options["port"], ports.GCS),

@@ -10,28 +10,32 @@ from . import ports, preload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Set
+    from typing import Dict, List, Set
 
-    from .start import RayProcess
+    from ..node_context import NodeContext
 
 LAST_LINES = 5  # of a log of Ray
 INTERVAL = 1.0  # seconds between two checks
+SEE_LOG = "The node's log has its last lines"
 
 
 class RayWatch:
     """Checks Ray's processes and ports once a second until `ray start` itself notices ended processes."""
 
-    def __init__(self, ray: "RayProcess") -> None:
-        self.ray = ray
+    def __init__(self, context: "NodeContext") -> None:
+        self.context = context
+        self.ports: "List[int]" = []
         self.is_active = False
+        self.has_gcs_answered = False  # other nodes may know the ports, so they cannot change any more
         self.guards_ports = False  # another process may still take a leased port
         self.port_was_taken = False
         self.plain_reason = ""  # why Ray's own start is used; "" for fast
         self._due = 0.0
         self._ended: "Dict[int, str]" = {}  # pid -> name of processes that had ended at the last check
 
-    def begin(self) -> None:
-        """Start watching: Ray is being started."""
+    def begin(self, leased_ports: "List[int]") -> None:
+        """Start watching: Ray is being started with these ports."""
+        self.ports = leased_ports
         self.is_active = self.guards_ports = True
         self.port_was_taken, self._ended = False, {}
         self._due = time.monotonic() + INTERVAL
@@ -50,7 +54,7 @@ class RayWatch:
         Ray's own start begins the raylet last, so once the node is in the GCS all have been started.
         """
         return os.path.exists(self._path(preload.STARTED)) or bool(
-            self.plain_reason and self.ray.context.is_ready
+            self.plain_reason and self.context.is_ready
         )
 
     def is_dashboard_started(self) -> bool:
@@ -70,7 +74,7 @@ class RayWatch:
     def use_plain(self, reason: str) -> None:
         """Note that Ray's own start is used, and report it."""
         self.plain_reason = reason
-        self.ray.context.phase("ray", "using Ray's own start: " + reason)
+        self.context.phase("ray", "using Ray's own start: " + reason)
 
     def is_healthy(self) -> bool:
         """Whether Ray's essential processes run on this node."""
@@ -78,15 +82,15 @@ class RayWatch:
 
     def is_port_taken(self) -> bool:
         """Whether another process took a port between lease and use. If so, kills Ray to start it again."""
-        taken = ports.taken_ports(self.ray.ports) if self.guards_ports else []
+        taken = ports.taken_ports(self.ports) if self.guards_ports else []
         if taken and not self.port_was_taken:
             text = "another process took port %d of this node after it was chosen" % taken[0]
-            if self.ray.is_known_to_others():
+            if self.has_gcs_answered:
                 raise JobError("bring_up", text + ". Submit the job again")
             sys.stderr.write(text + ": Ray is started again\n")
             sys.stderr.flush()
             self.port_was_taken = True
-            self.ray.context.children.kill("ray")
+            self.context.children.kill("ray")
         return self.port_was_taken
 
     def _read_plain_reason(self) -> None:
@@ -99,7 +103,7 @@ class RayWatch:
             self.use_plain(reason)
 
     def _essential(self) -> "Set[str]":
-        return {"raylet"} if self.ray.cluster else {"raylet", "gcs_server"}
+        return {"raylet", "gcs_server"} if self.context.is_head else {"raylet"}
 
     def _detect_end(self) -> None:
         """Raise a JobError if an essential process has ended, which `ray start` does not notice so early.
@@ -108,14 +112,11 @@ class RayWatch:
         """
         before, self._ended = self._ended, process_tree.descendant_names(ended=True)
         for name in sorted(self._essential() & {before.get(pid, "") for pid in self._ended}):
-            show_last_lines(self.ray.context.folder)
+            show_last_lines(self.context.folder)
             raise JobError("ray", "%s exited while Ray was starting. %s" % (name, SEE_LOG))
 
     def _path(self, name: str) -> str:
-        return os.path.join(self.ray.context.folder, name)
-
-
-SEE_LOG = "The node's log has its last lines"
+        return os.path.join(self.context.folder, name)
 
 
 def show_last_lines(folder: str) -> None:

@@ -4,30 +4,13 @@ import os
 
 from ... import paths
 from . import storage
-from .network import addresses, resolved_addresses
 from .run_directory import open_run_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping
-
     from ..api import NodeApi
 
-__all__ = ["addresses", "check_node", "memory_of_job", "open_run_directory", "resolved_addresses"]
-
-
-def memory_of_job(env: "Mapping[str, str]" = os.environ) -> int:
-    """Memory of the job on this node in MiB, from Slurm's variables, of which one is set; 0: unknown."""
-
-    def number(name: str) -> int:
-        text = env.get(name, "")
-        return int(text) if text.isdigit() else 0
-
-    return (
-        number("SLURM_MEM_PER_NODE")
-        + number("SLURM_MEM_PER_CPU") * number("SLURM_CPUS_ON_NODE")
-        + number("SLURM_MEM_PER_GPU") * number("SLURM_GPUS_ON_NODE")
-    )
+__all__ = ["check_node", "open_run_directory"]
 
 
 def check_node(node: "NodeApi") -> None:
@@ -68,7 +51,8 @@ def _check_commit(node: "NodeApi") -> None:
     commit, wanted = paths.commit_of(node.host_path(folder)), node.job["commit"]
     if commit != wanted:
         found = "%s at %s" % (folder, commit or "no commit")
-        node.soft_finding("checks.same_commit", found, wanted or "a commit on the head", "git checkout there")
+        wanted = wanted or "a commit on the head node"
+        node.soft_finding("checks.same_commit", found, wanted, "git checkout there")
 
 
 def _check_gpus_of_slurm(node: "NodeApi") -> None:

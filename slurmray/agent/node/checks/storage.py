@@ -17,7 +17,7 @@ REMOTE_PREFIXES = ("nfs", "ceph", "fuse", "smb")  # e.g. nfs4, fuseblk, smb2
 def file_system(node: "NodeApi", path: str) -> str:
     """The type of file system, e.g. ext2/ext3 or nfs; "missing" where the path does not exist.
 
-    A process with a timeout finds out, as a file server may hang.
+    Runs stat(1) with a timeout, as a file server may hang.
     """
     found = node.run(["stat", "--file-system", "--format=%T", path])
     return found.out.strip() if found.code == 0 else "missing"

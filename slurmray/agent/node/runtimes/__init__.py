@@ -1,7 +1,7 @@
 """Container runtimes: one module each, with the interface of base.Runtime."""
 
 from ...fixes import fix_for
-from ..processes import user_name
+from ..facts import user_name
 from .base import Runtime
 
 TYPE_CHECKING = False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Apptainer(Runtime):
-    """As in Runtime."""
+    """Apptainer on one node."""
 
     name = "apptainer"
 
@@ -73,7 +73,7 @@ class Apptainer(Runtime):
         node.phase("image", "apptainer exec " + self.image)
         result = node.run_long(self._run_argv("python3", "--version"), "exec")
         if result.code:
-            image.report(node, self.name, "exec", self.image, result)
+            image.report_failure(node, self.name, "exec", self.image, result)
 
     def _make_image(self) -> bool:
         """Build `source` into this user's cache, which nodes share. Return whether the file is there."""
@@ -124,14 +124,14 @@ class Apptainer(Runtime):
             return False
         part = "%s.%s" % (self.image, node.name)
         try:
-            result = image.run_long(node, self.name, ["build", "--force", part, source], self.image)
+            result = image.run_with_tmpdir(node, self.name, ["build", "--force", part, source], self.image)
             if result.code == 0:
                 os.rename(part, self.image)
                 return True
         finally:
             if os.path.exists(part):
                 os.unlink(part)
-        image.report(node, self.name, "build", self.image, result)
+        image.report_failure(node, self.name, "build", self.image, result)
         return False
 
     def _run_argv(self, *command: str) -> "List[str]":

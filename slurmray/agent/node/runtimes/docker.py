@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Docker(Engine):
-    """As in Runtime."""
+    """Docker on one node."""
 
     name = "docker"
     is_rootless = False

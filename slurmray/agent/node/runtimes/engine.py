@@ -1,6 +1,6 @@
-"""What Podman and Docker have in common."""
+"""The base of the runtimes Podman and Docker."""
 
-from .. import image, processes
+from .. import facts, image, processes
 from ..checks import gpus
 from .base import Runtime
 from .limits import allocation_options, cgroup_of_job
@@ -40,7 +40,7 @@ class Engine(Runtime):
         for label, value in (
             ("job", node.job["id"]),
             ("node", node.name),
-            ("user", processes.user_name()),
+            ("user", facts.user_name()),
             ("mark", node.job["mark"]),
         ):
             self.options += ["--label", "slurmray.%s=%s" % (label, value)]
@@ -131,8 +131,8 @@ class Engine(Runtime):
 
     def _end_host_services(self) -> bool:
         """End what is left of services on the host, e.g. daemons. Return whether nothing is left."""
-        has_some = any(service.get("host") for service in self.node.settings["services"])
-        return not has_some or processes.end_processes(self.node.folder)
+        has_services = any(service.get("host") for service in self.node.settings["services"])
+        return not has_services or processes.end_processes(self.node.folder)
 
     def _marked_ids(self) -> "Optional[List[str]]":
         """Ids of all containers of this attempt; None if the runtime fails or prints something else."""

@@ -2,7 +2,7 @@
 
 import os
 
-from ..checks import memory_of_job
+from ..facts import memory_of_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ LOCK_TIMEOUT = 10.0  # seconds
 
 
 class NoRuntime(Runtime):
-    """As in Runtime."""
+    """The host itself in place of a container."""
 
     name = "none"
     python = "python3"
@@ -55,6 +55,6 @@ class NoRuntime(Runtime):
 
 
 def remove_processes(folder: str) -> bool:
-    """Wait for the end of the container process; kill what is left, e.g. if it was killed itself."""
+    """Wait for the end of the container process, then kill what is left. Return whether nothing is left."""
     job_folder.wait_for_lock(folder, LOCK_TIMEOUT)
     return processes.end_processes(folder)

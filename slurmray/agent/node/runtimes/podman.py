@@ -3,7 +3,7 @@
 import os
 
 from ...fixes import fix_for
-from ..processes import user_name
+from ..facts import user_name
 from .engine import Engine
 
 TYPE_CHECKING = False
@@ -14,7 +14,7 @@ CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 
 class Podman(Engine):
-    """As in Runtime."""
+    """Podman on one node."""
 
     name = "podman"
     _warned = False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Pyxis(NoRuntime):
-    """As in Runtime."""
+    """Pyxis on one node: the container that srun has started."""
 
     name = "pyxis"
 

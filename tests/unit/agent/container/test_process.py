@@ -1,4 +1,4 @@
-"""The container process from its first message to an empty folder; Ray and the controller are stand-ins."""
+"""The container process, from its first message to its end; Ray and the controller are stand-ins."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_any_text_reaches_the_trainer(
     assert {name: environ[name] for name in env} == env
 
 
-def test_no_node_is_reached_through_a_proxy(tmp_path: Path) -> None:
+def test_nodes_are_exempt_from_the_proxy(tmp_path: Path) -> None:
     spec = settings(env={"http_proxy": "http://proxy"}, trainer=trainer(sys.executable, "-c", SHOW_ALL))
     with cluster(tmp_path) as made:
         made.start(spec, peers=["10.0.0.1", "fd00::1", "10.0.0.2"])
@@ -119,7 +119,7 @@ def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(tm
 
 
 def plain_events(port: int) -> list[str]:
-    """What Ray does when nothing in it is changed."""
+    """Events of an unchanged Ray."""
     return [
         "ray start --block",
         "start gcs_server",
@@ -141,12 +141,12 @@ def run_plain(made: Cluster, start: str, reason: str) -> None:
     assert [text for text in texts if "own start" in text] == [f"using Ray's own start: {reason}"]
 
 
-def test_plain_leaves_ray_as_it_is(tmp_path: Path) -> None:
+def test_plain_start_changes_nothing_in_ray(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         run_plain(made, "plain", "ray.start is plain")
 
 
-def test_a_ray_that_was_not_tested_is_started_plainly(tmp_path: Path) -> None:
+def test_an_untested_ray_gets_the_plain_start(tmp_path: Path) -> None:
     reason = "ray.start: fast was tested with Ray 2.44, 2.52, 2.60, this is 2.61.0"
     with cluster(tmp_path, version="2.61.0") as made:
         run_plain(made, "fast", reason)
@@ -175,7 +175,7 @@ def test_a_ray_that_was_not_tested_is_started_plainly(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_ray_without_one_of_the_internals_is_started_plainly(
+def test_a_ray_with_other_internals_gets_the_plain_start(
     tmp_path: Path, module: str, old: str, new: str, reason: str
 ) -> None:
     text = RAY[module].replace(old, new)
@@ -207,8 +207,8 @@ def test_a_dashboard_that_fails_has_no_address(tmp_path: Path) -> None:
         assert made.events()[-2:] == ["del webui:url ns", "started gpu-1"]
 
 
-def test_what_the_trainer_left_ends_with_the_input(tmp_path: Path) -> None:
-    """Even daemons, and those that ignore SIGTERM."""
+def test_processes_of_the_trainer_end_with_the_tether(tmp_path: Path) -> None:
+    """Also daemons, and processes that ignore SIGTERM."""
     leave = "(setsid sleep 600 & setsid bash -c 'trap : TERM; sleep 601; sleep 602' &) & sleep 603"
     with cluster(tmp_path) as made:
         made.start(settings(trainer=shell(leave)))
@@ -220,7 +220,7 @@ def test_what_the_trainer_left_ends_with_the_input(tmp_path: Path) -> None:
         assert not list(made.head.folder.iterdir())
 
 
-def test_a_guard_kills_what_a_killed_container_process_leaves(tmp_path: Path) -> None:
+def test_guard_kills_processes_of_a_killed_container_process(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.start(settings(trainer=shell("setsid sleep 600 & sleep 601")), role="guard")
         made.run_until("trainer")
@@ -263,7 +263,7 @@ def test_a_trainer_that_ignores_its_signal_is_killed(tmp_path: Path) -> None:
         made.run_until("trainer")
         wait_for_output(made, "up")
         made.send("stop", seconds=3600)
-        made.send("stop", seconds=0.5)  # the second time it can only be sooner
+        made.send("stop", seconds=0.5)  # a second message can only shorten the time
         assert made.run_until("exit")["code"] == 128 + signal.SIGKILL
 
 
@@ -287,7 +287,7 @@ def test_a_job_that_is_stopped_before_its_trainer(tmp_path: Path) -> None:
         assert left_over(tmp_path) == []
 
 
-def test_a_stop_before_anything_is_known(tmp_path: Path) -> None:
+def test_stop_before_the_settings(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         node = Node(tmp_path / "job", "gpu-1", made.env)
         node.send("stop", seconds=60)
@@ -301,7 +301,7 @@ def failure(made: Cluster, **changes: Any) -> tuple[str, str]:
     return message["kind"], message["message"]
 
 
-def test_ray_that_exits(tmp_path: Path) -> None:
+def test_ray_start_exits(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.env["RAY_FAULT"] = "exits"
         assert failure(made) == ("ray", "ray start exited with 9. The node's log has its last lines")
@@ -310,12 +310,12 @@ def test_ray_that_exits(tmp_path: Path) -> None:
 
 def test_an_image_without_ray(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
-        made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")  # this test's own may have it
+        made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")  # the tests' own Python may have Ray
         text = "/usr/bin/python3 has no Ray. Install ray[default] for it"
         assert failure(made) == ("image", text)
 
 
-def test_a_python_without_ray_is_a_finding_where_no_container_has_it(tmp_path: Path) -> None:
+def test_a_python_without_ray_is_a_finding_without_a_container(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")
         made.start(settings(trainer=shell("true")), role="guard")
@@ -373,7 +373,7 @@ def test_a_node_that_does_not_join(tmp_path: Path) -> None:
         assert [(each["missing"], each["why"]) for each in missing] == [("gpu-2", "has not joined")]
 
 
-def test_health(tmp_path: Path) -> None:
+def test_check_health_is_answered_only_while_ray_runs(tmp_path: Path) -> None:
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
         made.start(settings(trainer=trainer("false")))
         assert made.run_until("exit")["code"] == 1
@@ -382,12 +382,12 @@ def test_health(tmp_path: Path) -> None:
             node.until("healthy")
         raylet = next(pid for pid in pids_of("raylet") if in_folder(pid, "gpu-2", tmp_path))
         os.kill(raylet, signal.SIGKILL)
-        while in_folder(raylet, "gpu-2", tmp_path):  # a process that has ended has no environment
+        while in_folder(raylet, "gpu-2", tmp_path):  # an ended process has no environment
             time.sleep(0.01)
         made.send("check_health")
         made.head.until("healthy")
         answers = []
-        with contextlib.suppress(queue.Empty):  # or its output ends
+        with contextlib.suppress(queue.Empty):  # no further message
             while message := made.nodes[1].next(1):
                 answers.append(message["type"])
         assert "healthy" not in answers
@@ -403,13 +403,13 @@ def pids_of(name: str) -> list[int]:
 
 
 def in_folder(pid: int, node: str, folder: Path) -> bool:
-    """Whether it is of that node of the job in the folder."""
+    """Whether the process belongs to that node of the job in the folder."""
     with contextlib.suppress(OSError):  # it has ended
         return f"RAY_TMPDIR={folder}/job-{node}\0" in Path(f"/proc/{pid}/environ").read_text()
     return False
 
 
-def test_other_versions_than_on_the_head(tmp_path: Path) -> None:
+def test_versions_that_differ_from_the_head_node_s(tmp_path: Path) -> None:
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
         made.start(settings())
         made.run_until("ready")

@@ -1,4 +1,4 @@
-"""The processes below one: seen, and ended, wherever they have gone to."""
+"""Descendants of a process: found and killed, also orphans in other sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import slurmray
 
-# Two orphans in sessions of their own, one of them spared; says who is seen before and after.
+# Starts two orphans in separate sessions, and kills one after the other. Prints whether the remaining
+# descendants are as expected.
 PROGRAM = '''
 import os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
@@ -33,7 +34,7 @@ print(set(process_tree.descendants()) == {pids[0]})
 process_tree.kill_descendants()
 print(process_tree.descendants())
 '''
-# All that there is belongs to somebody else.
+# The only descendant belongs to another user.
 FOREIGN = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
@@ -44,7 +45,7 @@ os.kill = refuse
 process_tree.descendants = lambda: {7: 7}
 process_tree.kill_descendants()
 """
-# A child that nobody has waited for yet.
+# A zombie, and then the same child after wait().
 ENDED = """
 import os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
@@ -69,22 +70,22 @@ def python(program: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", program, str(Path(slurmray.__file__).parent.parent), *arguments]
 
 
-def test_orphans_are_seen_and_ended() -> None:
+def test_orphans_are_found_and_killed() -> None:
     done = subprocess.run(python(PROGRAM), capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.splitlines() == ["True", "True", "{}"], done.stderr
 
 
-def test_one_that_has_ended_is_told_apart() -> None:
+def test_ended_child_is_listed_only_on_request() -> None:
     done = subprocess.run(python(ENDED), capture_output=True, text=True, check=False, timeout=30)
     assert done.stdout.splitlines() == ["{} {True: 'true'}", "{} {}"], done.stderr
 
 
-def test_what_may_not_be_ended_is_left_alone() -> None:
+def test_process_that_must_not_be_signalled_is_skipped() -> None:
     done = subprocess.run(python(FOREIGN), capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 0, done.stderr
 
 
-def test_who_holds_a_folder_can_be_waited_for(tmp_path: os.PathLike[str]) -> None:
+def test_folder_is_locked_until_the_tether_ends(tmp_path: os.PathLike[str]) -> None:
     def is_free() -> bool:
         return (
             subprocess.run(["flock", "--nonblock", tmp_path, "true"], check=False, timeout=60).returncode == 0

@@ -1,4 +1,4 @@
-"""What role `ray-job` makes of Ray's answers; Ray's client is a stand-in, the trainer is real."""
+"""The role `ray-job`; Ray's client is a stand-in, the trainer is a real process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from tests.processes import bounded
 from tests.unit.agent.containers import cluster, settings, write_agent
 
-# Names and meanings are those of ray.job_submission; "how" is what it is to do wrong.
+# Names and behaviour are those of ray.job_submission. HOW names the fault to imitate.
 CLIENT = """
 import enum, os, subprocess, types
 from pathlib import Path
@@ -71,7 +71,7 @@ class JobSubmissionClient:
 
 
 def write_client(lib: Path) -> None:
-    """Put it into a folder for PYTHONPATH."""
+    """Write the client into a folder for PYTHONPATH."""
     for package in ("ray", "aiohttp", "aiohttp_cors"):
         (lib / package).mkdir(parents=True, exist_ok=True)
         (lib / package / "__init__.py").touch()
@@ -79,7 +79,7 @@ def write_client(lib: Path) -> None:
 
 
 class Run:
-    """Role `ray-job` with that client, in a folder."""
+    """Runs the role `ray-job` with that client, in a folder."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -161,7 +161,7 @@ def test_every_byte_of_the_output_arrives(ray_job: Run) -> None:
 
 
 @pytest.mark.parametrize(("stop", "code"), [("SIGTERM", 0), ("SIGUSR2", 5)])
-def test_a_signal_reaches_the_trainer_which_decides_how_it_ends(ray_job: Run, stop: str, code: int) -> None:
+def test_a_signal_reaches_the_trainer_which_chooses_its_exit_code(ray_job: Run, stop: str, code: int) -> None:
     trainer = f"trap 'echo saved; exit {code}' {stop[3:]}; echo started; while :; do sleep 0.1; done"
     with ray_job.start(["bash", "-c", trainer], stop=stop) as process:
         assert process.stdout
@@ -216,14 +216,14 @@ def test_refusals_are_one_line(ray_job: Run, how: str, runtime_env: object, expe
 
 
 @pytest.mark.parametrize(("how", "refusal"), [("", ""), ("refuses", "Ray rejected the job")])
-def test_the_container_process_has_the_job_submitted(tmp_path: Path, how: str, refusal: str) -> None:
+def test_the_container_process_submits_the_job(tmp_path: Path, how: str, refusal: str) -> None:
     check = "test $SLURMRAY_ATTEMPT$NNODES$MINE = 01yes && exit 7"
     trainer = {"launch": "ray-job", "runtime_env": {"pip": ["x"]}, "command": ["bash", "-c", check]}
     with cluster(tmp_path) as made:
         write_client(tmp_path / "lib")
         made.env["HOW"] = how
         (tmp_path / "workdir").mkdir()
-        # The client writes into the current folder, where the log of a job is looked for in that of the job.
+        # The client writes the log of a job below the current folder, the agent reads it in the job's folder.
         spec = settings(
             env={"MINE": "yes"}, trainer=trainer, container={"workdir": str(tmp_path / "job-gpu-1")}
         )
@@ -264,7 +264,7 @@ def test_an_image_with_an_old_debugger(tmp_path: Path) -> None:
             "1.8.0 or later",
             "preflight",
         )
-        made.send("join", address="127.0.0.1:1")  # what another node does
+        made.send("join", address="127.0.0.1:1")  # sent by the controller for another node
         made.send("ready")
         assert made.head.close() == 0
         assert "trainer" not in made.head.kinds()

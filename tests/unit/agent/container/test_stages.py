@@ -1,26 +1,20 @@
-"""What is done before the trainer starts and runs beside it, on one node with real processes."""
+"""Prepare steps and services on one node, with real processes."""
 
-import json
 import os
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from slurmray.agent.container import node_context, readiness_check, stages
-from slurmray.agent.container.head import Finished
-from slurmray.agent.errors import JobError
+from slurmray.agent.container import node_context, stages
+from slurmray.agent.errors import Finished, JobError
+from slurmray.agent.heartbeat import Timer
 from tests.unit.agent.containers import job, settings, write_agent
 
 PREPARE: dict[str, Any] = {"where": "head", "needs_ray": False, "once": False}
@@ -34,14 +28,14 @@ def argv(command: Any) -> list[str]:
 
 
 class Node(node_context.NodeContext):
-    """What stages ask of a node, with real children; `sent` is what the controller would get."""
+    """The node context of stages, with real child processes. sent: messages to the controller."""
 
     def __init__(self, folder: Path, name: str, spec: dict[str, Any], attempt_job: dict[str, Any]) -> None:
         super().__init__(str(folder), name, self.child_ended)
         self.settings = settings(  # type: ignore[assignment]
             prepare=[{**PREPARE, **item, "run": argv(item["run"])} for item in spec.get("prepare", [])],
             services=[
-                {**SERVICE, **item, "run": argv(item["run"]), **made_ready(item)}
+                {**SERVICE, **item, "run": argv(item["run"]), **ready_of(item)}
                 for item in spec.get("services", [])
             ],
             ray={"gpus": spec.get("gpus", 0)},
@@ -76,7 +70,7 @@ class Node(node_context.NodeContext):
             time.sleep(0.02)
 
 
-def made_ready(item: dict[str, Any]) -> dict[str, Any]:
+def ready_of(item: dict[str, Any]) -> dict[str, Any]:
     return {"ready": {"timeout": 600, **item["ready"]}} if "ready" in item else {}
 
 
@@ -97,22 +91,23 @@ def node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
             os.waitpid(pid, 0)
 
 
-def write(path: Path, *words: str) -> str:
-    return f"echo {' '.join(words)} >>{path}"
+def append(path: Path, text: str) -> str:
+    """Return a shell command that appends a line."""
+    return f"echo {text} >>{path}"
 
 
-def test_the_order(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_order_of_stages(node: Callable[..., Node], tmp_path: Path) -> None:
     log = tmp_path / "log"
     one = node(
         prepare=[
-            {"name": "one", "run": write(log, "one")},
-            {"name": "late", "run": write(log, "late $RAY_ADDRESS"), "needs_ray": True},
+            {"name": "one", "run": append(log, "one")},
+            {"name": "late", "run": append(log, "late $RAY_ADDRESS"), "needs_ray": True},
             {
                 "name": "two",
-                "run": write(log, "two $NODE_RANK $NNODES $SLURMRAY_ATTEMPT $OF_RAY-$RAY_ADDRESS"),
+                "run": append(log, "two $NODE_RANK $NNODES $SLURMRAY_ATTEMPT $OF_RAY-$RAY_ADDRESS"),
             },
         ],
-        services=[{"name": "reward", "run": write(log, "reward") + "; sleep 60"}],
+        services=[{"name": "reward", "run": append(log, "reward") + "; sleep 60"}],
     )
     one.stages.begin()
     assert one.stages.doing == "prepare"
@@ -144,7 +139,7 @@ def test_heartbeats_while_a_node_works_on_a_stage(node: Callable[..., Node]) -> 
     for _ in range(3):
         one.stages.tick()
     assert one.sent.count(heartbeat) == 1
-    one.stages._heartbeat_due = 0.0
+    one.stages._heartbeat = Timer()
     one.stages.tick()
     assert one.sent.count(heartbeat) == 2
     worker = node("gpu-2", prepare=[{"name": "data", "run": "sleep 60"}])
@@ -153,18 +148,8 @@ def test_heartbeats_while_a_node_works_on_a_stage(node: Callable[..., Node]) -> 
     assert worker.sent == [{"type": "stage_done", "stage": "prepare"}]
 
 
-def test_why_a_service_is_not_ready_is_logged_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(readiness_check, "REPORT_INTERVAL", 0.1)
-    assert (
-        readiness_check.main([json.dumps({"tcp": "127.0.0.1:9", "timeout": 1})]) == readiness_check.NOT_READY
-    )
-    assert "not ready yet: [Errno 111] Connection refused\n" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("run", ["exit 3", ["/no/such/program"]])
-def test_a_command_that_fails(node: Callable[..., Node], run: object) -> None:
+def test_a_prepare_step_that_fails(node: Callable[..., Node], run: object) -> None:
     one = node(prepare=[{"name": "data", "run": run}])
     with pytest.raises(JobError) as caught:
         one.stages.begin()
@@ -174,12 +159,12 @@ def test_a_command_that_fails(node: Callable[..., Node], run: object) -> None:
     assert caught.value.message.startswith(texts)
 
 
-def test_what_is_not_done_twice(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_steps_with_once_are_not_repeated(node: Callable[..., Node], tmp_path: Path) -> None:
     log = tmp_path / "log"
     items = [
-        {"name": "data", "run": write(log, "data"), "once": True},
-        {"name": "model", "run": write(log, "model"), "once": True, "where": "all"},
-        {"name": "each", "run": write(log, "each")},
+        {"name": "data", "run": append(log, "data"), "once": True},
+        {"name": "model", "run": append(log, "model"), "once": True, "where": "all"},
+        {"name": "each", "run": append(log, "each")},
     ]
     first = node(prepare=items)
     first.stages.begin()
@@ -194,17 +179,17 @@ def test_what_is_not_done_twice(node: Callable[..., Node], tmp_path: Path) -> No
         assert log.read_text() == expected
 
 
-def test_the_grace_of_a_command(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_grace_period_of_a_prepare_step(node: Callable[..., Node], tmp_path: Path) -> None:
     log = tmp_path / "log"
     save = f"trap 'echo saved >>{log}; exit 3' USR1; echo up >>{log}; while :; do sleep 0.05; done"
-    items = [{"name": "data", "run": save, "once": True}, {"name": "next", "run": write(log, "next")}]
-    one = node(prepare=items, services=[{"name": "reward", "run": write(log, "reward")}])
+    items = [{"name": "data", "run": save, "once": True}, {"name": "next", "run": append(log, "next")}]
+    one = node(prepare=items, services=[{"name": "reward", "run": append(log, "reward")}])
     one.stages.begin()
     one.until(lambda: log.exists() and log.read_text() == "up\n")
     one.deadline = time.monotonic() + 60
     assert one.stages.send_signal("USR1")
     one.until_done("prepare")
-    assert one.stages.send_signal("USR1"), "the one of another node runs"
+    assert one.stages.send_signal("USR1"), "another node's step still runs"
     with pytest.raises(Finished):
         one.stages.on_stage_done("prepare")
     assert not one.stages.are_done()
@@ -213,9 +198,9 @@ def test_the_grace_of_a_command(node: Callable[..., Node], tmp_path: Path) -> No
     assert "prepared" not in [message["type"] for message in one.sent]
 
 
-def test_a_service_starts_again_so_often(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_a_service_is_restarted_at_most_that_often(node: Callable[..., Node], tmp_path: Path) -> None:
     log = tmp_path / "log"
-    one = node(services=[{"name": "reward", "run": write(log, "begins") + "; exit 5", "restarts": 2}])
+    one = node(services=[{"name": "reward", "run": append(log, "begins") + "; exit 5", "restarts": 2}])
     with pytest.raises(JobError) as caught:
         one.stages.begin()
         one.until(lambda: False)
@@ -257,7 +242,7 @@ def test_the_gpus_of_services(node: Callable[..., Node], tmp_path: Path) -> None
     assert node().stages.gpu_mask() == {}
 
 
-def test_services_end_in_order(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path) -> None:
     log = tmp_path / "log"
     run = "trap 'echo $NAME >>LOG; exit' TERM; echo up >>LOG; while :; do sleep 0.05; done".replace(
         "LOG", str(log)
@@ -271,10 +256,10 @@ def test_services_end_in_order(node: Callable[..., Node], tmp_path: Path) -> Non
 
 
 @contextmanager
-def handed_out(
+def outside_service(
     node: Callable[..., Node], tmp_path: Path, run: list[str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A service outside of the container, as the task of the node runs it."""
+    """Runs a service outside the container, like the node agent."""
     env = {"PATH": "/nowhere", "MINE": 'it\'s "$HOME"\n`id`'}
     one = node(services=[{"name": "reward", "run": run, "image": "some/image", "env": env}])
     one.stages.begin()
@@ -289,9 +274,9 @@ def handed_out(
                 os.killpg(service.pid, signal.SIGKILL)
 
 
-def test_a_service_outside_of_the_container(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_a_service_outside_the_container(node: Callable[..., Node], tmp_path: Path) -> None:
     show = 'printf "%s" "$MINE $NODE_RANK ${OF_RAY-nothing of Ray}" >out; exit 5'
-    with handed_out(node, tmp_path, ["/bin/sh", "-c", show]) as service:
+    with outside_service(node, tmp_path, ["/bin/sh", "-c", show]) as service:
         assert service.wait(20) == 5
     assert (tmp_path / "out").read_text() == 'it\'s "$HOME"\n`id` 0 nothing of Ray'
 
@@ -299,7 +284,7 @@ def test_a_service_outside_of_the_container(node: Callable[..., Node], tmp_path:
 @pytest.mark.parametrize("trap", [":", "''"])
 def test_a_service_outside_ends_with_its_tether(node: Callable[..., Node], tmp_path: Path, trap: str) -> None:
     run = f"trap {trap} TERM; echo >up; while :; do /bin/sleep 0.1; done"
-    with handed_out(node, tmp_path, ["/bin/sh", "-c", run]) as service:
+    with outside_service(node, tmp_path, ["/bin/sh", "-c", run]) as service:
         deadline = time.monotonic() + 20  # bounds a hang
         while not (tmp_path / "up").exists():
             assert service.poll() is None
@@ -307,57 +292,6 @@ def test_a_service_outside_ends_with_its_tether(node: Callable[..., Node], tmp_p
         assert service.stdin
         service.stdin.close()
         assert service.wait(20) != 0
-
-
-# -- ready -----------------------------------------------------------------------------------------
-
-
-def ready(**how: object) -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, write_agent(Path(folder)), "ready", json.dumps({"timeout": 1, **how})]
-        return subprocess.run(command, check=False, capture_output=True, timeout=30).returncode
-
-
-class Retriever(BaseHTTPRequestHandler):
-    """Takes the one POST that it knows, as Search-R1's retriever does; a GET finds nothing."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        good = json.loads(body) == {"queries": ["x"], "topk": 1} and "json" in self.headers["Content-Type"]
-        self.send_response(200 if good else 422)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def retriever() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Retriever)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_a_service_is_ready(retriever: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    url = f"http://{retriever}/retrieve"
-    assert ready(http=url, post='{"queries": ["x"], "topk": 1}') == 0
-    assert ready(http=url, post='{"queries": []}') == readiness_check.NOT_READY
-    assert ready(http=url) == readiness_check.NOT_READY
-    assert ready(tcp=retriever) == 0
-    assert ready(run=["true"]) == 0
-    assert ready(run=["false"]) == readiness_check.NOT_READY
-
-
-def test_a_service_that_is_not_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        place = f"127.0.0.1:{server.getsockname()[1]}"
-    assert ready(tcp=place) == readiness_check.NOT_READY
-    assert ready(http=f"http://{place}") == readiness_check.NOT_READY
 
 
 def test_a_service_that_ends_while_the_job_is_being_ended(node: Callable[..., Node]) -> None:

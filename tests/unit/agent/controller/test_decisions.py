@@ -1,4 +1,4 @@
-"""What the controller decides, among simulated nodes."""
+"""Decisions of the controller, with simulated nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_job_from_its_start_to_its_end() -> None:
     assert cluster.heartbeats == pytest.approx(20, abs=2)
 
 
-def test_ray_starts_when_all_nodes_are_checked_and_not_before() -> None:
+def test_ray_starts_when_all_nodes_are_checked() -> None:
     cluster = Cluster()
     cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False)
     cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False)
@@ -33,7 +33,7 @@ def test_ray_starts_when_all_nodes_are_checked_and_not_before() -> None:
     assert cluster.sent == [{"type": "start_ray", "peers": []}]
 
 
-def test_addresses_of_all_go_to_all_only_where_a_proxy_needs_them() -> None:
+def test_all_addresses_are_sent_only_if_a_proxy_is_set() -> None:
     cluster = Cluster()
     for node, proxy in (("node1", False), ("node2", True), ("node3", False)):
         cluster.receive(node, "checked", addresses=[f"a-{node}"], proxy=proxy)
@@ -57,7 +57,7 @@ def test_a_trainer_that_fails_because_of_a_lost_node() -> None:
     cluster = Cluster()
     cluster.train()
     cluster.wait(10)
-    cluster.silent.add("node3")
+    cluster.lost.add("node3")
     cluster.receive("node1", "exit", code=1)
     for node in ("node1", "node2"):
         cluster.receive(node, "healthy")
@@ -69,7 +69,7 @@ def test_a_trainer_that_fails_because_of_a_lost_node() -> None:
     assert cluster.now < 10 + 25 + 6
 
 
-def test_a_node_that_does_not_answer_and_still_has_a_heartbeat_is_not_waited_for() -> None:
+def test_controller_does_not_wait_long_for_an_answer_about_health() -> None:
     cluster = Cluster()
     cluster.train()
     cluster.receive("node1", "exit", code=1)
@@ -79,52 +79,52 @@ def test_a_node_that_does_not_answer_and_still_has_a_heartbeat_is_not_waited_for
     assert cluster.end().source == "trainer"
 
 
-@pytest.mark.parametrize("silent", ["node2", "node3"])
-def test_a_lost_node(silent: str) -> None:
+@pytest.mark.parametrize("node", ["node2", "node3"])
+def test_a_lost_node(node: str) -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.silent.add(silent)
+    cluster.lost.add(node)
     assert cluster.wait(32)
     assert 25 < cluster.now <= 31
     end = cluster.end()
-    assert (end.code, end.kind, end.node) == (71, "node_lost", silent)
+    assert (end.code, end.kind, end.node) == (71, "node_lost", node)
     assert cluster.controller.all_nodes_ended()
 
 
 def test_a_node_is_lost_after_the_timeout_of_the_settings() -> None:
     cluster = Cluster(timeouts={"ready": 600, "heartbeat": 100})
     cluster.train()
-    cluster.silent.add("node2")
+    cluster.lost.add("node2")
     assert not cluster.wait(99)
     assert cluster.wait(10)
 
 
-def test_all_other_nodes_silent_at_once_is_the_head() -> None:
+def test_loss_of_all_other_nodes_at_once_is_loss_of_the_head_node() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.silent |= {"node2", "node3"}
+    cluster.lost |= {"node2", "node3"}
     assert cluster.wait(40)
     end = cluster.end()
     assert (end.kind, end.node) == ("node_lost", "node1")
 
 
-def test_of_two_nodes_the_silent_one_is_lost() -> None:
+def test_of_two_nodes_the_worker_without_heartbeat_is_lost() -> None:
     cluster = Cluster(nodes=2)
     cluster.train()
-    cluster.silent.add("node2")
+    cluster.lost.add("node2")
     assert cluster.wait(40)
     assert cluster.end().node == "node2"
 
 
-def test_continue_without_a_worker_but_not_without_the_head() -> None:
+def test_on_node_loss_continue_needs_the_head_node() -> None:
     cluster = Cluster(on_node_loss="continue")
     cluster.train()
     assert cluster.heartbeat_files
-    cluster.silent.add("node2")
+    cluster.lost.add("node2")
     assert not cluster.wait(60)
-    cluster.silent.clear()  # what is lost stays lost
+    cluster.lost.clear()  # a lost node stays lost
     assert not cluster.wait(10)
-    assert "node2" not in cluster.controller.monitor
+    assert "node2" not in cluster.controller.monitor.nodes()
     assert [name for name, _ in cluster.log.events].count("node_loss") == 1
     cluster.receive("node1", "failed", kind="ray", message="raylet exited")
     assert cluster.wait(1)
@@ -134,7 +134,7 @@ def test_continue_without_a_worker_but_not_without_the_head() -> None:
 def test_a_node_that_is_lost_before_the_trainer_runs_ends_the_job() -> None:
     cluster = Cluster(on_node_loss="continue")
     cluster.check()
-    cluster.silent.add("node2")
+    cluster.lost.add("node2")
     assert cluster.wait(40)
     assert cluster.end().code == 71
 
@@ -198,7 +198,7 @@ def test_findings_of_all_nodes_come_before_the_end() -> None:
     assert "start_ray" not in cluster.types()
 
 
-def test_no_wait_when_all_nodes_have_found_something() -> None:
+def test_no_wait_when_all_nodes_have_sent_their_findings() -> None:
     cluster = Cluster(nodes=2)
     for node in cluster.nodes:
         cluster.receive(
@@ -210,7 +210,7 @@ def test_no_wait_when_all_nodes_have_found_something() -> None:
     assert cluster.end().text.endswith("GPUs: 4; slurmray render --gpus-per-node 4")
 
 
-def test_no_wait_for_nodes_that_lack_nothing() -> None:
+def test_no_wait_for_nodes_that_have_passed_their_checks() -> None:
     cluster = Cluster(nodes=3)
     row = {"kind": "preflight", "check": "mount", "found": "none", "wanted": "it", "fix": "mkdir"}
     cluster.receive("node1", "finding", **row)
@@ -249,7 +249,7 @@ def test_a_worker_that_has_cleaned_up(cause: str) -> None:
     assert (cluster.controller.failure is None) == bool(cause)
 
 
-def test_what_comes_while_the_step_is_ended_changes_nothing() -> None:
+def test_messages_during_the_end_of_the_step_change_nothing() -> None:
     cluster = Cluster()
     cluster.train()
     cluster.controller.begin_end()
@@ -257,7 +257,7 @@ def test_what_comes_while_the_step_is_ended_changes_nothing() -> None:
     assert cluster.controller.trainer_code is None
 
 
-def test_each_node_has_time_to_say_whether_its_ray_runs() -> None:
+def test_each_node_has_time_to_answer_check_health() -> None:
     cluster = Cluster()
     cluster.train()
     cluster.receive("node1", "exit", code=1)
@@ -265,14 +265,14 @@ def test_each_node_has_time_to_say_whether_its_ray_runs() -> None:
         cluster.receive(node, "healthy")
     assert not cluster.controller.is_over(cluster.now)
     cluster.now += 1
-    cluster.receive("node2", "heartbeat", doing="")  # it lives, but its answer may be on its way
+    cluster.receive("node2", "heartbeat", doing="")  # it runs, but its answer may be on its way
     assert not cluster.controller.is_over(cluster.now)
     cluster.receive("node2", "failed", kind="ray", message="raylet exited")
     assert cluster.wait(1)
     assert cluster.end().code == 71
 
 
-def test_findings_about_the_image_are_waited_for() -> None:
+def test_controller_waits_for_findings_about_the_image() -> None:
     cluster = Cluster(nodes=2)
     for node in cluster.nodes:
         cluster.receive(node, "checked", addresses=[], proxy=False)
@@ -352,7 +352,7 @@ def test_a_trainer_that_ends_well_at_the_time_limit() -> None:
     assert cluster.end().code == 0
 
 
-def test_a_preemption_with_grace_time_is_told_to_the_tasks_alone() -> None:
+def test_a_preemption_with_grace_time_signals_only_the_tasks() -> None:
     cluster = Cluster()
     cluster.train()
     cluster.receive("node2", "stop_requested")
@@ -372,9 +372,9 @@ def test_a_cluster_that_is_not_ready_in_time() -> None:
     assert cluster.end().code == 68
 
 
-def test_nodes_of_which_nothing_is_heard() -> None:
+def test_a_node_that_never_sends_a_message() -> None:
     cluster = Cluster(timeouts={"ready": 30, "heartbeat": 25})
-    cluster.silent.add("node3")
+    cluster.lost.add("node3")
     cluster.check()
     assert cluster.wait(60)
     assert 45 <= cluster.now <= 47
@@ -383,7 +383,7 @@ def test_nodes_of_which_nothing_is_heard() -> None:
     assert any("waiting for node3" in line for line in cluster.log.lines)
 
 
-def test_a_long_pull_is_waited_for() -> None:
+def test_controller_waits_for_a_long_pull() -> None:
     cluster = Cluster(timeouts={"ready": 30, "heartbeat": 25})
     cluster.check()
     for _ in cluster.passes(300):
@@ -435,7 +435,7 @@ def test_a_restart_after_a_loss(chances: int, restarts: bool) -> None:
     cluster = Cluster(requeue={"max": 2, "exit_code": 0})
     cluster.job["chances"] = chances
     cluster.train()
-    cluster.silent.add("node2")
+    cluster.lost.add("node2")
     cluster.wait(40)
     end = cluster.end()
     assert bool(cluster.controller.restart_reason(end)) == restarts
@@ -443,7 +443,7 @@ def test_a_restart_after_a_loss(chances: int, restarts: bool) -> None:
 
 @pytest.mark.parametrize("at_limit", [False, True])
 @pytest.mark.parametrize(("code", "restarts"), [(75, True), (1, False), (0, False)])
-def test_a_restart_that_the_trainer_asks_for(code: int, restarts: bool, at_limit: bool) -> None:
+def test_a_restart_that_the_trainer_requests(code: int, restarts: bool, at_limit: bool) -> None:
     cluster = Cluster(requeue={"max": 0, "exit_code": 75})
     cluster.train()
     cluster.controller.is_time_up = at_limit
@@ -521,7 +521,7 @@ def test_addresses_to_test_do_not_wait_for_the_slowest_node() -> None:
     assert cluster.types()[-1] == "check_reachable"
 
 
-def test_what_many_nodes_report_is_logged_once() -> None:
+def test_equal_phases_of_many_nodes_are_logged_once() -> None:
     cluster = Cluster()
     cluster.receive_from_all("phase", phase="image", text="podman pull ray")
     assert cluster.log.lines.count("image: podman pull ray") == 1

@@ -1,4 +1,4 @@
-"""How the controller ends a job when several things happen at once; see also agent/test_controller.py."""
+"""Decisions of the controller when several things happen at once; see also test_decisions.py."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_a_worker_fails_after_the_trainer_has_failed_because_of_it() -> None:
     assert end.text == text
 
 
-def test_a_worker_that_was_told_to_end_is_waited_for_after_the_trainer_has_failed() -> None:
+def test_controller_waits_for_a_signalled_worker_after_the_trainer_has_failed() -> None:
     cluster = Cluster()
     cluster.train()
     cluster.receive("node2", "signalled")
     cluster.receive("node1", "exit", code=1)
     cluster.receive_from_all("healthy")
-    assert not cluster.wait(8), "it ends after its grace period only"
+    assert not cluster.wait(8), "it ends only after its grace period"
     cluster.receive("node2", "gone")
     assert cluster.wait(1)
     end = cluster.end()
@@ -45,7 +45,7 @@ def test_a_worker_that_was_told_to_end_is_waited_for_after_the_trainer_has_faile
     )
 
 
-def test_a_lost_worker_does_not_explain_a_failed_trainer_where_the_job_continues() -> None:
+def test_a_lost_worker_is_not_the_cause_if_on_node_loss_is_continue() -> None:
     cluster = Cluster(on_node_loss="continue")
     cluster.train()
     cluster.receive("node2", "signalled")
@@ -59,7 +59,7 @@ def test_a_lost_worker_does_not_explain_a_failed_trainer_where_the_job_continues
     assert events(cluster).count("node_loss") == 1
 
 
-def test_a_head_that_was_told_to_end_when_the_trainer_had_succeeded() -> None:
+def test_a_signalled_head_node_whose_trainer_has_succeeded() -> None:
     cluster = Cluster()
     cluster.train()
     cluster.receive("node1", "signalled")
@@ -76,21 +76,21 @@ def test_a_node_without_heartbeat_after_the_end_is_not_lost() -> None:
         cluster.receive("node1", "exit", code=0)
         assert cluster.wait(1)
         cluster.controller.begin_end()
-        cluster.silent.add("node2")
+        cluster.lost.add("node2")
         for _ in range(60):  # seconds
             cluster.now += 1
             cluster.receive_from_all("heartbeat", doing="")
             cluster.controller.tick(cluster.now)
         for node in ("node1", "node3"):
             cluster.receive(node, "gone")
-        assert cluster.controller.all_nodes_ended(), "srun is not waited for"
+        assert cluster.controller.all_nodes_ended(), "no wait for srun"
         end = cluster.controller.outcome(0)
         assert (end.code, end.source) == (0, "trainer")
         assert "node_loss" not in events(cluster)
 
 
-def test_a_worker_that_ends_because_slurm_signals_the_tasks_alone() -> None:
-    """A preemption with GraceTime does so."""
+def test_a_worker_that_ends_because_slurm_signals_only_the_tasks() -> None:
+    """Slurm does so for a preemption with GraceTime."""
     cluster = Cluster()
     cluster.train()
     for node in ("node1", "node2"):

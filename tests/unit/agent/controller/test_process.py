@@ -1,4 +1,4 @@
-"""The batch script's process: a real one, with a stand-in for srun that plays a node."""
+"""The controller as a real process of a batch script; a stand-in for srun plays the node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slurmray.rendering.script import render_script
 
 HANG = 30  # seconds
 
-# Plays the only node of a job: reads the script, then answers; its argument says how the trainer ends.
+# Plays the only node of a job: reads the script, then answers messages. plays: see Job.
 SRUN = """
 import json, os, sys, time, zlib
 sys.path.insert(0, {root!r})
@@ -81,7 +81,11 @@ send("gone")
 
 
 class Job:
-    """A batch script. plays: what its node does, an exit code for one."""
+    """A running batch script.
+
+    plays: the trainer's exit code, `nothing` (the step ends), `fails` (the node fails) or `waits` (the
+    trainer waits for a signal).
+    """
 
     def __init__(
         self, folder: Path, plays: str, variables: dict[str, str] | None = None, **spec: Any
@@ -126,7 +130,7 @@ class Job:
         path.chmod(0o755)
 
     def wait(self) -> tuple[int, str]:
-        """Exit code and log."""
+        """Return exit code and log."""
         try:
             code = self.process.wait(HANG)
         finally:
@@ -144,7 +148,7 @@ class Job:
         return path
 
     def job(self) -> dict[str, Any]:
-        """The job as the nodes get it."""
+        """Return the field `job` of the message to the nodes, with environment and script size of srun."""
         found: dict[str, Any] = json.loads((self.folder / "job.json").read_text())
         return found
 
@@ -164,7 +168,7 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     assert any(line.endswith("] hello from somebody else") for line in lines)
     sent = job.job()
     agent = parts.agent_of(job.script.read_text())
-    saved = len(agent.encode()) - len(loader.without(agent, process.CONTROLLER_ONLY).encode())
+    saved = len(agent.encode()) - len(loader.remove_sections(agent, process.CONTROLLER_ONLY).encode())
     assert sent["text"] == len(job.script.read_bytes()) - saved
     assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], 2, 10)
     assert (sent["id"], sent["name_for_commands"]) == ("7", "7")
@@ -209,7 +213,7 @@ def test_slurms_signals(tmp_path: Path, number: signal.Signals, kind: str) -> No
         ({"SLURM_JOB_CPUS_PER_NODE": "many"}, 79, "Please report it"),
     ],
 )
-def test_what_ends_a_job_before_its_step(tmp_path: Path, env: dict[str, str], code: int, text: str) -> None:
+def test_errors_before_the_step(tmp_path: Path, env: dict[str, str], code: int, text: str) -> None:
     cpus = {"cpus_per_task": 2} if "SLURM_CPUS_PER_TASK" in env else {}
     job = Job(tmp_path, "0", env, slurm={"nodes": 1, **cpus}, requeue={"max": 2})
     assert job.wait()[0] == code, job.log()
@@ -219,13 +223,11 @@ def test_what_ends_a_job_before_its_step(tmp_path: Path, env: dict[str, str], co
 
 @pytest.mark.parametrize(
     ("number", "expected"),
-    # The last one was submitted from within a job of an array, and is of none.
+    # Job 14 was submitted from within job 12_3, and belongs to no array.
     [("13", "12_0"), ("12", "12_3"), ("14", "14")],
 )
-def test_a_job_of_an_array_has_its_own_name_for_slurm_s_commands(
-    number: str, expected: str, tmp_path: Path
-) -> None:
-    """That of the array itself would end, or requeue, all of its jobs."""
+def test_commands_name_only_this_job_of_an_array(number: str, expected: str, tmp_path: Path) -> None:
+    """The array's own id would end or requeue all of its jobs."""
     job = Job(tmp_path, "fails", {"SLURM_JOB_ID": number, "SLURM_ARRAY_TASK_ID": "3"})
     assert job.wait()[0] == 66, job.log()
     assert (job.job()["id"], job.job()["name_for_commands"]) == (number, expected)
@@ -245,8 +247,8 @@ def test_the_grace_period_is_over_before_slurm_kills(tmp_path: Path) -> None:
     assert [event["event"] for event in job.events()] == ["grace", "start", "end"]
 
 
-def test_the_step_has_the_variables_of_the_submitter(tmp_path: Path) -> None:
-    """But those that change what srun does with its input and output."""
+def test_srun_gets_the_variables_of_the_submitter(tmp_path: Path) -> None:
+    """Except variables that change how srun handles input and output."""
     theirs = {"SCRATCH": "/scratch/me", "NODES": "a b", "LINES": "a\nb"}
     unwanted = ("SRUN_LABEL", "SLURM_LABELIO", "SLURM_EXPORT_ENV", "SLURM_STDOUTMODE", "SLURM_UNBUFFEREDIO")
     job = Job(tmp_path, "fails", {**theirs, **dict.fromkeys(unwanted, "1")})
@@ -269,7 +271,7 @@ def test_a_value_that_the_submitter_does_not_have(tmp_path: Path) -> None:
     assert "env.KEY is not set where the job was submitted" in job.log()
 
 
-def test_a_restart_that_the_trainer_asks_for(tmp_path: Path) -> None:
+def test_a_restart_that_the_trainer_requests(tmp_path: Path) -> None:
     job = Job(tmp_path, "75", requeue={"exit_code": 75})
     assert job.wait()[0] == 75, job.log()
     assert "requeue 7\n" in (tmp_path / "calls").read_text()

@@ -1,4 +1,4 @@
-"""The node agent: a real process, with a test in the place of the controller and of the container."""
+"""The node agent as a real process; tests play the controller, and a script plays the container process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slurmray.rendering.script import render_script
 
 HANG = 30  # seconds
 
-# Stands for the container process: writes what it gets into a file, and does what its first argument says.
+# Stand-in for the container process: writes its input into the file `container`. does: see NodeProcess.
 CONTAINER = """
 import json, os, sys, time
 folder, does = sys.argv[1:3]
@@ -45,11 +45,15 @@ if does == "stay":
 
 
 class NodeProcess:
-    """A node agent. folder: everything of it is in there. does: what the container process does."""
+    """A running node agent with all its files in a folder.
+
+    does: of the container process: `exit` (at once), `stop` (end at the message `stop`), `stay` (ignore the
+    end of its input), or "" (end with its input).
+    """
 
     def __init__(self, folder: Path, does: str = "", **spec: Any) -> None:
         self.folder = folder
-        self.temp = Path(tempfile.mkdtemp(prefix="node-"))  # short, as Ray's sockets are below it
+        self.temp = Path(tempfile.mkdtemp(prefix="node-"))  # short, because of Ray's sockets in it
         self.run_dir = folder / "run"
         (folder / "ray-2.60.0.dist-info").mkdir()
         (folder / "bin").mkdir()
@@ -121,7 +125,7 @@ class NodeProcess:
         self.send("job", job=job)
 
     def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """The next message of that type, with these fields; those before it are dropped. Sends heartbeats."""
+        """Return the next message of that type with these fields; drop those before it. Sends heartbeats."""
         assert self.process.stdout
         wanted = {"type": kind, **fields}
         deadline = time.monotonic() + HANG
@@ -142,7 +146,7 @@ class NodeProcess:
         raise AssertionError(f"no {wanted}:\n{self.log()}")
 
     def container_log(self, text: str) -> str:
-        """What the container process got, once that is in it."""
+        """Return the input of the container process, once it contains the text."""
         deadline = time.monotonic() + HANG
         while time.monotonic() < deadline:
             path = self.folder / "container"
@@ -159,7 +163,7 @@ class NodeProcess:
         return path.read_text() if path.exists() else ""
 
     def end(self) -> int:
-        """End its input, and wait for it."""
+        """Close its input, wait for its end, and return its exit code."""
         assert self.process.stdin
         self.process.stdin.close()
         self.process.stdin = None
@@ -213,7 +217,7 @@ def test_messages_that_come_before_the_container(nodes: list[NodeProcess], tmp_p
     assert '"10.0.0.1"' in node.container_log("start_ray")
 
 
-def test_slurms_signal_gives_the_trainer_its_grace_period(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_slurm_s_signal_gives_the_trainer_its_grace_period(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path, "stop")
     node.send_job()
     node.wait_for("phase", text="up")
@@ -224,7 +228,7 @@ def test_slurms_signal_gives_the_trainer_its_grace_period(nodes: list[NodeProces
     assert list(node.temp.iterdir()) == []
 
 
-def test_slurms_signal_before_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_slurm_s_signal_before_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path, setup="sleep 1000")
     node.send_job()
     time.sleep(0.5)
@@ -253,7 +257,9 @@ def test_a_container_that_is_killed(nodes: list[NodeProcess], tmp_path: Path) ->
     assert node.wait_for("failed")["kind"] == "ray"
 
 
-def test_setup_is_for_what_is_started_on_the_node(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_setup_changes_the_environment_of_the_container_process(
+    nodes: list[NodeProcess], tmp_path: Path
+) -> None:
     node = start(nodes, tmp_path, setup="export MARK='a\nb'; echo hello; echo x >>runs")
     node.send_job()
     assert node.container_log("b").startswith("PYTHON a\nb\n")
@@ -275,13 +281,13 @@ def test_heartbeats_while_setup_takes_long(nodes: list[NodeProcess], tmp_path: P
     node = start(nodes, tmp_path, setup="echo begun; sleep 7")
     node.send_job()
     node.wait_for("heartbeat")
-    # A setup that hangs ends the job by ray.ready_timeout: it is not reported as work that takes long.
+    # `doing` would suspend ray.ready_timeout, which has to end a job whose setup hangs.
     assert not node.wait_for("heartbeat")["doing"]
     assert "begun" in node.log()
     node.wait_for("phase", text="up")
 
 
-def test_a_finding_ends_nothing_by_itself(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_node_waits_for_the_controller_after_a_finding(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path, checks={"paths": ["/no/such"]})
     node.send_job()
     finding = node.wait_for("finding", check="checks.paths")
@@ -294,7 +300,7 @@ def test_a_finding_ends_nothing_by_itself(nodes: list[NodeProcess], tmp_path: Pa
     assert node.messages[-1]["type"] == "gone"
 
 
-def test_another_run_directory_than_that_of_the_head(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_run_directory_that_differs_from_the_head_node_s(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path)
     (node.run_dir / "mark").write_text("other\n")
     node.send_job()
@@ -304,7 +310,9 @@ def test_another_run_directory_than_that_of_the_head(nodes: list[NodeProcess], t
 @pytest.mark.parametrize(
     ("chances", "call"), [(0, "scancel 7\n"), (1, "scontrol requeue 7\n")], ids=["cancel", "requeue"]
 )
-def test_a_silent_controller(nodes: list[NodeProcess], tmp_path: Path, chances: int, call: str) -> None:
+def test_no_heartbeat_of_the_controller(
+    nodes: list[NodeProcess], tmp_path: Path, chances: int, call: str
+) -> None:
     node = start(nodes, tmp_path)
     (tmp_path / "slurm-7.out").touch()
     node.send_job(("head", "node1"), chances)
@@ -316,7 +324,7 @@ def test_a_silent_controller(nodes: list[NodeProcess], tmp_path: Path, chances: 
     assert "end of input" in node.container_log("end of input")
 
 
-def test_a_task_that_is_killed_takes_its_container_along(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_container_ends_with_its_killed_task(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path)
     node.send_job()
     node.wait_for("phase", text="up")

@@ -1,4 +1,4 @@
-"""A process outside of the tree, and its tether."""
+"""A process outside the tree of the task, and its tether."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def wait_for_end(pid: int) -> None:
 
 
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("exit 7", 7), ("kill -KILL $$", 137)])
-def test_its_exit_code(command: str, code: int) -> None:
+def test_exit_code(command: str, code: int) -> None:
     process = bash(command)
     assert process.poll(HANG) == code
     assert process.poll() == code
@@ -45,7 +45,7 @@ def test_a_program_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
     assert "/no/such: No such file" in capfd.readouterr().err
 
 
-def test_it_runs_while_its_input_is_open(tmp_path: Path) -> None:
+def test_process_runs_while_its_input_is_open(tmp_path: Path) -> None:
     process = bash(f"cat >{tmp_path}/got")
     process.send(b"one\n")
     process.send(b"two\n")
@@ -55,13 +55,13 @@ def test_it_runs_while_its_input_is_open(tmp_path: Path) -> None:
     assert (tmp_path / "got").read_text() == "one\ntwo\n"
 
 
-def test_its_output_is_the_descriptor(tmp_path: Path) -> None:
+def test_output_goes_to_the_descriptor(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
         assert bash("echo out; echo more", file.fileno()).poll(HANG) == 0
     assert (tmp_path / "out").read_text() == "out\nmore\n"
 
 
-def test_it_is_not_below_this_process(tmp_path: Path) -> None:
+def test_process_is_not_a_descendant(tmp_path: Path) -> None:
     """Slurm's signals to a task's children do not reach it."""
     process = bash(f"ps -o ppid= -p $PPID >{tmp_path}/parent; sleep 60")
     deadline = time.monotonic() + HANG
@@ -81,7 +81,7 @@ def test_a_wrapper_that_is_killed() -> None:
     process.end(0)
 
 
-def test_what_ignores_its_tether_is_killed(tmp_path: Path) -> None:
+def test_process_that_ignores_its_tether_is_killed(tmp_path: Path) -> None:
     process = bash(f"trap '' TERM; echo $$ >{tmp_path}/pid; sleep 60; echo late >{tmp_path}/late")
     assert process.poll(0.5) is None
     begin = time.monotonic()
@@ -92,13 +92,13 @@ def test_what_ignores_its_tether_is_killed(tmp_path: Path) -> None:
     assert not (tmp_path / "late").exists()
 
 
-def test_what_is_left_in_its_group_is_killed(tmp_path: Path) -> None:
+def test_other_processes_of_the_group_are_killed(tmp_path: Path) -> None:
     process = bash(f"sleep 60 & echo $! >{tmp_path}/pid")
     assert process.poll(HANG) == 0
     wait_for_end(int((tmp_path / "pid").read_text()))
 
 
-def test_a_reader_that_is_gone_is_no_error() -> None:
+def test_sending_to_a_closed_input_is_no_error() -> None:
     process = bash("exec <&-; sleep 1")
     for _ in range(100):
         process.send(b"x" * 10_000)

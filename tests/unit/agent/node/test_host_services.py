@@ -54,7 +54,7 @@ def test_a_service_on_the_node(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == f"{tmp_path}/submit {node.folder}\n"
     assert Path(node.log_path).read_text() == "text\n"
     assert poll(services, 0.1) == []
-    begin(node, "web", "kill -KILL $$")  # it starts again
+    begin(node, "web", "kill -KILL $$")  # a restart
     assert poll(services) == [("web", 137)]
 
 
@@ -68,12 +68,12 @@ def test_a_service_of_ray_s_container_is_not_started_here(tmp_path: Path) -> Non
 
 def test_a_service_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node, services = make(tmp_path, "web", host=False, image="nginx")
-    monkeypatch.setattr(node, "story_command", lambda *words: ["sh", "-c", 'echo "$@" >>$OUT', *words])
+    monkeypatch.setattr(node, "story_command", lambda *argv: ["sh", "-c", 'echo "$@" >>$OUT', *argv])
     begin(node, "web", "")
     assert poll(services) == [("web", 0)]
-    words = (tmp_path / "out").read_text().split()
-    assert words[:2] == ["slurmray-9-0-node1-web", "nginx"]
-    assert words[-2:] == [f"{node.folder}/service-web", f"{tmp_path}/submit"]
+    argv = (tmp_path / "out").read_text().split()
+    assert argv[:2] == ["slurmray-9-0-node1-web", "nginx"]
+    assert argv[-2:] == [f"{node.folder}/service-web", f"{tmp_path}/submit"]
 
 
 def test_a_service_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_a_service_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Mo
     assert services.poll() == []
 
 
-def test_what_a_service_leaves_behind_is_killed(tmp_path: Path) -> None:
+def test_processes_of_an_ended_service_are_killed(tmp_path: Path) -> None:
     node, services = make(tmp_path, "web")
     begin(node, "web", "sleep 60 & echo $! >>$OUT; exit 0")
     assert poll(services) == [("web", 0)]
@@ -93,7 +93,7 @@ def test_what_a_service_leaves_behind_is_killed(tmp_path: Path) -> None:
 
 
 def ends(pid: int) -> bool:
-    """Whether a process ends soon."""
+    """Return whether a process ends within 5 s."""
     end = time.monotonic() + 5
     while time.monotonic() < end and is_running(pid):
         time.sleep(0.02)
@@ -101,14 +101,14 @@ def ends(pid: int) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Also false for a zombie."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
 
 
-def test_they_end_in_reverse_order(tmp_path: Path) -> None:
+def test_services_end_in_reverse_order(tmp_path: Path) -> None:
     node, services = make(tmp_path, "a", "b", "c")
     for name in ("a", "b", "c"):
         begin(
@@ -126,7 +126,7 @@ def test_they_end_in_reverse_order(tmp_path: Path) -> None:
     assert services.poll() == []
 
 
-def test_one_that_does_not_end_delays_the_others_by_a_second(tmp_path: Path) -> None:
+def test_a_service_that_ignores_sigterm_delays_the_others_by_a_second(tmp_path: Path) -> None:
     node, services = make(tmp_path, "a", "b")
     begin(node, "a", "echo up >>$OUT; cat; echo end-a >>$OUT")
     begin(node, "b", "trap '' TERM; echo $$ >>$OUT; sleep 60")
@@ -134,7 +134,7 @@ def test_one_that_does_not_end_delays_the_others_by_a_second(tmp_path: Path) -> 
     output(node, "up")
     while len((tmp_path / "out").read_text().split()) < 2:
         time.sleep(0.02)
-    pid = next(int(word) for word in (tmp_path / "out").read_text().split() if word.isdigit())
+    pid = next(int(text) for text in (tmp_path / "out").read_text().split() if text.isdigit())
     start = time.monotonic()
     services.stop()
     assert 0.9 < time.monotonic() - start < 3.5
@@ -142,7 +142,7 @@ def test_one_that_does_not_end_delays_the_others_by_a_second(tmp_path: Path) -> 
     assert ends(pid)
 
 
-def test_a_service_holds_nobody_else_s_tether(tmp_path: Path) -> None:
+def test_a_service_does_not_inherit_other_tethers(tmp_path: Path) -> None:
     node, services = make(tmp_path, "a", "b")
     begin(node, "a", "echo up-a >>$OUT; cat; echo end-a >>$OUT")
     begin(node, "b", "echo up-b >>$OUT; exec sleep 60")
@@ -154,7 +154,7 @@ def test_a_service_holds_nobody_else_s_tether(tmp_path: Path) -> None:
     services.stop()
 
 
-def test_end_of_a_service_that_nobody_else_waits_for(tmp_path: Path) -> None:
+def test_a_killed_service_is_a_zombie_until_poll(tmp_path: Path) -> None:
     """A zombie has no environment, so it does not count as a process that is left."""
     node, services = make(tmp_path, "web")
     begin(node, "web", "exec sleep 60")

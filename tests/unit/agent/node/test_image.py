@@ -21,7 +21,7 @@ BUILD = {"file": "Dockerfile", "context": "."}
 def make(
     folder: Path, podman: str, is_here: bool = False, **container: Any
 ) -> tuple[FakeNode, runtimes.Runtime]:
-    """A node whose podman does so; an image is there once a file `here` is."""
+    """A node with a podman that runs these commands; it has the image if the file `here` exists."""
     node = FakeNode(folder, container)
     if is_here:
         (folder / "here").touch()
@@ -50,7 +50,7 @@ def calls(node: FakeNode) -> list[str]:
         ({"build": BUILD, "pull": "never"}, True, []),
     ],
 )
-def test_how_an_image_comes(
+def test_pull_load_or_build(
     tmp_path: Path, container: dict[str, Any], is_here: bool, expected: list[str]
 ) -> None:
     node, runtime = make(tmp_path, "touch here", is_here, **container)
@@ -58,7 +58,7 @@ def test_how_an_image_comes(
     assert [call.replace(f"{tmp_path}/submit", "SUBMIT") for call in calls(node)] == expected
     assert node.findings == []
     assert not list((tmp_path / "tmp").iterdir())
-    # What was pulled is run under the name by which it was pulled.
+    # A pulled image runs under the name by which it was pulled.
     assert runtime.image == (f"docker.io/{NAME}" if expected and "pull" in expected[0] else NAME)
 
 
@@ -79,7 +79,7 @@ def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
         ("manifest unknown", 9, 1, False),
     ],
 )
-def test_an_image_is_asked_for_again_where_that_may_help(
+def test_a_pull_is_repeated_after_a_temporary_error(
     tmp_path: Path, answer: str, good: int, pulls: int, is_found: bool
 ) -> None:
     node, runtime = make(
@@ -97,7 +97,7 @@ def test_an_image_is_asked_for_again_where_that_may_help(
     )
 
 
-def test_an_archive_with_something_else(tmp_path: Path) -> None:
+def test_an_archive_with_another_image(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, "", archive="x.tar")
     runtime.ensure_image()
     ((kind, check, found, wanted, fix),) = node.findings
@@ -122,7 +122,7 @@ def lock_file(node: FakeNode) -> Path:
 
 
 def test_one_job_builds_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the next one finds what the first one has built, although that has removed its lock file."""
+    """The next job finds the image, although the first one has removed the lock file."""
     node, runtime = make(tmp_path, "touch here", build=BUILD)
     other = lock_file(node).open("w")
     fcntl.flock(other, fcntl.LOCK_EX)
@@ -153,7 +153,7 @@ def test_the_lock_is_held_during_the_build(tmp_path: Path) -> None:
 
 
 def test_a_lock_on_a_file_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last owner has removed it between our open and our lock."""
+    """Its owner has removed it between open() and flock()."""
     node, runtime = make(tmp_path, "touch here", build=BUILD)
     real = fcntl.flock
     files: list[int] = []
@@ -170,7 +170,7 @@ def test_a_lock_on_a_file_that_is_gone(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])
-def test_somebody_else_s_lock_file_is_not_used(tmp_path: Path, kind: str) -> None:
+def test_a_link_or_folder_is_not_used_as_lock_file(tmp_path: Path, kind: str) -> None:
     node, runtime = make(tmp_path, "touch here", build=BUILD)
     if kind == "link":
         lock_file(node).symlink_to(tmp_path / "theirs")
@@ -202,8 +202,8 @@ def test_a_wait_that_is_stopped_leaves_no_lock(tmp_path: Path) -> None:
     other.close()
 
 
-def test_the_folder_of_somebody_else_is_not_used_for_images(tmp_path: Path) -> None:
-    """A link that others have laid: nobody but its owner can say where it leads."""
+def test_a_link_is_not_used_as_folder_for_images(tmp_path: Path) -> None:
+    """Another user may have created the link, and can change its target."""
     node, runtime = make(tmp_path, 'touch "$TMPDIR/layer"')
     (tmp_path / "theirs").mkdir()
     scratch = Path(job_folder.scratch(node))
@@ -214,7 +214,7 @@ def test_the_folder_of_somebody_else_is_not_used_for_images(tmp_path: Path) -> N
     assert not list((tmp_path / "theirs").iterdir())
 
 
-def test_pulls_have_a_tmpdir_of_their_own(tmp_path: Path) -> None:
+def test_pulls_have_a_separate_tmpdir(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, f'touch "$TMPDIR/layer" && echo "$TMPDIR" >{tmp_path}/where')
     runtime.ensure_image()
     assert (tmp_path / "where").read_text() == f"{tmp_path}/tmp/slurmray-9-0-node1\n"

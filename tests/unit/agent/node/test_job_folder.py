@@ -16,10 +16,10 @@ from slurmray.rendering.script import agent_text
 from ..fake_node import FakeNode
 
 AGENT = agent_text()
-ENDED = str(2**22 + 1)  # larger than the kernel's numbers
+ENDED = str(2**22 + 1)  # larger than any process id
 
 
-def test_what_is_made(tmp_path: Path) -> None:
+def test_content_and_permissions(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     old = os.umask(0o077)
     try:
@@ -54,14 +54,14 @@ def stale(node: FakeNode, task: str | None) -> Path:
     [
         (f"{ENDED} 5\n", True),
         (f"{ENDED}\n", True),
-        (f"{os.getpid()} 5\n", True),  # the number is somebody else's now
+        (f"{os.getpid()} 5\n", True),  # another process has the id now
         (f"{os.getpid()}\n", False),
         (None, False),
         ("\n", False),
     ],
     ids=["ended", "ended, of an old agent", "another process", "runs", "no file", "empty"],
 )
-def test_a_folder_of_a_job_that_had_the_same_number(tmp_path: Path, task: str | None, is_made: bool) -> None:
+def test_a_folder_of_an_earlier_job_with_the_same_id(tmp_path: Path, task: str | None, is_made: bool) -> None:
     node = FakeNode(tmp_path)
     folder = stale(node, task)
     if is_made:
@@ -74,7 +74,7 @@ def test_a_folder_of_a_job_that_had_the_same_number(tmp_path: Path, task: str | 
     assert (folder / "old").exists() != is_made
 
 
-def test_a_task_that_runs(tmp_path: Path) -> None:
+def test_folder_of_a_running_task(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     job_folder.make(node, AGENT)
     with pytest.raises(JobError):
@@ -82,7 +82,7 @@ def test_a_task_that_runs(tmp_path: Path) -> None:
 
 
 def test_a_zombie_has_ended(tmp_path: Path) -> None:
-    """Where process 1 does not reap, it stays."""
+    """It stays if process 1 does not reap."""
     node = FakeNode(tmp_path)
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -101,7 +101,7 @@ def test_a_container_that_still_runs(tmp_path: Path) -> None:
     job_folder.make(node, AGENT)
 
 
-def test_somebody_s_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     folder = stale(node, ENDED)
     folder.rename(tmp_path / "other")
@@ -111,7 +111,7 @@ def test_somebody_s_link_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "other/old").exists()
 
 
-def test_a_process_of_the_job_before_is_ended(tmp_path: Path) -> None:
+def test_processes_of_the_earlier_job_are_killed(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     stale(node, ENDED)
     with subprocess.Popen(
@@ -131,7 +131,7 @@ def test_a_temp_folder_that_is_not_there(tmp_path: Path) -> None:
         job_folder.make(node, AGENT)
 
 
-def test_what_is_not_the_submitter_s_is_removed_by_podman(
+def test_files_of_other_uids_are_removed_with_podman_unshare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from slurmray.agent.node.runtimes import make

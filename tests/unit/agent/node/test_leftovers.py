@@ -1,4 +1,4 @@
-"""What ended jobs left on a node."""
+"""Leftovers of ended jobs on a node."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent.node import leftovers
-from slurmray.agent.node.processes import user_name
+from slurmray.agent.node.facts import user_name
 from slurmray.agent.node.runtimes import make
 
 from ..fake_node import FakeNode
@@ -15,7 +15,7 @@ ID = "0123456789ab" + "0" * 52
 
 
 def make_node(folder: Path, rows: list[str], squeue: str, runtime: str = "podman") -> FakeNode:
-    """A node with these containers (`podman ps` rows without ids), and a Slurm that answers so."""
+    """A node with these containers (rows of `podman ps` without ids), and this stand-in for squeue."""
     node = FakeNode(folder)
     lines = "\n".join(f"{ID} {row}" for row in rows)
     (folder / "ps").write_text(lines.replace("USER", user_name()) + "\n")
@@ -38,7 +38,7 @@ LABELS = ["map[slurmray.job:7 slurmray.user:USER]", "slurmray.job=7,slurmray.use
 UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
 
-def test_slurm_is_not_asked_where_nothing_is_found(tmp_path: Path) -> None:
+def test_no_request_to_slurm_without_leftovers(tmp_path: Path) -> None:
     node = make_node(tmp_path, ["slurmray-9-0-node2 slurmray.user=USER"], UNKNOWN)
     (tmp_path / "temp/ray-9-0/inside").mkdir(parents=True)  # this attempt's own
     leftovers.remove(node, make("podman", node))
@@ -52,7 +52,7 @@ def test_slurm_is_not_asked_where_nothing_is_found(tmp_path: Path) -> None:
     [
         (UNKNOWN, True),
         ("exit 0", True),  # ended, and Slurm still knows it
-        ("echo 7 PD", True),  # requeued, and no node has it
+        ("echo 7 PD", True),  # requeued, and not on a node
         ("echo 7 R", False),
         ("echo 7 CG", False),
         ("echo 'Unable to contact slurm controller' >&2; exit 1", False),
@@ -70,7 +70,7 @@ def test_a_container_and_a_folder(tmp_path: Path, labels: str, squeue: str, is_r
     assert node.phases == ([message] if is_removed else [])
 
 
-def test_one_request_for_all(tmp_path: Path) -> None:
+def test_one_request_for_all_jobs(tmp_path: Path) -> None:
     node = make_node(tmp_path, ["slurmray-10-0-node1 slurmray.user=USER"], "echo 8 R")
     for name in ("temp/ray-7-0/inside", "temp/ray-8-3/inside", "tmp/slurmray-7-1-node1"):
         (tmp_path / name).mkdir(parents=True)
@@ -81,7 +81,7 @@ def test_one_request_for_all(tmp_path: Path) -> None:
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_ids_that_are_refused_together_are_asked_for_one_by_one(tmp_path: Path) -> None:
+def test_separate_requests_after_an_error(tmp_path: Path) -> None:
     answer = f"case $* in *--jobs=8\\ *) echo 8 R ;; *) {UNKNOWN} ;; esac"
     node = make_node(tmp_path, [], answer)
     for name in ("ray-7-0", "ray-8-0"):
@@ -112,7 +112,7 @@ def test_earlier_attempts_of_this_job_have_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        # Of a job that had the same number; not if it runs.
+        # Of an earlier job with the same id; without --force, so not if it runs.
         ("slurmray-9-0-node1 slurmray.user=USER,slurmray.node=node1", ["rm --volumes ID"]),
         ("slurmray-9-0-node1-web slurmray.user=USER,slurmray.node=node1", ["rm --volumes ID"]),
         ("slurmray-9-0-node1-2 slurmray.user=USER,slurmray.node=node1-2", []),  # a node on the same host
@@ -122,7 +122,7 @@ def test_earlier_attempts_of_this_job_have_ended(tmp_path: Path) -> None:
         ("slurmray-7-0-node1", []),
     ],
 )
-def test_whose_containers(tmp_path: Path, row: str, expected: list[str]) -> None:
+def test_which_containers_are_removed(tmp_path: Path, row: str, expected: list[str]) -> None:
     node = make_node(tmp_path, [row], UNKNOWN)
     leftovers.remove(node, make("podman", node))
     assert calls(node) == expected
@@ -144,7 +144,7 @@ def test_a_name_that_is_taken(tmp_path: Path, labels: str, owner: str) -> None:
     ]
 
 
-def test_what_is_none_of_ours_stays(tmp_path: Path) -> None:
+def test_other_files_stay(tmp_path: Path) -> None:
     node = make_node(tmp_path, [], UNKNOWN)
     kept = ["temp/ray-7-0", "temp/ray-x-0/inside", "temp/ray/inside", "temp/xray-7-0/inside", "other/inside"]
     kept += ["temp/ray-7-1-more/inside", "tmp/slurmray-7-0-node2"]
@@ -155,7 +155,7 @@ def test_what_is_none_of_ours_stays(tmp_path: Path) -> None:
     assert all((tmp_path / name).exists() for name in [*kept, "temp/ray-7-2"])
 
 
-def test_folders_of_somebody_else_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_other_users_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = make_node(tmp_path, [], UNKNOWN)
     (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
@@ -163,8 +163,8 @@ def test_folders_of_somebody_else_stay(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "temp/ray-7-0").exists()
 
 
-def test_what_a_job_makes_that_starts_meanwhile(tmp_path: Path) -> None:
-    """Slurm was asked before it began, so it knows nothing of it."""
+def test_a_job_that_starts_during_the_request(tmp_path: Path) -> None:
+    """Slurm's answer does not contain it, because it started after the request."""
     node = make_node(tmp_path, [], f"mkdir -p {tmp_path}/temp/ray-8-0/inside; {UNKNOWN}")
     (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
     leftovers.remove(node, make("podman", node))

@@ -1,0 +1,59 @@
+"""The base of the stages of one node: starts their programs and reports that the node is done."""
+
+import sys
+
+from ..errors import JobError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Tuple
+
+    from .node_context import NodeContext
+    from .ray.start import RayProcess
+
+    Item = Dict[str, Any]  # of prepare or services in the job spec, `run` as argv
+
+
+class Stage:
+    """A stage on this node. name: as in the message `stage_done`."""
+
+    error_kind = ""  # kind of the JobError where a program cannot be started
+
+    def __init__(self, context: "NodeContext", ray: "RayProcess", name: str) -> None:
+        self.context = context
+        self.ray = ray
+        self.name = name
+        self.kinds: "Tuple[str, ...]" = (name,)  # of its child processes, whose role is `KIND NAME`
+        self.is_done_here = False
+
+    def begin(self) -> None:
+        """Start the stage on this node."""
+        raise NotImplementedError
+
+    def child_ended(self, kind: str, name: str, code: int) -> None:
+        """Handle the end of a child process. kind: one of `kinds`."""
+        raise NotImplementedError
+
+    def report_done(self) -> None:
+        """Send that this node is done with the stage."""
+        self.is_done_here = True
+        self.context.send("stage_done", stage=self.name)
+
+    def facts(self) -> "Dict[str, str]":
+        """Variables about the job and this node; with RAY_ADDRESS once the cluster is ready."""
+        return self.context.facts(self.ray.gcs_address if self.context.is_ready else "")
+
+    def environment(self) -> "Dict[str, str]":
+        """Environment of the stage's programs: Ray's environment and facts()."""
+        return dict(self.ray.env, **self.facts())
+
+    def spawn(self, kind: str, name: str, argv: "List[str]", env: "Mapping[str, str]") -> None:
+        """Start a child process and write its command to the node's log. kind: one of `kinds`."""
+        role = "%s %s" % (kind, name)
+        sys.stderr.write("%s: %s\n" % (role, " ".join(argv)))
+        sys.stderr.flush()
+        try:
+            self.context.children.spawn(role, argv, env)
+        except OSError as error:
+            text = "%s: %s: %s. Is it in the image?" % (name, argv[0], error.strerror)
+            raise JobError(self.error_kind, text) from error

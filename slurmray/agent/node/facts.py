@@ -1,0 +1,61 @@
+"""Facts about this node and the job's share of it."""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Mapping
+
+
+def user_name() -> str:
+    """The name of this user, or the uid if it has none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def memory_of_job(env: "Mapping[str, str]") -> int:
+    """Memory of the job on this node in MiB, from Slurm's variables, of which one is set; 0: unknown."""
+
+    def number(name: str) -> int:
+        text = env.get(name, "")
+        return int(text) if text.isdigit() else 0
+
+    return (
+        number("SLURM_MEM_PER_NODE")
+        + number("SLURM_MEM_PER_CPU") * number("SLURM_CPUS_ON_NODE")
+        + number("SLURM_MEM_PER_GPU") * number("SLURM_GPUS_ON_NODE")
+    )
+
+
+def resolved_addresses(name: str) -> "List[str]":
+    """Addresses of the node's name, or else of this host's name, in the resolver's order."""
+    import socket
+
+    for host in (name, os.uname().nodename):
+        try:
+            found = socket.getaddrinfo(
+                host, None, 0, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG | socket.AI_V4MAPPED
+            )
+        except (OSError, UnicodeError):
+            continue
+        return _unique([str(entry[4][0]) for entry in found])
+    return []
+
+
+def all_addresses(name: str) -> "List[str]":
+    """Addresses of the node's name, then those of this host's interfaces (for network.interface)."""
+    from ..network_interfaces import reachable_addresses
+
+    return _unique(resolved_addresses(name) + reachable_addresses())
+
+
+def _unique(texts: "List[str]") -> "List[str]":
+    found: "List[str]" = []
+    for text in texts:
+        if text not in found:
+            found.append(text)
+    return found

@@ -1,0 +1,27 @@
+"""A RayProcess for tests, without a container process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from slurmray.agent.container.ray import start
+
+
+class FakeContext:
+    """The attributes of NodeContext that RayProcess uses."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+        self.is_head = True
+        self.is_ready = False
+        self.children = SimpleNamespace(kill=lambda _: None)
+        self.sent: list[tuple[str, str]] = []
+
+    def phase(self, phase: str, text: str) -> None:
+        self.sent.append((phase, text))
+
+
+def ray_process(folder: Path) -> Any:
+    return start.RayProcess(FakeContext(folder))  # type: ignore[arg-type]

@@ -1,0 +1,111 @@
+"""Options of `ray start`, and the version of Ray. tests/cluster shows that Ray accepts them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent.container.ray import command as ray_command
+from slurmray.agent.container.ray import network
+from slurmray.agent.container.ray import ports as port_places
+
+PORTS = list(range(20001, 20016))
+OLD, NEW = (2, 44), (2, 60)
+
+
+def start_argv(cluster: str | None, version: tuple[int, int] = NEW, extra: tuple[str, ...] = ()) -> list[str]:
+    return ray_command.start_command(
+        "gpu-1", "10.0.0.5", PORTS, cluster, version, "/tmp/r", 4, 8, 10**9, list(extra)
+    )
+
+
+def test_options_that_only_the_head_node_gets() -> None:
+    head, worker = start_argv(None), start_argv("10.0.0.4:20001")
+    assert "--head" in head
+    assert f"--port={PORTS[port_places.GCS]}" in head
+    assert "--head" not in worker
+    assert "--address=10.0.0.4:20001" in worker
+    only_head = ("--port", "--dashboard-port", "--ray-client-server-port")
+    assert not [option for option in worker if option.startswith(only_head)]
+    for argv in (head, worker):
+        assert {
+            "--block",
+            "--node-name=gpu-1",
+            "--node-ip-address=10.0.0.5",
+            "--num-cpus=4",
+            "--num-gpus=8",
+            "--object-store-memory=1000000000",
+        } <= set(argv)
+
+
+def test_each_port_is_used_once() -> None:
+    given = [option.rpartition("=")[2] for option in start_argv(None) if "-port=" in option]
+    fixed = [port for port in given if port != "0"]
+    assert len(fixed) == len(set(fixed)) >= 7
+    assert str(PORTS[port_places.MASTER]) not in fixed
+
+
+def test_a_worker_gets_a_temp_folder_where_ray_allows_it() -> None:
+    assert "--temp-dir=/tmp/r" in start_argv(None, OLD)
+    assert "--temp-dir=/tmp/r" in start_argv("h:1", NEW)
+    assert "--temp-dir=/tmp/r" not in start_argv("h:1", OLD)
+
+
+def test_the_users_options_come_last() -> None:
+    assert start_argv(None, extra=("--num-cpus=1", "--x"))[-2:] == ["--num-cpus=1", "--x"]
+
+
+def test_ray_before_2_49_has_no_ipv6() -> None:
+    with pytest.raises(network.NetworkError, match=r"fd00::5: Ray 2\.48 has no IPv6\. Use .* 2\.49"):
+        ray_command.start_command("n", "fd00::5", PORTS, None, (2, 48), "/tmp/r", 4, 8, 10**9, [])
+    assert ray_command.start_command("n", "fd00::5", PORTS, None, (2, 49), "/tmp/r", 4, 8, 10**9, [])
+
+
+@pytest.mark.parametrize(
+    ("address", "version", "port"),
+    [("fd00::5", (2, 55), []), ("fd00::5", (2, 56), [PORTS[1]]), ("10.0.0.5", OLD, [PORTS[1]])],
+)
+def test_no_ray_client_server_if_it_would_end_the_head_node(
+    address: str, version: tuple[int, int], port: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "grpc")
+    argv = ray_command.start_command("n", address, PORTS, None, version, "/tmp/r", 4, 8, 10**9, [])
+    given = [option for option in argv if option.startswith("--ray-client-server-port")]
+    assert given == [f"--ray-client-server-port={number}" for number in port]
+
+
+def test_a_python_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert ray_command.ray_version() is None
+    (tmp_path / "ray-2.60.0.dist-info").mkdir()
+    (tmp_path / "ray-2.60.0.dist-info" / "METADATA").write_text("Name: ray\nVersion: 2.60.0\n")
+    importlib.invalidate_caches()
+    assert ray_command.ray_version() == ("2.60.0", (2, 60))
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("memory", "free", "expected"),
+    [
+        (10 * 1024, 64 * GIB, 3 * GIB),
+        (10 * 1024, 2 * GIB, 2 * GIB * 9 // 10),
+        (4 * 1024 * 1024, 2048 * GIB, 200 * 10**9),
+        (1024, GIB // 16, 75 * 2**20),  # Ray then uses a folder on disk, with a warning
+        (0, 64 * GIB, 6 * GIB),  # the machine's 20 GiB
+    ],
+)
+def test_object_store(memory: int, free: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Disk:
+        f_bavail, f_frsize = free // 4096, 4096
+
+    sizes = {"SC_PHYS_PAGES": 20 * GIB // 4096, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "statvfs", lambda path: {"/dev/shm": Disk}[path])
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+    assert ray_command.object_store_size(memory) == expected

@@ -1,0 +1,44 @@
+"""Starts of Ray whose ports other processes take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent.container.ray import network, ports
+from slurmray.agent.errors import JobError
+
+from .fake_context import ray_process
+
+
+def test_ports_that_are_taken_at_each_of_three_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ports, "taken_ports", lambda _: [20001])
+    ray = ray_process(tmp_path)
+    ray.watch.begin(ray.ports)
+    for name in ("make_environment", "preload", "start"):
+        monkeypatch.setattr(ray, name, lambda *_: None)
+    ray.ended(1)
+    ray.ended(1)
+    with pytest.raises(JobError, match="other processes took the chosen ports 3 times") as caught:
+        ray.ended(1)
+    assert caught.value.kind == "bring_up"
+
+
+def test_a_port_that_is_taken_after_workers_got_the_address(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ports, "taken_ports", lambda _: [])
+    monkeypatch.setattr(network, "is_open", lambda *_: True)
+    ray = ray_process(tmp_path)
+    ray.ports = [1]
+    ray.watch.begin(ray.ports)
+    assert ray.does_gcs_answer()
+    monkeypatch.setattr(ports, "taken_ports", lambda _: [20001])
+    with pytest.raises(
+        JobError, match=r"process took port 20001 of this node .* Submit the job again"
+    ) as caught:
+        ray.watch.is_port_taken()
+    assert caught.value.kind == "bring_up"

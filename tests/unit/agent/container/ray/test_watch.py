@@ -1,0 +1,89 @@
+"""Detection of Ray's processes that end, while it starts and afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent.container import process_tree
+from slurmray.agent.container.ray import ports, preload, watch
+from slurmray.agent.errors import JobError
+
+from .fake_context import ray_process
+
+
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[watch.RayWatch], None]:
+    """Runs one check at once."""
+    monkeypatch.setattr(ports, "taken_ports", lambda _: [])
+
+    def check(watched: watch.RayWatch) -> None:
+        watched._due = 0.0
+        watched.tick()
+
+    return check
+
+
+def test_a_process_that_ends_while_ray_starts(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    look: Callable[[watch.RayWatch], None],
+) -> None:
+    for session, text in (("session_2026-1", "of an earlier start"), ("session_2026-2", "1\n2\n3\n4\n5\n6")):
+        logs = tmp_path / session / "logs"
+        logs.mkdir(parents=True)
+        (logs / "raylet.err").write_text(f"{text}\n*** StackTrace Information ***\nsome frames\n")
+    (tmp_path / "session_latest").symlink_to("session_2026-2")
+    ended: dict[int, str] = {}
+    monkeypatch.setattr(process_tree, "descendant_names", lambda **_: dict(ended))
+    watched = ray_process(tmp_path).watch
+    (tmp_path / preload.STARTED).touch()  # of an earlier try
+    watched.begin([])
+    ended |= {5: "python3", 6: "raylet"}
+    look(watched)
+    del ended[6]  # its parent has waited for it
+    ended[7] = "raylet"
+    look(watched)
+    with pytest.raises(JobError) as caught:
+        look(watched)
+    assert (caught.value.kind, caught.value.message.partition(".")[0]) == (
+        "ray",
+        "raylet exited while Ray was starting",
+    )
+    assert capfd.readouterr().err == "".join(f"raylet: {line}\n" for line in "23456")
+    watched.release_ports()
+    with pytest.raises(JobError):
+        look(watched)
+    (tmp_path / preload.STARTED).touch()
+    look(watched)
+    assert not watched.is_active
+
+
+def test_with_plain_start_ray_is_watched_until_the_cluster_is_ready(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, look: Callable[[watch.RayWatch], None]
+) -> None:
+    monkeypatch.setattr(process_tree, "descendant_names", lambda **_: {})
+    ray = ray_process(tmp_path)
+    ray.watch.begin([])
+    (tmp_path / preload.NOT_FAST).write_text("this Ray has no x")
+    for _ in range(2):
+        look(ray.watch)
+    assert ray.context.sent == [("ray", "using Ray's own start: this Ray has no x")]
+    ray.watch.release_ports()
+    look(ray.watch)
+    assert ray.watch.is_active
+    assert ray.watch.is_dashboard_started(), "Ray itself starts the raylet last"
+    ray.context.is_ready = True
+    look(ray.watch)
+    assert not ray.watch.is_active
+
+
+def test_only_the_head_node_has_a_gcs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(process_tree, "descendant_names", lambda: {7: "raylet"})
+    ray = ray_process(tmp_path)
+    assert not ray.watch.is_healthy()
+    ray.context.is_head = False
+    assert ray.watch.is_healthy()

@@ -1,0 +1,97 @@
+"""Environment variables that depend on the machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import site
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slurmray.agent.container import environment
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "expected"), [(32, 8, 4), (4, 8, 1), (128, 4, 16), (8, 0, 8), (96, 0, 16)]
+)
+def test_threads_per_gpu(cpus: int, gpus: int, expected: int) -> None:
+    assert environment.threads_per_gpu(cpus, gpus) == expected
+
+
+def test_default_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    ours = {"USER": "alice", "LOGNAME": "alice", "OMP_NUM_THREADS": "4"}
+    assert environment.default_environment("alice", 32, 8, "/tmp/r") == ours
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # the image's
+    assert environment.default_environment("alice", 32, 8, "/tmp/r")["OMP_NUM_THREADS"] == "2"
+    monkeypatch.setenv("HOME", "/no/such/home")
+    assert environment.default_environment("alice", 32, 8, "/tmp/r")["HOME"] == "/tmp/r"
+
+
+LOCAL = [("lo", ipaddress.ip_address("127.0.0.1")), ("ib0", ipaddress.ip_address("10.1.0.5"))]
+
+
+def found_environment(env: dict[str, str], address: str = "10.1.0.5") -> dict[str, str]:
+    return environment.network_environment(env, address, ["10.1.0.4", "gpu-1", "gpu-2"], LOCAL)
+
+
+def test_libraries_use_the_interface_of_the_address() -> None:
+    found = {"VLLM_HOST_IP": "10.1.0.5", "NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0"}
+    assert found_environment({}) == found
+    assert found_environment({"NCCL_SOCKET_IFNAME": "^lo"}) == {**found, "NCCL_SOCKET_IFNAME": "^lo"}
+    assert found_environment({}, "10.9.9.9") == {"VLLM_HOST_IP": "10.9.9.9"}
+
+
+@pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
+def test_nodes_are_reached_without_a_proxy(proxy: str) -> None:
+    found = found_environment({proxy: "http://proxy:3128", "NO_PROXY": "example.org,localhost"})
+    assert found["no_proxy"] == found["NO_PROXY"]
+    assert found["no_proxy"] == "example.org,localhost,127.0.0.1,::1,10.1.0.5,10.1.0.4,gpu-1,gpu-2"
+    assert found_environment({proxy: "http://proxy:3128", "no_proxy": "*"})["no_proxy"] == "*"
+    assert "no_proxy" not in found_environment({proxy: ""})
+
+
+def test_no_proxy_of_10000_nodes_fits_into_a_variable() -> None:
+    peers = [f"2001:db8::{number:x}" for number in range(10_000)]
+    found = environment.network_environment({"http_proxy": "x"}, "10.1.0.5", peers, LOCAL)["no_proxy"]
+    assert 99_000 < len(found) < 2**17
+    assert set(found.split(",")) <= {*peers, "10.1.0.5", *environment.LOCAL_NAMES}
+
+
+PATHS = ["/lib/python3.11", "/lib/python3.11/site-packages", "/usr/lib/dist-packages"]
+
+
+def test_search_path_of_an_isolated_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(isolated=1))
+    monkeypatch.setattr(sys, "path", PATHS.copy())
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "/a::/b")
+    environment.restore_search_path()
+    assert sys.path == [PATHS[0], "/a", "/b", str(tmp_path), *PATHS[1:]]
+    monkeypatch.setattr(sys, "path", PATHS.copy())
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(isolated=0))
+    environment.restore_search_path()
+    assert sys.path == PATHS
+
+
+def test_export_lines_for_a_shell() -> None:
+    text = environment.export_lines({"A": "it's\n$x", "B": ""}) + 'printf "%s|" "$A" "$B"'
+    assert (
+        subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True).stdout == "it's\n$x||"
+    )
+
+
+def test_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(os.path, "exists", lambda _: False)
+    assert environment.visible_gpus(2, 2) == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7,9")
+    assert environment.visible_gpus(1, 2) == {"CUDA_VISIBLE_DEVICES": "6,7"}
+    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/kfd")
+    assert environment.visible_gpus(0, 1) == {"HIP_VISIBLE_DEVICES": "0"}

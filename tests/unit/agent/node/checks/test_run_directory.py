@@ -1,0 +1,61 @@
+"""The run directory: shared with the head node, and writable."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent import errors
+from slurmray.agent.node import checks
+from slurmray.agent.node.checks import run_directory
+
+from ...fake_node import FakeNode
+
+
+@pytest.fixture
+def standard_error() -> object:
+    """Restores standard error after the test."""
+    saved = os.dup(2)
+    yield
+    os.dup2(saved, 2)
+    os.close(saved)
+
+
+@pytest.mark.usefixtures("standard_error")
+def test_the_run_directory_is_opened(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    (tmp_path / "run/mark").write_text("abc\n")
+    checks.open_run_directory(node)
+    os.write(2, b"an error\n")
+    assert Path(node.log_path).read_text() == "node1\nan error\n"
+    assert node.waited == []
+
+
+@pytest.mark.parametrize("mark", [None, "other\n", ""])
+def test_a_run_directory_that_is_not_shared(tmp_path: Path, mark: str | None) -> None:
+    node = FakeNode(tmp_path)
+    if mark is not None:
+        (tmp_path / "run/mark").write_text(mark)
+    with pytest.raises(errors.Unfit):
+        checks.open_run_directory(node)
+    found = f"{tmp_path}/run is not the folder of the head node"
+    row = ("preflight", "run directory", found, "a folder that all nodes share", "set run_dir")
+    assert node.findings == [row]
+    assert len(node.waited) == run_directory.TRIES - 1
+
+
+@pytest.mark.usefixtures("standard_error")
+def test_a_mark_that_appears_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FakeNode(tmp_path)
+    monkeypatch.setattr(node, "wait", lambda _: (tmp_path / "run/mark").write_text("abc\n"))
+    checks.open_run_directory(node)
+    assert node.findings == []
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    (tmp_path / "run/mark").write_text("abc\n")
+    (tmp_path / "run/logs").rmdir()
+    with pytest.raises(errors.Unfit):
+        checks.open_run_directory(node)
+    assert node.findings[0][2] == f"cannot write to {tmp_path}/run/logs: No such file or directory"

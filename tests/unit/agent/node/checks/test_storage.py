@@ -1,0 +1,54 @@
+"""Temporary folder and shared memory of a node."""
+
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent.node import checks
+from slurmray.agent.node.checks import storage
+
+from ...fake_node import FakeNode
+
+
+def findings(node: FakeNode, check: str) -> list[tuple[str, ...]]:
+    return [finding for finding in node.findings if finding[1] == check]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(kind, 0) for kind in ("ext2/ext3", "xfs", "tmpfs", "overlayfs")]
+    + [(kind, 1) for kind in ("nfs", "nfs4", "lustre", "fuseblk", "afs", "gpfs", "ceph", "smb2", "beegfs")],
+)
+def test_temp_folder_on_a_shared_file_system(tmp_path: Path, kind: str, expected: int) -> None:
+    node = FakeNode(tmp_path)
+    node.program("stat", f"echo {kind}")
+    storage.check_temp_folder(node)
+    assert len(node.findings) == expected
+    if expected:
+        wanted = "a folder on this node's own disk"
+        found = f"{tmp_path}/temp: {kind}"
+        assert node.findings == [("preflight", "temp folder", found, wanted, "set ray.temp_dir")]
+
+
+def test_no_temp_folder(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, temp_dir="/no/such", preflight="warn")
+    storage.check_temp_folder(node)
+    assert node.findings[0][:3] == ("warn", "temp folder", "/no/such: missing")
+
+
+def test_a_full_temp_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FakeNode(tmp_path)
+    monkeypatch.setattr(storage, "FREE", 10**9)
+    storage.check_temp_folder(node)
+    assert " MB free in " in node.findings[0][2]
+    assert node.findings[0][4] == "free some, or set ray.temp_dir"
+
+
+def test_little_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "SHARED_MEMORY", 10**9)
+    node = FakeNode(tmp_path)
+    checks.check_node(node)
+    assert findings(node, "/dev/shm")[0][0] == "warn"
+    node = FakeNode(tmp_path, {"shm_size": "1g"})
+    checks.check_node(node)
+    assert not findings(node, "/dev/shm")

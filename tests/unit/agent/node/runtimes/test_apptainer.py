@@ -1,0 +1,168 @@
+"""Apptainer: options, and the image file that it builds."""
+
+import fcntl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.agent import errors
+from slurmray.agent.node import runtimes
+from slurmray.agent.node.runtimes import apptainer
+
+from ...fake_node import FakeNode
+
+SOURCE = {"source": "docker://docker.io/rayproject/ray:1", "image": "ray-1-abc.sif"}
+
+
+def make(folder: Path, program: str = "exit 0", **container: Any) -> tuple[FakeNode, apptainer.Apptainer]:
+    node = FakeNode(folder, {"runtimes": ["apptainer"], "image": "x.sif", **container})
+    node.make_folder()
+    node.program("apptainer", f'echo "$@" >>{folder}/calls\n{program}')
+    node.program("story", 'shift; exec apptainer "$@"')
+    runtime = runtimes.make("apptainer", node)
+    assert isinstance(runtime, apptainer.Apptainer)
+    return node, runtime
+
+
+def calls(node: FakeNode) -> list[str]:
+    path = node.root / "calls"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_the_container(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, args=["--bind", "/a b"])
+    runtime.prepare_container()
+    runtime.ensure_image()
+    image = f"{tmp_path}/submit/x.sif"
+    mounts = [
+        f'type=bind,"source={source}","target={target}"'
+        for source, target in ((node.inside, node.folder), (f"{tmp_path}/submit", f"{tmp_path}/submit"))
+    ]
+    options = [
+        *["--workdir", f"{node.folder}/work", "--env", f"SLURMRAY_TEMP={node.folder}"],
+        *["--mount", mounts[0], "--mount", mounts[1], "--bind", "/a b"],
+    ]
+    assert runtime.options == options
+    command = ["python3", "-I", f"{node.folder}/agent", "container", "node1"]
+    argv = ["story", "run_with_apptainer", image, str(len(options)), *options]
+    begin = ["env", f"APPTAINER_TMPDIR={node.folder}", *argv]
+    assert runtime.container_argv() == [*begin, *command]
+    assert calls(node)[-1].endswith(" /a b python3 --version")
+    assert runtime.description == f"apptainer exec {image}"
+    # The exec prefix.
+    node.program("story", 'printf "%s\\n" "$@" "$APPTAINER_TMPDIR"')
+    (program,) = runtime.exec_prefix
+    found = subprocess.run([program, "ray", "a b"], env=node.env, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == [*begin[3:], "ray", "a b", node.folder]
+
+
+def test_an_image_that_cannot_be_started(tmp_path: Path) -> None:
+    text = "\x1b[91mERROR  : no such thing\n\x1b[0m"
+    node, runtime = make(tmp_path, f"printf '{text}' >&2; exit 255")
+    runtime.ensure_image()
+    assert node.findings == [
+        (
+            "image",
+            "apptainer exec",
+            "ERROR  : no such thing",
+            f"{tmp_path}/submit/x.sif",
+            "run it on node1 by hand",
+        )
+    ]
+
+
+def test_no_apptainer(tmp_path: Path) -> None:
+    node, _ = make(tmp_path)
+    node.env["PATH"] = "/no"
+    with pytest.raises(errors.Unfit):
+        runtimes.choose(node)
+    assert node.findings[0][2:4] == ("apptainer: not found", "apptainer")
+
+
+# A build that fails if the lock is not held.
+BUILD = '[ "$1" != build ] || { flock --shared --nonblock "${3%.node1}.lock" true && exit 9; touch "$3"; }'
+
+
+@pytest.mark.parametrize(
+    ("container", "source"),
+    [({}, SOURCE["source"]), ({"archive": "x.tar"}, "docker-archive:{}/submit/x.tar")],
+)
+def test_an_image_is_built_once(tmp_path: Path, container: dict[str, str], source: str) -> None:
+    for _ in range(2):
+        node, runtime = make(tmp_path, BUILD, **SOURCE, **container)
+        runtime.ensure_image()
+        assert node.findings == []
+        (tmp_path / "temp/ray-9-0/inside").rmdir()
+        (tmp_path / "temp/ray-9-0").rmdir()
+    file = f"{tmp_path}/.apptainer/cache/slurmray/ray-1-abc.sif"
+    builds = [call for call in calls(node) if call.startswith("build")]
+    assert builds == [f"build --force {file}.node1 {source.format(tmp_path)}"]
+    assert sorted(path.name for path in Path(file).parent.iterdir()) == [
+        "ray-1-abc.sif",
+        "ray-1-abc.sif.lock",
+    ]
+    assert runtime.image == file
+
+
+def test_a_cache_of_the_user_s_choice(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, BUILD, **SOURCE)
+    node.env["APPTAINER_CACHEDIR"] = f"{tmp_path}/cache"
+    runtime.ensure_image()
+    assert runtime.image == f"{tmp_path}/cache/slurmray/ray-1-abc.sif"
+    node.env["APPTAINER_CACHEDIR"] = "/proc/no"
+    runtime = apptainer.Apptainer(node)
+    with pytest.raises(errors.JobError, match=r"cannot write to /proc/no/slurmray: .* APPTAINER_CACHEDIR"):
+        runtime.ensure_image()
+
+
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, 'touch "$3"; echo "FATAL: manifest unknown" >&2; exit 255', **SOURCE)
+    runtime.ensure_image()
+    ((kind, check, found, _, fix),) = node.findings
+    assert (kind, check, found) == ("image", "apptainer build", "FATAL: manifest unknown")
+    assert fix == "check container.image, and whether node1 has to log in to the registry"
+    assert [path.name for path in (tmp_path / ".apptainer/cache/slurmray").iterdir()] == [
+        "ray-1-abc.sif.lock"
+    ]
+
+
+def test_an_image_that_must_not_be_built(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, BUILD, **SOURCE, pull="never")
+    runtime.ensure_image()
+    ((kind, _, found, _, fix),) = node.findings
+    assert (kind, found) == ("image", f"is not in {tmp_path}/.apptainer/cache/slurmray")
+    assert fix == f"apptainer build {runtime.image} {SOURCE['source']}"
+    assert calls(node) == []
+
+
+def test_another_node_builds_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, runtime = make(tmp_path, BUILD, **SOURCE)
+    folder = tmp_path / ".apptainer/cache/slurmray"
+    folder.mkdir(parents=True)
+    lock = (folder / "ray-1-abc.sif.lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    def wait(_: float) -> None:
+        assert node.doing == "build"
+        (folder / "ray-1-abc.sif").touch()
+        lock.close()
+
+    monkeypatch.setattr(node, "wait", wait)
+    runtime.ensure_image()
+    assert [call for call in calls(node) if call.startswith("build")] == []
+    assert node.doing == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("A", "0,1", "A=0,1"),
+        ("A", "/tmp/a=b,c", '"A=/tmp/a=b,c"'),
+        ("A", 'x=",y', '"A=x="",y"'),
+    ],
+)
+def test_quoting_of_env_values(name: str, value: str, expected: str) -> None:
+    """With more than one `=` a value is read as CSV: pflag's StringToString."""
+    assert apptainer._env_value(name, value) == expected

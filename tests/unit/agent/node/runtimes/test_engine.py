@@ -1,0 +1,321 @@
+"""Podman and Docker: which one is chosen, its options, and how its containers are removed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.agent import errors
+from slurmray.agent.node import runtimes
+from slurmray.agent.node.facts import user_name
+from slurmray.agent.node.runtimes import docker, engine, limits
+
+from ...fake_node import FakeNode
+from ...test_fixes import DENIED, NO_DAEMON
+
+HAS_IMAGE, HAS_NO_IMAGE = "exit 0", "exit 1"
+NO_FIELD = (
+    '\ntemplate: :1:2: executing "" at <.ServerVersion>: '
+    "reflect: indirection through nil pointer to embedded struct field Info"
+)
+ID = "0123456789ab" + "0" * 52
+
+
+def docker_client(
+    image: str, security: str = "[name=seccomp,profile=builtin]", driver: str = "systemd"
+) -> str:
+    return f"""case "$1 $*" in
+version*) echo 28.2.2 ;;
+*SecurityOptions*) echo '{security}' ;;
+*CgroupDriver*) echo {driver} ;;
+image*) {image} ;;
+esac"""
+
+
+@pytest.mark.parametrize(
+    ("podman", "docker_image", "expected"),
+    [
+        (HAS_IMAGE, HAS_IMAGE, "podman"),
+        (HAS_NO_IMAGE, HAS_IMAGE, "docker"),
+        (HAS_NO_IMAGE, HAS_NO_IMAGE, "podman"),
+        ("exit 125", HAS_NO_IMAGE, "docker"),
+        (None, HAS_IMAGE, "docker"),
+    ],
+)
+def test_the_runtime_that_has_the_image(
+    tmp_path: Path, podman: str | None, docker_image: str, expected: str
+) -> None:
+    node = FakeNode(tmp_path, {"runtimes": ["podman", "docker"]})
+    node.env["PATH"] = f"{tmp_path}/bin"
+    if podman:
+        node.program("podman", podman)
+    node.program("docker", docker_client(docker_image))
+    assert runtimes.choose(node).name == expected
+    assert node.findings == []
+
+
+def test_no_runtime_works(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, {"runtimes": ["podman", "docker"]})
+    node.env["PATH"] = f"{tmp_path}/bin"
+    with pytest.raises(errors.Unfit):
+        runtimes.choose(node)
+    fix = "install it on node1, load its module in setup, or set container.runtime"
+    why = "podman: not found; docker: not found"
+    assert node.findings == [("preflight", "container runtime", why, "podman or docker", fix)]
+
+
+@pytest.mark.parametrize(
+    ("why", "info", "fix"),
+    [
+        pytest.param(NO_DAEMON, NO_FIELD, "start it on node1: systemctl start docker", id="20.10-no-daemon"),
+        pytest.param(DENIED, NO_FIELD, "usermod --append --groups docker", id="20.10-denied"),
+        pytest.param(NO_DAEMON, NO_DAEMON, "start it on node1: systemctl start docker", id="28.2-no-daemon"),
+        pytest.param(DENIED, DENIED, "usermod --append --groups docker", id="28.2-denied"),
+    ],
+)
+def test_docker_without_its_daemon(tmp_path: Path, why: str, info: str, fix: str) -> None:
+    (tmp_path / "version").write_text(why)
+    (tmp_path / "info").write_text(info)
+    node = FakeNode(tmp_path, {"runtimes": ["docker"]})
+    node.program("docker", f'cat "{tmp_path}/$1" >&2\nexit 1')
+    with pytest.raises(errors.Unfit):
+        runtimes.choose(node)
+    ((_, _, found, _, given),) = node.findings
+    assert found == why
+    assert fix in given
+
+
+def test_a_podman_without_its_pause_process(tmp_path: Path) -> None:
+    text = 'invalid internal status, try resetting the pause process with "podman system migrate": gone'
+    node = FakeNode(tmp_path)
+    node.program("podman", f"echo '{text}' >&2; exit 1")
+    with pytest.raises(errors.Unfit):
+        runtimes.choose(node)
+    assert node.findings[0][4] == f"on node1, as {user_name()}: podman system migrate"
+
+
+def test_a_podman_without_subordinate_ids(tmp_path: Path) -> None:
+    """It still works for a local image."""
+    node = FakeNode(tmp_path)
+    node.program("podman", "echo 'level=error msg=\"... no subuid ranges found for user\"' >&2")
+    runtime = runtimes.choose(node)
+    runtime.works()
+    ((kind, check, *_, fix),) = node.findings
+    assert (kind, check) == ("warn", "subordinate ids")
+    assert f"add {user_name()}:100000:65536 to /etc/subuid" in fix
+
+
+def prepared(node: FakeNode, monkeypatch: pytest.MonkeyPatch, group: str = "") -> runtimes.Runtime:
+    monkeypatch.setattr(engine, "cgroup_of_job", lambda _: group)
+    node.make_folder()
+    runtime = runtimes.choose(node)
+    runtime.prepare_container()
+    return runtime
+
+
+def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FakeNode(tmp_path, {"shm_size": "8g", "args": ["--ulimit", "core=0"]})
+    node.program("podman", HAS_IMAGE)
+    runtime = prepared(node, monkeypatch)
+    mounts = [
+        f'type=bind,"source={source}","target={target}"'
+        for source, target in ((node.inside, node.folder), (f"{tmp_path}/submit", f"{tmp_path}/submit"))
+    ]
+    options = [
+        *["--label", "slurmray.job=9", "--label", "slurmray.node=node1"],
+        *["--label", f"slurmray.user={user_name()}", "--label", "slurmray.mark=abc", "--shm-size", "8g"],
+        *["--user", "0:0", "--annotation", "run.oci.keep_original_groups=1"],
+        *["--mount", mounts[0], "--mount", mounts[1], "--ulimit", "core=0"],
+    ]
+    assert runtime.options == options
+    image = "rayproject/ray:2.60.0"
+    agent = ["-I", f"{node.folder}/agent", "container", "node1"]
+    begin = ["story", "run_with_podman"]
+    assert runtime.container_argv() == [
+        *[*begin, "slurmray-9-0-node1", image, str(len(options)), *options, *agent],
+    ]
+    assert runtime.service_argv("web", "nginx", f"{node.inside}/service-web") == [
+        *[
+            *begin,
+            "slurmray-9-0-node1-web",
+            "nginx",
+            str(len(options) + 2),
+            *options,
+            "--entrypoint",
+            "/bin/sh",
+        ],
+        *[f"{node.folder}/service-web", f"{tmp_path}/submit"],
+    ]
+    assert runtime.exec_prefix == ["podman", "exec", "slurmray-9-0-node1"]
+    assert runtime.description == f"podman run {image}"
+
+
+def test_default_shm_size_is_the_node_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FakeNode(tmp_path)
+    node.program("podman", HAS_IMAGE)
+    options = prepared(node, monkeypatch).options
+    found = os.statvfs("/dev/shm")
+    assert options[options.index("--shm-size") + 1] == str(found.f_blocks * found.f_frsize)
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "security", "expected"),
+    [
+        ("podman", "image", "", []),
+        ("docker", "image", "[]", []),
+        ("docker", "auto", "[name=rootless]", ["--user", "0:0"]),
+        (
+            "docker",
+            "auto",
+            "[]",
+            ["--user", f"{os.getuid()}:{os.getgid()}", *(f"--group-add={group}" for group in os.getgroups())],
+        ),
+    ],
+)
+def test_user_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, user: str, security: str, expected: list[str]
+) -> None:
+    node = FakeNode(tmp_path, {"user": user, "runtimes": [name], "shm_size": "1g"})
+    node.program("podman", HAS_IMAGE)
+    node.program("docker", docker_client(HAS_IMAGE, security))
+    options = prepared(node, monkeypatch).options
+    assert options[options.index("1g") + 1 : options.index("--mount")] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "program", "expected"),
+    [
+        ("podman", "", "echo crun", []),
+        ("podman", "0::/slurm/job_9/step_0/task_0", "echo crun", ["--cgroups=disabled"]),
+        ("podman", "0::/slurm/job_9/step_0/task_0", "echo runc", ["--memory", "300m"]),
+        (
+            "docker",
+            "0::/slurm/job_9/step_0/user/task_0",
+            docker_client(HAS_IMAGE, driver="cgroupfs"),
+            ["--cgroup-parent", "/slurm/job_9/step_0/user"],
+        ),
+        ("docker", "0::/slurm/job_9/step_0/user/task_0", docker_client(HAS_IMAGE), ["--memory", "300m"]),
+        (
+            "docker",
+            "7:memory:/slurm/uid_0/job_9/step_0",
+            docker_client(HAS_IMAGE, driver="cgroupfs"),
+            ["--memory", "300m"],
+        ),
+    ],
+)
+def test_limit_options(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    group: str,
+    program: str,
+    expected: list[str],
+) -> None:
+    node = FakeNode(tmp_path, {"user": "image", "runtimes": [name], "shm_size": "1g"})
+    node.env["SLURM_MEM_PER_NODE"] = "300"
+    node.program(name, program)
+    monkeypatch.setattr(limits, "_allowed_cpus", lambda _: "")
+    options = prepared(node, monkeypatch, group).options
+    assert options[options.index("1g") + 1 : options.index("--mount")] == expected
+    assert (len(node.phases) == 1) == ("--memory" in expected)
+
+
+def test_reachable_path_of_docker(tmp_path: Path) -> None:
+    """Many network file systems treat root as nobody."""
+    node = FakeNode(tmp_path, {"runtimes": ["docker"]})
+    (tmp_path / "home/alice/data").mkdir(parents=True)
+    for folder in [tmp_path, *tmp_path.parents]:
+        if folder.is_relative_to("/tmp/pytest-of-root"):
+            folder.chmod(0o755)
+    (tmp_path / "home/alice").chmod(0o700)
+    types = {"remote": "nfs", "rootless": "nfs", "local": "ext2/ext3"}
+    for case, expected in (
+        ("remote", "home/alice"),
+        ("rootless", "home/alice/data"),
+        ("local", "home/alice/data"),
+    ):
+        node.program("docker", docker_client(HAS_IMAGE, f"[name={case}]"))
+        node.program("stat", f"echo {types[case]}")
+        runtime = docker.Docker(node)
+        assert runtime.works()
+        assert runtime.reachable_path(f"{tmp_path}/home/alice/data") == f"{tmp_path}/{expected}"
+
+
+def engine_with(node: FakeNode, answers: list[str], name: str = "podman") -> Any:
+    """A runtime whose `ps` gives these answers in order, and then always the last one."""
+    for number, answer in enumerate(answers):
+        (node.root / f"ps{number}").write_text(answer)
+    node.program(
+        name,
+        f"""cd {node.root}
+echo "$@" >>calls
+[ "$1" = ps ] || exit 1
+n=$(cat count 2>/dev/null || echo 0)
+[ $n -ge {len(answers) - 1} ] || echo $((n + 1)) >count
+cat ps$n
+case $(cat ps$n) in *bad) exit 1 ;; esac""",
+    )
+    return runtimes.make(name, node)
+
+
+PS = "ps --all --quiet --no-trunc --filter label=slurmray.mark=abc"
+
+
+@pytest.mark.parametrize("name", ["podman", "docker"])
+@pytest.mark.parametrize(
+    ("answers", "is_gone", "calls"),
+    [
+        ([""], True, [PS]),
+        ([f"{ID}\n", ""], True, [PS, "kill ID", "rm --force --volumes ID", PS]),
+        ([f"{ID}\n{ID}\n", ""], True, [PS, "kill ID ID", "rm --force --volumes ID ID", PS]),
+        ([f"{ID}\n"], False, [PS, "kill ID", "rm --force --volumes ID", PS]),
+        (["bad"], False, [PS]),
+        (["--all\n"], False, [PS]),
+    ],
+)
+def test_containers_are_removed_by_their_mark(
+    tmp_path: Path, name: str, answers: list[str], is_gone: bool, calls: list[str]
+) -> None:
+    """The exit codes of `kill` and `rm` do not matter, only whether `ps` still lists the container."""
+    runtime = engine_with(FakeNode(tmp_path), answers, name)
+    assert runtime.remove() == is_gone
+    assert (tmp_path / "calls").read_text().replace(ID, "ID").splitlines() == calls
+
+
+def test_a_daemon_of_a_host_service_is_killed(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, services=[{"name": "web", "host": True}])
+    env = {**node.env, "SLURMRAY_TEMP": node.folder, "SLURM_JOB_ID": "9"}
+    program = "import time; print(flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert engine_with(node, [""]).remove()
+        assert process.wait(5) == -9
+
+
+def test_service_images(tmp_path: Path) -> None:
+    services = [
+        {"name": "a", "image": "nginx", "image_with_registry": "docker.io/library/nginx"},
+        {"name": "b", "host": True},
+        {"name": "c", "image": "x/here", "image_with_registry": "docker.io/x/here"},
+    ]
+    node = FakeNode(tmp_path, services=services)
+    node.program("podman", f'[ "$1" = pull ] && echo "$2" >>{tmp_path}/pulled || [ "$3" = x/here ]')
+    runtimes.make("podman", node).pull_service_images()
+    assert (tmp_path / "pulled").read_text() == "docker.io/library/nginx\n"
+    node.settings["container"]["pull"] = "never"
+    node.findings = []
+    runtimes.make("podman", node).pull_service_images()
+    assert node.findings == [
+        (
+            "image",
+            "nginx",
+            "is not on this node",
+            "the image, as container.pull is never",
+            "podman load it on node1",
+        )
+    ]

@@ -1,0 +1,82 @@
+"""Jobs without a container: runtimes none and pyxis."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent.node import runtimes
+
+from ...fake_node import FakeNode
+
+
+def test_a_node_without_python3(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, {"runtimes": ["none"], "image": ""})
+    node.env["PATH"] = f"{tmp_path}/bin"
+    assert runtimes.choose(node).name == "none"
+    wanted = "Python 3.8 or later, and ray[default] in it"
+    assert node.findings == [("image", "python3", "not found", wanted, "activate its environment in setup")]
+
+
+@pytest.mark.parametrize("name", ["none", "pyxis"])
+def test_argv_of_the_container_process(tmp_path: Path, name: str) -> None:
+    node = FakeNode(tmp_path, {"runtimes": [name]})
+    node.make_folder()
+    node.program("python3", "exit 0")
+    runtime = runtimes.choose(node)
+    runtime.prepare_container()
+    python, inside = f"{tmp_path}/bin/python3", node.inside
+    assert runtime.container_argv() == [
+        *["story", "run_with_none", python, "2", f"SLURMRAY_TEMP={node.folder}", f"TMPDIR={inside}/tmp"],
+        *["-I", f"{inside}/agent", "guard", "node1"],
+    ]
+    assert Path(f"{inside}/tmp").is_dir()
+    assert runtime.description == f"{name}, with {python}"
+
+
+def test_processes_of_an_ended_container_process_are_killed(tmp_path: Path) -> None:
+    """Only after its end, and only those of this job, not of a job that was submitted from it."""
+    node = FakeNode(tmp_path, {"runtimes": ["none"]})
+    node.make_folder()
+    program = "import time; print(flush=True); time.sleep(60)"
+
+    def start(**env: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE)
+        assert process.stdout
+        process.stdout.readline()
+        return process
+
+    own = start(SLURMRAY_TEMP=node.folder, SLURM_JOB_ID="9")
+    unnumbered = start(SLURMRAY_TEMP=node.folder)
+    inner = start(SLURMRAY_TEMP=node.folder, SLURM_JOB_ID="10")
+    other = start(SLURMRAY_TEMP=node.folder + "0", SLURM_JOB_ID="9")
+    lock = f"import fcntl, os, time; fcntl.flock(os.open({node.inside!r}, 0), 1)"
+    lock += "; print(flush=True); time.sleep(0.6)"
+    with subprocess.Popen([sys.executable, "-c", lock], stdout=subprocess.PIPE) as first:
+        assert first.stdout
+        first.stdout.readline()
+        begin = time.monotonic()
+        assert runtimes.make("none", node).remove()
+        assert time.monotonic() - begin > 0.5
+    assert [each.wait(5) for each in (own, unnumbered)] == [-9, -9]
+    assert [each.poll() for each in (inner, other)] == [None, None]
+    for each in (inner, other):
+        each.kill()
+        each.wait()
+    for each in (own, unnumbered, inner, other):
+        assert each.stdout
+        each.stdout.close()
+
+
+def test_a_container_process_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slurmray.agent.node.runtimes.none.LOCK_TIMEOUT", 0.2)
+    node = FakeNode(tmp_path, {"runtimes": ["none"]})
+    node.make_folder()
+    handle = os.open(node.inside, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    assert runtimes.make("none", node).remove()
+    os.close(handle)

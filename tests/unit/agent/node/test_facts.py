@@ -1,0 +1,67 @@
+"""Facts about a node: memory, addresses."""
+
+import ipaddress
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent import network_interfaces
+from slurmray.agent.node import facts
+
+
+def test_addresses_of_the_resolver() -> None:
+    assert facts.resolved_addresses("localhost")[0] in ("127.0.0.1", "::1")
+    found = facts.resolved_addresses("no-such-node.invalid")
+    assert found == facts.resolved_addresses(os.uname().nodename)
+    assert len(set(found)) == len(found)
+
+
+def test_reachable_addresses_are_those_of_hostname_i() -> None:
+    known = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
+    assert network_interfaces.reachable_addresses() == known
+    found = facts.all_addresses("localhost")
+    assert found[: len(facts.resolved_addresses("localhost"))] == facts.resolved_addresses("localhost")
+    assert set(known) <= set(found)
+    assert [str(ipaddress.ip_address(address)) for address in found] == found
+
+
+def test_ipv6_addresses_of_interfaces(tmp_path: Path) -> None:
+    table = tmp_path / "if_inet6"
+    table.write_text(
+        "00000000000000000000000000000001 01 80 10 80       lo\n"
+        "fd000000000000000000000000000002 02 40 00 80     eth0\n"
+        "fe80000000000000021122fffe334455 02 40 20 80     eth0\n"
+    )
+    found = network_interfaces.interface_addresses(str(table))
+    assert [pair for pair in found if ":" in pair[1]] == [
+        ("lo", "::1"),
+        ("eth0", "fd00::2"),
+        ("eth0", "fe80::211:22ff:fe33:4455"),
+    ]
+    without = network_interfaces.interface_addresses(str(tmp_path / "none"))
+    assert without == [pair for pair in found if ":" not in pair[1]]
+
+
+def test_addresses_that_another_host_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [("lo", "127.0.0.1"), ("eth0", "10.0.0.2"), ("eth0", "169.254.3.4"), ("lo", "::1")]
+    every += [("eth0", "fe80::2"), ("eth0", "fd00::2")]
+    monkeypatch.setattr(network_interfaces, "interface_addresses", lambda: every)
+    assert network_interfaces.reachable_addresses() == ["10.0.0.2", "fd00::2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", 0),
+        ("SLURM_MEM_PER_NODE=300", 300),
+        ("SLURM_MEM_PER_CPU=100", 400),
+        ("SLURM_MEM_PER_GPU=1000", 3000),
+        ("SLURM_MEM_PER_NODE=", 0),
+    ],
+)
+def test_the_memory_of_a_job(given: str, expected: int) -> None:
+    env = {"SLURM_CPUS_ON_NODE": "4", "SLURM_GPUS_ON_NODE": "3"}
+    name, _, value = given.partition("=")
+    assert facts.memory_of_job({**env, name: value}) == expected

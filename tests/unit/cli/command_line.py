@@ -1,0 +1,51 @@
+"""Runs slurmray's command line: in a new process, or in this one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import slurmray
+from slurmray import cli
+
+ROOT = Path(slurmray.__file__).parent.parent
+HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
+
+
+def run(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a new process."""
+    return subprocess.run(
+        [sys.executable, "-m", "slurmray", *args],
+        check=False,
+        input=stdin,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def imported_by(code: str, **env: str) -> tuple[set[str], str]:
+    """Run Python code; return the packages of HEAVY that it imports, and its output."""
+    code = f"import sys\ntry:\n    {code}\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return HEAVY & set(done.stderr.split()), done.stdout
+
+
+def main(argv: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Run a command line and return its exit code, stdout and stderr."""
+    code = cli.main(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err

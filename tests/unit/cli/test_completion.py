@@ -1,0 +1,74 @@
+"""Completion of commands, options and values in shells."""
+
+from typing import get_args
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from slurmray import cli
+from slurmray.errors import ExitCode
+from slurmray.spec.container import Container
+
+from .command_line import imported_by, main, run
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("re", {"render", "rehearse"}),
+        ("render --no", {"--nodes"}),
+        ("render --runtime p", {"podman", "pyxis"}),
+        ("init ve", {"verl"}),
+        ("explain node", {"node_lost"}),
+    ],
+)
+def test_completion_imports_nothing_heavy(typed: str, expected: set[str]) -> None:
+    heavy, out = imported_by(
+        "from slurmray.cli import main; main([])",
+        _SLURMRAY_COMPLETE="bash_complete",
+        COMP_WORDS=f"slurmray {typed}",
+        COMP_CWORD=str(len(typed.split())),
+    )
+    assert {line.split(",")[1] for line in out.split()} == expected
+    assert not heavy
+
+
+def completions(*args: str, incomplete: str = "") -> dict[str, str | None]:
+    """{completion: its help} after these arguments."""
+    complete = ShellComplete(cli.slurmray, {}, "slurmray", "_SLURMRAY_COMPLETE")
+    return {item.value: item.help for item in complete.get_completions(list(args), incomplete)}
+
+
+@pytest.mark.parametrize("subcommand", ["init", "render"])
+def test_runtimes_are_completed(subcommand: str) -> None:
+    known = get_args(Container.model_fields["runtime"].annotation)
+    assert set(completions(subcommand, "--runtime")) == set(known)
+    assert set(completions(subcommand, "--runtime", incomplete="po")) == {"podman"}
+
+
+def test_choices_are_completed() -> None:
+    assert set(completions("rehearse", "--runtime")) == {"podman", "docker", "none"}
+    assert set(completions("render", "--target")) == {"slurm", "dstack"}
+
+
+def test_examples_are_completed(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = dict(line.split(maxsplit=1) for line in main(["init"], capsys)[1].splitlines())
+    assert completions("init") == listed
+    assert set(completions("init", incomplete="ro")) == {"roll"}
+
+
+def test_exit_codes_are_completed() -> None:
+    found = completions("explain")
+    assert set(found) == {text for code in ExitCode for text in (str(code.value), code.name.lower())}
+    assert completions("explain", incomplete="71") == {"71": ExitCode.NODE_LOST.meaning}
+    assert completions("explain", incomplete="pre") == {
+        "preflight": ExitCode.PREFLIGHT.meaning,
+        "prepare": ExitCode.PREPARE.meaning,
+    }
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_completion_script(shell: str) -> None:
+    done = run(_SLURMRAY_COMPLETE=f"{shell}_source")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"_SLURMRAY_COMPLETE={shell}_complete" in done.stdout

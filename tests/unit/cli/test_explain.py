@@ -1,0 +1,59 @@
+"""`slurmray explain`."""
+
+import pytest
+
+from slurmray.errors import ExitCode
+
+from .command_line import main
+
+
+def unwrapped(text: str) -> list[str]:
+    return text.replace("\n  ", " ").splitlines()
+
+
+@pytest.mark.parametrize("code", ExitCode)
+def test_slurmrays_codes_are_explained(code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, _ = main(["explain", str(code.value)], capsys)
+    assert done == 0
+    title, cause, fix, whose = unwrapped(out)
+    assert title == f"{code.value} {code.name.lower()}: {code.meaning}"
+    assert (cause, fix) == (f"cause: {code.cause}", f"fix: {code.fix}")
+    assert "the job's log shows whose code it is" in whose
+    for other in (f"{code.value}:0", code.name.lower(), code.name):
+        assert main(["explain", other], capsys) == (0, out, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("0", "0: the trainer succeeded"),
+        ("0:0", "0: the trainer succeeded"),
+        ("7", "7: an exit code of the trainer"),
+        ("75", "75: an exit code of the trainer"),
+        ("126", "126: the trainer's command was found, but could not be run"),
+        ("127:0", "127: the trainer's command was not found"),
+        ("128", "128: an exit code of the trainer"),
+        ("135", "135: means SIGBUS (128 + 7)\ncause: Often /dev/shm is full."),
+        ("137", "137: means SIGKILL (128 + 9)\ncause: Often the kernel, because memory ran out."),
+        ("139", "139: means SIGSEGV (128 + 11)\ncause: A crash in compiled code"),
+        ("143:0", "143: means SIGTERM (128 + 15)\ncause: scancel,"),
+        ("160", "160: means signal 32 (128 + 32)"),
+        ("255", "255: an exit code of the trainer"),
+        ("0:2", "0:2: SIGINT ended the batch script"),
+        ("0:9", "0:9: SIGKILL ended the batch script"),
+        ("0:15", "0:15: SIGTERM ended the batch script"),
+        ("0:53", "0:53: Slurm could not start the batch script"),
+        ("0:125", "0:125: the job used more memory than it has"),
+    ],
+)
+def test_other_codes_are_explained(code: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, err = main(["explain", code], capsys)
+    assert (done, err) == (0, "")
+    assert "\n".join(unwrapped(out)).startswith(expected)
+
+
+def test_the_table_of_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, _ = main(["explain"], capsys)
+    assert done == 0
+    rows = [line.split(maxsplit=2) for line in out.partition("\n\n")[0].splitlines()]
+    assert rows == [[str(code.value), code.name.lower(), code.meaning] for code in ExitCode]

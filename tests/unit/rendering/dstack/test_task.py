@@ -1,0 +1,300 @@
+"""The fields of a dstack task; for its commands see test_commands.py."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from slurmray.cli.render import render_job
+from slurmray.errors import ExitCode, SpecError
+from slurmray.rendering.dstack.task import LEFT_OUT, USED, make_task, remarks
+from slurmray.spec.job import JobSpec
+
+ROOT = Path(__file__).parents[4]
+GOLDENS = ROOT / "tests/goldens"
+
+# job spec -> settings that replace fields without a counterpart in dstack
+CASES: dict[str, list[tuple[str, str]]] = {
+    "examples/hello.yaml": [],
+    "examples/verl.yaml": [
+        ("setup", "null"),
+        ("container.mounts", "[/data:/data, /huggingface:/huggingface, /checkpoints:/checkpoints]"),
+    ],
+    "examples/roll.yaml": [
+        *((path, "null") for path in ("prepare", "network.interface")),
+        ("container.mounts", "[/ROLL:/workspace/ROLL, /output:/data]"),
+    ],
+    "tests/goldens/hostile.yaml": [
+        ("name", "hostile"),
+        ("container.mounts", '["/a b\'s:/mnt/{{ x }}", "/same path \\\\ $(id)"]'),
+        ("container.args", "[]"),
+        ("network.interface", "null"),
+        ("requeue.exit_code", "0"),
+        *((path, "null") for path in ("ray.debug", "ray.runtime_env", "prepare", "services", "launch")),
+    ],
+}
+
+
+@pytest.mark.parametrize("spec", CASES)
+@pytest.mark.usefixtures("in_checkout")
+def test_golden(spec: str, request: pytest.FixtureRequest) -> None:
+    golden = GOLDENS / f"{Path(spec).stem}.dstack.yml"
+    text = render_job(Path(spec), CASES[spec], [], target="dstack")[1]
+    if request.config.getoption("write_goldens"):
+        golden.write_text(text)
+    assert golden.read_text() == text, "the task changed: look at it, then make goldens"
+
+
+def test_every_golden_is_compared() -> None:
+    assert {f"{Path(spec).stem}.dstack.yml" for spec in CASES} == {
+        file.name for file in GOLDENS.glob("*.dstack.yml")
+    }
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+def task_of(**fields: Any) -> dict[str, Any]:
+    return make_task(JobSpec.model_validate(fields))
+
+
+def test_default_task() -> None:
+    task = task_of()
+    assert {name: task[name] for name in task.keys() - {"commands", "env"}} == {
+        "type": "task",
+        "name": "slurmray",
+        "nodes": 1,
+        "stop_criteria": "master-done",
+        "image": "docker.io/rayproject/ray:2.60.0-py311",
+        "shell": "bash",
+        "ports": [8265],
+    }
+    assert "resources" not in task
+
+
+@pytest.mark.parametrize(
+    ("slurm", "container", "resources"),
+    [
+        ({"gpus_per_node": "8"}, {}, {"gpu": 8}),
+        ({"gpus_per_node": "h100:4"}, {}, {"gpu": "h100:4"}),
+        ({"gres": "gpu:mi300x:8,nvme:1"}, {"accelerator": "amd"}, {"gpu": "amd:mi300x:8"}),
+        ({"gpus_per_node": "8"}, {"accelerator": "nvidia"}, {"gpu": "nvidia:8"}),
+        ({"gpus_per_node": "8"}, {"accelerator": "none"}, {}),
+        ({"gpus_per_node": "0"}, {}, {}),
+        ({"cpus_per_task": 28}, {}, {"cpu": "28.."}),
+        ({"mem": "200G"}, {}, {"memory": "200GB.."}),
+        ({"mem": "2T"}, {}, {"memory": "2048GB.."}),
+        ({"mem": "1500"}, {}, {"memory": "1500MB.."}),
+        ({"mem": "100KB"}, {}, {"memory": "1MB.."}),
+        ({"mem": "0"}, {}, {}),
+        ({"mem": "10G"}, {}, {"memory": "10GB.."}),
+        ({}, {"shm_size": "128g"}, {"shm_size": "128GB"}),
+        ({}, {"shm_size": "100m"}, {"shm_size": "100MB"}),
+        ({}, {"shm_size": "1073741825"}, {"shm_size": "1025MB"}),
+    ],
+)
+def test_resources(slurm: dict[str, Any], container: dict[str, Any], resources: dict[str, Any]) -> None:
+    assert task_of(slurm=slurm, container=container).get("resources", {}) == resources
+
+
+@pytest.mark.parametrize(
+    ("limit", "duration"),
+    [
+        ("90", "90m"),
+        ("120", "2h"),
+        ("10:00", "10m"),
+        ("1:30", "90s"),
+        ("12:00:00", "12h"),
+        ("1-00:00:00", "1d"),
+        ("1-12", "36h"),
+        ("2-01:30", "2970m"),
+        ("30-00:00:00", "30d"),
+        ("0", None),
+        ("UNLIMITED", None),
+        ("infinite", None),
+    ],
+)
+def test_max_duration(limit: str, duration: str | None) -> None:
+    assert task_of(slurm={"time": limit}).get("max_duration") == duration
+
+
+def test_the_other_fields() -> None:
+    task = task_of(
+        requeue={"max": 2},
+        ray={"dashboard_port": 9000},
+        container={"user": "1000:1000", "workdir": "/w", "mounts": ["/a", "/b:/c:rw,z"], "runtime": "docker"},
+    )
+    assert task["retry"] == {"on_events": ["interruption"]}
+    assert task["ports"] == [9000]
+    assert (task["user"], task["working_dir"], task["volumes"]) == ("1000:1000", "/w", ["/a:/a", "/b:/c"])
+
+
+def test_variables() -> None:
+    env = task_of(
+        env={"A": "x y", "S": None, "D": "$1 $HOME", "E": "$$ ${{ x }}", "L": "1\n2", "PYTHONUNBUFFERED": "0"}
+    )["env"]
+    assert {"A=x y", "S", "D=$1 $HOME", "E=$$$$ $${{ x }}", "PYTHONUNBUFFERED=0"} <= set(env)
+    assert {"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/tmp/slurmray/token"} <= set(env)
+    names = [entry.partition("=")[0] for entry in env]
+    assert len(names) == len(set(names))
+    assert "L" not in names
+    without = task_of(ray={"auth": "none", "metrics": True, "temp_dir": "/scratch"})["env"]
+    assert {"RAY_AUTH_MODE=disabled", "RAY_TMPDIR=/scratch"} <= set(without)
+    assert not [entry for entry in without if "TOKEN" in entry or "METRIC" in entry]
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusal"),
+    [
+        (
+            {"container": {"runtime": "podman"}},
+            "container.runtime: dstack runs containers with Docker; set it",
+        ),
+        (
+            {"container": {"build": {"file": "F"}, "image": "i"}},
+            "container.build: dstack builds no image; push",
+        ),
+        (
+            {"container": {"args": ["-it"]}},
+            "container.args: not supported by dstack; leave it out: --set con",
+        ),
+        (
+            {"network": {"interface": "ib0"}},
+            "network.interface: not supported by dstack; leave it out: --set",
+        ),
+        (
+            {"network": {"family": "ipv6"}},
+            "network.family: dstack chooses the addresses of the nodes; set it",
+        ),
+        (
+            {"on_node_loss": "continue"},
+            "on_node_loss: dstack ends a run when it loses a node; set it to fail",
+        ),
+        (
+            {"name": "My_Job 2"},
+            "name: dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter, e.g. --set name=my-j",
+        ),
+        ({"name": "7"}, "name: dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter; got '7'"),
+        ({"slurm": {"mem": "lots"}}, "slurm.mem: expected a number with K, M, G or T, e.g. 200G, got 'lots'"),
+        (
+            {"slurm": {"time": "1 day"}},
+            "slurm.time: expected a time, e.g. 1-00:00:00, 12:00:00 or minutes, got",
+        ),
+        (
+            {"container": {"mounts": ["~/d:/d"]}},
+            "container.mounts, item 1: dstack mounts absolute paths of its",
+        ),
+        (
+            {"container": {"mounts": ["/a", "/b/../c:/d"]}},
+            "container.mounts, item 2: dstack mounts absolute pa",
+        ),
+        (
+            {"container": {"mounts": ["/d:/d:ro"]}},
+            "container.mounts, item 1: dstack mounts have no option ro;",
+        ),
+        (
+            {"prepare": [{"name": "a", "run": "b", "where": "all"}]},
+            "prepare, item 1: a: under dstack prepare steps run on the head node only; move it",
+        ),
+        ({"ray": {"port": 6381}}, "ray: --port and --object-manager-port are both 6381 under dstack; set it"),
+        (
+            {"ray": {"dashboard_port": 29500}},
+            "ray: --dashboard-port and MASTER_PORT are both 29500 under dsta",
+        ),
+        (
+            {"ray": {"port": 8265}},
+            "ray: --dashboard-port and --port are both 8265 under dstack; set it to auto",
+        ),
+    ],
+)
+def test_refused(fields: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        task_of(**fields)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(refusal)
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_refusals_have_line_numbers(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("name: My Job\ncontainer:\n  mounts: [/a, b]\n")
+    with pytest.raises(SpecError) as caught:
+        render_job(job, [("--runtime", "podman")], [], target="dstack")
+    assert [line.split(" dstack ")[0] for line in str(caught.value).splitlines()] == [
+        f"{job}:1:7: name:",
+        f"{job}:3:16: container.mounts, item 2:",
+        "--runtime:",
+    ]
+
+
+def test_all_refusals_at_once() -> None:
+    with pytest.raises(SpecError) as caught:
+        task_of(name="A", slurm={"time": "x"}, container={"args": ["-x"], "mounts": ["a", "b"]})
+    assert len(caught.value.problems) == 5
+
+
+def fields_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from fields_of(kind, f"{above}{name}.")
+        else:
+            yield above + name
+
+
+def test_every_field_is_used_left_out_or_refused() -> None:
+    known = USED | LEFT_OUT
+    refused = {
+        path for path in fields_of(JobSpec) if path not in known and path.rpartition(".")[0] not in known
+    }
+    assert refused == {
+        *("container.runtime", "container.build", "container.archive", "container.args"),
+        *("network.interface", "network.family", "on_node_loss", "requeue.exit_code"),
+        *("ray.debug", "ray.runtime_env", "services", "launch", "template"),
+    }
+
+
+def test_remarks() -> None:
+    assert remarks(JobSpec.model_validate({"container": {"shm_size": "1g"}})) == []
+    lines = remarks(
+        JobSpec.model_validate(
+            {
+                "slurm": {"partition": "p", "nodes": 2, "mem": "1G", "gres": "gpu:8,nvme:1"},
+                "checks": {"paths": ["/x"]},
+                "stop": {"lead": 5, "signal": "USR1"},
+                "setup": "x",
+                "requeue": {"max": 1},
+            }
+        )
+    )
+    title, _, left_out = lines[0].partition(": ")
+    assert title == "not used by dstack, left out"
+    assert left_out == "slurm.partition, checks.paths, stop.lead, nvme:1 of slurm.gres"
+    assert [line.partition(" ")[0] for line in lines[1:]] == [
+        "setup",
+        "requeue.max:",
+        "container.shm_size",
+    ]
+
+
+def test_a_preset_adds_the_same_arguments() -> None:
+    fields = {"slurm": {"nodes": 2, "gpus_per_node": "8"}, "run": ["python3", "-m", "verl.trainer.main_ppo"]}
+    commands = task_of(preset="verl", **fields)["commands"]
+    assert "trainer.nnodes=2" in commands[0]
+    assert "trainer.n_gpus_per_node=8" in commands[0]
+
+
+def test_variables_of_a_preset_that_dstack_cannot_set() -> None:
+    fields = {
+        "slurm": {"nodes": 2, "gpus_per_node": "8"},
+        "preset": "rlinf",
+        "run": ["python3", "main_grpo.py"],
+    }
+    spec = JobSpec.model_validate({**fields, "container": {"shm_size": "1g"}})
+    assert remarks(spec)[1:] == [
+        "RLINF_COMM_NET_DEVICES is not set, because dstack chooses the network; if it chooses a wrong "
+        "interface, set RLINF_COMM_NET_DEVICES in env"
+    ]
+    assert "RLINF_COMM_NET_DEVICES" not in str(make_task(spec))

@@ -1,0 +1,38 @@
+"""Errors of Slurm's commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmray.errors import SlurmError
+from slurmray.slurm.commands import call, failure
+
+
+# Messages of Slurm 22.05.
+@pytest.mark.parametrize(
+    ("stderr", "expected"),
+    [
+        (
+            "sbatch: error: invalid partition specified: x\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified\n",
+            "sbatch: invalid partition specified: x; Invalid partition name specified: "
+            "`sinfo --format=%P` lists values for slurm.partition",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Job size specification\n",
+            "sbatch: Job size specification: correct it",
+        ),
+        (
+            "slurm_load_jobs error: Invalid job id specified\n\n",
+            "sbatch: Invalid job id specified: correct it",
+        ),
+        ("", "sbatch: failed without a message: correct it"),
+    ],
+)
+def test_a_failure_is_one_line_with_a_fix(stderr: str, expected: str) -> None:
+    assert str(failure(["sbatch", "--parsable"], stderr, "correct it")) == expected
+
+
+def test_a_command_without_an_answer_times_out() -> None:
+    with pytest.raises(SlurmError, match=r"^sleep: no answer within 0\.1 s: try again later$"):
+        call(["sleep", "60"], timeout=0.1)

@@ -1,0 +1,96 @@
+"""A submitted job; scontrol is a stand-in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import slurmray
+from slurmray.errors import SlurmError, UsageError
+
+from ..test_events import event_line
+
+
+@pytest.mark.parametrize("number", [0, -1, True, "7"])
+def test_a_job_id_is_a_positive_number(number: int) -> None:
+    with pytest.raises(UsageError, match="expected the number of a job"):
+        slurmray.Job(number)
+
+
+def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: str) -> None:
+    """Install scontrol as the only command of Slurm."""
+    program = folder / "bin/scontrol"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{commands}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"])
+def test_final_states(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState={state} ExitCode=0:9; echo WorkDir=/\n")
+    assert slurmray.Job(7).wait(timeout=0) == slurmray.End(state, 0, 9)
+
+
+@pytest.mark.parametrize(("errors", "expected"), [("log", "text\n"), ("errors", "text\nbad\n")])
+def test_logs_are_read_once_each(
+    errors: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log").write_text("text\n")
+    (tmp_path / "errors").write_text("bad\n")
+    record = (
+        "JobState=RUNNING",
+        f"WorkDir={tmp_path}",
+        f"StdErr={tmp_path / errors}",
+        f"StdOut={tmp_path}/log",
+    )
+    scontrol(tmp_path, monkeypatch, "".join(f"echo '{field}'\n" for field in record))
+    assert slurmray.Job(7).logs() == expected
+
+
+def test_attach_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the events of the running attempt, not from the log, which is for people."""
+    record = f"echo JobState=$STATE Restarts=1; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
+    scontrol(tmp_path, monkeypatch, record)
+    (tmp_path / "log").write_text("[slurmray 9.0 s] attach: srun of the log\n")
+    runs = tmp_path / "runs"
+    for attempt in (0, 1, 2):
+        (runs / f"7-{attempt}").mkdir(parents=True)
+        (runs / f"7-{attempt}/events.jsonl").write_text(event_line("attach", command=f"srun {attempt}"))
+    monkeypatch.setenv("STATE", "RUNNING")
+    assert slurmray.Job(7, run_dir="runs").attach_command() == "srun 1"
+    with pytest.raises(
+        SlurmError, match=r"job 7: no events in .*/slurmray-runs/7-1 yet; .* the run_dir of its"
+    ):
+        slurmray.Job(7).attach_command()
+    (runs / "7-1/events.jsonl").write_text(event_line("start"))
+    with pytest.raises(SlurmError, match="job 7: cluster not ready"):
+        slurmray.Job(7, run_dir="runs").attach_command()
+    monkeypatch.setenv("STATE", "PENDING")
+    with pytest.raises(SlurmError, match="job 7: the job is PENDING; attach while it is RUNNING"):
+        slurmray.Job(7, run_dir="runs").attach_command()
+
+
+def test_a_run_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING; echo WorkDir={tmp_path}")
+    (tmp_path / "slurmray-runs/7-0/events.jsonl").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"7-0/events\.jsonl: cannot be read: "):
+        slurmray.Job(7).attach_command()
+
+
+def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm 22.05's message; there is no sacct. The log is where Slurm writes it by default, or unknown."""
+    scontrol(tmp_path, monkeypatch, "echo 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
+    job = slurmray.Job(7, folder=tmp_path)
+    with pytest.raises(SlurmError, match="give Job the folder"):
+        job.state()
+    with pytest.raises(UsageError, match=r"slurm-7\.out: no such file: .* give Job the folder"):
+        job.logs()
+    for name, code in (("7-9", 71), ("7-10", 0), ("7-11.old", 5)):
+        (tmp_path / "slurmray-runs" / name).mkdir(parents=True)
+        event = event_line("end", exit_code=code, source="trainer")
+        (tmp_path / "slurmray-runs" / name / "events.jsonl").write_text(event)
+    (tmp_path / "slurm-7.out").write_text("text\n")
+    assert job.wait() == slurmray.End("COMPLETED", 0, 0)
+    assert job.logs() == "text\n"

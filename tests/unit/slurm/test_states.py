@@ -1,0 +1,56 @@
+"""States and ends of jobs, from records of Slurm and from events."""
+
+from __future__ import annotations
+
+import pytest
+
+import slurmray
+from slurmray.slurm.states import end_of, is_last_attempt_over, parse_end, parse_events, parse_job
+
+from ..test_events import event_line
+
+
+def test_a_comment_that_looks_like_a_field() -> None:
+    # Slurm 22.05, after scancel.
+    record = parse_job(
+        "JobId=15 JobName=x JobState=FAILED ExitCode=9:9\n"
+        "   JobState=CANCELLED Reason=None Dependency=(null)\n"
+        "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:15\n"
+        "   Comment=a JobState=FAILED\n"
+        "   WorkDir=/home/a b\n"
+        "   StdOut=/home/a b/slurm-15.out\n"
+    )
+    assert (record["JobState"], record["ExitCode"], record["WorkDir"]) == ("CANCELLED", "0:15", "/home/a b")
+
+
+def test_parse_end() -> None:
+    assert parse_end("CANCELLED by 1001", "0:15") == slurmray.End("CANCELLED", 0, 15)
+    assert parse_end("FAILED", "7:0") == slurmray.End("FAILED", 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"exit_code": 0, "source": "trainer"}, slurmray.End("COMPLETED", 0, 0)),
+        ({"exit_code": 7, "source": "trainer"}, slurmray.End("FAILED", 7, 0)),
+        ({"exit_code": 71, "source": "slurmray", "kind": "node_lost"}, slurmray.End("FAILED", 71, 0)),
+        ({"exit_code": 143, "source": "slurm"}, slurmray.End("CANCELLED", 143, 0)),
+    ],
+)
+def test_end_in_the_events(fields: dict[str, object], expected: slurmray.End) -> None:
+    # The text is for people; the last line is cut off, as on a full file system.
+    text = "done: trainer exited with 9"
+    start = event_line("start")
+    end = event_line("end", **fields, text=text) + event_line("phase")[:9]
+    assert end_of(parse_events(start)) is None
+    assert end_of(parse_events(start + end)) == expected
+    stopped = end_of(parse_events(start + event_line("stop") + end))
+    assert stopped == expected._replace(state="CANCELLED")
+
+
+def test_last_attempt() -> None:
+    running, requeue, end = event_line("start"), event_line("requeue"), event_line("end")
+    assert not is_last_attempt_over(parse_events(running))
+    assert not is_last_attempt_over(parse_events(running + requeue))
+    assert not is_last_attempt_over(parse_events(running + requeue + end))
+    assert is_last_attempt_over(parse_events(running + end))
