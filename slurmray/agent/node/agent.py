@@ -170,6 +170,7 @@ class NodeAgent(NodeApi):
             self._await_job()
             checks.open_run_directory(self)
             self._run_setup()
+            self.env = facts.without_foreign_session(self.env)
             checks.check_node(self)
             self.folder = job_folder.make(self, script.agent_of(self._text))
             runtime = runtimes.choose(self)

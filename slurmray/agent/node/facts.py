@@ -4,7 +4,10 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Mapping
+    from typing import Dict, List, Mapping, Set
+
+# Variables of a login session. sbatch exports those of the login node, where systemd has made the folder.
+LOGIN_SESSION = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 
 
 def user_name() -> str:
@@ -15,6 +18,36 @@ def user_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def without_foreign_session(env: "Dict[str, str]") -> "Dict[str, str]":
+    """The environment without the variables of LOGIN_SESSION that are not valid on this node.
+
+    With them Podman 4.6 and later fails: `lstat /run/user/1000: no such file or directory`.
+    """
+    folder, bus = (env.get(name) for name in LOGIN_SESSION)
+    foreign: "Set[str]" = set()
+    if folder is not None and not _is_own(folder):
+        foreign.update(LOGIN_SESSION)
+    if bus and bus.startswith("unix:path=") and not os.path.exists(_path_of_bus(bus)):
+        foreign.add("DBUS_SESSION_BUS_ADDRESS")
+    return {name: value for name, value in env.items() if name not in foreign}
+
+
+def _is_own(folder: str) -> bool:
+    """Whether it is a folder of this user."""
+    import stat
+
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _path_of_bus(address: str) -> str:
+    """The socket of an address such as `unix:path=/run/user/1000/bus,guid=1f`."""
+    return address[len("unix:path=") :].partition(";")[0].partition(",")[0]
 
 
 def memory_of_job(env: "Mapping[str, str]") -> int:

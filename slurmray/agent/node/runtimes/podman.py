@@ -3,7 +3,7 @@
 import os
 
 from ...fixes import fix_for
-from ..facts import user_name
+from ..facts import LOGIN_SESSION, user_name
 from .engine import Engine
 
 TYPE_CHECKING = False
@@ -18,6 +18,13 @@ class Podman(Engine):
 
     name = "podman"
     _warned = False
+
+    @property
+    def exec_prefix(self) -> "List[str]":
+        """As in Runtime, without the login session's variables that the job had to drop."""
+        dropped = [name for name in LOGIN_SESSION if name in os.environ and name not in self.node.env]
+        unset = ["--unset=" + name for name in dropped]
+        return [*(["env", *unset] if unset else []), *super().exec_prefix]
 
     def works(self) -> bool:
         """As in Runtime. Checks for the image with the same command, as each takes 0.1 s or more."""

@@ -32,6 +32,7 @@ folder, does = sys.argv[1:3]
 log = open(os.path.join(folder, "container"), "w", buffering=1)
 print(json.dumps({"v": 1, "type": "phase", "node": "node1", "phase": "container", "text": "up"}), flush=True)
 print("PYTHON", os.environ.get("MARK", ""), file=log)
+print("SESSION", os.environ.get("XDG_RUNTIME_DIR"), file=log)
 if does == "exit":
     sys.exit(7)
 for line in sys.stdin:
@@ -87,6 +88,7 @@ class NodeProcess:
                 "SLURM_STEP_ID": "0",
                 "SLURM_SUBMIT_DIR": str(folder),
                 "SLURMRAY_ACCELERATOR": "none",
+                "XDG_RUNTIME_DIR": "/no/such/folder",
             },
         )
         self.write(zlib.compress(self.text.encode()))
@@ -199,7 +201,8 @@ def test_from_start_to_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node.send("start_ray", peers=[])
     node.send("stage_done", stage="prepare")
     lines = node.container_log("stage_done").splitlines()
-    messages = [json.loads(line) for line in lines[1:]]
+    assert lines[1] == "SESSION None"
+    messages = [json.loads(line) for line in lines[2:]]
     assert [message["type"] for message in messages] == ["settings", "job", "node", "start_ray", "stage_done"]
     assert messages[2]["rank"] == 0
     assert messages[2]["workdir"] == str(tmp_path)

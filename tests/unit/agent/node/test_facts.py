@@ -65,3 +65,24 @@ def test_the_memory_of_a_job(given: str, expected: int) -> None:
     env = {"SLURM_CPUS_ON_NODE": "4", "SLURM_GPUS_ON_NODE": "3"}
     name, _, value = given.partition("=")
     assert facts.memory_of_job({**env, name: value}) == expected
+
+
+def test_variables_of_a_login_session_that_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch exports the login node's; on a compute node systemd has made no such folder."""
+    bus = f"unix:path={tmp_path}/bus,guid=1f"
+
+    def kept(folder: str, bus: str) -> set[str]:
+        env = {"PATH": "/bin", "XDG_RUNTIME_DIR": folder, "DBUS_SESSION_BUS_ADDRESS": bus}
+        return facts.without_foreign_session(env).keys() - {"PATH"}
+
+    assert kept("/no/such/folder", "unix:abstract=/tmp/x") == set()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        assert kept(str(tmp_path), bus) == set()
+    assert kept(str(tmp_path), bus) == {"XDG_RUNTIME_DIR"}
+    (tmp_path / "bus").touch()
+    assert kept(str(tmp_path), bus) == {"XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"}
+    only_bus = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/no/such/bus"}
+    assert facts.without_foreign_session(only_bus) == {}

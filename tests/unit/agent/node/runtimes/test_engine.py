@@ -149,8 +149,20 @@ def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ],
         *[f"{node.folder}/service-web", f"{tmp_path}/submit"],
     ]
-    assert runtime.exec_prefix == ["podman", "exec", "slurmray-9-0-node1"]
     assert runtime.description == f"podman run {image}"
+
+
+def test_attached_podman_has_the_job_s_login_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attaching shell has the submitter's variables, of which the node may have dropped some."""
+    node = FakeNode(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/2000")
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    runtime = runtimes.make("podman", node)
+    assert runtime.exec_prefix == [
+        *["env", "--unset=XDG_RUNTIME_DIR", "podman", "exec", "slurmray-9-0-node1"],
+    ]
+    node.env["XDG_RUNTIME_DIR"] = "/run/user/2000"
+    assert runtime.exec_prefix == ["podman", "exec", "slurmray-9-0-node1"]
 
 
 def test_default_shm_size_is_the_node_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
