@@ -65,8 +65,13 @@ def ray_environment(
     """
     env = dict(os.environ)
     env.pop("RAY_ADDRESS", None)  # without a container, it may be that of the submitter's Ray
-    if version >= HIP_SINCE and "ROCR_VISIBLE_DEVICES" in env:
-        env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
+    if "ROCR_VISIBLE_DEVICES" in env:
+        # Slurm sets it for GPUs of any vendor. On NVIDIA's nodes it means nothing, and verl's Worker fails if
+        # it, or HIP_VISIBLE_DEVICES with other values, is set beside CUDA_VISIBLE_DEVICES.
+        if not os.path.exists("/dev/kfd"):
+            del env["ROCR_VISIBLE_DEVICES"]
+        elif version >= HIP_SINCE:
+            env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
     env.update(default_variables(temp_dir, metrics))
     env.update(user_env)
     env.update(auth_variables(token))

@@ -56,6 +56,7 @@ def test_metrics_are_exported_only_if_enabled() -> None:
 
 
 def test_amd_s_old_mask_goes_where_ray_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/kfd")
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "0,1")
     new = ray_environment.ray_environment("/tmp/r", {}, None, NEW, False)
     assert "ROCR_VISIBLE_DEVICES" not in new
@@ -63,6 +64,18 @@ def test_amd_s_old_mask_goes_where_ray_refuses_it(monkeypatch: pytest.MonkeyPatc
     assert ray_environment.ray_environment("/tmp/r", {}, None, OLD, False)["ROCR_VISIBLE_DEVICES"] == "0,1"
     user = {"ROCR_VISIBLE_DEVICES": "1"}
     assert ray_environment.ray_environment("/tmp/r", user, None, NEW, False)["ROCR_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+def test_amd_s_mask_goes_on_nodes_without_amd_s_driver(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]
+) -> None:
+    """Slurm sets all masks alike. verl's workers fail with more than one."""
+    monkeypatch.setattr(os.path, "exists", lambda _: False)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    found = ray_environment.ray_environment("/tmp/r", {}, None, version, False)
+    assert {name for name in found if "VISIBLE_DEVICES" in name} == {"CUDA_VISIBLE_DEVICES"}
 
 
 def test_trainer_environment() -> None:
