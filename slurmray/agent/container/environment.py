@@ -14,29 +14,24 @@ if TYPE_CHECKING:
 
     from .ray.network import Address
 
-MAX_THREADS = 16  # of OpenMP for each GPU; more have not been seen to help
 MAX_NO_PROXY = 100000  # characters; a variable can have 128 KiB on Linux (MAX_ARG_STRLEN)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-def default_environment(user: str, cpus: int, gpus: int, folder: str) -> "Dict[str, str]":
-    """USER, LOGNAME and HOME, as the user may not be in /etc/passwd, and OMP_NUM_THREADS.
+def default_environment(user: str, folder: str) -> "Dict[str, str]":
+    """USER, LOGNAME and HOME, as the user may not be in /etc/passwd.
 
-    cpus, gpus: of the job on this node. folder: for HOME where the image's is not writable, e.g. when Docker
-    runs it as the submitter. Triton, Inductor, vLLM and others have their caches there.
+    folder: for HOME where the image's is not writable, e.g. when Docker runs it as the submitter. Triton,
+    Inductor, vLLM and others have their caches there.
     """
+    # No OMP_NUM_THREADS: Ray sets it to the num_cpus of each task, but only where its workers do not inherit
+    # one (set_omp_num_threads_if_unset() in ray/_private/utils.py). The trainer and services, which run once,
+    # may use all CPUs that Slurm lets them use, which is OpenMP's default.
     env = {"USER": user, "LOGNAME": user}
-    # Without it, libraries in each worker use all CPUs of the host.
-    env["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads_per_gpu(cpus, gpus)))
     if not os.access(os.environ.get("HOME", ""), os.W_OK):
         env["HOME"] = folder
     return env
-
-
-def threads_per_gpu(cpus: int, gpus: int) -> int:
-    """CPUs per GPU, at most MAX_THREADS."""
-    return min(MAX_THREADS, max(1, cpus // max(1, gpus)))
 
 
 def network_environment(

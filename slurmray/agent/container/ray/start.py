@@ -50,9 +50,7 @@ class RayProcess:
         elif context.is_head:
             danger = "runs without a token: every user who can connect can run code"
             context.phase("ray", "Ray %s %s" % (self.version_text, danger))
-        env = environment.default_environment(
-            context.user, job["cpus"], settings["ray"]["gpus"], context.folder
-        )
+        env = environment.default_environment(context.user, context.folder)
         env.update(settings["env"])
         env.update(job["env"])
         env.update(self.gpu_mask)

@@ -15,22 +15,11 @@ import pytest
 from slurmray.agent.container import environment
 
 
-@pytest.mark.parametrize(
-    ("cpus", "gpus", "expected"), [(32, 8, 4), (4, 8, 1), (128, 4, 16), (8, 0, 8), (96, 0, 16)]
-)
-def test_threads_per_gpu(cpus: int, gpus: int, expected: int) -> None:
-    assert environment.threads_per_gpu(cpus, gpus) == expected
-
-
 def test_default_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    ours = {"USER": "alice", "LOGNAME": "alice", "OMP_NUM_THREADS": "4"}
-    assert environment.default_environment("alice", 32, 8, "/tmp/r") == ours
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # the image's
-    assert environment.default_environment("alice", 32, 8, "/tmp/r")["OMP_NUM_THREADS"] == "2"
+    assert environment.default_environment("alice", "/tmp/r") == {"USER": "alice", "LOGNAME": "alice"}
     monkeypatch.setenv("HOME", "/no/such/home")
-    assert environment.default_environment("alice", 32, 8, "/tmp/r")["HOME"] == "/tmp/r"
+    assert environment.default_environment("alice", "/tmp/r")["HOME"] == "/tmp/r"
 
 
 LOCAL = [("lo", ipaddress.ip_address("127.0.0.1")), ("ib0", ipaddress.ip_address("10.1.0.5"))]
