@@ -57,8 +57,8 @@ def enter_workdir(folder: str) -> None:
 
 
 def check_node(context: "NodeContext", version: "Version") -> None:
-    """Raise the limit of open files; check limits and debugger. Unfit where a finding ends the job."""
-    raise_file_limit()
+    """Raise soft limits; check limits and debugger. Unfit where a finding ends the job."""
+    raise_soft_limits()
     for row in low_limits():
         context.finding("warn", *row)
     if context.settings["ray"]["debug"] == "post-mortem":
@@ -85,8 +85,14 @@ def versions(ray: str) -> str:
     return "Ray %s, Python %s" % (ray, platform.python_version())
 
 
-def raise_file_limit() -> None:
-    """Raise the soft limit of open files to FILES_WANTED, as far as the hard limit allows."""
+def raise_soft_limits() -> None:
+    """Raise the soft limit of locked memory to the hard one; that of open files, too, but to FILES_WANTED.
+
+    Slurm hands on the soft limits of the submit host (PropagateResourceLimits). RDMA fails with a low one of
+    locked memory.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
