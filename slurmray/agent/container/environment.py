@@ -44,8 +44,10 @@ def network_environment(
     """
     found = {"VLLM_HOST_IP": address}
     interface = network.interface_of(address, local)
-    if interface:  # by default, both may choose a bridge of Docker or the loopback
-        found.update(NCCL_SOCKET_IFNAME=interface, GLOO_SOCKET_IFNAME=interface)
+    if interface:  # by default, Gloo may choose a bridge of Docker or the loopback
+        found["GLOO_SOCKET_IFNAME"] = interface
+        if not (network.does_nccl_find(interface, local) or _sets_nccl_conf("NCCL_SOCKET_IFNAME")):
+            found["NCCL_SOCKET_IFNAME"] = "=" + interface  # without `=`, eth1 would stand for eth10, too
     found = {name: env.get(name, value) for name, value in found.items()}
     if any(env.get(name) or env.get(name.upper()) for name in PROXIES):
         known = env.get("no_proxy", "") + "," + env.get("NO_PROXY", "")
@@ -55,6 +57,15 @@ def network_environment(
             direct = direct[:MAX_NO_PROXY].rpartition(",")[0]
         found.update(no_proxy=direct, NO_PROXY=direct)
     return found
+
+
+def _sets_nccl_conf(name: str, path: str = "/etc/nccl.conf") -> bool:
+    """Whether NCCL's configuration file sets a variable, which the environment would override."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return any(line.partition("=")[0].strip() == name for line in file)
+    except OSError:
+        return False
 
 
 def visible_gpus(first: int, count: int) -> "Dict[str, str]":

@@ -69,6 +69,18 @@ def interface_of(address: str, local: "List[Tuple[str, Address]]") -> str:
     return next((name for name, known in local if str(known) == address), "")
 
 
+def does_nccl_find(interface: str, local: "List[Tuple[str, Address]]") -> bool:
+    """Whether NCCL needs no NCCL_SOCKET_IFNAME: it finds this interface first, or one of InfiniBand.
+
+    It takes those named ib*, else all but docker* and lo*; its bootstrap takes the first of them
+    (ncclFindInterfaces() in NCCL's src/misc/socket.cc). local: as returned by local_addresses().
+    """
+    names = [name for name, _ in local]
+    if any(name.startswith("ib") for name in names):
+        return True
+    return [name for name in names if not name.startswith(("docker", "lo"))][:1] == [interface]
+
+
 def family_of(address: str) -> str:
     """The family of an address: ipv4 or ipv6."""
     return "ipv6" if ":" in address else "ipv4"

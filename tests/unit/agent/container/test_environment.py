@@ -22,7 +22,10 @@ def test_default_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert environment.default_environment("alice", "/tmp/r")["HOME"] == "/tmp/r"
 
 
-LOCAL = [("lo", ipaddress.ip_address("127.0.0.1")), ("ib0", ipaddress.ip_address("10.1.0.5"))]
+LOCAL = [
+    (name, ipaddress.ip_address(address))
+    for name, address in (("lo", "127.0.0.1"), ("eth0", "10.9.0.5"), ("eth1", "10.1.0.5"))
+]
 
 
 def found_environment(env: dict[str, str], address: str = "10.1.0.5") -> dict[str, str]:
@@ -30,10 +33,43 @@ def found_environment(env: dict[str, str], address: str = "10.1.0.5") -> dict[st
 
 
 def test_libraries_use_the_interface_of_the_address() -> None:
-    found = {"VLLM_HOST_IP": "10.1.0.5", "NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0"}
+    found = {"VLLM_HOST_IP": "10.1.0.5", "NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
     assert found_environment({}) == found
     assert found_environment({"NCCL_SOCKET_IFNAME": "^lo"}) == {**found, "NCCL_SOCKET_IFNAME": "^lo"}
     assert found_environment({}, "10.9.9.9") == {"VLLM_HOST_IP": "10.9.9.9"}
+
+
+@pytest.mark.parametrize(
+    ("names", "interface", "is_set"),
+    [
+        (["lo", "eth0"], "eth0", False),
+        (["lo", "docker0", "eth0", "eth1"], "eth0", False),
+        (["lo", "eth0", "eth1"], "eth1", True),
+        (["lo", "eth0", "ib0"], "ib0", False),
+        (["lo", "eth0", "ib0"], "eth0", False),
+        (["lo", "docker0"], "docker0", True),
+    ],
+)
+def test_nccl_chooses_where_it_finds_the_interface_or_infiniband(
+    names: list[str], interface: str, is_set: bool
+) -> None:
+    local = [(name, ipaddress.ip_address(f"10.{number}.0.1")) for number, name in enumerate(names)]
+    address = f"10.{names.index(interface)}.0.1"
+    found = environment.network_environment({}, address, [], local)
+    assert found.get("NCCL_SOCKET_IFNAME") == (f"={interface}" if is_set else None)
+    assert found["GLOO_SOCKET_IFNAME"] == interface
+
+
+def test_nccl_s_own_configuration_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    conf = tmp_path / "nccl.conf"
+    conf.write_text("NCCL_DEBUG=WARN\n# NCCL_SOCKET_IFNAME=eth2\n")
+    original = open
+    monkeypatch.setattr(
+        "builtins.open", lambda path, *a, **k: original(conf if path == "/etc/nccl.conf" else path, *a, **k)
+    )
+    assert "NCCL_SOCKET_IFNAME" in found_environment({})
+    conf.write_text("NCCL_SOCKET_IFNAME=eth2\n")
+    assert "NCCL_SOCKET_IFNAME" not in found_environment({})
 
 
 @pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
