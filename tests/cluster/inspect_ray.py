@@ -63,7 +63,8 @@ def main() -> None:
     nodes = {}
     for row in ray.nodes():
         strategy = NodeAffinitySchedulingStrategy(row["NodeID"], soft=False)
-        nodes[row["NodeName"]] = ray.get(task.options(scheduling_strategy=strategy).remote())
+        found = ray.get(task.options(scheduling_strategy=strategy).remote())
+        nodes[row["NodeName"]] = {**found, "memory": row["Resources"]["memory"]}
     head, _, gcs = os.environ["RAY_ADDRESS"].rpartition(":")
     deadline = time.monotonic() + TIMEOUT
     while not (

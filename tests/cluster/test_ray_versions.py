@@ -87,6 +87,7 @@ def test_a_job_with_this_ray(jobs: Jobs) -> None:
         assert [key for key in environment if re.match("SLURM_|SLURMD|PMI", key)] == []
     stores = re.findall(r"--object-store-memory=(\d+)", (job.run / "logs/node2.log").read_text())
     assert stores == [str(2**30 * 3 // 10)]
+    assert {node["memory"] for node in seen["nodes"].values()} == {2**30 - 2**30 * 3 // 10}
 
 
 def test_metrics_are_exported_if_enabled(jobs: Jobs) -> None:

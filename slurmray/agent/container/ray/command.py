@@ -19,6 +19,8 @@ WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was only for the head node
 
 MIN_OBJECT_STORE = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
 MAX_OBJECT_STORE = 200 * 10**9  # as in Ray (DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
+# Where Ray looks for a container's limit: cgroup v1 and v2 (get_system_memory() in ray/_common/utils.py).
+MEMORY_LIMITS = ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max")
 
 # Options of `ray start` that take a port, and the place of that port in the leased block.
 NODE_PORTS = {
@@ -69,10 +71,38 @@ def object_store_size(memory: int, shm: str = "/dev/shm") -> int:
 
     memory: of the job on this node in MiB; 0: unknown, then that of the host counts.
     """
-    total = memory * 2**20 or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total = memory * 2**20 or _host_memory()
     disk = os.statvfs(shm)
     room = disk.f_bavail * disk.f_frsize
     return max(MIN_OBJECT_STORE, min(total * 3 // 10, room * 9 // 10, MAX_OBJECT_STORE))
+
+
+def memory_for_tasks(
+    memory: int, object_store: int, limits: "Tuple[str, ...]" = MEMORY_LIMITS
+) -> "Optional[int]":
+    """Memory in bytes that Ray's tasks may ask for: the job's without the object store.
+
+    memory: of the job on this node in MiB. None leaves it to Ray: where the job's is unknown (0), or where
+    Ray sees a limit of the container. Elsewhere Ray would offer the host's.
+    """
+    if not memory or any(_read_limit(path) < _host_memory() for path in limits):
+        return None
+    return max(0, memory * 2**20 - object_store)
+
+
+def _read_limit(path: str) -> float:
+    """A limit in bytes; infinite without a file, or with `max`."""
+    try:
+        with open(path) as file:
+            text = file.read().strip()
+    except OSError:
+        return float("inf")
+    return int(text) if text.isdigit() else float("inf")
+
+
+def _host_memory() -> int:
+    """The host's memory in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def port_options(places: "Dict[str, int]", ports: "Union[List[int], Dict[int, int]]") -> "List[str]":
@@ -106,12 +136,14 @@ def start_command(
     cpus: int,
     gpus: int,
     object_store: int,
+    memory: "Optional[int]",
     extra: "List[str]",
 ) -> "List[str]":
     """argv of `ray start --block`. NetworkError for an IPv6 address where this Ray has no IPv6.
 
     cluster: None on the head node, else `host:port` of the GCS. cpus, gpus: for Ray's scheduler; Ray itself
-    would count those of the host. object_store: bytes. extra: the user's options, last, to have priority.
+    would count those of the host. object_store: bytes. memory: as returned by memory_for_tasks(). extra: the
+    user's options, last, to have priority.
     """
     if ":" in address and version < IPV6_SINCE:
         fix = "Use an image with Ray 2.49 or later, or network.family: ipv4 where the nodes have it"
@@ -123,6 +155,7 @@ def start_command(
         "--node-name=" + name,
         "--node-ip-address=" + address,
         "--object-store-memory=%d" % object_store,
+        *([] if memory is None else ["--memory=%d" % memory]),
         *node_options(cpus, gpus, ports),
     ]
     if cluster is None:

@@ -89,6 +89,7 @@ class RayProcess:
         more = self._late_environment()
         self.env.update(more)
         extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
+        object_store = command.object_store_size(context.memory)
         argv = command.start_command(
             context.name,
             address,
@@ -98,7 +99,8 @@ class RayProcess:
             context.folder,
             context.job["cpus"],
             settings["ray"]["gpus"],
-            command.object_store_size(context.memory),
+            object_store,
+            command.memory_for_tasks(context.memory, object_store),
             extra,
         )
         sys.stderr.write(" ".join(argv) + "\n")

@@ -20,7 +20,7 @@ OLD, NEW = (2, 44), (2, 60)
 
 def start_argv(cluster: str | None, version: tuple[int, int] = NEW, extra: tuple[str, ...] = ()) -> list[str]:
     return ray_command.start_command(
-        "gpu-1", "10.0.0.5", PORTS, cluster, version, "/tmp/r", 4, 8, 10**9, list(extra)
+        "gpu-1", "10.0.0.5", PORTS, cluster, version, "/tmp/r", 4, 8, 10**9, 5 * 10**9, list(extra)
     )
 
 
@@ -40,6 +40,7 @@ def test_options_that_only_the_head_node_gets() -> None:
             "--num-cpus=4",
             "--num-gpus=8",
             "--object-store-memory=1000000000",
+            "--memory=5000000000",
         } <= set(argv)
 
 
@@ -62,8 +63,8 @@ def test_the_users_options_come_last() -> None:
 
 def test_ray_before_2_49_has_no_ipv6() -> None:
     with pytest.raises(network.NetworkError, match=r"fd00::5: Ray 2\.48 has no IPv6\. Use .* 2\.49"):
-        ray_command.start_command("n", "fd00::5", PORTS, None, (2, 48), "/tmp/r", 4, 8, 10**9, [])
-    assert ray_command.start_command("n", "fd00::5", PORTS, None, (2, 49), "/tmp/r", 4, 8, 10**9, [])
+        ray_command.start_command("n", "fd00::5", PORTS, None, (2, 48), "/tmp/r", 4, 8, 10**9, None, [])
+    assert ray_command.start_command("n", "fd00::5", PORTS, None, (2, 49), "/tmp/r", 4, 8, 10**9, None, [])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_no_ray_client_server_if_it_would_end_the_head_node(
     address: str, version: tuple[int, int], port: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "grpc")
-    argv = ray_command.start_command("n", address, PORTS, None, version, "/tmp/r", 4, 8, 10**9, [])
+    argv = ray_command.start_command("n", address, PORTS, None, version, "/tmp/r", 4, 8, 10**9, None, [])
     given = [option for option in argv if option.startswith("--ray-client-server-port")]
     assert given == [f"--ray-client-server-port={number}" for number in port]
 
@@ -109,3 +110,22 @@ def test_object_store(memory: int, free: int, expected: int, monkeypatch: pytest
     monkeypatch.setattr(os, "statvfs", lambda path: {"/dev/shm": Disk}[path])
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     assert ray_command.object_store_size(memory) == expected
+
+
+def test_memory_for_tasks_is_the_job_s_where_ray_would_offer_the_host_s(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 20 * GIB // 4096, "SC_PAGE_SIZE": 4096}.__getitem__)
+    limit = tmp_path / "memory.max"
+
+    def found(memory: int) -> int | None:
+        return ray_command.memory_for_tasks(memory, 3 * GIB, (str(tmp_path / "none"), str(limit)))
+
+    assert found(10 * 1024) == 7 * GIB  # no cgroup: the root of cgroup v2 has no such file
+    assert found(1024) == 0
+    assert found(0) is None
+    for unlimited in ("max\n", "9223372036854771712\n"):
+        limit.write_text(unlimited)
+        assert found(10 * 1024) == 7 * GIB
+    limit.write_text(f"{10 * GIB}\n")
+    assert found(10 * 1024) is None
