@@ -47,10 +47,6 @@ def simulate(folder: Path, nodes: int, seconds: float, code: int = 0, mode: str 
         folder / "bin/scontrol",
         ["sh", "-c", f"test $1 = show && cat {shlex.quote(str(folder))}/names", "scontrol"],
     )
-    inside = folder / "ray-1-0/inside"  # normally created by the head node's agent
-    inside.mkdir(parents=True)
-    for name in ("out", "err"):
-        (inside / name).write_text("")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SRUN"))}
     env |= {"PATH": f"{folder}/bin:{env['PATH']}", "PYTHONPATH": str(ROOT), "SLURM_JOB_ID": "1"}
     env |= {"SLURM_JOB_NUM_NODES": str(nodes), "SLURM_JOB_NODELIST": "simulated", "SLURMD_NODENAME": names[0]}

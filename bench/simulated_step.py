@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from slurmray.agent import protocol
 from slurmray.agent.heartbeat import INTERVAL
+from slurmray.agent.paths import job_folder
 
 # Times of the nodes' heartbeats: evenly spread, which wakes the controller most often; or all at once,
 # directly followed by the exit code.
@@ -99,6 +100,12 @@ class Step:
     def _on_job(self, message: protocol.Message) -> None:
         self.job = message["job"]
         self.nodes = self.job["nodes"]
+        inside = Path(
+            job_folder(str(Path.cwd()), message["job"]), "inside"
+        )  # where the controller reads the output
+        inside.mkdir(parents=True)
+        for name in ("out", "err"):
+            (inside / name).write_text("")
         self.heartbeats = [_line(node, "heartbeat", doing="") for node in self.nodes]
         for node in self.nodes:
             self._send(node, "started", step="0")

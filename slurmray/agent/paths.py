@@ -18,8 +18,11 @@ def host_path(path: str, env: "Mapping[str, str]" = os.environ) -> str:
 
 
 def job_folder(temp_dir: str, job: "Job") -> str:
-    """The private folder of an attempt on each node."""
-    return os.path.join(temp_dir, "ray-%s-%d" % (job["id"], job["attempt"]))
+    """The private folder of an attempt on each node.
+
+    Its name ends in random digits, so that no other user can make it beforehand.
+    """
+    return os.path.join(temp_dir, "ray-%s-%d-%s" % (job["id"], job["attempt"], job["mark"][:6]))
 
 
 def last_lines(path: str, count: int) -> "List[str]":

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from slurmray.spec.slurm import Model
 from slurmray.spec.types import AbsolutePath, Count, Flag, Port, RuntimeEnv, Text, shown
 
-TEMP_DIR_MAX = 25  # characters; the path of a socket has at most 107, and slurmray and Ray add folders
+TEMP_DIR_MAX = 18  # characters; the path of a socket has at most 107, and slurmray and Ray add folders
 
 # Options of `ray start` that slurmray sets, each with what to use instead.
 RAY_RESERVED: dict[str, str] = {
@@ -67,7 +67,7 @@ class Ray(Model):
     e.g. because `setup` hangs. A pull, a build, a prepare step and a starting service count as progress.
     """
     temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
-    """Folder on the node's local disk for the job's private folder. At most 25 characters."""
+    """Folder on the node's local disk for the job's private folder. At most 18 characters."""
     auth: Literal["auto", "token", "none"] = "auto"
     """auto: token authentication if Ray has it (2.52 and later). token: the job fails with an older Ray."""
     metrics: Flag = False

@@ -134,7 +134,7 @@ def test_token_and_secrets_cannot_be_read(podman_cluster: SlurmCluster, jobs: Jo
         assert f"slurmray-{number}-0-{host}" in public
         assert token not in public
         assert secret not in public
-        mode = podman_cluster.run(["stat", "-c", "%a", f"/tmp/ray-{number}-0"], host=host).stdout
+        mode = podman_cluster.run(["bash", "-c", f"stat -c %a /tmp/ray-{number}-0-*"], host=host).stdout
         assert mode.strip() == "700"
     (jobs.folder / "go").touch()
     job = jobs.wait_end(number)

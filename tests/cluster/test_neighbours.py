@@ -55,7 +55,7 @@ PUBLIC_SERVICES = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.")
 
 # Runs as root on a node: lists the processes in a job's container, and all listening sockets.
 LISTENERS = r"""
-first=$(pgrep -fx "python3 -I /tmp/ray-$1/agent container .*")
+first=$(pgrep -fx "python3 -I /tmp/ray-$1-[0-9a-f]*/agent container .*")
 for process in /proc/[0-9]*; do
 	[[ $(readlink "$process/ns/mnt") != "$(readlink "/proc/$first/ns/mnt")" ]] || echo "${process#/proc/}"
 done
@@ -64,15 +64,15 @@ ss -Hlntup
 
 # Runs as the job's user on a node: lists its folder, processes and container.
 LEFTOVERS = r"""
-ls -d "/tmp/ray-$1"
-pgrep -af "[r]ay-$1/"
+ls -d "/tmp/ray-$1-"*
+pgrep -af "[r]ay-$1-[0-9a-f]*/"
 "$2" container inspect --format '{{.Name}}' "slurmray-$1-$3"
 """
 
 # Runs as another user on a node: lists readable files that contain a line of standard input.
 SEARCH = r"""
 folder=$1 job=$2
-ls "/tmp/ray-$job" && echo "the folder of the job can be read"
+ls "/tmp/ray-$job-"*/ && echo "the folder of the job can be read"
 for pid in $(pgrep -u alice); do
 	[[ ! -e /proc/$pid/root/tmp ]] || echo "the files of process $pid can be read"
 	head -c 1 "/proc/$pid/environ" && echo "the environment of process $pid can be read"
@@ -288,7 +288,7 @@ def test_unauthenticated_request_crashes_ray_s_gcs(alice: Running) -> None:
         f"import grpc; channel = grpc.insecure_channel('{head}:{port}')\n"
         "channel.unary_unary('/ray.rpc.syncer.RaySyncer/StartSync')(b'', timeout=10)"
     )
-    started = ["test", "-e", f"/tmp/ray-{alice.name}/inside/{preload.STARTED}"]
+    started = ["bash", "-c", f"test -e /tmp/ray-{alice.name}-*/inside/{preload.STARTED}"]
     # Only after that file exists, `ray start` itself notices the end of the GCS.
     wait_until(lambda: alice.jobs.cluster.run(started, host="node1").returncode == 0, alice.leftovers)
     run = ["podman", "run", "--rm", "--network=host", "--log-driver=none", "--entrypoint=python3"]

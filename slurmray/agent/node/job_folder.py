@@ -25,17 +25,19 @@ INSIDE = "inside"
 def make(node: "NodeApi", agent: str) -> str:
     """Make the job's folder and return its path. agent: the agent's text, for the container process.
 
-    JobError where that is not possible, e.g. because a job with the same id still uses it.
+    JobError where that is not possible.
     """
+    import glob
+
     from .. import loader
 
     folder = paths.job_folder(node.settings["temp_dir"], node.job)
-    _remove_dead(folder)
+    for other in glob.glob(folder.rpartition("-")[0] + "-*"):
+        _remove_dead(other)
     try:
         os.mkdir(folder, 0o700)
     except OSError as error:
-        fix = "Remove it if no job uses it, or set" if isinstance(error, FileExistsError) else "Set"
-        message = "cannot make %s: %s. %s ray.temp_dir" % (folder, error.strerror, fix)
+        message = "cannot make %s: %s. Set ray.temp_dir" % (folder, error.strerror)
         raise JobError("preflight", message) from None
     try:
         with open(os.path.join(folder, TASK), "w") as file:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     Attempt = Tuple[str, str]  # job id, attempt
 
 CONTAINER = re.compile(r"slurmray-([0-9]+)-([0-9]+)-.")
-# TEMP_DIR/ray-JOBID-ATTEMPT, and job_folder.scratch().
-FOLDER = re.compile(r"(slurm)?ray-([0-9]+)-([0-9]+)(-.+)?$")
+# paths.job_folder() and job_folder.scratch().
+FOLDER = re.compile(r"(slurm)?ray-([0-9]+)-([0-9]+)-(.+)$")
 
 
 def remove(node: "NodeApi", runtime: "Runtime") -> None:
@@ -53,8 +53,8 @@ def _folders(node: "NodeApi") -> "Dict[str, Attempt]":
             match, path = FOLDER.match(name), os.path.join(folder, name)
             if not match:
                 continue
-            is_scratch, rest = bool(match.group(1)), match.group(4) or ""
-            if rest != ("-" + node.name if is_scratch else ""):
+            is_scratch, rest = bool(match.group(1)), match.group(4)
+            if rest != node.name if is_scratch else not re.match("[0-9a-f]{6}$", rest):
                 continue
             if job_folder.is_own_folder(path) and (is_scratch or os.path.isdir(os.path.join(path, "inside"))):
                 found[path] = (match.group(2), match.group(3))

@@ -17,7 +17,7 @@ def end_processes(folder: str) -> bool:
 
     Spares jobs submitted from within it: they inherited FOLDER_VARIABLE, but have another job id.
     """
-    job_id = os.path.basename(folder)[len("ray-") :].rpartition("-")[0]
+    job_id = os.path.basename(folder).split("-")[1]  # ray-JOBID-...
     for _ in range(20):
         found = processes_of(folder, job_id)
         if not found:

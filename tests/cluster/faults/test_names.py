@@ -24,7 +24,7 @@ def create(cluster: SlurmCluster, runtime: str, user: str, name: str, *options: 
 def test_ours_of_an_ended_job(fault: Fault, cluster: SlurmCluster) -> None:
     name = f"slurmray-{UNKNOWN_JOB}-0-node1"
     create(cluster, fault.runtime, "alice", name, "--label", "slurmray.user=alice")
-    cluster.run(["mkdir", "-p", f"/tmp/ray-{UNKNOWN_JOB}-0/inside"], "alice", "node1")
+    cluster.run(["mkdir", "-p", f"/tmp/ray-{UNKNOWN_JOB}-0-0a1b2c/inside"], "alice", "node1")
     fault.submit(["true"])
     job = fault.wait_end(f"leftovers: removed {name} of an ended job from node1")
     assert job.code == "0:0", job.log
@@ -40,7 +40,7 @@ def test_ours_of_a_job_that_had_the_same_id(fault: Fault, cluster: SlurmCluster)
     name = f"slurmray-{number}-0-node1"
     create(cluster, fault.runtime, "alice", name, "--label", "slurmray.user=alice")
     # A pid that no process can have: greater than the kernel's maximum.
-    folder = f"/tmp/ray-{number}-0"
+    folder = f"/tmp/ray-{number}-0-0a1b2c"
     old = f"mkdir -p {folder}/inside && echo {2**22 + 1} 1 >{folder}/task && touch {folder}/inside/out"
     assert cluster.run(["bash", "-c", old], "alice", "node1").returncode == 0
     fault.submit(["true"])

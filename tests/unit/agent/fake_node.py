@@ -47,7 +47,7 @@ class FakeNode(NodeApi):
             "nodes": ["node1"],
             "cpus": 1,
             "run_dir": str(folder / "run"),
-            "mark": "abc",
+            "mark": "abcdef0123",
             "commit": "",
         }
         self.job = job
@@ -57,7 +57,7 @@ class FakeNode(NodeApi):
             "SLURM_SUBMIT_DIR": str(folder / "submit"),
             "TMPDIR": str(folder / "tmp"),
         }
-        self.folder = str(folder / "temp/ray-9-0")
+        self.folder = str(folder / "temp/ray-9-0-abcdef")
         self.container_name = "slurmray-9-0-node1"
         self.log_path = str(folder / "run/logs/node1.log")
         self.doing = ""

@@ -173,7 +173,7 @@ def test_lines_of_the_log(page: str) -> None:
 )
 def test_how_to_attach(page: str, job: str) -> None:
     container = ["podman", "exec", f"slurmray-{job}-0-node1"]
-    command = attach_command(job, "node1", container, f"/tmp/ray-{job}-0/ray")
+    command = attach_command(job, "node1", container, f"/tmp/ray-{job}-0-4c81e9/ray")
     assert f"attach: {command} status\n" in (ROOT / page).read_text()
 
 

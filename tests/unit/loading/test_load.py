@@ -158,7 +158,7 @@ def test_a_block_of_bash() -> None:
         ('name: "a\\0b"', "1:7: name: a NUL character cannot be passed to a program; leave it out"),
         ('env: {A: "\\0"}', "1:10: env.A: a NUL character cannot be passed to a program; leave it out"),
         ("slurm: {time: ''}", "1:15: slurm.time: is empty; set a value or leave it out"),
-        ("ray: {temp_dir: /aaaaaaaaaaaaaaaaaaaaaaaaa}", "1:17: ray.temp_dir: has 26 characters; use at most 25, because Ray's sockets are below it"),
+        ("ray: {temp_dir: /aaaaaaaaaaaaaaaaaa}", "1:17: ray.temp_dir: has 19 characters; use at most 18, because Ray's sockets are below it"),
         ("ray: {port: 80}", "1:13: ray.port: expected auto or a port from 1024 to 65535, got 80"),
         ("ray: {args: [--head]}", "1:14: ray.args, item 1: --head: slurmray sets it; leave it out"),
         ("stop: {lead: 65536}", "1:14: stop.lead: expected 65535 or less, got '65536'"),

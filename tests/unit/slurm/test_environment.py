@@ -13,7 +13,7 @@ JOBS = {
     "PMI2_FD": "5",
     "PMIX_RANK": "0",
     "SLURMRAY_ATTEMPT": "0",
-    "SLURMRAY_TEMP": "/tmp/ray-7-0",
+    "SLURMRAY_TEMP": "/tmp/ray-7-0-4c81e9",
 }
 
 
@@ -27,5 +27,5 @@ def test_outside_of_a_job_nothing_is_removed() -> None:
 
 
 def test_temp_folder_of_the_outer_job_is_removed() -> None:
-    assert clean_environment(JOBS | {"TMPDIR": "/tmp/ray-7-0/inside/tmp"}) == {}
+    assert clean_environment(JOBS | {"TMPDIR": "/tmp/ray-7-0-4c81e9/inside/tmp"}) == {}
     assert clean_environment(JOBS | {"TMPDIR": "/tmp/ray-7-01"}) == {"TMPDIR": "/tmp/ray-7-01"}

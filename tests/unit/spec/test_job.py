@@ -104,7 +104,7 @@ def test_gpus() -> None:
         {"ray": {"port": 7000, "dashboard_port": 7000}},
         {"ray": {"temp_dir": "tmp"}},
         {"ray": {"temp_dir": "/t:mp"}},
-        {"ray": {"temp_dir": "/" + "a" * 25}},
+        {"ray": {"temp_dir": "/" + "a" * 18}},
         {"ray": {"ready_timeout": 0}},
         {"ray": {"head_args": ["--port=1"]}},
         {"ray": {"debug": "both"}},
@@ -233,7 +233,7 @@ def test_breakpoints_can_be_turned_off_and_the_old_option_has_a_name() -> None:
 
 
 def test_longest_temp_dir() -> None:
-    assert spec(ray={"temp_dir": "/" + "a" * 24}).ray.temp_dir == "/" + "a" * 24
+    assert spec(ray={"temp_dir": "/" + "a" * 17}).ray.temp_dir == "/" + "a" * 17
 
 
 def test_nothing_changes_afterwards() -> None:

@@ -57,7 +57,7 @@ print("hello from somebody else", flush=True)
 if plays == "fails":
     send("failed", kind="image", message="no such image")
 else:
-    inside = job["run_dir"] + "/../../temp/ray-7-0/inside"
+    inside = job["run_dir"] + "/../../temp/ray-7-0-" + job["mark"][:6] + "/inside"
     os.makedirs(inside)
     for name in ("out", "err"):
         os.mkfifo(inside + "/" + name)

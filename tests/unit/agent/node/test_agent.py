@@ -62,7 +62,7 @@ class NodeProcess:
         (self.run_dir / "logs").mkdir(parents=True)
         for name in ("squeue", "scancel", "scontrol"):
             self.program(name, 'echo "${0##*/} $*" >>"$CALLS"; [ "${0##*/}" != squeue ] || echo RUNNING')
-        (self.run_dir / "mark").write_text("m4rk\n")
+        (self.run_dir / "mark").write_text("0123456789\n")
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
         settings["ray"] = {"temp_dir": str(self.temp), **spec.get("ray", {})}
         (folder / "job.yaml").write_text(json.dumps(settings))
@@ -117,7 +117,7 @@ class NodeProcess:
             "grace": 5,
             "run_dir": str(self.run_dir),
             "log_file": str(self.folder / "slurm-7.out"),
-            "mark": "m4rk",
+            "mark": "0123456789",
             "token": "t0ken",
             "started": time.time(),
             "env": {},
@@ -197,7 +197,7 @@ def test_from_start_to_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node.send_job()
     assert node.wait_for("checked")["proxy"] is False
     node.wait_for("phase", text="up")
-    assert (node.temp / "ray-7-0").stat().st_mode & 0o777 == 0o700
+    assert (node.temp / "ray-7-0-012345").stat().st_mode & 0o777 == 0o700
     node.send("start_ray", peers=[])
     node.send("stage_done", stage="prepare")
     lines = node.container_log("stage_done").splitlines()

@@ -41,8 +41,9 @@ def test_content_and_permissions(tmp_path: Path) -> None:
 
 
 def stale(node: FakeNode, task: str | None) -> Path:
-    folder = Path(node.folder)
-    node.make_folder()
+    """A folder of an earlier job with the same id."""
+    folder = Path(node.folder).with_name("ray-9-0-012345")
+    (folder / "inside").mkdir(parents=True)
     (folder / "old").touch()
     if task is not None:
         (folder / "task").write_text(task)
@@ -50,7 +51,7 @@ def stale(node: FakeNode, task: str | None) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("task", "is_made"),
+    ("task", "is_removed"),
     [
         (f"{ENDED} 5\n", True),
         (f"{ENDED}\n", True),
@@ -61,24 +62,24 @@ def stale(node: FakeNode, task: str | None) -> Path:
     ],
     ids=["ended", "ended, of an old agent", "another process", "runs", "no file", "empty"],
 )
-def test_a_folder_of_an_earlier_job_with_the_same_id(tmp_path: Path, task: str | None, is_made: bool) -> None:
+def test_a_folder_of_an_earlier_job_with_the_same_id(
+    tmp_path: Path, task: str | None, is_removed: bool
+) -> None:
     node = FakeNode(tmp_path)
     folder = stale(node, task)
-    if is_made:
-        job_folder.make(node, AGENT)
-        assert (folder / "task").read_text().startswith(f"{os.getpid()} ")
-    else:
-        with pytest.raises(JobError, match=r"ray-9-0: File exists\. .* ray\.temp_dir") as error:
-            job_folder.make(node, AGENT)
-        assert error.value.kind == "preflight"
-    assert (folder / "old").exists() != is_made
-
-
-def test_folder_of_a_running_task(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path)
     job_folder.make(node, AGENT)
-    with pytest.raises(JobError):
-        job_folder.make(node, AGENT)
+    assert Path(node.folder, "task").read_text().startswith(f"{os.getpid()} ")
+    assert folder.exists() != is_removed
+
+
+def test_another_user_cannot_take_the_folder(tmp_path: Path) -> None:
+    """Its name ends in digits of this attempt's mark."""
+    node = FakeNode(tmp_path)
+    foreign = tmp_path / "temp/ray-9-0"
+    foreign.mkdir()
+    assert job_folder.make(node, AGENT) == f"{foreign}-abcdef"
+    node.job["mark"] = "123456789a"
+    assert job_folder.make(node, AGENT) == f"{foreign}-123456"
 
 
 def test_a_zombie_has_ended(tmp_path: Path) -> None:
@@ -86,8 +87,9 @@ def test_a_zombie_has_ended(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        stale(node, f"{process.pid}")
+        folder = stale(node, f"{process.pid}")
         job_folder.make(node, AGENT)
+        assert not folder.exists()
 
 
 def test_a_container_that_still_runs(tmp_path: Path) -> None:
@@ -95,10 +97,12 @@ def test_a_container_that_still_runs(tmp_path: Path) -> None:
     folder = stale(node, ENDED)
     handle = os.open(folder / "inside", os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_SH)
-    with pytest.raises(JobError):
-        job_folder.make(node, AGENT)
+    job_folder.make(node, AGENT)
+    assert folder.exists()
+    job_folder.remove(node, None)
     os.close(handle)
     job_folder.make(node, AGENT)
+    assert not folder.exists()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -106,17 +110,16 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     folder = stale(node, ENDED)
     folder.rename(tmp_path / "other")
     folder.symlink_to(tmp_path / "other")
-    with pytest.raises(JobError):
-        job_folder.make(node, AGENT)
+    job_folder.make(node, AGENT)
     assert (tmp_path / "other/old").exists()
 
 
 def test_processes_of_the_earlier_job_are_killed(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
-    stale(node, ENDED)
+    folder = stale(node, ENDED)
     with subprocess.Popen(
         [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"],
-        env={"SLURMRAY_TEMP": node.folder, "SLURM_JOB_ID": "9"},
+        env={"SLURMRAY_TEMP": str(folder), "SLURM_JOB_ID": "9"},
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout
@@ -127,7 +130,9 @@ def test_processes_of_the_earlier_job_are_killed(tmp_path: Path) -> None:
 
 def test_a_temp_folder_that_is_not_there(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, temp_dir="/no/such")
-    with pytest.raises(JobError, match=r"cannot make /no/such/ray-9-0: No such file.*\. Set ray\.temp_dir"):
+    with pytest.raises(
+        JobError, match=r"cannot make /no/such/ray-9-0-abcdef: No such file.*\. Set ray\.temp_dir"
+    ):
         job_folder.make(node, AGENT)
 
 

@@ -40,10 +40,10 @@ UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
 def test_no_request_to_slurm_without_leftovers(tmp_path: Path) -> None:
     node = make_node(tmp_path, ["slurmray-9-0-node2 slurmray.user=USER"], UNKNOWN)
-    (tmp_path / "temp/ray-9-0/inside").mkdir(parents=True)  # this attempt's own
+    (tmp_path / "temp/ray-9-0-abcdef/inside").mkdir(parents=True)  # this attempt's own
     leftovers.remove(node, make("podman", node))
     assert (requests(node), calls(node)) == ([], [])
-    assert (tmp_path / "temp/ray-9-0").exists()
+    assert (tmp_path / "temp/ray-9-0-abcdef").exists()
 
 
 @pytest.mark.parametrize("labels", LABELS)
@@ -61,52 +61,52 @@ def test_no_request_to_slurm_without_leftovers(tmp_path: Path) -> None:
 )
 def test_a_container_and_a_folder(tmp_path: Path, labels: str, squeue: str, is_removed: bool) -> None:
     node = make_node(tmp_path, [f"slurmray-7-0-node1 {labels}"], squeue)
-    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    (tmp_path / "temp/ray-7-0-0a1b2c/inside").mkdir(parents=True)
     leftovers.remove(node, make("podman", node))
     assert requests(node) == [["--all", "--noheader", "--jobs=7", "--format=%A %t"]]
     assert calls(node) == (["rm --force --volumes ID"] if is_removed else [])
-    assert (tmp_path / "temp/ray-7-0").exists() != is_removed
+    assert (tmp_path / "temp/ray-7-0-0a1b2c").exists() != is_removed
     message = "leftovers removed slurmray-7-0-node1 of an ended job from node1"
     assert node.phases == ([message] if is_removed else [])
 
 
 def test_one_request_for_all_jobs(tmp_path: Path) -> None:
     node = make_node(tmp_path, ["slurmray-10-0-node1 slurmray.user=USER"], "echo 8 R")
-    for name in ("temp/ray-7-0/inside", "temp/ray-8-3/inside", "tmp/slurmray-7-1-node1"):
+    for name in ("temp/ray-7-0-0a1b2c/inside", "temp/ray-8-3-0a1b2c/inside", "tmp/slurmray-7-1-node1"):
         (tmp_path / name).mkdir(parents=True)
     leftovers.remove(node, make("podman", node))
     assert [argv[2] for argv in requests(node)] == ["--jobs=7,8,10"]
     assert calls(node) == ["rm --force --volumes ID"]
-    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-3"]
+    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-3-0a1b2c"]
     assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_separate_requests_after_an_error(tmp_path: Path) -> None:
     answer = f"case $* in *--jobs=8\\ *) echo 8 R ;; *) {UNKNOWN} ;; esac"
     node = make_node(tmp_path, [], answer)
-    for name in ("ray-7-0", "ray-8-0"):
+    for name in ("ray-7-0-0a1b2c", "ray-8-0-0a1b2c"):
         (tmp_path / "temp" / name / "inside").mkdir(parents=True)
     leftovers.remove(node, make("podman", node))
     assert [argv[2] for argv in requests(node)] == ["--jobs=7,8", "--jobs=7", "--jobs=8"]
-    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-0"]
+    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-0-0a1b2c"]
 
 
 def test_the_user_s_squeue_variables_change_nothing(tmp_path: Path) -> None:
     node = make_node(tmp_path, [], '[ -z "$SQUEUE_STATES" ] || echo 7 R')
     node.env["SQUEUE_STATES"] = "all"
-    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    (tmp_path / "temp/ray-7-0-0a1b2c/inside").mkdir(parents=True)
     leftovers.remove(node, make("podman", node))
-    assert not (tmp_path / "temp/ray-7-0").exists()
+    assert not (tmp_path / "temp/ray-7-0-0a1b2c").exists()
 
 
 def test_earlier_attempts_of_this_job_have_ended(tmp_path: Path) -> None:
     node = make_node(tmp_path, ["slurmray-9-0-node1 slurmray.user=USER,slurmray.node=node1"], "exit 1")
     node.job["attempt"], node.container_name = 1, "slurmray-9-1-node1"
-    (tmp_path / "temp/ray-9-0/inside").mkdir(parents=True)
+    (tmp_path / "temp/ray-9-0-0a1b2c/inside").mkdir(parents=True)
     leftovers.remove(node, make("podman", node))
     assert requests(node) == []
     assert calls(node) == ["rm --force --volumes ID"]
-    assert not (tmp_path / "temp/ray-9-0").exists()
+    assert not (tmp_path / "temp/ray-9-0-0a1b2c").exists()
 
 
 @pytest.mark.parametrize(
@@ -146,33 +146,39 @@ def test_a_name_that_is_taken(tmp_path: Path, labels: str, owner: str) -> None:
 
 def test_other_files_stay(tmp_path: Path) -> None:
     node = make_node(tmp_path, [], UNKNOWN)
-    kept = ["temp/ray-7-0", "temp/ray-x-0/inside", "temp/ray/inside", "temp/xray-7-0/inside", "other/inside"]
-    kept += ["temp/ray-7-1-more/inside", "tmp/slurmray-7-0-node2"]
+    kept = [
+        "temp/ray-7-0-0a1b2c",
+        "temp/ray-x-0/inside",
+        "temp/ray/inside",
+        "temp/xray-7-0-0a1b2c/inside",
+        "other/inside",
+    ]
+    kept += ["temp/ray-7-1-more/inside", "temp/ray-7-1/inside", "tmp/slurmray-7-0-node2"]
     for name in kept:
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "temp/ray-7-2").symlink_to(tmp_path / "other")
+    (tmp_path / "temp/ray-7-2-0a1b2c").symlink_to(tmp_path / "other")
     leftovers.remove(node, make("podman", node))
-    assert all((tmp_path / name).exists() for name in [*kept, "temp/ray-7-2"])
+    assert all((tmp_path / name).exists() for name in [*kept, "temp/ray-7-2-0a1b2c"])
 
 
 def test_folders_of_other_users_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = make_node(tmp_path, [], UNKNOWN)
-    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    (tmp_path / "temp/ray-7-0-0a1b2c/inside").mkdir(parents=True)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     leftovers.remove(node, make("podman", node))
-    assert (tmp_path / "temp/ray-7-0").exists()
+    assert (tmp_path / "temp/ray-7-0-0a1b2c").exists()
 
 
 def test_a_job_that_starts_during_the_request(tmp_path: Path) -> None:
     """Slurm's answer does not contain it, because it started after the request."""
-    node = make_node(tmp_path, [], f"mkdir -p {tmp_path}/temp/ray-8-0/inside; {UNKNOWN}")
-    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    node = make_node(tmp_path, [], f"mkdir -p {tmp_path}/temp/ray-8-0-0a1b2c/inside; {UNKNOWN}")
+    (tmp_path / "temp/ray-7-0-0a1b2c/inside").mkdir(parents=True)
     leftovers.remove(node, make("podman", node))
-    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-0"]
+    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-0-0a1b2c"]
 
 
 def test_without_a_container_runtime(tmp_path: Path) -> None:
     node = make_node(tmp_path, [], UNKNOWN)
-    (tmp_path / "temp/ray-7-0/inside").mkdir(parents=True)
+    (tmp_path / "temp/ray-7-0-0a1b2c/inside").mkdir(parents=True)
     leftovers.remove(node, make("none", node))
-    assert not (tmp_path / "temp/ray-7-0").exists()
+    assert not (tmp_path / "temp/ray-7-0-0a1b2c").exists()

@@ -24,7 +24,7 @@ def standard_error() -> object:
 @pytest.mark.usefixtures("standard_error")
 def test_the_run_directory_is_opened(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
-    (tmp_path / "run/mark").write_text("abc\n")
+    (tmp_path / "run/mark").write_text("abcdef0123\n")
     checks.open_run_directory(node)
     os.write(2, b"an error\n")
     assert Path(node.log_path).read_text() == "node1\nan error\n"
@@ -47,14 +47,14 @@ def test_a_run_directory_that_is_not_shared(tmp_path: Path, mark: str | None) ->
 @pytest.mark.usefixtures("standard_error")
 def test_a_mark_that_appears_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = FakeNode(tmp_path)
-    monkeypatch.setattr(node, "wait", lambda _: (tmp_path / "run/mark").write_text("abc\n"))
+    monkeypatch.setattr(node, "wait", lambda _: (tmp_path / "run/mark").write_text("abcdef0123\n"))
     checks.open_run_directory(node)
     assert node.findings == []
 
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
-    (tmp_path / "run/mark").write_text("abc\n")
+    (tmp_path / "run/mark").write_text("abcdef0123\n")
     (tmp_path / "run/logs").rmdir()
     with pytest.raises(errors.Unfit):
         checks.open_run_directory(node)

@@ -94,8 +94,8 @@ def test_an_image_is_built_once(tmp_path: Path, container: dict[str, str], sourc
         node, runtime = make(tmp_path, BUILD, **SOURCE, **container)
         runtime.ensure_image()
         assert node.findings == []
-        (tmp_path / "temp/ray-9-0/inside").rmdir()
-        (tmp_path / "temp/ray-9-0").rmdir()
+        (tmp_path / "temp/ray-9-0-abcdef/inside").rmdir()
+        (tmp_path / "temp/ray-9-0-abcdef").rmdir()
     file = f"{tmp_path}/.apptainer/cache/slurmray/ray-1-abc.sif"
     builds = [call for call in calls(node) if call.startswith("build")]
     assert builds == [f"build --force {file}.node1 {source.format(tmp_path)}"]

@@ -126,7 +126,14 @@ def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ]
     options = [
         *["--label", "slurmray.job=9", "--label", "slurmray.node=node1"],
-        *["--label", f"slurmray.user={user_name()}", "--label", "slurmray.mark=abc", "--shm-size", "8g"],
+        *[
+            "--label",
+            f"slurmray.user={user_name()}",
+            "--label",
+            "slurmray.mark=abcdef0123",
+            "--shm-size",
+            "8g",
+        ],
         *["--user", "0:0", "--annotation", "run.oci.keep_original_groups=1"],
         *["--mount", mounts[0], "--mount", mounts[1], "--ulimit", "core=0"],
     ]
@@ -273,7 +280,7 @@ case $(cat ps$n) in *bad) exit 1 ;; esac""",
     return runtimes.make(name, node)
 
 
-PS = "ps --all --quiet --no-trunc --filter label=slurmray.mark=abc"
+PS = "ps --all --quiet --no-trunc --filter label=slurmray.mark=abcdef0123"
 
 
 @pytest.mark.parametrize("name", ["podman", "docker"])
