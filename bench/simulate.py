@@ -50,7 +50,7 @@ def simulate(folder: Path, nodes: int, seconds: float, code: int = 0, mode: str 
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SRUN"))}
     env |= {"PATH": f"{folder}/bin:{env['PATH']}", "PYTHONPATH": str(ROOT), "SLURM_JOB_ID": "1"}
     env |= {"SLURM_JOB_NUM_NODES": str(nodes), "SLURM_JOB_NODELIST": "simulated", "SLURMD_NODENAME": names[0]}
-    env |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_SUBMIT_DIR": str(folder)}
+    env |= {"SLURM_JOB_CPUS_PER_NODE": "1", "SLURM_SUBMIT_DIR": str(folder)}
     with log.open("wb") as output:
         controller = subprocess.Popen(
             ["bash", script],

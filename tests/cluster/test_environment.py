@@ -71,3 +71,39 @@ def test_variables_of_a_login_session_on_another_host(jobs: Jobs) -> None:
     ended = jobs.wait_end(job)
     assert ended.code == "0:0", ended.log
     assert "\nhost: unset\n" in ended.log
+
+
+# Options of another allocation, in which this job is submitted.
+OTHER_ALLOCATION = {
+    "SLURM_ACCOUNT": "other",
+    "SLURM_CPUS_PER_TASK": "64",
+    "SLURM_DISTRIBUTION": "cyclic",
+    "SLURM_EXACT": "1",
+    "SLURM_GPU_BIND": "single:1",
+    "SLURM_GPUS_PER_TASK": "1",
+    "SLURM_GRES": "gpu:1",
+    "SLURM_HINT": "nomultithread",
+    "SLURM_MEM_PER_CPU": "100",
+    "SLURM_NTASKS_PER_GPU": "1",
+    "SLURM_RESERVATION": "other",
+    "SLURM_STEP_GRES": "none",
+    "SLURM_THREADS_PER_CORE": "1",
+    "SLURM_TIMELIMIT": "1",
+}
+
+
+@pytest.mark.parametrize("memory", ["mem: 1G", pytest.param("mem_per_cpu: 512M", marks=pytest.mark.full)])
+def test_variables_of_another_allocation(jobs: Jobs, memory: str) -> None:
+    foreign = OTHER_ALLOCATION | {"SLURM_MEM_PER_NODE": "300"}
+    del foreign["SLURM_MEM_PER_NODE" if memory == "mem: 1G" else "SLURM_MEM_PER_CPU"]
+    look = "import ray; ray.init(); print(sorted(node['Resources']['memory'] for node in ray.nodes()))"
+    spec = f"""
+slurm: {{nodes: 2, gpus_per_node: 4, cpus_per_task: 2, {memory}}}
+setup: echo "$SLURM_GPUS_ON_NODE GPUs" >"gpus-$SLURMD_NODENAME"
+"""
+    job = jobs.run(spec, ["python3", "-c", look], exported(foreign))
+    assert job.code == "0:0", job.log
+    free = float(2**30 - 2**30 * 3 // 10)  # without the object store
+    assert f"\n[{free}, {free}]\n" in job.log
+    for node in ("node1", "node2"):
+        assert (jobs.folder / f"gpus-{node}").read_text() == "4 GPUs\n"

@@ -10,6 +10,7 @@ import traceback
 import zlib
 
 from .. import background_io, errors, heartbeat, job_log, loader, paths, protocol, script
+from . import step_environment
 from .decisions import Actions, Controller
 
 TYPE_CHECKING = False
@@ -27,17 +28,6 @@ OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
 CLEAN_UP_TIME = 7  # seconds of KillWait that remain for clean-up after the grace period
 # Files of the agent that are not sent to nodes: srun sends its input in pieces of 1 KiB, each to every node.
 CONTROLLER_ONLY = ("controller/", "settings.py")
-# Variables that srun must not see: newer versions take options from sbatch, `sbatch --export=NONE` leaves
-# SLURM_EXPORT_ENV, and the others would change the messages.
-UNSET_FOR_SRUN = (
-    "SLURM_EXPORT_ENV",
-    "SLURM_TRES_PER_TASK",
-    "SLURM_LABELIO",
-    "SLURM_UNBUFFEREDIO",
-    "SLURM_STDINMODE",
-    "SLURM_STDOUTMODE",
-    "SLURM_STDERRMODE",
-)
 
 
 def run_controller(text: str, nodes: "List[str]", started: float) -> int:
@@ -139,7 +129,7 @@ class ControllerProcess(Actions):
     def _cpus(self) -> int:
         """CPUs of each node: --cpus-per-task, or the fewest that a node of the job has."""
         given = os.environ.get("SLURM_CPUS_PER_TASK")
-        if given:
+        if given and self.settings["cpus_per_node"]:  # else it is not this job's
             return int(given)
         counts = os.environ["SLURM_JOB_CPUS_PER_NODE"].split(",")  # e.g. 72(x2),36
         return min(int(count.partition("(")[0]) for count in counts)
@@ -254,11 +244,8 @@ class ControllerProcess(Actions):
 
             options += pyxis.step_options(settings, job, os.environ["SLURM_SUBMIT_DIR"])
         argv = script.story_command(self.text, "start_step", str(len(self.nodes)), str(job["cpus"]), *options)
-        env = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in UNSET_FOR_SRUN and name[:5] != "SRUN_"
-        }
+        shown = _output_of(["scontrol", "show", "job", job["name_for_commands"]], 10)
+        env = step_environment.step_environment(os.environ, self.text, shown)
         env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python
         srun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
         assert srun.stdin and srun.stdout

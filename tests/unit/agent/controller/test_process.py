@@ -15,7 +15,7 @@ import pytest
 
 from slurmray.agent import loader
 from slurmray.agent import script as parts
-from slurmray.agent.controller import process
+from slurmray.agent.controller import process, step_environment
 from slurmray.loading.load import load_spec
 from slurmray.rendering.script import render_script
 
@@ -95,7 +95,8 @@ class Job:
         root = str(Path(__file__).parents[4])
         srun = SRUN.format(root=root, plays=plays, folder=str(folder))
         self.program("srun", srun, f"#!{sys.executable}")
-        answers = 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;; esac'
+        answers = 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;;'
+        answers += ' job) echo "MinMemoryNode=1G" ;; esac'
         self.program("squeue", "printf '%s\\n' '13 12_0' '12 12_3' '14 14'")
         self.program("scontrol", answers + '\necho "$*" >>"$CALLS"')
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
@@ -256,6 +257,38 @@ def test_srun_gets_the_variables_of_the_submitter(tmp_path: Path) -> None:
     found = job.job()["srun_env"]
     assert {name: found.get(name) for name in theirs} == theirs
     assert not set(unwanted) & found.keys()
+
+
+def test_srun_gets_no_options_of_another_allocation(tmp_path: Path) -> None:
+    """As in a job that is submitted from inside another one."""
+    foreign = {
+        **{"SLURM_MEM_PER_CPU": "100", "SLURM_GRES": "gpu:1", "SLURM_GPUS_PER_TASK": "1"},
+        **{"SLURM_NTASKS_PER_GPU": "1", "SLURM_TIMELIMIT": "1", "SLURM_DISTRIBUTION": "cyclic"},
+        **{"SLURM_GPU_BIND": "single:1", "SLURM_STEP_GRES": "none", "SLURM_EXACT": "1"},
+    }
+    own = {"SLURM_MEM_PER_NODE": "1024", "SLURM_GPUS_PER_NODE": "4", "SLURM_HINT": "nomultithread"}
+    slurm = {"nodes": 1, "mem": "1G", "gpus_per_node": 4, "hint": "nomultithread"}
+    job = Job(tmp_path, "fails", {**foreign, **own, "SLURM_CPUS_PER_TASK": "64"}, slurm=slurm)
+    assert job.wait()[0] == 66, job.log()
+    found = job.job()
+    assert found["cpus"] == 2
+    assert not foreign.keys() & found["srun_env"].keys()
+    assert own.items() <= found["srun_env"].items()
+
+
+@pytest.mark.parametrize(
+    ("shown", "kept"),
+    [
+        ("MinCPUsNode=2 MinMemoryNode=1G MinTmpDiskNode=0", ["MEM_PER_NODE"]),
+        ("MinCPUsNode=2 MinMemoryCPU=500M MinTmpDiskNode=0", ["MEM_PER_CPU"]),
+        ("MinMemoryNode=0 MinTmpDiskNode=0\n MemPerTres=gres/gpu:1024", ["MEM_PER_GPU"]),
+        ("MinMemoryNode=0 MinTmpDiskNode=0", []),
+        ("", ["MEM_PER_CPU", "MEM_PER_GPU", "MEM_PER_NODE"]),  # slurmctld does not answer
+    ],
+)
+def test_memory_variables_of_another_allocation(shown: str, kept: list[str]) -> None:
+    env = {f"SLURM_{name}": "1" for name in step_environment.MEMORY}
+    assert sorted(step_environment.step_environment(env, "", shown)) == [f"SLURM_{name}" for name in kept]
 
 
 def test_a_value_of_the_submitter(tmp_path: Path) -> None:

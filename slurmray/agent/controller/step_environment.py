@@ -1,0 +1,70 @@
+"""The environment of the step's srun, without options that are not of this job.
+
+sbatch passes on all variables of the shell in which it runs. In a terminal of Open OnDemand, in Jupyter or in
+salloc, these include options of another allocation, and srun would take them for its own.
+"""
+
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Mapping, Optional
+
+# Without SLURM_ (man srun, INPUT ENVIRONMENT VARIABLES). The step gets its options from the story, and
+# the rest from the job.
+NEVER = """
+ACCOUNT ACCTG_FREQ BCAST BCAST_EXCLUDE BURST_BUFFER COMPRESS CONSTRAINT CORE_SPEC CPU_BIND
+CPU_BIND_LIST CPU_BIND_TYPE CPU_BIND_VERBOSE DEBUG DELAY_BOOT DEPENDENCY DISABLE_STATUS
+DIST_PLANESIZE EPILOG EXACT EXCLUSIVE EXIT_ERROR EXIT_IMMEDIATE EXPORT_ENV GRES GRES_FLAGS IMMEDIATE
+KILL_BAD_EXIT LABELIO MPI_TYPE NO_KILL OPEN_MODE OVERLAP PARTITION POWER PROLOG QOS REMOTE_CWD
+REQ_SWITCH RESERVATION RESV_PORTS SEND_LIBS SIGNAL SPREAD_JOB STDERRMODE STDINMODE STDOUTMODE
+STEP_GRES TASK_EPILOG TASK_PROLOG TEST_EXEC THREADS THREAD_SPEC TIMELIMIT TRES_BIND TRES_PER_TASK
+UNBUFFEREDIO USE_MIN_NODES WAIT WAIT4SWITCH WCKEY WORKING_DIR
+""".split()  # noqa: SIM905 - one name a line would hide the rest
+# Variable -> option of sbatch with which it is this job's.
+IF_GIVEN = {
+    "CPUS_PER_GPU": "cpus-per-gpu",
+    "CPU_FREQ_REQ": "cpu-freq",
+    "DISTRIBUTION": "distribution",
+    "GPUS": "gpus",
+    "GPUS_PER_NODE": "gpus-per-node",
+    "GPUS_PER_SOCKET": "gpus-per-socket",
+    "GPUS_PER_TASK": "gpus-per-task",
+    "GPU_BIND": "gpu-bind",
+    "GPU_FREQ": "gpu-freq",
+    "HINT": "hint",
+    "MEM_BIND": "mem-bind",
+    "NETWORK": "network",
+    "NTASKS_PER_CORE": "ntasks-per-core",
+    "NTASKS_PER_GPU": "ntasks-per-gpu",
+    "NTASKS_PER_SOCKET": "ntasks-per-socket",
+    "OVERCOMMIT": "overcommit",
+    "PROFILE": "profile",
+    "THREADS_PER_CORE": "threads-per-core",
+}
+MEMORY = ("MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU")
+
+
+def step_environment(env: "Mapping[str, str]", script: str, job: str) -> "Dict[str, str]":
+    """The environment for srun. script: with its directives. job: what `scontrol show job` prints."""
+    given = set(re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE))
+    removed = set(NEVER)
+    removed.update(name for name, option in IF_GIVEN.items() if option not in given)
+    memory = memory_variable(job)
+    if memory is not None:
+        removed.update(name for name in MEMORY if name != memory)
+    names = {"SLURM_" + name for name in removed}
+    return {name: value for name, value in env.items() if name not in names and name[:5] != "SRUN_"}
+
+
+def memory_variable(job: str) -> "Optional[str]":
+    """Which of MEMORY is this job's; "": none, as it has no limit; None: unknown.
+
+    Asked of Slurm, since a site's default may be per node, CPU or GPU. job: see step_environment().
+    """
+    if "MemPerTres=" in job:
+        return "MEM_PER_GPU"
+    found = re.search(r"\bMinMemory(CPU|Node)=(\S+)", job)
+    if not found:
+        return None
+    return "" if found.group(2) == "0" else "MEM_PER_" + found.group(1).upper()
