@@ -19,8 +19,8 @@ from slurmray.rendering.script import render_script
 from slurmray.slurm.states import FINAL
 
 HANG = 300  # seconds; no job takes a fifth of that on an idle machine
-# A row of the table of findings: nodes, check, `found | wanted | fix`.
-_ROW = re.compile(r"^([\w,-]+) +(\S.*?)  +(\S.* \| .* \| .*)$", re.MULTILINE)
+# A row of the table of findings: host list, check, `found | wanted | fix`.
+_ROW = re.compile(r"^([\w,\[\]-]+) +(\S.*?)  +(\S.* \| .* \| .*)$", re.MULTILINE)
 
 
 @dataclass
@@ -47,7 +47,15 @@ class Job:
     def findings(self) -> dict[tuple[str, str], str]:
         """(node, check) -> `found | wanted | fix` in the tables of findings of the log."""
         rows = [row for row in _ROW.findall(self.log) if row[0] != "node"]  # the header
-        return {(node, check): rest for nodes, check, rest in rows for node in nodes.split(",")}
+        return {(node, check): rest for nodes, check, rest in rows for node in names(nodes)}
+
+
+def names(host_list: str) -> list[str]:
+    """Return the nodes of a host list of the clusters of tests: node1, or node[1-3,7]."""
+    prefix, bracket, numbers = host_list.partition("[")
+    ranges = re.findall(r"([0-9]+)(?:-([0-9]+))?", numbers)
+    found = [f"{prefix}{n}" for first, last in ranges for n in range(int(first), int(last or first) + 1)]
+    return found if bracket else [host_list]
 
 
 class Jobs:

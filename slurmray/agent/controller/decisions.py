@@ -80,7 +80,7 @@ class Controller:
         self.actions = actions
         self.head = job["nodes"][0]
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
-        self.findings = findings.Findings(log, job["nodes"])
+        self.findings = findings.Findings(log)
         self.failure: "Optional[Failure]" = None
         self.trainer_code: "Optional[int]" = None
         self.step = ""  # Slurm's number of the step

@@ -1,5 +1,9 @@
 """The table of findings of the preflight checks in the job's log."""
 
+import re
+
+from .host_list import host_list
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple
@@ -7,21 +11,22 @@ if TYPE_CHECKING:
     from ..job_log import JobLog
 
 HEADER = ["node", "check", "found", "wanted", "fix"]
+NODE = "\0"  # in a row: the node's own name
 
 
 class Findings:
-    """Collects findings. Equal ones of several nodes are one row, with the nodes in the order of `nodes`."""
+    """Collects findings. Equal ones of several nodes are one row, also where the fix has the node's name."""
 
-    def __init__(self, log: "JobLog", nodes: "List[str]") -> None:
+    def __init__(self, log: "JobLog") -> None:
         self._log = log
-        self._order = {name: number for number, name in enumerate(nodes)}
         self._rows: "Dict[Tuple[str, ...], List[str]]" = {}  # finding -> nodes
 
     def add(self, node: str, kind: str, row: "List[str]") -> None:
         """Add a finding. row: check, found, wanted, fix."""
         check, found, wanted, fix = row
         self._log.event("finding", node=node, kind=kind, check=check, found=found, wanted=wanted, fix=fix)
-        nodes = self._rows.setdefault(tuple(row), [])
+        fix = re.sub(r"(?<![\w-])%s(?![\w-])" % re.escape(node), NODE, fix)
+        nodes = self._rows.setdefault((check, found, wanted, fix), [])
         if node not in nodes:
             nodes.append(node)
 
@@ -30,7 +35,9 @@ class Findings:
         if not self._rows:
             return
         self._log.write("findings:")
-        for nodes in self._rows.values():
-            nodes.sort(key=lambda name: self._order.get(name, 0))
-        self._log.write_table([HEADER, *([",".join(nodes), *row] for row, nodes in self._rows.items())])
+        rows = [HEADER]
+        for row, names in self._rows.items():
+            nodes = host_list(names)
+            rows.append([nodes, *(cell.replace(NODE, nodes) for cell in row)])
+        self._log.write_table(rows)
         self._rows = {}

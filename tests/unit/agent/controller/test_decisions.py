@@ -194,7 +194,7 @@ def test_findings_of_all_nodes_come_before_the_end() -> None:
     end = cluster.end()
     cluster.controller.findings.show()
     assert (end.code, end.node) == (65, "node2")
-    assert "node2,node4" in cluster.log.lines[-1]
+    assert "node[2,4]" in cluster.log.lines[-1]
     assert "start_ray" not in cluster.types()
 
 
@@ -229,7 +229,21 @@ def test_equal_findings_are_one_row() -> None:
     for node in ("node3", "node1", "node3"):
         cluster.receive(node, "finding", **row)
     cluster.check()
-    assert [line.split()[0] for line in cluster.log.lines if "64 MB" in line] == ["node1,node3"]
+    assert [line.split()[0] for line in cluster.log.lines if "64 MB" in line] == ["node[1,3]"]
+
+
+def test_findings_that_differ_in_the_name_of_the_node_are_one_row() -> None:
+    cluster = Cluster(nodes=64)
+    row = {"kind": "warn", "check": "GPUs", "found": "7 seen by nvidia-smi", "wanted": "8"}
+    for node in cluster.nodes:
+        cluster.receive(node, "finding", **row, fix=f"look at nvidia-smi on {node}; drain it")
+    cluster.receive("node1", "finding", **row, fix="look at nvidia-smi on node12")
+    cluster.check()
+    assert [" ".join(line.split()) for line in cluster.log.lines if "7 seen" in line] == [
+        "node[1-64] GPUs 7 seen by nvidia-smi | 8 | look at nvidia-smi on node[1-64]; drain it",
+        "node1 GPUs 7 seen by nvidia-smi | 8 | look at nvidia-smi on node12",
+    ]
+    assert cluster.log.events[1][1]["fix"] == "look at nvidia-smi on node2; drain it"
 
 
 def test_the_head_node_has_cleaned_up() -> None:
