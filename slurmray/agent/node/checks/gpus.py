@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # Set to `none` in rehearsals on machines without GPUs: skips counting and passing them.
 ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
+# Without persistence mode the driver initializes each GPU anew, which takes seconds.
+NVIDIA_SMI_TIMEOUT = 60.0  # seconds
 
 
 def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]":
@@ -42,7 +44,8 @@ def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]"
 
 def _nvidia(node: "NodeApi", runtime: "Runtime") -> "List[str]":
     """Options for GPUs by UUID, since indices differ inside and outside a job's cgroup."""
-    uuids = _query(node, "uuid")
+    has_mig = "MIG-" in node.env.get("CUDA_VISIBLE_DEVICES", "")
+    uuids = _mig_devices(node) if has_mig else _query(node, "uuid")
     wanted = node.settings["gpus_per_node"]
     if len(uuids) != wanted:
         node.finding(
@@ -53,7 +56,7 @@ def _nvidia(node: "NodeApi", runtime: "Runtime") -> "List[str]":
             "look at nvidia-smi on %s; drain it if one is missing" % node.name,
         )
     found = runtime.nvidia_options(uuids)
-    if node.settings["checks"]["bf16"]:
+    if node.settings["checks"]["bf16"] and not has_mig:  # every GPU with MIG has bfloat16
         _check_bf16(node)
     return found
 
@@ -64,8 +67,15 @@ def _query(node: "NodeApi", field: str) -> "List[str]":
     mask = node.env.get("CUDA_VISIBLE_DEVICES")
     if mask:
         argv.append("--id=" + mask)
-    found = node.run(argv)
+    found = node.run(argv, NVIDIA_SMI_TIMEOUT)
     return [] if found.code else found.out.splitlines()  # its errors may be on standard output
+
+
+def _mig_devices(node: "NodeApi") -> "List[str]":
+    """UUIDs of the job's MIG devices that nvidia-smi lists. Its --id knows only whole GPUs."""
+    found = node.run(["nvidia-smi", "--list-gpus"], NVIDIA_SMI_TIMEOUT).out
+    mask = node.env["CUDA_VISIBLE_DEVICES"].split(",")
+    return [uuid for uuid in mask if "(UUID: %s)" % uuid in found]
 
 
 def _check_bf16(node: "NodeApi") -> None:

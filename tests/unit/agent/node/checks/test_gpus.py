@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.node import runtimes
+from slurmray.agent.node.api import Result
 from slurmray.agent.node.checks import gpus
 from slurmray.agent.node.runtimes import podman
 
@@ -109,6 +110,40 @@ def test_fewer_gpus_than_slurm_gave(tmp_path: Path, program: str) -> None:
     assert (kind, check, wanted) == ("preflight", "GPUs", "2")
     assert found == f"{program.count('GPU-')} seen by nvidia-smi"
     assert fix == "look at nvidia-smi on node1; drain it if one is missing"
+
+
+def test_nvidia_smi_has_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = make_node(tmp_path, "nvidiactl", {"CUDA_VISIBLE_DEVICES": "4,5"}, bf16=True)
+    timeouts: list[float] = []
+    run = node.run
+
+    def note(argv: list[str], timeout: float = 20.0) -> Result:
+        timeouts.append(timeout)
+        return run(argv, timeout)
+
+    monkeypatch.setattr(node, "run", note)
+    options(node, "docker")
+    assert timeouts == [60, 60]
+
+
+# `nvidia-smi -L` in NVIDIA's MIG User Guide, two GPU instances of an A100.
+MIG = """\
+GPU 0: A100-SXM4-40GB (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)
+  MIG 3g.20gb Device 0: (UUID: MIG-c7384736-a75d-5afc-978f-d2f1294409fd)
+  MIG 3g.20gb Device 1: (UUID: MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d)
+"""
+MIG_UUIDS = ["MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d", "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"]
+
+
+@pytest.mark.parametrize(
+    ("mask", "uuids"), [(MIG_UUIDS, MIG_UUIDS), ([MIG_UUIDS[0], "MIG-c7384736"], MIG_UUIDS[:1])]
+)
+def test_mig_devices(tmp_path: Path, mask: list[str], uuids: list[str]) -> None:
+    node = make_node(tmp_path, "nvidiactl", {"CUDA_VISIBLE_DEVICES": ",".join(mask)}, bf16=True)
+    (tmp_path / "list").write_text(MIG)
+    node.program("nvidia-smi", f'[ $1 = --list-gpus ] && cat "{tmp_path}/list" || exit 6')
+    assert options(node, "docker") == ["--gpus", f'"device={",".join(uuids)}"']
+    assert [finding[2] for finding in node.findings] == ["1 seen by nvidia-smi"] * (2 - len(uuids))
 
 
 V100 = (
