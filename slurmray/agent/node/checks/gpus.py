@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
 # Without persistence mode the driver initializes each GPU anew, which takes seconds.
 NVIDIA_SMI_TIMEOUT = 60.0  # seconds
+# For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).
+NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
 
 
 def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]":
-    """The runtime's options for the job's GPUs and InfiniBand. Records findings. root: for tests."""
+    """The runtime's options for the job's GPUs and NETWORK_DEVICES. Records findings. root: for tests."""
+    import glob
+
     vendors = node.settings["container"]["accelerators"]
     if not vendors:
         return []
@@ -37,8 +41,9 @@ def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]"
             "%d GPUs" % node.settings["gpus_per_node"],
             "fix the driver, or set container.accelerator: none",
         )
-    if os.path.isdir(os.path.join(root, "dev/infiniband")):
-        found += runtime.device_options("/dev/infiniband")
+    for pattern in NETWORK_DEVICES:
+        for path in sorted(glob.glob(os.path.join(root, pattern))):
+            found += runtime.device_options("/" + os.path.relpath(path, root))
     return found
 
 

@@ -206,6 +206,16 @@ def test_a_driver_of_another_vendor(tmp_path: Path) -> None:
     assert node.findings[0][2] == "no driver for amd"
 
 
+@pytest.mark.parametrize(("runtime", "option"), [("docker", "--device"), ("apptainer", "--bind")])
+def test_devices_of_the_network_between_nodes(tmp_path: Path, runtime: str, option: str) -> None:
+    devices = "cxi0 cxi1 gdrdrv infiniband/uverbs0 nvidia-caps-imex-channels/channel0"
+    node = make_node(tmp_path, f"nvidiactl {devices}")
+    expected: list[str] = []
+    for device in ("infiniband", "cxi0", "cxi1", "gdrdrv", "nvidia-caps-imex-channels/channel0"):
+        expected += [option, f"/dev/{device}"]
+    assert options(node, runtime)[-len(expected) :] == expected
+
+
 def test_a_job_without_gpus(tmp_path: Path) -> None:
     node = make_node(tmp_path, "nvidiactl infiniband/x", vendors=[])
     assert (options(node, "docker"), node.findings) == ([], [])
