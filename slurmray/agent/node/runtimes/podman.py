@@ -1,16 +1,12 @@
 """Podman, rootless or rootful."""
 
-import os
-
 from ...fixes import fix_for
 from ..facts import LOGIN_SESSION, user_name
 from .engine import Engine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
-
-CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+    from typing import List, Tuple
 
 
 class Podman(Engine):
@@ -60,10 +56,36 @@ class Podman(Engine):
         return super().limit_options(group)  # runc needs a cgroup
 
     def nvidia_options(self, uuids: "List[str]") -> "List[str]":
-        """As in Runtime, by CDI."""
-        import glob
+        """As in Runtime, by CDI. The NVIDIA Container Toolkit before 1.15 names GPUs by index only."""
+        from . import cdi
 
-        if not any(glob.glob(os.path.join(folder, "*nvidia*")) for folder in CDI_FOLDERS):
-            fix = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml on %s" % self.node.name
-            self.node.finding("preflight", "GPUs", "no CDI specification", "one, for Podman", fix)
-        return ["--device=nvidia.com/gpu=" + uuid for uuid in uuids]
+        node, version = self.node, self._version()
+        if version < (4, 1):
+            found, fix = "Podman %d.%d, without CDI" % version, "update Podman on %s" % node.name
+            node.finding("preflight", "GPUs", found, "Podman 4.1 or later", fix)
+            return []
+        # Only Podman 5.5 leaves /var/run/cdi out: containers/podman#26569.
+        folders = cdi.FOLDERS[:1] if version == (5, 5) else cdi.FOLDERS
+        names, indices = cdi.device_names(folders), cdi.indices()
+        fix = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml on %s" % node.name
+        if not names:
+            found = "no CDI specification in %s" % " or ".join(folders)
+            node.finding("preflight", "GPUs", found, "one, for Podman", fix)
+            return []
+        options = []
+        for uuid in uuids:
+            index = indices.get(uuid, "")
+            given = [name for name in (uuid, index, "gpu" + index) if name in names]
+            options += ["--device=nvidia.com/gpu=" + name for name in given[:1]]
+        if len(options) < len(uuids):
+            found = "%d of %d in the CDI specification" % (len(options), len(uuids))
+            wanted = "UUIDs (NVIDIA Container Toolkit 1.15 or later) or indices of all"
+            node.finding("preflight", "GPUs", found, wanted, fix)
+        return options
+
+    def _version(self) -> "Tuple[int, int]":
+        """Major and minor version of Podman; (0, 0) if it does not answer."""
+        import re
+
+        found = re.search(r"([0-9]+)\.([0-9]+)", self.node.run(["podman", "--version"]).out)
+        return (int(found.group(1)), int(found.group(2))) if found else (0, 0)

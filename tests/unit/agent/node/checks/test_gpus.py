@@ -9,7 +9,7 @@ import pytest
 from slurmray.agent.node import runtimes
 from slurmray.agent.node.api import Result
 from slurmray.agent.node.checks import gpus
-from slurmray.agent.node.runtimes import podman
+from slurmray.agent.node.runtimes import cdi
 
 from ...fake_node import FakeNode
 
@@ -84,21 +84,125 @@ def test_without_a_container_gpus_of_amd_are_counted_too(tmp_path: Path) -> None
     assert node.findings == [("preflight", "GPUs", "1 named by Slurm", "2", fix)]
 
 
-def test_podman_gets_nvidia_gpus_by_cdi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = make_node(tmp_path, "nvidiactl nvidia0")
-    (tmp_path / "cdi").mkdir()
-    monkeypatch.setattr(podman, "CDI_FOLDERS", [str(tmp_path / "no"), str(tmp_path / "cdi")])
-    devices = [
-        "--device=nvidia.com/gpu=GPU-a (--query-gpu=uuid --format=csv,noheader)",
-        "--device=nvidia.com/gpu=GPU-b",
+# Specifications as nvidia-ctk writes them, shortened. Before 1.15 with keys in alphabetical order.
+CDI_1_14 = """---
+cdiVersion: 0.5.0
+containerEdits:
+  deviceNodes:
+  - path: /dev/nvidiactl
+  hooks:
+  - args:
+    - nvidia-ctk
+    - hook
+    - update-ldcache
+    hookName: createContainer
+    path: /usr/bin/nvidia-ctk
+devices:
+- containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia0
+  name: "0"
+- containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia1
+  name: "1"
+- containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia0
+    - path: /dev/nvidia1
+  name: all
+kind: nvidia.com/gpu
+"""
+CDI_1_15 = """---
+cdiVersion: 0.5.0
+kind: nvidia.com/gpu
+devices:
+    - name: "0"
+      containerEdits:
+        deviceNodes:
+            - path: /dev/nvidia0
+    - name: GPU-a
+      containerEdits:
+        deviceNodes:
+            - path: /dev/nvidia0
+    - name: GPU-b
+      containerEdits:
+        deviceNodes:
+            - path: /dev/nvidia1
+"""
+CDI_JSON = (
+    '{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[{"name":"GPU-a","containerEdits":{}},'
+    '{"name":"GPU-b","containerEdits":{"hooks":[{"hookName":"createContainer","path":"/usr/bin/nvidia-ctk"}]}}]}'
+)
+GENERATE = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml on node1"
+
+
+@pytest.fixture
+def podman_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
+    """A node with Podman 5.4, the GPUs GPU-b and GPU-a by PCI address, and no CDI specification."""
+    node = make_node(tmp_path, "nvidiactl nvidia0 nvidia1")
+    node.program("nvidia-smi", "echo GPU-a; echo GPU-b")
+    node.program("podman", "echo podman version 5.4.2")
+    for address, uuid in (("0000:07:00.0", "GPU-b"), ("0000:0f:00.0", "GPU-a")):
+        (tmp_path / "gpus" / address).mkdir(parents=True)
+        text = f"Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 76\nGPU UUID: \t {uuid}\nDevice Minor: \t 0\n"
+        (tmp_path / "gpus" / address / "information").write_text(text)
+    monkeypatch.setattr(cdi, "DRIVER_FOLDER", str(tmp_path / "gpus"))
+    monkeypatch.setattr(cdi, "FOLDERS", (str(tmp_path / "etc-cdi"), str(tmp_path / "run-cdi")))
+    for folder in cdi.FOLDERS:
+        Path(folder).mkdir()
+    return node
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "names"),
+    [
+        ("etc-cdi/nvidia.yaml", CDI_1_15, ["GPU-a", "GPU-b"]),
+        ("run-cdi/nvidia.json", CDI_JSON, ["GPU-a", "GPU-b"]),
+        ("etc-cdi/nvidia.yaml", CDI_1_14, ["1", "0"]),
+        # --device-name-strategy=type-index
+        ("etc-cdi/nvidia.yaml", CDI_1_14.replace('name: "', 'name: "gpu'), ["gpu1", "gpu0"]),
+    ],
+)
+def test_podman_gets_nvidia_gpus_by_their_cdi_names(
+    podman_node: FakeNode, file: str, text: str, names: list[str]
+) -> None:
+    (podman_node.root / file).write_text(text)
+    assert options(podman_node, "podman") == [f"--device=nvidia.com/gpu={name}" for name in names]
+    assert podman_node.findings == []
+
+
+def test_a_cdi_specification_without_a_gpu_of_the_job(podman_node: FakeNode) -> None:
+    (podman_node.root / "etc-cdi/nvidia.yaml").write_text(CDI_1_14.replace('"1"', '"7"'))
+    options(podman_node, "podman")
+    wanted = "UUIDs (NVIDIA Container Toolkit 1.15 or later) or indices of all"
+    assert podman_node.findings == [
+        ("preflight", "GPUs", "1 of 2 in the CDI specification", wanted, GENERATE)
     ]
-    assert options(node, "podman") == devices
-    fix = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml on node1"
-    assert node.findings == [("preflight", "GPUs", "no CDI specification", "one, for Podman", fix)]
-    (tmp_path / "cdi/nvidia.yaml").touch()
-    node.findings = []
-    assert options(node, "podman") == devices
-    assert node.findings == []
+
+
+@pytest.mark.parametrize(("version", "is_read"), [("4.9.4-rhel", True), ("5.5.1", False), ("5.6.0", True)])
+def test_podman_5_5_does_not_read_var_run_cdi(podman_node: FakeNode, version: str, is_read: bool) -> None:
+    podman_node.program("podman", f"echo podman version {version}")
+    (podman_node.root / "run-cdi/nvidia.yaml").write_text(CDI_1_15)
+    options(podman_node, "podman")
+    found = f"no CDI specification in {cdi.FOLDERS[0]}"
+    row = ("preflight", "GPUs", found, "one, for Podman", GENERATE)
+    assert podman_node.findings == ([] if is_read else [row])
+
+
+def test_no_cdi_specification(podman_node: FakeNode) -> None:
+    (podman_node.root / "etc-cdi/other.yaml").write_text(CDI_1_15.replace("nvidia.com", "amd.com"))
+    assert options(podman_node, "podman") == []
+    found = f"no CDI specification in {' or '.join(cdi.FOLDERS)}"
+    assert podman_node.findings == [("preflight", "GPUs", found, "one, for Podman", GENERATE)]
+
+
+def test_a_podman_without_cdi(podman_node: FakeNode) -> None:
+    podman_node.program("podman", "echo podman version 4.0.2")
+    assert options(podman_node, "podman") == []
+    row = ("preflight", "GPUs", "Podman 4.0, without CDI", "Podman 4.1 or later", "update Podman on node1")
+    assert podman_node.findings == [row]
 
 
 @pytest.mark.parametrize("program", ["echo No devices were found; exit 6", "echo GPU-a"])
