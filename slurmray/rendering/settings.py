@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 # A node uses the first one that works there.
 AUTO_RUNTIMES = ("podman", "docker")
-# Five heartbeats. Slurm itself notices a lost node after SlurmdTimeout, 300 s by default.
-HEARTBEAT_TIMEOUT = 25  # seconds
 
 
 def runtimes_of(spec: JobSpec) -> list[str]:
@@ -48,7 +46,7 @@ def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
             # With requeue.exit_code, a trainer may request another attempt on stop.signal. scancel must not.
             "cancel_signal": "TERM" if spec.requeue.exit_code else spec.stop.signal,
         },
-        "timeouts": {"ready": spec.ray.ready_timeout, "heartbeat": HEARTBEAT_TIMEOUT},
+        "timeouts": {"ready": spec.ray.ready_timeout, "heartbeat": spec.heartbeat_timeout},
         "container": _container(spec),
         "checks": _checks(spec, advice),
         "ray": _ray(spec),

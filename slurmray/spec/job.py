@@ -115,6 +115,12 @@ class JobSpec(Model):
     stop: Stop = Field(default_factory=Stop, validate_default=True)
     on_node_loss: Literal["fail", "continue"] = "fail"
     """continue: the job continues if a worker node is lost while the trainer runs."""
+    heartbeat_timeout: Integer = Field(default=25, ge=20)
+    """Seconds without a heartbeat after which a node is lost. Slurm waits for SlurmdTimeout, often 300 s.
+
+    Raise it for nodes that stop answering for a while. Nodes send a heartbeat every 5 s, which may be late on
+    a busy node; hence at least 20.
+    """
     requeue: Requeue = Field(default_factory=Requeue)
 
     def __init__(self, /, **fields: Any) -> None:

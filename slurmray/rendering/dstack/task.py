@@ -36,7 +36,7 @@ USED = {
 # Fields and sections that dstack has no use for; leaving them out does not change the trainer's results.
 LEFT_OUT = {
     *("slurm", "run_dir", "container.pull", "container.ulimits", "checks", "preflight"),
-    *("stop.lead", "stop.grace", "ray.start"),
+    *("stop.lead", "stop.grace", "ray.start", "heartbeat_timeout"),
 }
 # What to do about some of the other fields, which are all refused.
 FIXES = {

@@ -121,6 +121,7 @@ MARKED: dict[str, Any] = {
     "preflight": "warn",
     "stop": {"lead": 58644, "signal": "QUIT", "grace": 17},
     "on_node_loss": "continue",
+    "heartbeat_timeout": 8642014,
     "requeue": {"max": 8642011, "exit_code": 249},
 }
 MARKS = ("Zmark", "zmark", "8642", "58644", "QUIT")

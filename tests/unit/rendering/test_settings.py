@@ -95,6 +95,11 @@ def test_values_of_the_settings() -> None:
     assert service["run"] == ["bash", "-c", "b"]
 
 
+def test_the_heartbeat_timeout() -> None:
+    assert settings()["timeouts"]["heartbeat"] == 25
+    assert settings(heartbeat_timeout=120)["timeouts"]["heartbeat"] == 120
+
+
 def test_arguments_for_the_runtime() -> None:
     found = settings(container={"user": "1000:100", "ulimits": ["memlock=-1:-1"], "args": ["--cap-add=X"]})
     args = ["--user", "1000:100", "--ulimit", "memlock=-1:-1", "--cap-add=X"]

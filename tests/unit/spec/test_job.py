@@ -106,6 +106,7 @@ def test_gpus() -> None:
         {"ray": {"temp_dir": "/t:mp"}},
         {"ray": {"temp_dir": "/" + "a" * 18}},
         {"ray": {"ready_timeout": 0}},
+        {"heartbeat_timeout": 19},
         {"ray": {"head_args": ["--port=1"]}},
         {"ray": {"debug": "both"}},
         {"ray": {"start": "slow"}},

@@ -204,6 +204,22 @@ def test_slurms_signals(tmp_path: Path, number: signal.Signals, kind: str) -> No
     assert code == (5 if kind == "stop" else 72), log
 
 
+def test_heartbeats_while_the_run_directory_stalls(tmp_path: Path) -> None:
+    (tmp_path / "slurmray-runs/7-0").mkdir(parents=True)
+    events = tmp_path / "slurmray-runs/7-0/events.jsonl"
+    os.mkfifo(events)  # opening it to write waits for a reader
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    receive = "receive(sys.argv[-1])"
+    assert receive in srun.read_text()
+    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(3)][-1]'))
+    job.wait_for("stop")
+    reader = os.open(events, os.O_RDWR)  # the file system answers again
+    code, log = job.wait()
+    os.close(reader)
+    assert code == 5, log
+
+
 @pytest.mark.parametrize(
     ("env", "code", "text"),
     [

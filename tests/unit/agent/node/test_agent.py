@@ -290,6 +290,14 @@ def test_heartbeats_while_setup_takes_long(nodes: list[NodeProcess], tmp_path: P
     node.wait_for("phase", text="up")
 
 
+def test_heartbeats_while_the_run_directory_stalls(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path)
+    os.mkfifo(node.run_dir / "logs/node1.log")  # opening it to write waits for a reader
+    node.send_job()
+    node.wait_for("heartbeat")
+    node.wait_for("heartbeat")
+
+
 def test_node_waits_for_the_controller_after_a_finding(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path, checks={"paths": ["/no/such"]})
     node.send_job()
