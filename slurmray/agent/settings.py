@@ -98,6 +98,7 @@ if TYPE_CHECKING:
         render_again: str  # the command that renders this script; options can be added to its end
         nodes: int
         gpus_per_node: int
+        slurm_counts_gpus: bool  # False: Slurm has no GRES for them, and the job may use all of the node
         cpus_per_node: int  # 0: as many as Slurm allocates
         run_dir: str
         temp_dir: str

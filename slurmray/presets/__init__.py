@@ -69,7 +69,7 @@ def _skip_reason(spec: JobSpec, preset: Preset) -> Finding | None:
     """Return why the preset cannot check this job; None if it can."""
     if spec.gpus and not spec.ray_gpus:
         text = f"{preset.name} needs GPUs, and services use all {spec.gpus} of each node"
-        fix = "give them fewer, or request more with slurm.gpus_per_node"
+        fix = f"give them fewer, or request more with {spec.gpus_field}"
         return Finding(("preset",), f"{text}, {spec.gpus_of_services}: {fix}")
     if not spec.ray_gpus:
         text = f"{preset.name} needs GPUs, and the job requests none: set slurm.gpus_per_node"

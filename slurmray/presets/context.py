@@ -80,7 +80,7 @@ class PresetContext:
         """Return how to request that many GPUs on each node."""
         of_services = self.spec.gpus - self.gpus
         more = f", {gpus} and those of services" if of_services else ""
-        return f"set slurm.gpus_per_node: {gpus + of_services}{more}"
+        return f"set {self.spec.gpus_field}: {gpus + of_services}{more}"
 
     def nodes_for(self, gpus: int) -> int:
         """Return how many nodes have that many GPUs."""

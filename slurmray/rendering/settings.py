@@ -32,6 +32,7 @@ def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
         "render_again": render_again,
         "nodes": spec.slurm.nodes,
         "gpus_per_node": spec.gpus,
+        "slurm_counts_gpus": spec.ray.gpus_per_node is None,
         "cpus_per_node": spec.slurm.cpus_per_task or 0,
         "run_dir": spec.run_dir,
         "temp_dir": spec.ray.temp_dir,

@@ -18,7 +18,10 @@ _FIXES = {
     "Could not establish a configuration source": "this host is not set up for Slurm: use a login node",
     "Invalid account": "`sacctmgr show associations user=$USER` lists values for slurm.account",
     "Invalid feature": "`sinfo --format='%P %f'` lists values for slurm.constraint",
-    "Invalid generic resource": "`sinfo --format='%P %G'` lists values for slurm.gres and gpus_per_node",
+    "Invalid generic resource": (
+        "`sinfo --format='%P %G'` lists values for slurm.gres and gpus_per_node; "
+        "if it lists no GPUs, use ray.gpus_per_node"
+    ),
     "Invalid node name": "`sinfo --Node` lists values for slurm.nodelist",
     "Invalid qos": "`sacctmgr show associations user=$USER` lists values for slurm.qos",
     "--time specification": "write slurm.time in minutes, or e.g. as 12:00:00 or 1-00:00:00",

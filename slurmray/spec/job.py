@@ -147,6 +147,15 @@ class JobSpec(Model):
         check_debug(value.debug, info.data.get("env", {}))
         return value
 
+    @field_validator("ray")
+    @classmethod
+    def _check_gpus(cls, value: Ray, info: ValidationInfo) -> Ray:
+        if value.gpus_per_node and "slurm" in info.data and _gpus_of_slurm(info.data["slurm"]):
+            raise ValueError(
+                "gpus_per_node is for GPUs without GRES, and slurm requests some; use one of them"
+            )
+        return value
+
     @field_validator("launch")
     @classmethod
     def _check_runtime_env(cls, value: str, info: ValidationInfo) -> str:
@@ -189,11 +198,13 @@ class JobSpec(Model):
     @field_validator("services")
     @classmethod
     def _check_service_gpus(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
-        available = _gpus(info.data["slurm"]) if "slurm" in info.data else None
+        if not {"slurm", "ray"} <= info.data.keys():
+            return value
+        available = _gpus(info.data["slurm"], info.data["ray"])
         used = _service_gpus(value)
-        if available is not None and used > available:
+        if used > available:
             text = f"they use {_service_shares(value)} = {used} GPUs, a node has {available}"
-            raise ValueError(f"{text}: give them fewer, or request more with slurm.gpus_per_node")
+            raise ValueError(f"{text}: give them fewer, or request more with {_gpus_field(info.data['ray'])}")
         return value
 
     @property
@@ -214,10 +225,23 @@ class JobSpec(Model):
     @property
     def gpus(self) -> int:
         """GPUs on each node; 0 if none are requested."""
-        return _gpus(self.slurm)
+        return _gpus(self.slurm, self.ray)
+
+    @property
+    def gpus_field(self) -> str:
+        """The field with the number of GPUs."""
+        return _gpus_field(self.ray)
 
 
-def _gpus(options: SlurmOptions) -> int:
+def _gpus_field(ray: Ray) -> str:
+    return "ray.gpus_per_node" if ray.gpus_per_node else "slurm.gpus_per_node"
+
+
+def _gpus(slurm: SlurmOptions, ray: Ray) -> int:
+    return ray.gpus_per_node or _gpus_of_slurm(slurm)
+
+
+def _gpus_of_slurm(options: SlurmOptions) -> int:
     if options.gpus_per_node is not None:
         return syntax.gpus_in_count(options.gpus_per_node)[1]
     return syntax.gpus_in_gres(options.gres)[1] if options.gres is not None else 0

@@ -56,6 +56,11 @@ class Ray(Model):
     fast is used with the Ray versions that it was tested with. With others it falls back to plain, with one
     line in the log.
     """
+    gpus_per_node: Count | None = None
+    """GPUs on each node where Slurm counts none (no GRES), instead of slurm.gpus_per_node.
+
+    Slurm is not asked for them; they are counted on the nodes. Such jobs need whole nodes: slurm.exclusive.
+    """
     port: Port = "auto"
     """Port of the GCS on the head node; auto: a free one."""
     dashboard_port: Port = "auto"

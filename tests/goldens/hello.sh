@@ -29,6 +29,7 @@
   "render_again": "slurmray render examples/hello.yaml",
   "nodes": 2,
   "gpus_per_node": 8,
+  "slurm_counts_gpus": true,
   "cpus_per_node": 4,
   "run_dir": "slurmray-runs",
   "temp_dir": "/tmp",

@@ -28,7 +28,7 @@ from slurmray.spec.types import shown
 USED = {
     *("name", "preset", "setup", "env", "prepare", "run", "stop.signal", "requeue.max"),
     *("ray.port", "ray.dashboard_port", "ray.ready_timeout", "ray.temp_dir", "ray.auth", "ray.metrics"),
-    *("ray.args", "ray.head_args", "ray.worker_args"),
+    *("ray.args", "ray.head_args", "ray.worker_args", "ray.gpus_per_node"),
     *("slurm.nodes", "slurm.gpus_per_node", "slurm.gres", "slurm.cpus_per_task", "slurm.mem", "slurm.time"),
     *("container.image", "container.user", "container.accelerator", "container.mounts"),
     *("container.workdir", "container.shm_size"),

@@ -152,6 +152,7 @@ SETTINGS: dict[str, Any] = {
     "render_again": "slurmray render job.yaml",
     "nodes": 1,
     "gpus_per_node": 2,
+    "slurm_counts_gpus": True,
     "cpus_per_node": 0,
     "run_dir": "slurmray-runs",
     "temp_dir": "/tmp",

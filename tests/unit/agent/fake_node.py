@@ -33,6 +33,7 @@ class FakeNode(NodeApi):
             (folder / name).mkdir(parents=True, exist_ok=True)
         values: Any = {
             "gpus_per_node": 0,
+            "slurm_counts_gpus": True,
             "temp_dir": str(folder / "temp"),
             "preflight": "fail",
             "container": {**CONTAINER, **(container or {})},

@@ -111,7 +111,10 @@ def test_gpus_of_the_job_and_of_ray() -> None:
     assert settings(slurm={"gres": "gpu:h100:2,nvme:1"})["gpus_per_node"] == 2
     services = [{"name": "a", "run": "x", "gpus": 2}, {"name": "b", "run": "x", "gpus": 1}]
     found = settings(slurm={"gpus_per_node": "8"}, services=services)
-    assert (found["gpus_per_node"], found["ray"]["gpus"]) == (8, 5)
+    assert (found["gpus_per_node"], found["ray"]["gpus"], found["slurm_counts_gpus"]) == (8, 5, True)
+    found = settings(ray={"gpus_per_node": 4}, services=services[:1])
+    assert (found["gpus_per_node"], found["ray"]["gpus"], found["slurm_counts_gpus"]) == (4, 2, False)
+    assert found["container"]["accelerators"] == ["nvidia", "amd"]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,16 @@ def test_gpus() -> None:
     assert spec(slurm={"gres": "nvme:1", "gpus_per_node": "2"}).gpus == 2
     assert "both request GPUs" in refusal(slurm={"gpus_per_node": "8", "gres": "gpu:8"})
     assert "expected a number" in refusal(slurm={"gpus_per_node": "many"})
+
+
+def test_gpus_that_slurm_does_not_count() -> None:
+    job = spec(ray={"gpus_per_node": 4}, slurm={"gres": "nvme:1"})
+    assert job.gpus == 4
+    assert list(job.slurm.given()) == [("gres", "nvme:1"), ("nodes", "1")]
+    assert "use one of them" in refusal(slurm={"gpus_per_node": "8"}, ray={"gpus_per_node": 8})
+    service = {"name": "a", "run": "x", "gpus": 5}
+    assert "a node has 4" in (text := refusal(ray={"gpus_per_node": 4}, services=[service]))
+    assert "request more with ray.gpus_per_node" in text
     assert "more than one type" in refusal(slurm={"gres": "gpu:a:1,gpu:b:1"})
 
 

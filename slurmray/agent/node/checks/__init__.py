@@ -22,7 +22,8 @@ def check_node(node: "NodeApi") -> None:
             storage.check_shared_memory(node)
         _check_paths(node)
         _check_commit(node)
-    _check_gpus_of_slurm(node)
+    if node.settings["slurm_counts_gpus"]:
+        _check_gpus_of_slurm(node)
 
 
 def _check_cpus(node: "NodeApi") -> None:

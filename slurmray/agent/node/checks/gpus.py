@@ -52,6 +52,8 @@ def _nvidia(node: "NodeApi", runtime: "Runtime") -> "List[str]":
     has_mig = "MIG-" in node.env.get("CUDA_VISIBLE_DEVICES", "")
     uuids = _mig_devices(node) if has_mig else _query(node, "uuid")
     wanted = node.settings["gpus_per_node"]
+    if not node.settings["slurm_counts_gpus"]:
+        uuids = uuids[:wanted]
     if len(uuids) != wanted:
         node.finding(
             "preflight",
@@ -104,13 +106,15 @@ def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
     """Options for /dev/kfd and each GPU's render node. Groups by number, as names may differ."""
     mask = node.env.get("ROCR_VISIBLE_DEVICES") or node.env.get("SLURM_STEP_GPUS", "")
     wanted = mask.split(",") if mask else []
-    count = node.settings["gpus_per_node"]
+    count, renders = node.settings["gpus_per_node"], _render_nodes(root)
+    found, fix = "%d named by Slurm", "look at gres.conf of %s: File= is missing" % node.name
+    if not node.settings["slurm_counts_gpus"]:
+        wanted = [str(index) for index in range(min(count, len(renders)))]
+        found, fix = "%d seen by amdgpu", "look at rocm-smi on %s; drain it if one is missing" % node.name
     if len(wanted) != count:
-        fix = "look at gres.conf of %s: File= is missing" % node.name
-        node.finding("preflight", "GPUs", "%d named by Slurm" % len(wanted), str(count), fix)
+        node.finding("preflight", "GPUs", found % len(wanted), str(count), fix)
     if not runtime.isolates_devices:
         return runtime.amd_options()
-    renders = _render_nodes(root)
     devices = ["/dev/kfd"]
     for index in wanted:
         path = renders[int(index)] if index.isdigit() and int(index) < len(renders) else ""
@@ -119,10 +123,10 @@ def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
         else:
             fix = "load amdgpu on %s; drain it if that fails" % node.name
             node.finding("preflight", "GPUs", "GPU %s has no render node" % index, "one in /dev/dri", fix)
-    found: "List[str]" = []
+    passed: "List[str]" = []
     for path in devices:
-        found += [*runtime.device_options(path), "--group-add", str(os.stat(root + path).st_gid)]
-    return found
+        passed += [*runtime.device_options(path), "--group-add", str(os.stat(root + path).st_gid)]
+    return passed
 
 
 def _render_nodes(root: str) -> "List[str]":

@@ -99,6 +99,10 @@ def test_resources(slurm: dict[str, Any], container: dict[str, Any], resources: 
     assert task_of(slurm=slurm, container=container).get("resources", {}) == resources
 
 
+def test_gpus_that_slurm_does_not_count() -> None:
+    assert task_of(ray={"gpus_per_node": 4})["resources"] == {"gpu": 4}
+
+
 @pytest.mark.parametrize(
     ("limit", "duration"),
     [

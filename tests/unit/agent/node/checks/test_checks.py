@@ -71,6 +71,12 @@ def test_without_preflight_only_slurm_s_gpus_are_counted(tmp_path: Path) -> None
     assert node.findings == [("config", "GPUs", "4 given to the job", "8", "--gpus-per-node 4")]
 
 
+def test_gpus_that_slurm_does_not_count(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, gpus_per_node=8, slurm_counts_gpus=False)
+    checks.check_node(node)
+    assert findings(node, "GPUs") == []
+
+
 @pytest.mark.parametrize(("given", "expected"), [({}, 0), ({"SLURM_GPUS_ON_NODE": "0"}, 0)])
 def test_a_job_without_gpus(tmp_path: Path, given: dict[str, str], expected: int) -> None:
     node = FakeNode(tmp_path)

@@ -297,6 +297,26 @@ def test_a_gpu_that_slurm_gave_and_the_node_lacks(tmp_path: Path, index: str) ->
     assert node.findings == [("preflight", "GPUs", f"GPU {index} has no render node", "one in /dev/dri", fix)]
 
 
+@pytest.mark.parametrize(("there", "passed"), [(1, "GPU-0"), (2, "GPU-0,GPU-1"), (3, "GPU-0,GPU-1")])
+def test_gpus_of_nvidia_that_slurm_does_not_count(tmp_path: Path, there: int, passed: str) -> None:
+    node = make_node(tmp_path, "nvidiactl")
+    node.settings["slurm_counts_gpus"] = False
+    node.program("nvidia-smi", "; ".join(f"echo GPU-{number}" for number in range(there)))
+    assert options(node, "docker") == ["--gpus", f'"device={passed}"']
+    assert [finding[2] for finding in node.findings] == (["1 seen by nvidia-smi"] if there == 1 else [])
+
+
+@pytest.mark.parametrize(("minors", "passed"), [("0 128", [128]), ("128 129 130", [128, 129])])
+def test_gpus_of_amd_that_slurm_does_not_count(tmp_path: Path, minors: str, passed: list[int]) -> None:
+    node = make_node(tmp_path, "kfd dri/renderD128 dri/renderD129 dri/renderD130", minors=minors)
+    node.settings["slurm_counts_gpus"] = False
+    devices = [option for option in options(node, "podman") if option.startswith("/dev/dri")]
+    assert devices == [f"/dev/dri/renderD{minor}" for minor in passed]
+    fix = "look at rocm-smi on node1; drain it if one is missing"
+    row = ("preflight", "GPUs", "1 seen by amdgpu", "2", fix)
+    assert node.findings == ([row] if len(passed) == 1 else [])
+
+
 def test_a_node_without_a_driver(tmp_path: Path) -> None:
     node = make_node(tmp_path, "null")
     assert options(node, "podman") == []
