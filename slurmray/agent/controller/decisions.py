@@ -8,6 +8,7 @@ import signal
 
 from .. import errors, heartbeat, protocol
 from . import findings
+from .host_list import host_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -409,6 +410,13 @@ class Controller:
         if code is not None and kind in ("ray", "node_lost", "prepare", "service"):
             text += "; the trainer exited with %d" % code
         return Controller.failed(lost if kind == "ray" else kind, failure.node, text)
+
+    def not_ready_texts(self) -> "List[str]":
+        """A text for each reason why nodes are not ready: `node[3-64] has not joined`."""
+        nodes: "Dict[str, List[str]]" = {}
+        for message in self.not_ready:
+            nodes.setdefault(message["why"], []).append(message["missing"])
+        return ["%s %s" % (host_list(nodes[why]), why) for why in nodes]
 
     def nodes_with_log_tail(self) -> "List[str]":
         """Nodes whose last log lines are to be shown in the job's log."""

@@ -226,8 +226,8 @@ class ControllerProcess(Actions):
             select.select([self._wake], [], [], SIGNAL_DELAY)
         self._forward_signals(controller)
         controller.findings.show()
-        for node in controller.not_ready:
-            self.log.write("not ready: %s %s" % (node["missing"], node["why"]))
+        for text in controller.not_ready_texts():
+            self.log.write("not ready: " + text)
         for name in controller.nodes_with_log_tail():
             self._show_log(name)
         outcome = controller.outcome(srun_code)

@@ -386,6 +386,16 @@ def test_a_cluster_that_is_not_ready_in_time() -> None:
     assert cluster.end().code == 68
 
 
+def test_nodes_that_are_not_ready_for_the_same_reason_are_one_line() -> None:
+    cluster = Cluster(nodes=64)
+    cluster.check()
+    for number in range(2, 65):
+        why = "has 7 of 8 GPUs" if number == 40 else "has not joined"
+        cluster.receive("node1", "not_ready", missing=f"node{number}", why=why)
+    expected = ["node[2-39,41-64] has not joined", "node40 has 7 of 8 GPUs"]
+    assert cluster.controller.not_ready_texts() == expected
+
+
 def test_a_node_that_never_sends_a_message() -> None:
     cluster = Cluster(timeouts={"ready": 30, "heartbeat": 25})
     cluster.lost.add("node3")
