@@ -1,5 +1,7 @@
 """Podman, rootless or rootful."""
 
+import os
+
 from ...fixes import fix_for
 from ..facts import LOGIN_SESSION, user_name
 from .engine import Engine
