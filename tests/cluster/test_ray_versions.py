@@ -131,7 +131,7 @@ def test_nodes_with_different_images_under_one_name(jobs: Jobs, mixed: str) -> N
     text = rf"failed \(65 preflight\): node2: versions: {found}; {fix}"
     assert re.fullmatch(text, job.last_line), job.log
     row = job.findings["node2", "versions"]
-    assert re.fullmatch(rf"{found} \| {head}, as on the head \| {fix}", row), job.log
+    assert re.fullmatch(rf"{found} \| {head}, as on the head node \| {fix}", row), job.log
     assert "\ntrained\n" not in job.log
 
 
