@@ -16,7 +16,7 @@ NODES, GPUS = "trainer.nnodes", "trainer.n_gpus_per_node"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _ENGINE = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
 
-# Pools besides the trainer's own -> the key that enables it (None: it is enabled by its number of nodes), and
+# Pools other than the trainer's own -> the key that enables it (None: its number of nodes does), and
 # verl's default for its GPUs on each node (None: as many as the trainer uses).
 _POOLS: dict[str, tuple[str | None, int | None]] = {
     _ROLLOUT: (None, None),
@@ -110,7 +110,7 @@ def check_engine(context: PresetContext, pool: _Pool | None = None) -> None:
 
 
 def _pools(context: PresetContext) -> list[_Pool]:
-    """Return the enabled pools besides the trainer's own."""
+    """Return the enabled pools other than the trainer's own."""
     option = context.command.override(GPUS)
     trainer_gpus = option.number if option else context.gpus
     found = []

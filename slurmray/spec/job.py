@@ -37,7 +37,7 @@ class Network(Model):
 
 
 class Checks(Model):
-    """Checks of every node before its container starts, besides slurmray's own."""
+    """Checks of every node before its container starts, in addition to slurmray's own."""
 
     paths: list[Line] = Field(default=[])
     """Files or folders that must exist. `~` is the submitter's home."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 # Set to `none` in rehearsals on machines without GPUs: skips counting and passing them.
 ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
-# Without persistence mode the driver initializes each GPU anew, which takes seconds.
+# Without persistence mode the driver initializes each GPU at every call, which takes seconds.
 NVIDIA_SMI_TIMEOUT = 60.0  # seconds
 # For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
