@@ -86,6 +86,7 @@ OTHER_ALLOCATION = {
     "SLURM_MEM_PER_CPU": "100",
     "SLURM_NTASKS_PER_GPU": "1",
     "SLURM_RESERVATION": "other",
+    "SLURM_RESTART_COUNT": "3",
     "SLURM_STEP_GRES": "none",
     "SLURM_THREADS_PER_CORE": "1",
     "SLURM_TIMELIMIT": "1",
@@ -99,10 +100,12 @@ def test_variables_of_another_allocation(jobs: Jobs, memory: str) -> None:
     look = "import ray; ray.init(); print(sorted(node['Resources']['memory'] for node in ray.nodes()))"
     spec = f"""
 slurm: {{nodes: 2, gpus_per_node: 4, cpus_per_task: 2, {memory}}}
+requeue: {{max: 2}}
 setup: echo "$SLURM_GPUS_ON_NODE GPUs" >"gpus-$SLURMD_NODENAME"
 """
     job = jobs.run(spec, ["python3", "-c", look], exported(foreign))
     assert job.code == "0:0", job.log
+    assert "restarted" not in job.log
     free = float(2**30 - 2**30 * 3 // 10)  # without the object store
     assert f"\n[{free}, {free}]\n" in job.log
     for node in ("node1", "node2"):

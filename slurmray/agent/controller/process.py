@@ -10,7 +10,7 @@ import traceback
 import zlib
 
 from .. import background_io, errors, heartbeat, job_log, loader, paths, protocol, script
-from . import step_environment
+from . import job_record, step_environment
 from .decisions import Actions, Controller
 
 TYPE_CHECKING = False
@@ -52,6 +52,7 @@ class ControllerProcess(Actions):
         self.is_stopping = False
         self.is_time_up = False
         self.job: "Optional[Job]" = None
+        self._record = ""  # see job_record; "": unknown
         self._outbox: "Optional[background_io.PipeWriter]" = None
         self._files = background_io.CallQueue()  # for writes to the run directory
         self._readers: "List[subprocess.Popen[bytes]]" = []
@@ -106,8 +107,11 @@ class ControllerProcess(Actions):
         if missing:
             text = "env.%s is not set where the job was submitted: export it and run sbatch again"
             raise errors.JobError("config", text % missing[0])
-        attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
         number = env["SLURM_JOB_ID"]
+        self._record = job_record.record_of(_output_of(["scontrol", "show", "job", number], 20), number)
+        attempt = job_record.restarts(self._record)
+        if attempt is None:
+            attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
         return {
             "id": number,
             "name_for_commands": self._name_for_commands(number),
@@ -134,21 +138,12 @@ class ControllerProcess(Actions):
         counts = os.environ["SLURM_JOB_CPUS_PER_NODE"].split(",")  # e.g. 72(x2),36
         return min(int(count.partition("(")[0]) for count in counts)
 
-    @staticmethod
-    def _name_for_commands(number: str) -> str:
-        """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks.
-
-        Asks squeue, because SLURM_ARRAY_TASK_ID may come from another job in which this one was submitted.
-        """
-        if "SLURM_ARRAY_TASK_ID" not in os.environ:
-            return number
-        argv = ["squeue", "--all", "--noheader", "--array", "--jobs=" + number, "--format=%A %i"]
-        for line in _output_of(argv, 20).splitlines():
-            found = line.split()
-            if found and found[0] == number:
-                return found[1]
-        text = "squeue does not list the job %s, a task of an array. Check slurmctld, and submit it again"
-        raise errors.JobError("config", text % number)
+    def _name_for_commands(self, number: str) -> str:
+        """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks."""
+        if "SLURM_ARRAY_TASK_ID" in os.environ and not self._record:
+            text = "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"
+            raise errors.JobError("config", text % number)
+        return job_record.array_task(self._record) or number
 
     def _grace(self) -> int:
         """The grace period in seconds, shortened so that clean-up ends before KillWait does."""
@@ -244,8 +239,7 @@ class ControllerProcess(Actions):
 
             options += pyxis.step_options(settings, job, os.environ["SLURM_SUBMIT_DIR"])
         argv = script.story_command(self.text, "start_step", str(len(self.nodes)), str(job["cpus"]), *options)
-        shown = _output_of(["scontrol", "show", "job", job["name_for_commands"]], 10)
-        env = step_environment.step_environment(os.environ, self.text, shown)
+        env = step_environment.step_environment(os.environ, self.text, self._record)
         env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python
         srun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
         assert srun.stdin and srun.stdout

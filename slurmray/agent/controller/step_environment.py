@@ -6,9 +6,11 @@ salloc, these include options of another allocation, and srun would take them fo
 
 import re
 
+from . import job_record
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Mapping, Optional
+    from typing import Dict, Mapping
 
 # Without SLURM_ (man srun, INPUT ENVIRONMENT VARIABLES). The step gets its options from the story, and
 # the rest from the job.
@@ -45,26 +47,13 @@ IF_GIVEN = {
 MEMORY = ("MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU")
 
 
-def step_environment(env: "Mapping[str, str]", script: str, job: str) -> "Dict[str, str]":
-    """The environment for srun. script: with its directives. job: what `scontrol show job` prints."""
+def step_environment(env: "Mapping[str, str]", script: str, record: str) -> "Dict[str, str]":
+    """The environment for srun. script: with its directives. record: of this job, see job_record."""
     given = set(re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE))
     removed = set(NEVER)
     removed.update(name for name, option in IF_GIVEN.items() if option not in given)
-    memory = memory_variable(job)
+    memory = job_record.memory_variable(record)
     if memory is not None:
         removed.update(name for name in MEMORY if name != memory)
     names = {"SLURM_" + name for name in removed}
     return {name: value for name, value in env.items() if name not in names and name[:5] != "SRUN_"}
-
-
-def memory_variable(job: str) -> "Optional[str]":
-    """Which of MEMORY is this job's; "": none, as it has no limit; None: unknown.
-
-    Asked of Slurm, since a site's default may be per node, CPU or GPU. job: see step_environment().
-    """
-    if "MemPerTres=" in job:
-        return "MEM_PER_GPU"
-    found = re.search(r"\bMinMemory(CPU|Node)=(\S+)", job)
-    if not found:
-        return None
-    return "" if found.group(2) == "0" else "MEM_PER_" + found.group(1).upper()

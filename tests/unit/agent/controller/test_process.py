@@ -15,7 +15,7 @@ import pytest
 
 from slurmray.agent import loader
 from slurmray.agent import script as parts
-from slurmray.agent.controller import process, step_environment
+from slurmray.agent.controller import process
 from slurmray.loading.load import load_spec
 from slurmray.rendering.script import render_script
 
@@ -79,6 +79,19 @@ receive("end")
 send("gone")
 """
 
+# Of `scontrol show job`. Job 14 was submitted from within job 12_3, and belongs to no array.
+RECORD = r"JobId=%s JobName=x\n   Requeue=1 Restarts=%d BatchFlag=1\n   MinCPUsNode=2 MinMemoryNode=1G MinTmpDiskNode=0\n\n"
+RECORDS = "".join(
+    RECORD % each
+    for each in [
+        ("7", 0),
+        ("8", 3),
+        ("13 ArrayJobId=12 ArrayTaskId=0", 0),
+        ("12 ArrayJobId=12 ArrayTaskId=3", 0),
+        ("14", 0),
+    ]
+)
+
 
 class Job:
     """A running batch script.
@@ -96,8 +109,7 @@ class Job:
         srun = SRUN.format(root=root, plays=plays, folder=str(folder))
         self.program("srun", srun, f"#!{sys.executable}")
         answers = 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;;'
-        answers += ' job) echo "MinMemoryNode=1G" ;; esac'
-        self.program("squeue", "printf '%s\\n' '13 12_0' '12 12_3' '14 14'")
+        answers += f" job) printf '{RECORDS}' ;; esac"
         self.program("scontrol", answers + '\necho "$*" >>"$CALLS"')
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
         settings["ray"] = {"temp_dir": "/tmp"}
@@ -225,7 +237,7 @@ def test_heartbeats_while_the_run_directory_stalls(tmp_path: Path) -> None:
     [
         ({"SLURM_JOB_NUM_NODES": "2"}, 64, "the allocation has 2 nodes, the script is for 1"),
         ({"SLURM_CPUS_PER_TASK": "3"}, 64, "the allocation has 3 CPUs, the script is for 2"),
-        ({"SLURM_RESTART_COUNT": "3"}, 71, "Slurm has restarted the job 3 times; requeue.max is 2"),
+        ({"SLURM_JOB_ID": "8"}, 71, "Slurm has restarted the job 3 times; requeue.max is 2"),
         ({"SLURM_SUBMIT_DIR": "/proc"}, 64, "cannot make the run directory /proc/slurmray-runs/7-0"),
         ({"SLURM_JOB_CPUS_PER_NODE": "many"}, 79, "Please report it"),
     ],
@@ -240,7 +252,6 @@ def test_errors_before_the_step(tmp_path: Path, env: dict[str, str], code: int, 
 
 @pytest.mark.parametrize(
     ("number", "expected"),
-    # Job 14 was submitted from within job 12_3, and belongs to no array.
     [("13", "12_0"), ("12", "12_3"), ("14", "14")],
 )
 def test_commands_name_only_this_job_of_an_array(number: str, expected: str, tmp_path: Path) -> None:
@@ -251,9 +262,16 @@ def test_commands_name_only_this_job_of_an_array(number: str, expected: str, tmp
 
 
 def test_a_job_of_an_array_that_slurm_does_not_know(tmp_path: Path) -> None:
-    job = Job(tmp_path, "fails", {"SLURM_ARRAY_TASK_ID": "3"})
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3"})
     assert job.wait()[0] == 64
-    assert "squeue does not list the job 7, a task of an array" in job.log()
+    assert "scontrol does not show the job 9, a task of an array" in job.log()
+
+
+def test_a_number_of_restarts_of_another_job(tmp_path: Path) -> None:
+    """As in a job that is submitted from inside a restarted one."""
+    job = Job(tmp_path, "fails", {"SLURM_RESTART_COUNT": "3"})
+    assert job.wait()[0] == 66, job.log()
+    assert job.job()["attempt"] == 0
 
 
 def test_the_grace_period_is_over_before_slurm_kills(tmp_path: Path) -> None:
@@ -290,21 +308,6 @@ def test_srun_gets_no_options_of_another_allocation(tmp_path: Path) -> None:
     assert found["cpus"] == 2
     assert not foreign.keys() & found["srun_env"].keys()
     assert own.items() <= found["srun_env"].items()
-
-
-@pytest.mark.parametrize(
-    ("shown", "kept"),
-    [
-        ("MinCPUsNode=2 MinMemoryNode=1G MinTmpDiskNode=0", ["MEM_PER_NODE"]),
-        ("MinCPUsNode=2 MinMemoryCPU=500M MinTmpDiskNode=0", ["MEM_PER_CPU"]),
-        ("MinMemoryNode=0 MinTmpDiskNode=0\n MemPerTres=gres/gpu:1024", ["MEM_PER_GPU"]),
-        ("MinMemoryNode=0 MinTmpDiskNode=0", []),
-        ("", ["MEM_PER_CPU", "MEM_PER_GPU", "MEM_PER_NODE"]),  # slurmctld does not answer
-    ],
-)
-def test_memory_variables_of_another_allocation(shown: str, kept: list[str]) -> None:
-    env = {f"SLURM_{name}": "1" for name in step_environment.MEMORY}
-    assert sorted(step_environment.step_environment(env, "", shown)) == [f"SLURM_{name}" for name in kept]
 
 
 def test_a_value_of_the_submitter(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""This job as Slurm describes it in `scontrol show job`.
+
+The environment does not tell: sbatch passes on Slurm's variables of a job in which this one was submitted, and
+the first attempt of a job has no SLURM_RESTART_COUNT of its own.
+"""
+
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+
+def record_of(shown: str, number: str) -> str:
+    """The record of one job; "" where there is none. shown: for the first task of an array, all of its tasks."""
+    records = re.split(r"^(?=JobId=)", shown, flags=re.MULTILINE)
+    found = [record for record in records if record.startswith("JobId=%s " % number)]
+    return found[0] if found else ""
+
+
+def array_task(record: str) -> str:
+    """ARRAY_TASK for a task of an array, whose id may mean all tasks to Slurm's commands; else ""."""
+    found = re.match(r"JobId=\S+ ArrayJobId=(\d+) ArrayTaskId=(\d+) ", record)
+    return "%s_%s" % found.groups() if found else ""
+
+
+def restarts(record: str) -> "Optional[int]":
+    """How many times Slurm has restarted the job; None: unknown."""
+    found = re.search(r"^ +Requeue=\d+ Restarts=(\d+) ", record, re.MULTILINE)
+    return int(found.group(1)) if found else None
+
+
+def memory_variable(record: str) -> "Optional[str]":
+    """The variable of the job's memory without SLURM_, e.g. MEM_PER_NODE; "": there is no limit; None: unknown.
+
+    A site's default may be per node, CPU or GPU.
+    """
+    if re.search("^ +MemPerTres=", record, re.MULTILINE):
+        return "MEM_PER_GPU"
+    found = re.search(r"^ .*\bMinMemory(CPU|Node)=(\S+)", record, re.MULTILINE)
+    if not found:
+        return None
+    return "" if found.group(2) == "0" else "MEM_PER_" + found.group(1).upper()

@@ -1,0 +1,59 @@
+"""`scontrol show job`, as Slurm 22.05 to 26.05 print it."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmray.agent.controller import job_record, step_environment
+from slurmray.agent.controller.job_record import record_of
+
+
+def record(head: str, memory: str = "MinMemoryNode=1G", more: str = "", restarts: int = 0) -> str:
+    """A record in Slurm's words; the name and the comment look like fields."""
+    return f"""\
+JobId={head} JobName=a Restarts=7 MinMemoryCPU=5M
+   UserId=alice(2000) GroupId=alice(2000) MCS_label=N/A
+   Priority=1 Nice=0 Account=(null) QOS=(null)
+   JobState=RUNNING Reason=None Dependency=(null)
+   Requeue=1 Restarts={restarts} BatchFlag=1 Reboot=0 ExitCode=0:0
+   NumNodes=1 NumCPUs=2 NumTasks=1 CPUs/Task=2 ReqB:S:C:T=0:0:*:*
+   MinCPUsNode=2 {memory} MinTmpDiskNode=0
+   Command=/home/alice/generated.sh
+   Comment=Requeue=1 Restarts=8 BatchFlag=1
+{more}
+"""
+
+
+ARRAY = record("14 ArrayJobId=12 ArrayTaskId=1", restarts=1) + record("12 ArrayJobId=12 ArrayTaskId=3")
+
+
+def test_a_job() -> None:
+    job = record_of(record("7", restarts=2), "7")
+    assert (job_record.array_task(job), job_record.restarts(job)) == ("", 2)
+
+
+@pytest.mark.parametrize(("number", "task", "restarts"), [("12", "12_3", 0), ("14", "12_1", 1)])
+def test_a_task_of_an_array(number: str, task: str, restarts: int) -> None:
+    job = record_of(ARRAY, number)
+    assert (job_record.array_task(job), job_record.restarts(job)) == (task, restarts)
+
+
+@pytest.mark.parametrize("shown", ["", ARRAY, "slurm_load_jobs error: Invalid job id specified\n"])
+def test_no_answer_about_this_job(shown: str) -> None:
+    job = record_of(shown, "1")
+    assert (job, job_record.array_task(job), job_record.restarts(job)) == ("", "", None)
+
+
+@pytest.mark.parametrize(
+    ("shown", "kept"),
+    [
+        (record("7"), ["MEM_PER_NODE"]),
+        (record("7", "MinMemoryCPU=500M"), ["MEM_PER_CPU"]),
+        (record("7", "MinMemoryNode=0", "   MemPerTres=gres/gpu:1024\n"), ["MEM_PER_GPU"]),
+        (record("7", "MinMemoryNode=0"), []),
+        ("", ["MEM_PER_CPU", "MEM_PER_GPU", "MEM_PER_NODE"]),  # slurmctld does not answer
+    ],
+)
+def test_the_step_gets_the_memory_of_this_job(shown: str, kept: list[str]) -> None:
+    env = {f"SLURM_{name}": "1" for name in step_environment.MEMORY}
+    assert sorted(step_environment.step_environment(env, "", shown)) == [f"SLURM_{name}" for name in kept]
