@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
         runtimes: List[str]  # a node uses the first one that works there
         accelerators: List[str]  # "nvidia", "amd"; empty: no devices
+        command: str  # "": the runtime's own name
         image: str  # "": no container
         image_with_registry: str
         source: str  # from which Apptainer builds `image`; "": the image is a file or folder
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         user: str  # "auto", "image", or UID:GID
         mounts: List[Mount]
         args: List[str]  # further options for the runtime, including --user and --ulimit
+        step_args: List[str]  # further options for the srun of the step
         workdir: str  # "": the submit folder
         shm_size: str  # "": as large as the node's /dev/shm
 

@@ -15,7 +15,7 @@ from slurmray.errors import UsageError
 _F = TypeVar("_F", bound=Callable[..., object])
 
 # The job spec checks the value, because importing its types here would make --help slow.
-_RUNTIMES = ("docker", "podman", "apptainer", "pyxis", "none", "auto")
+_RUNTIMES = ("docker", "podman", "apptainer", "singularity", "pyxis", "none", "auto")
 
 # (option, metavar, help); slurmray.loading.load.FLAGS has the field that each one sets.
 _FLAGS = (

@@ -10,11 +10,11 @@ from slurmray.spec.image_names import APPTAINER_SOURCES
 
 
 def image_of(container: Container) -> tuple[str, str]:
-    """Return (image, source). source: what Apptainer builds the image from; "" where nothing is built."""
+    """Return (image, source). source: what Apptainer or Singularity builds the image from; "" for nothing."""
     image = container.image
     if container.runtime == "pyxis":
         return _enroot_image(image), ""
-    if container.runtime != "apptainer":
+    if container.runtime not in ("apptainer", "singularity"):
         return "" if container.runtime == "none" else image, ""
     if container.archive:
         source = f"docker-archive:{container.archive}"

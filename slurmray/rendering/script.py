@@ -23,7 +23,7 @@ from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
 
 # Runtime -> the one whose function in the story it uses. The task itself runs in the container of pyxis.
-RUN_FUNCTIONS = {"pyxis": "none"}
+RUN_FUNCTIONS = {"pyxis": "none", "singularity": "apptainer"}
 LINES_FIELD = "# slurmray-lines:"
 SUM_DIGITS = 3  # for each line; enough to find edited lines, as the seal shows whether there are any
 _SITE = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# ---- end of site \1\n")

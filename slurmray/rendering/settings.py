@@ -71,6 +71,7 @@ def _container(spec: JobSpec) -> shape.Container:
     image, source = image_of(container)
     return {
         "runtimes": runtimes_of(spec),
+        "command": container.command or "",
         "accelerators": _accelerators(spec),
         "image": image,
         "image_with_registry": with_registry(image) if image else "",
@@ -91,6 +92,7 @@ def _container(spec: JobSpec) -> shape.Container:
             for mount in container.mounts
         ],
         "args": container_args(container),
+        "step_args": container.step_args,
         "workdir": container.workdir or "",
         "shm_size": container.shm_size or "",
     }

@@ -14,13 +14,40 @@ from slurmray.spec.types import AbsolutePath, Line, Text, repeated, shown
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
-
+# Runtimes that can run a service in a container of its own.
+ENGINES = ("auto", "podman", "docker")
 # Runtime -> fields of `container` that it does not support.
+_LIKE_APPTAINER = ("build", "user", "shm_size", "ulimits", "step_args")
+_BY_SRUN = ("pull", "build", "archive", "user", "shm_size", "ulimits", "command", "args")
 UNSUPPORTED: dict[str | None, tuple[str, ...]] = {
-    "none": ("image", "pull", "build", "archive", "user", "mounts", "shm_size", "ulimits", "args"),
-    "apptainer": ("build", "user", "shm_size", "ulimits"),
-    "pyxis": ("pull", "build", "archive", "user", "shm_size", "ulimits"),
+    "auto": ("command", "step_args"),
+    "podman": ("step_args",),
+    "docker": ("step_args",),
+    "apptainer": _LIKE_APPTAINER,
+    "singularity": _LIKE_APPTAINER,
+    "pyxis": _BY_SRUN,
+    "none": (*_BY_SRUN, "image", "mounts"),
 }
+# Field of UNSUPPORTED -> what to use instead.
+_INSTEAD = {
+    "args": "use step_args",
+    "step_args": "use args",
+    "command": "set runtime to podman, docker, apptainer or singularity",
+}
+
+# Options of srun that the script depends on: one task on each node, of this job, and its streams.
+_SRUN_RESERVED = (
+    *("--jobid", "--nodes", "-N", "--nodelist", "-w", "--ntasks", "-n", "--ntasks-per-node"),
+    *("--export", "--input", "-i", "--output", "-o", "--error", "-e", "--label", "-l", "--pty"),
+    *("--kill-on-bad-exit", "-K", "--wait", "-W", "--multi-prog", "--relative", "-r"),
+)
+
+
+def _check_srun_option(text: str) -> str:
+    option = text.partition("=")[0]
+    if option in _SRUN_RESERVED:
+        raise ValueError(f"{option}: slurmray sets it; leave it out")
+    return text
 
 
 def _check_ulimit(text: str) -> str:
@@ -41,16 +68,18 @@ class Build(Model):
 class Container(Model):
     """The container on every node, unless runtime is none."""
 
-    runtime: Literal["auto", "docker", "podman", "apptainer", "pyxis", "none"] = "auto"
+    runtime: Literal["auto", "docker", "podman", "apptainer", "singularity", "pyxis", "none"] = "auto"
     """auto: on each node Podman if it works, else Docker. none: no container.
 
     See docs/reference/runtimes.md.
     """
+    command: Line | None = None
+    """The program, if the runtime goes by another name, e.g. `podman-hpc`. Not set: the runtime's name."""
     image: ImageName = DEFAULT_IMAGE
     """Image with Python and Ray. A name without a registry is looked up locally, then as docker.io/NAME.
 
-    For Apptainer also the path of a .sif file or of a sandbox (e.g. ./sandbox), or oci-archive:PATH.
-    For pyxis also the path of a squashfs file, which begins with / or ./.
+    For Apptainer and Singularity also the path of a .sif file or of a sandbox (e.g. ./sandbox), or
+    oci-archive:PATH. For pyxis also the path of a squashfs file, which begins with / or ./.
     """
     pull: Literal["always", "missing", "never"] = "missing"
     """When to pull the image."""
@@ -74,14 +103,17 @@ class Container(Model):
     ulimits: list[Annotated[Line, AfterValidator(_check_ulimit)]] = Field(default=[])
     """Soft and hard limits, e.g. `memlock=-1:-1`."""
     args: list[Text] = Field(default=[])
-    """More options of `podman run`, `docker run`, `apptainer exec`, or of pyxis in `srun`."""
+    """More options of `podman run`, `docker run`, `apptainer exec` or `singularity exec`."""
+    step_args: list[Annotated[Text, AfterValidator(_check_srun_option)]] = Field(default=[])
+    """With pyxis or none: more options of the `srun` that starts the task on each node."""
 
     @field_validator("*", mode="before")
     @classmethod
     def _check_support(cls, value: object, info: ValidationInfo) -> object:
         runtime = info.data.get("runtime")
         if info.field_name in UNSUPPORTED.get(runtime, ()):
-            raise ValueError(f"not supported with runtime {runtime}: leave it out")
+            instead = _INSTEAD.get(info.field_name or "", "leave it out")
+            raise ValueError(f"not supported with runtime {runtime}: {instead}")
         return value
 
     @field_validator("user")
@@ -106,11 +138,12 @@ class Container(Model):
             wrong.append("build and archive are both set; keep one of them")
         if self.build and self.image == DEFAULT_IMAGE:
             wrong.append("build needs a name for the image: set container.image")
-        if self.runtime == "apptainer":
+        if self.runtime in ("apptainer", "singularity"):
+            name = self.runtime.capitalize()
             if self.pull == "always":
-                wrong.append("pull: Apptainer keeps converted images, so use another tag instead of always")
+                wrong.append(f"pull: {name} keeps converted images, so use another tag instead of always")
             if any(set(mount.options) - {"ro", "rw", "z", "Z"} for mount in self.mounts):
-                wrong.append("mounts: Apptainer has no bind propagation, only ro and rw")
+                wrong.append(f"mounts: {name} has no bind propagation, only ro and rw")
         if wrong:
             raise ValueError(*wrong)
         return self

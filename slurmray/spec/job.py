@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
-from slurmray.spec.container import UNSUPPORTED, Container
+from slurmray.spec.container import ENGINES, Container
 from slurmray.spec.messages import problems_of
 from slurmray.spec.preset import Preset, name_or_section
 from slurmray.spec.ray import Ray, check_debug
@@ -188,7 +188,7 @@ class JobSpec(Model):
     @classmethod
     def _check_service_images(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
         runtime = info.data["container"].runtime if "container" in info.data else "auto"
-        names = [service.name for service in value if service.image and runtime in UNSUPPORTED]
+        names = [service.name for service in value if service.image and runtime not in ENGINES]
         if names:
             raise ValueError(
                 *(f"{name}: image needs runtime podman or docker; leave it out" for name in names)

@@ -41,6 +41,7 @@
   "timeouts": {"ready": 600, "heartbeat": 25},
   "container": {
     "runtimes": ["podman", "docker"],
+    "command": "",
     "accelerators": ["nvidia", "amd"],
     "image": "docker.io/rayproject/ray:2.60.0-py311",
     "image_with_registry": "docker.io/rayproject/ray:2.60.0-py311",
@@ -51,6 +52,7 @@
     "user": "auto",
     "mounts": [],
     "args": [],
+    "step_args": [],
     "workdir": "",
     "shm_size": ""
   },
@@ -97,10 +99,11 @@ SETTINGS
 set -Eeuo pipefail
 readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, for example setup: module load python'
 
-# main: this batch script. It becomes the controller.
+# main: this batch script. It becomes the controller. Run as another program, e.g. in salloc, it would not get Slurm's warning
+# of the time limit.
 main() {
-	[[ -n ${SLURM_JOB_NODELIST-} && -n ${SLURMD_NODENAME-} ]] ||
-		{ echo "slurmray: not the batch script of a Slurm job. Submit it: sbatch $0" >&2 && exit 64; }
+	[[ -n ${SLURM_JOB_NODELIST-} && -n ${SLURMD_NODENAME-} && ${SLURM_TASK_PID-$$} == "$$" ]] ||
+		{ echo "slurmray: this runs only as a batch script, inside salloc too. Submit it: sbatch $0" >&2 && exit 64; }
 	mapfile -t SLURMRAY_NODES < <(scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -Fxv -- "$SLURMD_NODENAME")
 	find_python "$(setup_of_settings)" || { echo "slurmray: $SLURMD_NODENAME: $SLURMRAY_NO_PYTHON" >&2 && exit 65; }
 	exec "$SLURMRAY_PYTHON" -I -S -c "$SLURMRAY_BOOTSTRAP" controller "$0" "$SLURMD_NODENAME" "${SLURMRAY_NODES[@]}"
@@ -167,21 +170,23 @@ exec(compile(agent.split("\n#### agent/", 1)[0], "slurmray:agent/loader.py", "ex
 sys.exit(load(agent).main(role, argv, script, rest))
 '
 
-# run_with_podman NAME IMAGE COUNT OPTION... ARGUMENT...: the container of a node. The agent's COUNT options: user, devices,
-# mounts, limits, labels, and container.args of the job spec; the last of equal options counts.
+# run_with_podman PROGRAM NAME IMAGE COUNT OPTION... ARGUMENT...: the container of a node. PROGRAM: podman, or
+# container.command. The agent's COUNT options: user, devices, mounts, limits, labels, and container.args of the job spec;
+# the last of equal options counts.
 # --pids-limit: Podman's default of 2048 is too low for a Ray node with many workers. --workdir /: only the container's user
 # may have access to the trainer's working directory; the container process changes to it.
 run_with_podman() {
-	exec podman run --rm --interactive --network host --log-driver none --security-opt label=disable --pids-limit=-1 \
-		--workdir / --name "$1" --entrypoint python3 "${@:4:$3}" "$2" "${@:4+$3}"
+	exec "$1" run --rm --interactive --network host --log-driver none --security-opt label=disable --pids-limit=-1 \
+		--workdir / --name "$2" --entrypoint python3 "${@:5:$4}" "$3" "${@:5+$4}"
 }
 
-# run_with_docker NAME IMAGE COUNT OPTION... ARGUMENT...: the container of a node. The agent's COUNT options: user, devices,
-# mounts, limits, labels, and container.args of the job spec; the last of equal options counts.
+# run_with_docker PROGRAM NAME IMAGE COUNT OPTION... ARGUMENT...: the container of a node. PROGRAM: docker, or
+# container.command. The agent's COUNT options: user, devices, mounts, limits, labels, and container.args of the job spec;
+# the last of equal options counts.
 # --workdir /: Docker's root may have no access to the trainer's working directory; the container process changes to it.
 run_with_docker() {
-	exec docker run --rm --interactive --network host --log-driver none --security-opt label=disable \
-		--workdir / --name "$1" --entrypoint python3 "${@:4:$3}" "$2" "${@:4+$3}"
+	exec "$1" run --rm --interactive --network host --log-driver none --security-opt label=disable \
+		--workdir / --name "$2" --entrypoint python3 "${@:5:$4}" "$3" "${@:5+$4}"
 }
 
 "${@:-main}"
@@ -189,5 +194,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-72 files of slurmray/agent
+73 files of slurmray/agent
 AGENT

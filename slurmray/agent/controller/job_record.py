@@ -1,7 +1,7 @@
 """This job as Slurm describes it in `scontrol show job`.
 
-The environment does not tell: sbatch passes on Slurm's variables of a job in which this one was submitted, and
-the first attempt of a job has no SLURM_RESTART_COUNT of its own.
+The environment is no evidence: sbatch passes on the variables of another job in which it runs, and
+Slurm does not set SLURM_RESTART_COUNT in a first attempt.
 """
 
 import re
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def record_of(shown: str, number: str) -> str:
-    """The record of one job; "" where there is none. shown: for the first task of an array, all of its tasks."""
+    """The record of one job; "" for none. shown: by an array's id, the records of all of its tasks."""
     records = re.split(r"^(?=JobId=)", shown, flags=re.MULTILINE)
     found = [record for record in records if record.startswith("JobId=%s " % number)]
     return found[0] if found else ""
@@ -31,9 +31,9 @@ def restarts(record: str) -> "Optional[int]":
 
 
 def memory_variable(record: str) -> "Optional[str]":
-    """The variable of the job's memory without SLURM_, e.g. MEM_PER_NODE; "": there is no limit; None: unknown.
+    """The variable of the job's memory, without SLURM_: MEM_PER_NODE, _CPU or _GPU, by the site's default.
 
-    A site's default may be per node, CPU or GPU.
+    "": there is no limit. None: unknown.
     """
     if re.search("^ +MemPerTres=", record, re.MULTILINE):
         return "MEM_PER_GPU"

@@ -141,7 +141,9 @@ class ControllerProcess(Actions):
     def _name_for_commands(self, number: str) -> str:
         """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks."""
         if "SLURM_ARRAY_TASK_ID" in os.environ and not self._record:
-            text = "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"
+            text = (
+                "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"
+            )
             raise errors.JobError("config", text % number)
         return job_record.array_task(self._record) or number
 
@@ -238,6 +240,7 @@ class ControllerProcess(Actions):
             from ..node.runtimes import pyxis
 
             options += pyxis.step_options(settings, job, os.environ["SLURM_SUBMIT_DIR"])
+        options += settings["container"]["step_args"]
         argv = script.story_command(self.text, "start_step", str(len(self.nodes)), str(job["cpus"]), *options)
         env = step_environment.step_environment(os.environ, self.text, self._record)
         env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python

@@ -60,6 +60,7 @@ class NodeAgent(NodeApi):
         self._is_set_up = self.env.pop("SLURMRAY_SETUP_DONE", "") == self.name
         self.folder = ""
         self.clock = heartbeat.Clock()
+        self.has_head_started = False
         self.doing = ""  # what takes long at the moment; sent with heartbeats
         self._job: "Optional[Job]" = None
         self._rest = rest
@@ -117,6 +118,7 @@ class NodeAgent(NodeApi):
                     self._job = message["job"]
                     self._changed.notify_all()
             elif message["type"] in FORWARDED:
+                self.has_head_started = self.has_head_started or message["type"] == "head_versions"
                 self._forward(message)
 
     def _forward(self, message: "protocol.Message") -> None:
@@ -265,8 +267,10 @@ class NodeAgent(NodeApi):
             self._container = container
             for message in self._waiting:
                 container.send(protocol.encode(message))
+        is_checked = False
         while not self._is_stopped:
             code = container.poll(0.5)
+            is_checked = is_checked or runtime.check_container()
             if code:  # a container process that ends the job sends the reason and exits with 0
                 raise errors.JobError("ray", "%s exited with %d" % (runtime.description, code))
             if code == 0:

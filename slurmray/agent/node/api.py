@@ -34,6 +34,7 @@ class NodeApi:
     folder: str  # the job's folder on the node; "" until it is made
     container_name: str
     log_path: str
+    has_head_started: bool  # whether Ray runs on the head node
     doing: str  # sent with heartbeats: what takes long at the moment; "" if nothing does
 
     @property

@@ -44,7 +44,7 @@ def pull_unless_never(node: "NodeApi", runtime: "Runtime", image: str, name: str
         return pull(node, runtime, name)
     wanted = "the image, as container.pull is never"
     node.finding(
-        "image", image, "is not on this node", wanted, "%s load it on %s" % (runtime.name, node.name)
+        "image", image, "is not on this node", wanted, "%s load it on %s" % (runtime.program, node.name)
     )
     return False
 
@@ -57,24 +57,24 @@ def pull(node: "NodeApi", runtime: "Runtime", name: str) -> bool:
     jitter = random.SystemRandom()
     node.wait(jitter.random() * (len(node.job["nodes"]) - 1) / PULLS_PER_SECOND)
     for attempt in range(1, TRIES + 1):
-        result = run_with_tmpdir(node, runtime.name, ["pull", name], name)
+        result = run_with_tmpdir(node, runtime.program, ["pull", name], name)
         if result.code == 0:
             return True
         if attempt == TRIES or not re.search(TRANSIENT, _output(result)):
             break
         node.wait(attempt * 10 + jitter.random() * 10)
-    report_failure(node, runtime.name, "pull", name, result)
+    report_failure(node, runtime.program, "pull", name, result)
     return False
 
 
 def load(node: "NodeApi", runtime: "Runtime") -> None:
     """Load container.archive."""
     archive = node.host_path(node.settings["container"]["archive"])
-    result = run_with_tmpdir(node, runtime.name, ["load", "--input", archive], runtime.image)
+    result = run_with_tmpdir(node, runtime.program, ["load", "--input", archive], runtime.image)
     if result.code:
-        report_failure(node, runtime.name, "load", runtime.image, result)
+        report_failure(node, runtime.program, "load", runtime.image, result)
     elif not (runtime.works() and runtime.has_image()):
-        fix = "set container.image to the name that %s load prints" % runtime.name
+        fix = "set container.image to the name that %s load prints" % runtime.program
         node.finding("image", archive, "has no image of that name", runtime.image, fix)
 
 
@@ -87,9 +87,9 @@ def build(node: "NodeApi", runtime: "Runtime", recipe: "Build") -> None:
             return
         file, context = node.host_path(recipe["file"]), node.host_path(recipe["context"])
         argv = ["build", "--force-rm", "--tag", runtime.image, "--file", file, context]
-        result = run_with_tmpdir(node, runtime.name, argv, runtime.image)
+        result = run_with_tmpdir(node, runtime.program, argv, runtime.image)
         if result.code:
-            report_failure(node, runtime.name, "build", runtime.image, result)
+            report_failure(node, runtime.program, "build", runtime.image, result)
     finally:
         if lock:
             os.unlink(path)  # safe while the lock is held

@@ -69,7 +69,7 @@ def remove(node: "NodeApi", runtime: "Optional[Runtime]") -> bool:
     remove_tree(node.folder)
     if runtime and runtime.name == "podman" and os.path.lexists(node.folder):
         # Files of other users of a rootless container have ids that only its user namespace may remove.
-        node.run(["podman", "unshare", "rm", "-rf", node.folder], timeout=120)
+        node.run([runtime.program, "unshare", "rm", "-rf", node.folder], timeout=120)
         remove_tree(node.folder)
     return not os.path.lexists(node.folder)
 

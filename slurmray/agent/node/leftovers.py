@@ -83,7 +83,7 @@ def _remove_container(
         node.phase("leftovers", "removed %s of an ended job from %s" % (name, node.name))
     elif name == node.container_name:
         found = "%s exists, owner %s" % (name, owner or "unknown")
-        fix = "%s rm %s, if it is yours to remove" % (runtime.name, name)
+        fix = "%s rm %s, if it is yours to remove" % (runtime.program, name)
         node.finding("preflight", "container name", found, "no container of that name", fix)
 
 

@@ -56,6 +56,7 @@ class ClusterConfig:
     addresses: address families of the hosts; with both, the one that names resolve to first.
     options: more lines of slurm.conf, for example {"KillWait": "5"}.
     confined: cgroups (v1) limit jobs to their CPUs and memory; the machine must have these CPUs.
+    private_tmp: each job has its own /tmp and /dev/shm (job_container/tmpfs).
     """
 
     nodes: tuple[str, ...] = ("node1", "node2")
@@ -68,6 +69,7 @@ class ClusterConfig:
     addresses: Addresses = "v4"
     options: Mapping[str, str] = field(default_factory=dict)
     confined: bool = False
+    private_tmp: bool = False
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -120,6 +122,8 @@ def slurm_conf(cluster: ClusterConfig) -> str:
         settings["CommunicationParameters"] = nets
     if cluster.gres:
         settings["GresTypes"] = ",".join(dict.fromkeys(gres.name for gres in cluster.gres))
+    if cluster.private_tmp:
+        settings |= {"JobContainerType": "job_container/tmpfs", "PrologFlags": "Contain"}
     settings |= cluster.options
     lines = [f"{name}={value}" for name, value in settings.items()]
     common = f"CPUs={cluster.cpus} RealMemory={cluster.memory} TmpDisk=1000000 State=UNKNOWN"
@@ -187,6 +191,8 @@ def etc_files(
     return {
         "slurm/slurm.conf": slurm_conf(cluster),
         "slurm/gres.conf": gres_conf(cluster),
+        # Read only with JobContainerType=job_container/tmpfs.
+        "slurm/job_container.conf": "AutoBasePath=true\nBasePath=/var/spool/private\n",
         "slurm/cgroup.conf": _lines([f"{name}={value}" for name, value in cgroup.items()]),
         "slurm/task_prolog": "#!/bin/sh\necho export SLURMRAY_ACCELERATOR=none\n",
         "passwd": _lines(passwd),

@@ -165,6 +165,7 @@ SETTINGS: dict[str, Any] = {
     "container": {
         "runtimes": ["none"],
         "accelerators": [],
+        "command": "",
         "image": "",
         "image_with_registry": "",
         "source": "",
@@ -174,6 +175,7 @@ SETTINGS: dict[str, Any] = {
         "user": "auto",
         "mounts": [],
         "args": [],
+        "step_args": [],
         "workdir": "/",
         "shm_size": "",
     },

@@ -129,6 +129,14 @@ def test_a_block_of_bash() -> None:
             "container: {runtime: pyxis, archive: a.tar}",
             "1:38: container.archive: not supported with runtime pyxis: leave it out",
         ),
+        ("container: {runtime: pyxis, args: [-x]}", "1:29: container.args: not supported with runtime pyxis: use step_args"),
+        ("container: {step_args: [-x]}", "1:13: container.step_args: not supported with runtime auto: use args"),
+        ("container: {command: x}", "1:13: container.command: not supported with runtime auto: set runtime to podman, docker, apptainer or singularity"),
+        ("container: {runtime: none, step_args: [-x, --nodes=3]}", "1:44: container.step_args, item 2: --nodes: slurmray sets it; leave it out"),
+        (
+            "container: {runtime: singularity, user: image}",
+            "1:35: container.user: not supported with runtime singularity: leave it out",
+        ),
         (
             "container: {runtime: apptainer, pull: always}",
             "1:12: container: pull: Apptainer keeps converted images, so use another tag instead of always",
@@ -146,7 +154,7 @@ def test_a_block_of_bash() -> None:
             "1:11: services: they use a 9 = 9 GPUs, a node has 8: give them fewer, or request more with slurm.gpus_per_node",
         ),
         ("gpus: 8", "1:1: gpus: slurmray counts GPUs by node: use slurm.gpus_per_node"),
-        ("container: {runtime: dokcer}", "1:22: container.runtime: expected auto, docker, podman, apptainer, pyxis or none, got 'dokcer'"),
+        ("container: {runtime: dokcer}", "1:22: container.runtime: expected auto, docker, podman, apptainer, singularity, pyxis or none, got 'dokcer'"),
         ("container: {build: {}}", "1:20: container.build.file: is required"),
         ("env: [A=1]", "1:6: env: expected `name: value` pairs, got a list"),
         ("run: {a: b}", "1:6: run: expected a list of arguments or a text for bash, got a mapping"),

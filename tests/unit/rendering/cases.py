@@ -73,6 +73,7 @@ MARKED: dict[str, Any] = {
     "run_dir": "Zmark-run-dir",
     "container": {
         "runtime": "podman",
+        "command": "Zmark-program",
         "image": "Zmark.image/Zmark:8642005",
         "pull": "never",
         "user": "8642006:8642007",

@@ -108,8 +108,9 @@ def test_a_file_name_that_is_not_utf_8() -> None:
 def test_any_option_reaches_the_runtime(
     runtime: str, first: list[str], options: list[str], bash: str, tmp_path: Path
 ) -> None:
-    path = programs(tmp_path / "bin", **{runtime: 'printf "%s\\0" "$@"'})
-    argv = [bash, "-c", story_of(hello(runtime)), "slurmray", f"run_with_{runtime}", *first]
+    program = "it's a program"
+    path = programs(tmp_path / "bin", **{program: 'printf "%s\\0" "$@"'})
+    argv = [bash, "-c", story_of(hello(runtime)), "slurmray", f"run_with_{runtime}", program, *first]
     argv += [str(len(options)), *options, *TOKENS]
     done = subprocess.run(argv, env=environment(path), cwd=tmp_path, capture_output=True, check=True)
     *found, end = done.stdout.decode().split("\0")

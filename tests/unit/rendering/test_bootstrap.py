@@ -242,13 +242,21 @@ def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     assert found["done"] == "n2"
 
 
-@pytest.mark.parametrize("of_salloc", [{}, {"SLURM_JOB_NODELIST": "node[1-2]"}], ids=["no job", "salloc"])
+@pytest.mark.parametrize(
+    "of_salloc",
+    [
+        {},
+        {"SLURM_JOB_NODELIST": "node[1-2]"},
+        {"SLURM_JOB_NODELIST": "node[1-2]", "SLURMD_NODENAME": "node1", "SLURM_TASK_PID": "1"},
+    ],
+    ids=["no job", "salloc", "interactive step of salloc"],
+)
 def test_outside_of_a_batch_job(tmp_path: Path, of_salloc: dict[str, str], bash: str) -> None:
     file = small_script(tmp_path)
     env = {"PATH": "/nowhere", "HOME": "/", "SHELL": "/bin/sh", **of_salloc}
     done = subprocess.run([bash, file], env=env, capture_output=True, check=False)
     assert done.returncode == 64
-    text = f"slurmray: not the batch script of a Slurm job. Submit it: sbatch {file}\n"
+    text = f"slurmray: this runs only as a batch script, inside salloc too. Submit it: sbatch {file}\n"
     assert done.stderr.decode() == text
 
 

@@ -100,7 +100,8 @@ def test_the_table_of_the_story_names_functions_of_the_agent() -> None:
 def test_values_are_only_in_directives_and_settings(image: dict[str, Any], value: str, other: str) -> None:
     spec = JobSpec.model_validate({**MARKED, "container": MARKED["container"] | image})
     files = {"preset.config", "template"}  # read during rendering
-    unset = {*files, f"container.{other}", "ray.gpus_per_node"}  # it excludes slurm.gpus_per_node
+    # Fields that others in MARKED exclude.
+    unset = {*files, f"container.{other}", "container.step_args", "ray.gpus_per_node"}
     assert set(left_at_default(spec)) == unset, "give a new field a value in MARKED"
     text = render_script(spec, "Zmark-command")
     head, _, rest = text.partition("\n: <<'SETTINGS'\n")
@@ -108,7 +109,7 @@ def test_values_are_only_in_directives_and_settings(image: dict[str, Any], value
     assert [line for line in rest.splitlines() if any(mark in line for mark in MARKS)] == []
     lines = [line for line in head.splitlines() if any(mark in line for mark in MARKS)]
     assert all(line.startswith(("#SBATCH --", "# slurmray-")) for line in lines)
-    for text in ("Zmark-command", "Zmark-setup", "Zmark-env", "Zmark-run", "8642010", "Zmark-arg", value):
+    for text in ("Zmark-command", "Zmark-setup", "Zmark-env", "Zmark-run", "8642010", "Zmark-program", value):
         assert text in settings
 
 

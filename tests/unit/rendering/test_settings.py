@@ -201,6 +201,7 @@ def test_an_image_with_its_registry(image: str, expected: str) -> None:
             r"a-b-[0-9a-f]{8}\.sif",
             "docker-archive:x.tar",
         ),
+        ("singularity", {"image": "a/b:1"}, r"a-b-1-[0-9a-f]{8}\.sif", "docker://docker.io/a/b:1"),
         ("pyxis", {"image": "a/b:1"}, "a/b:1", ""),
         ("pyxis", {"image": "ubuntu"}, "ubuntu", ""),
         ("pyxis", {"image": "ghcr.io/a/b"}, "ghcr.io#a/b", ""),

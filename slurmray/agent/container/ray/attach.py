@@ -42,6 +42,6 @@ def attach_command(job: str, node: str, exec_prefix: "List[str]", path: str) -> 
     """The command that runs the program from outside. job: for Slurm's commands. path: of the program."""
     import shlex
 
-    # For pyxis, exec_prefix has options of srun.
+    # For pyxis and none, exec_prefix has options of srun.
     argv = ["srun", "--overlap", "--jobid=" + job, "-N1", "-n1", "-w", node, *exec_prefix, path]
     return " ".join(map(shlex.quote, argv))

@@ -12,7 +12,7 @@ __all__ = ["Runtime", "choose", "make"]
 
 
 def make(name: str, node: "NodeApi") -> Runtime:
-    """The runtime of a name: podman, docker, apptainer, pyxis or none."""
+    """The runtime of a name: podman, docker, apptainer, singularity, pyxis or none."""
     if name == "podman":
         from .podman import Podman
 
@@ -25,6 +25,10 @@ def make(name: str, node: "NodeApi") -> Runtime:
         from .apptainer import Apptainer
 
         return Apptainer(node)
+    if name == "singularity":
+        from .apptainer import Singularity
+
+        return Singularity(node)
     if name == "pyxis":
         from .pyxis import Pyxis
 

@@ -1,10 +1,10 @@
-"""Apptainer: an image is a file or folder, a container is a process of the user."""
+"""Apptainer and Singularity: an image is a file or folder, a container is a process of the user."""
 
 import os
 
 from ...errors import JobError
 from .. import image, processes
-from ..checks import gpus
+from ..checks import gpus, storage
 from .base import Runtime
 from .mounts import mount_options
 from .none import remove_processes
@@ -13,16 +13,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
 
+VISIBLE_WAIT = 90  # seconds until a network file system shows a file of another node (NFS: acdirmax, 60)
+
 
 class Apptainer(Runtime):
     """Apptainer on one node."""
 
     name = "apptainer"
+    variables = "APPTAINER"  # prefix of its environment variables
 
     @property
     def description(self) -> str:
         """As in Runtime."""
-        return "apptainer exec " + self.image
+        return "%s exec %s" % (self.program, self.image)
 
     @property
     def exec_prefix(self) -> "List[str]":
@@ -31,7 +34,7 @@ class Apptainer(Runtime):
 
     def works(self) -> bool:
         """As in Runtime."""
-        found = self.node.run(["apptainer", "--version"])
+        found = self.node.run([self.program, "--version"])
         self.why = found.why
         return found.code == 0
 
@@ -70,10 +73,10 @@ class Apptainer(Runtime):
         else:
             self.image = node.host_path(self.image)
         # Takes long where there is no squashfuse.
-        node.phase("image", "apptainer exec " + self.image)
+        node.phase("image", self.description)
         result = node.run_long(self._run_argv("python3", "--version"), "exec")
         if result.code:
-            image.report_failure(node, self.name, "exec", self.image, result)
+            image.report_failure(node, self.program, "exec", self.image, result)
 
     def _make_image(self) -> bool:
         """Build `source` into this user's cache, which nodes share. Return whether the file is there."""
@@ -83,21 +86,25 @@ class Apptainer(Runtime):
         source = container["source"]
         if container["archive"]:
             source = "docker-archive:" + node.host_path(container["archive"])
-        cache = node.env.get("APPTAINER_CACHEDIR") or os.path.join(node.env["HOME"], ".apptainer/cache")
+        cache = node.env.get(self.variables + "_CACHEDIR")
+        cache = cache or os.path.join(node.env["HOME"], ".%s/cache" % self.name)
         folder = os.path.join(cache, "slurmray")
         self.image = os.path.join(folder, self.image)
         try:
             os.makedirs(folder, exist_ok=True)
             lock = open(self.image + ".lock", "ab")
         except OSError as error:
-            message = "cannot write to %s: %s. Set APPTAINER_CACHEDIR in setup" % (folder, error.strerror)
-            raise JobError("image", message) from None
+            message = "cannot write to %s: %s. Set %s_CACHEDIR in setup"
+            raise JobError("image", message % (folder, error.strerror, self.variables)) from None
+        if not node.is_head and storage.is_remote(storage.file_system(node, folder)):
+            lock.close()  # it may hold on this node only, e.g. with NFS mounted with nolock
+            return self._wait_for_head(source)
         with lock:
             while True:
                 try:
                     fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    self._wait_for_image()
+                    self._wait_for_image("on another node or by another job")
                     continue
                 except OSError:  # the file system has no locks
                     pass
@@ -105,12 +112,26 @@ class Apptainer(Runtime):
             os.listdir(folder)  # makes a network file system look again
             return os.path.exists(self.image) or self._build(source)
 
-    def _wait_for_image(self) -> None:
+    def _wait_for_head(self, source: str) -> bool:
+        """Wait until the head node has built the image. Return whether it is there."""
+        node, folder = self.node, os.path.dirname(self.image)
+        waited = 0  # seconds since the head node has been started from the image
+        while not os.path.exists(self.image):
+            if waited == VISIBLE_WAIT:
+                found = "%s does not have the head node's files" % folder
+                fix = "set %s_CACHEDIR in setup" % self.variables
+                node.finding("image", source, found, "a folder that all nodes share", fix)
+                return False
+            waited += node.has_head_started
+            self._wait_for_image("on the head node")
+            os.listdir(folder)  # makes a network file system look again
+        return True
+
+    def _wait_for_image(self, where: str) -> None:
         node = self.node
         node.doing = "build"
         try:
-            name = os.path.basename(self.image)
-            node.phase("image", "waiting for the build of %s on another node or by another job" % name)
+            node.phase("image", "waiting for the build of %s %s" % (os.path.basename(self.image), where))
             node.wait(1)
         finally:
             node.doing = ""
@@ -119,27 +140,27 @@ class Apptainer(Runtime):
         node = self.node
         if node.settings["container"]["pull"] == "never":
             found = "is not in %s" % os.path.dirname(self.image)
-            fix = "apptainer build %s %s" % (self.image, source)
+            fix = "%s build %s %s" % (self.program, self.image, source)
             node.finding("image", source, found, "the image, as container.pull is never", fix)
             return False
         part = "%s.%s" % (self.image, node.name)
         try:
-            result = image.run_with_tmpdir(node, self.name, ["build", "--force", part, source], self.image)
+            result = image.run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)
             if result.code == 0:
                 os.rename(part, self.image)
                 return True
         finally:
             if os.path.exists(part):
                 os.unlink(part)
-        image.report_failure(node, self.name, "build", self.image, result)
+        image.report_failure(node, self.program, "build", self.image, result)
         return False
 
     def _run_argv(self, *command: str) -> "List[str]":
         node = self.node
         argv = node.story_command(
-            "run_with_apptainer", self.image, str(len(self.options)), *self.options, *command
+            "run_with_apptainer", self.program, self.image, str(len(self.options)), *self.options, *command
         )
-        return ["env", "APPTAINER_TMPDIR=" + node.folder, *argv]
+        return ["env", "%s_TMPDIR=%s" % (self.variables, node.folder), *argv]
 
     def container_argv(self) -> "List[str]":
         """As in Runtime."""
@@ -156,6 +177,13 @@ class Apptainer(Runtime):
     def remove(self) -> bool:
         """As in Runtime."""
         return remove_processes(self.node.folder)
+
+
+class Singularity(Apptainer):
+    """Singularity on one node: other names for the same."""
+
+    name = "singularity"
+    variables = "SINGULARITY"
 
 
 def _env_value(name: str, value: str) -> str:

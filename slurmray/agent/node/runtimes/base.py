@@ -16,6 +16,7 @@ class Runtime:
     def __init__(self, node: "NodeApi") -> None:
         self.node = node
         self.image = node.settings["container"]["image"]
+        self.program = node.settings["container"]["command"] or self.name
         self.options: "List[str]" = []  # options of the containers that depend on the node
         self.why = ""  # why it does not work
 
@@ -26,7 +27,7 @@ class Runtime:
 
     @property
     def exec_prefix(self) -> "List[str]":
-        """The exec prefix: runs a command inside the container. For pyxis: options for srun."""
+        """The exec prefix: runs a command inside the container. For pyxis and none: options for srun."""
         return []
 
     def works(self) -> bool:
@@ -49,6 +50,10 @@ class Runtime:
     def container_argv(self) -> "List[str]":
         """The command that starts the container process."""
         return []
+
+    def check_container(self) -> bool:
+        """Check the running container. Called until it returns True: there is nothing more to check."""
+        return True
 
     def service_argv(self, name: str, image: str, script: str) -> "List[str]":
         """The command that runs a service in its container. script: its path on the host."""
@@ -77,6 +82,10 @@ class Runtime:
     def device_options(self, path: str) -> "List[str]":  # noqa: ARG002
         """Options that pass a device, or a folder of devices, to the containers."""
         return []
+
+    def private_folder(self, path: str) -> str:  # noqa: ARG002
+        """The folder of a path that the runtime sees another instance of; "" if none."""
+        return ""
 
     def reachable_path(self, path: str) -> str:
         """The path, or its first parent that the runtime's root cannot enter."""

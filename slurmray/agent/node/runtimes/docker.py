@@ -19,9 +19,9 @@ class Docker(Engine):
     def works(self) -> bool:
         """As in Runtime."""
         # Without a daemon, `docker info --format` fails without a useful message (20.10).
-        found = self.node.run(["docker", "version"])
+        found = self.node.run([self.program, "version"])
         if found.code == 0:
-            found = self.node.run(["docker", "info", "--format", "{{.SecurityOptions}}"])
+            found = self.node.run([self.program, "info", "--format", "{{.SecurityOptions}}"])
         self.why = found.why
         if found.code:
             return False
@@ -33,7 +33,7 @@ class Docker(Engine):
         """As in Runtime."""
         if not image:
             return self.image_is_here
-        return self.node.run(["docker", "image", "inspect", "--format", "1", image]).code == 0
+        return self.node.run([self.program, "image", "inspect", "--format", "1", image]).code == 0
 
     def user_options(self) -> "List[str]":
         """As in Engine."""
@@ -45,7 +45,7 @@ class Docker(Engine):
     def limit_options(self, group: str) -> "List[str]":
         """As in Engine. A container can be in the job's cgroup only with cgroup v2 not managed by systemd."""
         if group.startswith("0::"):
-            driver = self.node.run(["docker", "info", "--format", "{{.CgroupDriver}}"])
+            driver = self.node.run([self.program, "info", "--format", "{{.CgroupDriver}}"])
             if driver.out.strip() == "cgroupfs":
                 # Below a cgroup with processes, e.g. the task's, there can be no other (cgroups(7)).
                 return ["--cgroup-parent", group[len("0::") :].partition("/task_")[0]]
@@ -54,6 +54,22 @@ class Docker(Engine):
     def nvidia_options(self, uuids: "List[str]") -> "List[str]":
         """As in Runtime, by the NVIDIA Container Toolkit."""
         return ["--gpus", '"device=%s"' % ",".join(uuids)]
+
+    def private_folder(self, path: str, root: str = "/") -> str:
+        """As in Runtime: with job_container/tmpfs a job has its own /tmp, and the daemon has the host's.
+
+        root: for tests.
+        """
+        mount_point, source = "", ""
+        with open(os.path.join(root, "proc/self/mountinfo"), "rb") as file:  # proc_pid_mountinfo(5)
+            for line in file:
+                fields = os.fsdecode(line).split(" ")
+                target = fields[4].replace("\\040", " ")
+                # Of mounts on one folder, the last one counts.
+                if (path + "/").startswith(target.rstrip("/") + "/") and len(target) >= len(mount_point):
+                    mount_point, source = target, fields[3]
+        # As in Slurm's job_container_tmpfs.c.
+        return mount_point if "/%s/.%s/" % (self.node.job["id"], self.node.job["id"]) in source else ""
 
     def reachable_path(self, path: str) -> str:
         """As in Runtime. On a network file system the daemon's root may become nobody (root_squash)."""

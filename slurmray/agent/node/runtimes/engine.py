@@ -27,12 +27,12 @@ class Engine(Runtime):
     @property
     def description(self) -> str:
         """As in Runtime."""
-        return "%s run %s" % (self.name, self.image)
+        return "%s run %s" % (self.program, self.image)
 
     @property
     def exec_prefix(self) -> "List[str]":
         """As in Runtime."""
-        return [self.name, "exec", self.node.container_name]
+        return [self.program, "exec", self.node.container_name]
 
     def prepare_container(self) -> None:
         """As in Runtime."""
@@ -93,12 +93,12 @@ class Engine(Runtime):
 
     def remove_container(self, container_id: str, force: bool) -> bool:
         """As in Runtime."""
-        argv = [self.name, "rm", *(["--force"] if force else []), "--volumes", container_id]
+        argv = [self.program, "rm", *(["--force"] if force else []), "--volumes", container_id]
         return self.node.run(argv, timeout=REMOVE_TIMEOUT).code == 0
 
     def _run_argv(self, name: str, image: str, options: "List[str]", command: "List[str]") -> "List[str]":
         return self.node.story_command(
-            "run_with_" + self.name, name, image, str(len(options)), *options, *command
+            "run_with_" + self.name, self.program, name, image, str(len(options)), *options, *command
         )
 
     def device_options(self, path: str) -> "List[str]":
@@ -108,7 +108,7 @@ class Engine(Runtime):
     def list_containers(self, name: str) -> "List[Tuple[str, str, str]]":
         """As in Runtime."""
         template = "{{.ID}} {{.Names}} {{.Labels}}"
-        argv = [self.name, "ps", "--all", "--no-trunc", "--filter", "name=" + name, "--format", template]
+        argv = [self.program, "ps", "--all", "--no-trunc", "--filter", "name=" + name, "--format", template]
         found = self.node.run(argv)
         rows = []
         for line in [] if found.code else found.out.splitlines():
@@ -124,8 +124,8 @@ class Engine(Runtime):
         """
         ids = self._marked_ids()
         if ids:
-            self.node.run([self.name, "kill", *ids], timeout=REMOVE_TIMEOUT)
-            self.node.run([self.name, "rm", "--force", "--volumes", *ids], timeout=REMOVE_TIMEOUT)
+            self.node.run([self.program, "kill", *ids], timeout=REMOVE_TIMEOUT)
+            self.node.run([self.program, "rm", "--force", "--volumes", *ids], timeout=REMOVE_TIMEOUT)
             ids = self._marked_ids()
         return self._end_host_services() and ids == []
 
@@ -139,7 +139,7 @@ class Engine(Runtime):
         import re
 
         mark = "label=slurmray.mark=" + self.node.job["mark"]
-        found = self.node.run([self.name, "ps", "--all", "--quiet", "--no-trunc", "--filter", mark])
+        found = self.node.run([self.program, "ps", "--all", "--quiet", "--no-trunc", "--filter", mark])
         ids = found.out.split()
         if found.code or not all(re.match("[0-9a-f]{12,64}$", each) for each in ids):
             return None

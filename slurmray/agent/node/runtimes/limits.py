@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 def cgroup_of_job(job_id: str, root: str = "/") -> str:
     """The last line of /proc/self/cgroup about the job, as v1's lines come before v2's; "" for none."""
     try:
-        with open(os.path.join(root, "proc/self/cgroup")) as file:
-            lines = [line.rstrip("\n") for line in file if "/job_%s/" % job_id in line]
+        lines = [line for line in cgroups_of("self", root) if "/job_%s/" % job_id in line]
     except OSError:
         return ""
     return lines[-1] if lines else ""
+
+
+def cgroups_of(pid: str, root: str = "/") -> "List[str]":
+    """The lines of /proc/PID/cgroup (cgroups(7)). OSError where there is no such process."""
+    with open(os.path.join(root, "proc", pid, "cgroup")) as file:
+        return file.read().splitlines()
 
 
 def allocation_options(node: "NodeApi", runtime: str, root: str = "/") -> "List[str]":

@@ -48,6 +48,14 @@ def _bind(node: "NodeApi", runtime: "Runtime", source: str, target: str, options
         fix = "create it there, or remove it from container.mounts"
         node.finding("preflight", "mount", "%s: no such file or directory" % source, "an existing path", fix)
         return ""
+    private = runtime.private_folder(source)
+    if private:
+        found = "%s is the job's own (job_container/tmpfs), and %s sees the host's" % (private, runtime.name)
+        fix = "mount another folder than %s" % source
+        if source == node.inside:
+            fix = "set ray.temp_dir to a folder elsewhere on the node's disk"
+        node.finding("preflight", "mount", found, "a folder that is the same for both", fix)
+        return ""
     reachable = runtime.reachable_path(source)
     if reachable != source:
         obstacle = "the root of %s cannot enter %s" % (runtime.name, reachable)

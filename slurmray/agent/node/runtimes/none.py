@@ -26,6 +26,11 @@ class NoRuntime(Runtime):
         """As in Runtime."""
         return "%s, with %s" % (self.name, self.python)
 
+    @property
+    def exec_prefix(self) -> "List[str]":
+        """As in Runtime: options for srun, which may start a container."""
+        return list(self.node.settings["container"]["step_args"])
+
     def works(self) -> bool:
         """As in Runtime. Records a finding where there is no python3. The container process checks Ray."""
         # Not shutil.which: importing shutil costs each node 3 ms.

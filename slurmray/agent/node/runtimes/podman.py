@@ -5,10 +5,16 @@ import os
 from ...fixes import fix_for
 from ..facts import LOGIN_SESSION, user_name
 from .engine import Engine
+from .limits import cgroups_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Tuple
+
+
+# Under Slurm, Podman 4.3 to 5.1 moves itself, and so the container, into a cgroup below user.slice, even with
+# --cgroups=disabled. It does so by the user's systemd, which it does not find with this address.
+NO_SYSTEMD = "DBUS_SESSION_BUS_ADDRESS=unix:path=/dev/null"
 
 
 class Podman(Engine):
@@ -16,6 +22,7 @@ class Podman(Engine):
 
     name = "podman"
     _warned = False
+    _shares_cgroup = False  # whether the container is to be in the task's cgroup
 
     @property
     def exec_prefix(self) -> "List[str]":
@@ -27,7 +34,7 @@ class Podman(Engine):
     def works(self) -> bool:
         """As in Runtime. Checks for the image with the same command, as each takes 0.1 s or more."""
         node = self.node
-        found = node.run(["podman", "image", "exists", self.image])
+        found = node.run([self.program, "image", "exists", self.image])
         self.image_is_here = found.code == 0
         self.why = found.why
         if "no subuid ranges" in found.err and not self._warned:
@@ -42,7 +49,7 @@ class Podman(Engine):
         """As in Runtime. Podman resolves short names."""
         if not image:
             return self.image_is_here
-        return self.node.run(["podman", "image", "exists", image]).code == 0
+        return self.node.run([self.program, "image", "exists", image]).code == 0
 
     def user_options(self) -> "List[str]":
         """As in Engine."""
@@ -52,10 +59,36 @@ class Podman(Engine):
 
     def limit_options(self, group: str) -> "List[str]":
         """As in Engine."""
-        found = self.node.run(["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"])
+        found = self.node.run([self.program, "info", "--format", "{{.Host.OCIRuntime.Name}}"])
         if found.out.strip() == "crun":
+            self._shares_cgroup = True
             return ["--cgroups=disabled"]
         return super().limit_options(group)  # runc needs a cgroup
+
+    def _run_argv(self, name: str, image: str, options: "List[str]", command: "List[str]") -> "List[str]":
+        if not self._shares_cgroup:
+            return super()._run_argv(name, image, options, command)
+        options = [*options, "--pidfile", self._pid_file(name)]
+        return ["env", NO_SYSTEMD, *super()._run_argv(name, image, options, command)]
+
+    def _pid_file(self, name: str) -> str:
+        """Has the pid of a container's first process once it runs."""
+        return os.path.join(self.node.folder, name + ".pid")
+
+    def check_container(self) -> bool:
+        """As in Runtime: whether it is in the task's cgroup."""
+        if not self._shares_cgroup:
+            return True
+        try:
+            with open(self._pid_file(self.node.container_name)) as file:
+                found = cgroups_of(file.read() or "no pid yet")
+        except OSError:  # not started yet, or ended
+            return False
+        foreign = [line for line in found if line not in cgroups_of("self")]
+        if foreign:
+            text = "%s: Slurm's limits do not hold for the container, which is in the cgroup %s"
+            self.node.phase("container", text % (self.node.name, ", ".join(foreign)))
+        return True
 
     def nvidia_options(self, uuids: "List[str]") -> "List[str]":
         """As in Runtime, by CDI. The NVIDIA Container Toolkit before 1.15 names GPUs by index only."""
@@ -89,5 +122,7 @@ class Podman(Engine):
         """Major and minor version of Podman; (0, 0) if it does not answer."""
         import re
 
-        found = re.search(r"([0-9]+)\.([0-9]+)", self.node.run(["podman", "--version"]).out)
+        # podman-hpc knows Podman's commands, but not its option --version.
+        answer = self.node.run([self.program, "version", "--format", "{{.Client.Version}}"])
+        found = re.match(r"([0-9]+)\.([0-9]+)", answer.out)
         return (int(found.group(1)), int(found.group(2))) if found else (0, 0)

@@ -23,7 +23,8 @@ class Pyxis(NoRuntime):
     def exec_prefix(self) -> "List[str]":
         """As in Runtime: srun's options that start a container of the same image."""
         temp_dir = self.node.settings["temp_dir"]
-        return ["--container-image=" + self.image, "--container-mounts=%s:%s" % (temp_dir, temp_dir)]
+        mounts = "--container-mounts=%s:%s" % (temp_dir, temp_dir)
+        return ["--container-image=" + self.image, mounts, *super().exec_prefix]
 
 
 def step_options(settings: "Settings", job: "Job", submit_dir: str) -> "List[str]":
@@ -49,5 +50,4 @@ def step_options(settings: "Settings", job: "Job", submit_dir: str) -> "List[str
         "--no-container-remap-root",
         "--container-mounts=" + ",".join(texts),
         "--container-image=" + container["image"],
-        *container["args"],
     ]

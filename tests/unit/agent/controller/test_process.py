@@ -80,7 +80,10 @@ send("gone")
 """
 
 # Of `scontrol show job`. Job 14 was submitted from within job 12_3, and belongs to no array.
-RECORD = r"JobId=%s JobName=x\n   Requeue=1 Restarts=%d BatchFlag=1\n   MinCPUsNode=2 MinMemoryNode=1G MinTmpDiskNode=0\n\n"
+RECORD = (
+    r"JobId=%s JobName=x\n   Requeue=1 Restarts=%d BatchFlag=1\n"
+    r"   MinCPUsNode=2 MinMemoryNode=1G MinTmpDiskNode=0\n\n"
+)
 RECORDS = "".join(
     RECORD % each
     for each in [

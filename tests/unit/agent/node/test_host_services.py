@@ -72,7 +72,7 @@ def test_a_service_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     begin(node, "web", "")
     assert poll(services) == [("web", 0)]
     argv = (tmp_path / "out").read_text().split()
-    assert argv[:2] == ["slurmray-9-0-node1-web", "nginx"]
+    assert argv[:3] == ["podman", "slurmray-9-0-node1-web", "nginx"]
     assert argv[-2:] == [f"{node.folder}/service-web", f"{tmp_path}/submit"]
 
 

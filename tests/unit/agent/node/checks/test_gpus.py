@@ -142,7 +142,7 @@ def podman_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
     """A node with Podman 5.4, the GPUs GPU-b and GPU-a by PCI address, and no CDI specification."""
     node = make_node(tmp_path, "nvidiactl nvidia0 nvidia1")
     node.program("nvidia-smi", "echo GPU-a; echo GPU-b")
-    node.program("podman", "echo podman version 5.4.2")
+    node.program("podman", "echo 5.4.2")
     for address, uuid in (("0000:07:00.0", "GPU-b"), ("0000:0f:00.0", "GPU-a")):
         (tmp_path / "gpus" / address).mkdir(parents=True)
         text = f"Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 76\nGPU UUID: \t {uuid}\nDevice Minor: \t 0\n"
@@ -183,7 +183,7 @@ def test_a_cdi_specification_without_a_gpu_of_the_job(podman_node: FakeNode) -> 
 
 @pytest.mark.parametrize(("version", "is_read"), [("4.9.4-rhel", True), ("5.5.1", False), ("5.6.0", True)])
 def test_podman_5_5_does_not_read_var_run_cdi(podman_node: FakeNode, version: str, is_read: bool) -> None:
-    podman_node.program("podman", f"echo podman version {version}")
+    podman_node.program("podman", f"echo {version}")
     (podman_node.root / "run-cdi/nvidia.yaml").write_text(CDI_1_15)
     options(podman_node, "podman")
     found = f"no CDI specification in {cdi.FOLDERS[0]}"
@@ -199,7 +199,7 @@ def test_no_cdi_specification(podman_node: FakeNode) -> None:
 
 
 def test_a_podman_without_cdi(podman_node: FakeNode) -> None:
-    podman_node.program("podman", "echo podman version 4.0.2")
+    podman_node.program("podman", "echo 4.0.2")
     assert options(podman_node, "podman") == []
     row = ("preflight", "GPUs", "Podman 4.0, without CDI", "Podman 4.1 or later", "update Podman on node1")
     assert podman_node.findings == [row]

@@ -16,12 +16,14 @@ from ...fake_node import FakeNode
 SOURCE = {"source": "docker://docker.io/rayproject/ray:1", "image": "ray-1-abc.sif"}
 
 
-def make(folder: Path, program: str = "exit 0", **container: Any) -> tuple[FakeNode, apptainer.Apptainer]:
-    node = FakeNode(folder, {"runtimes": ["apptainer"], "image": "x.sif", **container})
+def make(
+    folder: Path, program: str = "exit 0", name: str = "apptainer", **container: Any
+) -> tuple[FakeNode, apptainer.Apptainer]:
+    node = FakeNode(folder, {"runtimes": [name], "image": "x.sif", **container})
     node.make_folder()
-    node.program("apptainer", f'echo "$@" >>{folder}/calls\n{program}')
-    node.program("story", 'shift; exec apptainer "$@"')
-    runtime = runtimes.make("apptainer", node)
+    node.program(container.get("command") or name, f'echo "$@" >>{folder}/calls\n{program}')
+    node.program("story", 'shift; exec "$@"')
+    runtime = runtimes.make(name, node)
     assert isinstance(runtime, apptainer.Apptainer)
     return node, runtime
 
@@ -46,7 +48,7 @@ def test_the_container(tmp_path: Path) -> None:
     ]
     assert runtime.options == options
     command = ["python3", "-I", f"{node.folder}/agent", "container", "node1"]
-    argv = ["story", "run_with_apptainer", image, str(len(options)), *options]
+    argv = ["story", "run_with_apptainer", "apptainer", image, str(len(options)), *options]
     begin = ["env", f"APPTAINER_TMPDIR={node.folder}", *argv]
     assert runtime.container_argv() == [*begin, *command]
     assert calls(node)[-1].endswith(" /a b python3 --version")
@@ -97,8 +99,9 @@ def test_an_image_is_built_once(tmp_path: Path, container: dict[str, str], sourc
         (tmp_path / "temp/ray-9-0-abcdef/inside").rmdir()
         (tmp_path / "temp/ray-9-0-abcdef").rmdir()
     file = f"{tmp_path}/.apptainer/cache/slurmray/ray-1-abc.sif"
-    builds = [call for call in calls(node) if call.startswith("build")]
-    assert builds == [f"build --force {file}.node1 {source.format(tmp_path)}"]
+    assert [call for call in calls(node) if call.startswith("build")] == [
+        f"build --force {file}.node1 {source.format(tmp_path)}"
+    ]
     assert sorted(path.name for path in Path(file).parent.iterdir()) == [
         "ray-1-abc.sif",
         "ray-1-abc.sif.lock",
@@ -151,8 +154,79 @@ def test_another_node_builds_the_image(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(node, "wait", wait)
     runtime.ensure_image()
-    assert [call for call in calls(node) if call.startswith("build")] == []
-    assert node.doing == ""
+    assert (builds(node), node.doing) == (0, "")
+
+
+def waiting_worker(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, file_system: str, built_after: int
+) -> tuple[FakeNode, apptainer.Apptainer]:
+    """A worker whose head node starts after 5 s. built_after: seconds until it sees the head's image."""
+    node, runtime = make(folder, BUILD, **SOURCE)
+    node.is_head = False
+    node.program("stat", "echo " + file_system)
+    images = folder / ".apptainer/cache/slurmray"
+    images.mkdir(parents=True)
+
+    def wait(seconds: float) -> None:
+        node.waited.append(seconds)
+        if len(node.waited) == built_after:
+            (images / "ray-1-abc.sif").touch()
+        node.has_head_started = len(node.waited) >= 5
+
+    monkeypatch.setattr(node, "wait", wait)
+    return node, runtime
+
+
+def builds(node: FakeNode) -> int:
+    return len([call for call in calls(node) if call.startswith("build")])
+
+
+def test_only_the_head_node_builds_on_a_network_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There a lock may not reach other nodes."""
+    node, runtime = waiting_worker(tmp_path, monkeypatch, "nfs", 60)
+    runtime.ensure_image()
+    assert (builds(node), len(node.waited), node.findings) == (0, 60, [])
+    assert node.phases[0] == "image waiting for the build of ray-1-abc.sif on the head node"
+    assert (len(calls(node)), node.doing) == (1, "")  # the check that the image can be started
+
+
+def test_a_network_file_system_that_nodes_do_not_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, runtime = waiting_worker(tmp_path, monkeypatch, "nfs", 1000)
+    runtime.ensure_image()
+    assert (builds(node), len(node.waited)) == (0, 5 + apptainer.VISIBLE_WAIT)
+    ((kind, _, found, _, fix),) = node.findings
+    assert (kind, fix) == ("image", "set APPTAINER_CACHEDIR in setup")
+    assert found == f"{tmp_path}/.apptainer/cache/slurmray does not have the head node's files"
+
+
+def test_each_node_builds_on_its_own_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, runtime = waiting_worker(tmp_path, monkeypatch, "xfs", 1000)
+    runtime.ensure_image()
+    assert (builds(node), node.waited, node.findings) == (1, [], [])
+
+
+def test_singularity(tmp_path: Path) -> None:
+    """The same words, other names."""
+    node, runtime = make(tmp_path, BUILD, "singularity", **SOURCE)
+    runtime.ensure_image()
+    assert runtime.image == f"{tmp_path}/.singularity/cache/slurmray/ray-1-abc.sif"
+    assert (builds(node), runtime.description) == (1, f"singularity exec {runtime.image}")
+    assert runtime.container_argv()[:5] == [
+        *["env", f"SINGULARITY_TMPDIR={node.folder}"],
+        *["story", "run_with_apptainer", "singularity"],
+    ]
+
+
+def test_a_program_of_another_name(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, BUILD, **SOURCE, command="site-apptainer")
+    assert runtime.works()
+    runtime.ensure_image()
+    assert builds(node) == 1
+    assert runtime.container_argv()[4] == "site-apptainer"
 
 
 @pytest.mark.parametrize(

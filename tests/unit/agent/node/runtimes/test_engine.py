@@ -11,7 +11,7 @@ import pytest
 from slurmray.agent import errors
 from slurmray.agent.node import runtimes
 from slurmray.agent.node.facts import user_name
-from slurmray.agent.node.runtimes import docker, engine, limits
+from slurmray.agent.node.runtimes import docker, engine, limits, podman
 
 from ...fake_node import FakeNode
 from ...test_fixes import DENIED, NO_DAEMON
@@ -140,7 +140,7 @@ def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert runtime.options == options
     image = "rayproject/ray:2.60.0"
     agent = ["-I", f"{node.folder}/agent", "container", "node1"]
-    begin = ["story", "run_with_podman"]
+    begin = ["story", "run_with_podman", "podman"]
     assert runtime.container_argv() == [
         *[*begin, "slurmray-9-0-node1", image, str(len(options)), *options, *agent],
     ]
@@ -157,6 +157,52 @@ def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         *[f"{node.folder}/service-web", f"{tmp_path}/submit"],
     ]
     assert runtime.description == f"podman run {image}"
+
+
+def test_a_container_in_the_job_s_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Podman before 5.2 would leave it by the user's systemd. If it has, the log says so."""
+    node = FakeNode(tmp_path)
+    node.program("podman", '[ "$1" != info ] || echo crun')
+    runtime = prepared(node, monkeypatch, "4:memory:/slurm/job_9/step_0/task_0")
+    argv = runtime.container_argv()
+    assert argv[:3] == ["env", "DBUS_SESSION_BUS_ADDRESS=unix:path=/dev/null", "story"]
+    assert "--cgroups=disabled" in argv
+    path = Path(argv[argv.index("--pidfile") + 1])
+    assert path == Path(node.folder, "slurmray-9-0-node1.pid")
+    assert not runtime.check_container()
+    path.touch()
+    assert not runtime.check_container()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        path.write_text(str(process.pid))
+        assert runtime.check_container()
+        own = limits.cgroups_of("self")
+        assert node.phases == []
+        monkeypatch.setattr(
+            podman, "cgroups_of", lambda pid: own if pid == "self" else [*own[:-1], "0::/user.slice"]
+        )
+        assert runtime.check_container()
+        process.kill()
+    text = "node1: Slurm's limits do not hold for the container, which is in the cgroup 0::/user.slice"
+    assert node.phases == ["container " + text]
+
+
+def test_a_container_without_a_cgroup_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FakeNode(tmp_path)
+    node.program("podman", HAS_IMAGE)
+    runtime = prepared(node, monkeypatch)
+    assert "--pidfile" not in runtime.container_argv()
+    assert runtime.check_container()
+
+
+def test_a_program_in_place_of_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FakeNode(tmp_path, {"command": "podman-hpc"})
+    node.program("podman-hpc", HAS_IMAGE)
+    runtime = prepared(node, monkeypatch)
+    runtime.remove()
+    assert {argv[0] for argv in node.commands} == {"podman-hpc"}
+    assert runtime.container_argv()[:3] == ["story", "run_with_podman", "podman-hpc"]
+    assert runtime.exec_prefix[0] == "podman-hpc"
+    assert runtime.description == "podman-hpc run rayproject/ray:2.60.0"
 
 
 def test_attached_podman_has_the_job_s_login_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

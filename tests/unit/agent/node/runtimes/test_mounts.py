@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.node import runtimes
+from slurmray.agent.node.runtimes.docker import Docker
 from slurmray.agent.node.runtimes.mounts import mount_options
 
 from ...fake_node import FakeNode
@@ -30,6 +31,50 @@ def make_node(folder: Path, *mounts: dict[str, Any]) -> FakeNode:
     node.make_folder()
     (folder / "submit/data").mkdir()
     return node
+
+
+# Of a job 9 with job_container/tmpfs, whose name for the folder has been the same since Slurm 21.08.
+MOUNTINFO = """\
+22 1 8:1 / / rw - ext4 /dev/sda1 rw
+30 22 0:30 / {tmp} rw - tmpfs tmpfs rw
+31 22 8:1 /var/spool/{job}/.{job}/_tmp {tmp} rw - ext4 /dev/sda1 rw
+32 22 0:31 / {tmp}/own\\040disk rw - xfs /dev/sdb rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("job", "path", "expected"),
+    [
+        ("9", "/tmp/ray-9-0-1/inside", "/tmp"),
+        ("9", "/tmpfile", ""),
+        ("9", "/tmp/own disk/x", ""),
+        ("9", "/home", ""),
+        ("8", "/tmp", ""),  # of another job: this one was started in its mount namespace
+    ],
+)
+def test_a_folder_that_slurm_made_for_the_job(tmp_path: Path, job: str, path: str, expected: str) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(MOUNTINFO.format(tmp="/tmp", job=job))
+    runtime = runtimes.make("docker", FakeNode(tmp_path))
+    assert isinstance(runtime, Docker)
+    assert runtime.private_folder(path, str(tmp_path)) == expected
+
+
+def test_mounts_that_docker_does_not_see(tmp_path: Path) -> None:
+    node = make_node(tmp_path, mount("data"))
+    runtime = runtimes.make("docker", node)
+    runtime.private_folder = lambda path: "/tmp" if "/inside" in path or "/data" in path else ""  # type: ignore[method-assign]
+    options = mount_options(node, runtime)
+    assert options == ["--mount", f'type=bind,"source={tmp_path}/submit","target={tmp_path}/submit"']
+    found = "/tmp is the job's own (job_container/tmpfs), and docker sees the host's"
+    wanted = "a folder that is the same for both"
+    assert node.findings == [
+        ("preflight", "mount", found, wanted, fix)
+        for fix in (
+            "set ray.temp_dir to a folder elsewhere on the node's disk",
+            f"mount another folder than {tmp_path}/submit/data",
+        )
+    ]
 
 
 def test_one_folder_with_several_names_is_mounted_once(tmp_path: Path) -> None:
