@@ -71,8 +71,8 @@ def _container(spec: JobSpec) -> shape.Container:
     image, source = image_of(container)
     return {
         "runtimes": runtimes_of(spec),
-        "command": container.command or "",
         "accelerators": _accelerators(spec),
+        "command": container.command or "",
         "image": image,
         "image_with_registry": with_registry(image) if image else "",
         "source": source,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-Kind = Literal["value", "flag", "optional"]
+Kind = Literal["value", "flag", "optional", "time", "size"]
 
 
 class Option(NamedTuple):
     """One long option of sbatch: `flag` takes no value, `optional` may be written without one.
 
-    help: empty where SlurmBase documents it.
+    time, size: the value is a time limit or a number of MB. help: empty where SlurmBase documents it.
     """
 
     help: str = ""
@@ -61,10 +61,10 @@ OPTIONS: dict[str, Option] = {
     "mail-type": Option("When to send mail, e.g. `END,FAIL`."),
     "mail-user": Option("Who gets the mail."),
     "mcs-label": Option("Multi-category security label."),
-    "mem": Option("Memory per node, e.g. `200G`; `0` asks for all of it."),
+    "mem": Option("Memory per node, e.g. `200G`; `0` asks for all of it.", "size"),
     "mem-bind": Option("How tasks are bound to memory."),
-    "mem-per-cpu": Option("Memory per CPU, e.g. `4G`."),
-    "mem-per-gpu": Option("Memory per GPU, e.g. `100G`."),
+    "mem-per-cpu": Option("Memory per CPU, e.g. `4G`.", "size"),
+    "mem-per-gpu": Option("Memory per GPU, e.g. `100G`.", "size"),
     "mem-update": Option("Lower the memory limit later, e.g. `20@30` (percent margin @ minutes)."),
     "mincpus": Option("Only nodes with at least this many CPUs."),
     "network": Option("Settings of the interconnect, on systems that have them."),
@@ -95,9 +95,9 @@ OPTIONS: dict[str, Option] = {
     "switches": Option("Maximum number of leaf switches, e.g. `1@12:00:00` (count @ maximum wait)."),
     "thread-spec": Option("Threads per node kept for the system."),
     "threads-per-core": Option("Threads used per core."),
-    "time": Option("Time limit, e.g. `1-00:00:00`, `12:00:00` or minutes."),
-    "time-min": Option("Minimum to which the scheduler may lower `time`."),
-    "tmp": Option("Minimum local disk per node, e.g. `100G`."),
+    "time": Option("Time limit, e.g. `1-00:00:00`, `12:00:00` or minutes.", "time"),
+    "time-min": Option("Minimum to which the scheduler may lower `time`.", "time"),
+    "tmp": Option("Minimum local disk per node, e.g. `100G`.", "size"),
     "tres-bind": Option("How tasks are bound to resources."),
     "uid": Option("Run as this user (root only)."),
     "use-min-nodes": Option("Prefer the minimum number of nodes.", "flag"),
@@ -106,6 +106,9 @@ OPTIONS: dict[str, Option] = {
     "wait-all-nodes": Option("`1`: start only when every node has booted."),
     "wckey": Option("Workload characterization key."),
 }
+
+# Options of which a job can have one (sbatch's own messages).
+EXCLUSIVE = (("mem", "mem-per-cpu", "mem-per-gpu"), ("cpus-per-task", "cpus-per-gpu"))
 
 _ONE_TASK = "slurmray starts one task on each node; leave it out"
 _GPUS = "slurmray counts GPUs by node: use slurm.gpus_per_node"
@@ -180,7 +183,7 @@ def split_extra(entry: str) -> tuple[str, str | None]:
     kind = OPTIONS[name].kind if name in OPTIONS else "optional"
     if kind == "flag" and value is not None:
         raise ValueError(f"--{name} takes no value")
-    if kind == "value" and value is None:
+    if kind not in ("flag", "optional") and value is None:
         raise ValueError(f"--{name} needs a value: --{name}=VALUE")
     return name, value
 
@@ -194,6 +197,8 @@ def gpus_in_gres(gres: str) -> tuple[str | None, int]:
     if len(elements) > 1:
         raise ValueError("more than one type of GPU; use one type")
     if not elements:
+        if wrong := re.search(r"(?:^|,)\s*gres:[^,]*", gres):
+            raise ValueError(f"expected e.g. gpu:8, without `gres:`, got {wrong[0]!r}")
         return None, 0
     name, *kinds = elements[0].split(":")
     # sbatch takes 2k for 2048; 1g.10gb is a type.
@@ -218,11 +223,17 @@ def is_gpu(element: str) -> bool:
 def gpus_in_count(text: str) -> tuple[str | None, int]:
     """Return type and count of GPUs, e.g. of `8` or `h100:8`; ValueError for any other form."""
     found = re.fullmatch(r"(?:([\w.-]+):)?(0|[1-9][0-9]*)", text)
-    if not found:
+    if not found or found[1] == "gpu":
         raise ValueError(f"expected a number, e.g. 8, or a type and a number, e.g. h100:8, got {text!r}")
     if len(found[2]) > _MAX_DIGITS:
         raise ValueError(f"no node has so many GPUs; write a number of at most {_MAX_DIGITS} digits")
     return found[1], int(found[2])
+
+
+def check_size(size: str) -> None:
+    """Check a number of MB (man sbatch, --mem); ValueError for a wrong one."""
+    if not re.fullmatch(r"[0-9]+([kmgt]b?)?", size, re.IGNORECASE):
+        raise ValueError(f"expected whole MB, or a number with K, M, G or T, e.g. 200G, got {size!r}")
 
 
 def seconds(time: str) -> int | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from slurmray.spec.image_names import ImageName
+from slurmray.spec.image_names import ImageName, misfit
 from slurmray.spec.mounts import MountField
 from slurmray.spec.slurm import Model
 from slurmray.spec.types import AbsolutePath, Line, Text, repeated, shown
@@ -128,12 +128,16 @@ class Container(Model):
     def _check_shm_size(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[1-9][0-9]*[bkmgBKMG]?", value):
             raise ValueError(f"expected a number with b, k, m or g, e.g. 64g, got {shown(value)}")
+        if value is not None and value.isdecimal() and len(value) < 7:
+            raise ValueError(f"{value} means bytes: add a unit, e.g. {value}g")
         return value
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Container:
         places = [mount.destination.rstrip("/") for mount in self.mounts if mount.destination]
         wrong = [f"two mounts have the destination {place}; keep one" for place in repeated(places)]
+        if why := misfit(self.image, self.runtime):
+            wrong.append(f"image: {why}")
         if self.build and self.archive:
             wrong.append("build and archive are both set; keep one of them")
         if self.build and self.image == DEFAULT_IMAGE:

@@ -23,6 +23,34 @@ _REFERENCE = re.compile(
 )
 
 
+_PATH = re.compile(r"[~/.]|.*\.(?:sif|sqsh)$")
+_FOR_PYXIS = re.compile(r"[^/#]+#")  # a tag may have a #, too
+_TRANSPORT = re.compile(r"[a-z-]+:[~/.]|(?:docker|oci)-archive:|docker-daemon:")
+
+
+_FILE = "a file or folder needs runtime apptainer, singularity or pyxis"
+_SIF = "a .sif file needs runtime apptainer or singularity"
+_NOT_PYXIS = "REGISTRY#IMAGE is for pyxis: write REGISTRY/IMAGE"
+_NO_TRANSPORT = "a name with a transport needs runtime apptainer or singularity: write only the image's name"
+# Runtime -> (form of an image that it cannot have, why); `engine`: Podman and Docker.
+_MISFITS: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
+    "engine": ((_FOR_PYXIS, _NOT_PYXIS), (_TRANSPORT, _NO_TRANSPORT), (_PATH, _FILE)),
+    "apptainer": ((_FOR_PYXIS, _NOT_PYXIS),),
+    "singularity": ((_FOR_PYXIS, _NOT_PYXIS),),
+    "pyxis": (
+        (re.compile(r".*\.sif$"), _SIF),
+        (re.compile(r"(?!/|\./).*\.sqsh$"), "begin a path with / or ./"),
+    ),
+    "none": (),
+}
+
+
+def misfit(image: str, runtime: str) -> str:
+    """Return why a runtime cannot have an image of this form; "" if it can."""
+    rules = _MISFITS.get(runtime, _MISFITS["engine"])
+    return next((why for form, why in rules if form.match(image)), "")
+
+
 def _check_image(value: str) -> str:
     if value.startswith("-") or re.search(r"\s", value):
         raise ValueError(f"expected the name of an image, got {shown(value)}")

@@ -40,6 +40,16 @@ class Model(BaseModel):
         }
 
 
+def _check_time(value: str) -> str:
+    syntax.seconds(value)
+    return value
+
+
+def _check_size(value: str) -> str:
+    syntax.check_size(value)
+    return value
+
+
 def _check_extra(entry: str) -> str:
     syntax.split_extra(entry)
     return entry
@@ -82,10 +92,21 @@ class SlurmBase(Model):
             syntax.gpus_in_gres(value)
         return value
 
+    @field_validator("exclusive", check_fields=False)  # of SlurmOptions
+    @classmethod
+    def _check_exclusive(cls, value: bool | str) -> bool | str:
+        if isinstance(value, str) and value not in ("user", "mcs", "topo"):
+            raise ValueError(f"expected true, false, user, mcs or topo, got {value!r}")
+        return value
+
     @model_validator(mode="after")
     def _check_duplicates(self) -> SlurmBase:
         names = [name for name, _ in self.given()]
         wrong = [f"--{name} is set twice; remove it from slurm.extra" for name in repeated(names)]
+        for group in syntax.EXCLUSIVE:
+            fields = [name.replace("-", "_") for name in group if name in names]
+            if len(fields) > 1:
+                wrong.append(f"{' and '.join(fields)} exclude each other; use one of them")
         if self.gpus_per_node and self.gres and syntax.gpus_in_gres(self.gres) != (None, 0):
             wrong.append("gpus_per_node and gres both request GPUs; use one of them")
         if wrong:
@@ -106,6 +127,8 @@ def _option_fields() -> dict[str, Any]:
     """Return the fields that SlurmBase lacks, for create_model. Option --extra is possible in slurm.extra."""
     kinds: dict[syntax.Kind, tuple[Any, Any]] = {
         "value": (Line | None, None),
+        "time": (Annotated[Line, AfterValidator(_check_time)] | None, None),
+        "size": (Annotated[Line, AfterValidator(_check_size)] | None, None),
         "flag": (Flag, False),
         "optional": (Switch, False),
     }

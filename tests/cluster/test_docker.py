@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from slurmray.rehearsal.cluster.config import ClusterConfig
+from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
 
@@ -50,3 +56,26 @@ def test_values_reach_slurm_and_the_trainer_unchanged(
     docker_cluster: SlurmCluster, folder: Path, user: str
 ) -> None:
     check_values_arrive(Jobs(docker_cluster, folder, user))
+
+
+@pytest.fixture
+def private_folder() -> Iterator[Path]:
+    """A folder for jobs outside /tmp."""
+    folder = Path(tempfile.mkdtemp(prefix="slurmray-tests-", dir="/var/tmp"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_tmp_that_slurm_makes_for_each_job(docker_layout: Layout, private_folder: Path) -> None:
+    layout = dataclasses.replace(docker_layout, folder=private_folder)
+    with SlurmCluster(ClusterConfig(private_tmp=True), layout) as cluster:
+        jobs = Jobs(cluster, private_folder, "alice")
+        job = jobs.run(TWO)
+        assert job.code == "65:0", job.log
+        found = "/tmp is the job's own (job_container/tmpfs), and docker sees the host's"
+        fix = "set ray.temp_dir to a folder elsewhere on the node's disk"
+        row = f"{found} | a folder that is the same for both | {fix}"
+        assert job.findings == {(node, "mount"): row for node in ("node1", "node2")}
+        job = jobs.run(TWO + "ray: {temp_dir: /var/tmp}")
+        assert job.code == "0:0", job.log

@@ -110,3 +110,47 @@ setup: echo "$SLURM_GPUS_ON_NODE GPUs" >"gpus-$SLURMD_NODENAME"
     assert f"\n[{free}, {free}]\n" in job.log
     for node in ("node1", "node2"):
         assert (jobs.folder / f"gpus-{node}").read_text() == "4 GPUs\n"
+
+
+def test_in_salloc(jobs: Jobs) -> None:
+    """Where the shell runs on the login host, and in an interactive step on a node."""
+    script = jobs.script(TWO, ["true"])
+    salloc = ["salloc", "--nodes=1", "--ntasks=1", "--mem=100M"]
+    run = ["bash", "-c", f"bash {script}; echo exited with $?"]
+    text = f"slurmray: this runs only as a batch script, inside salloc too. Submit it: sbatch {script}\n"
+    for step in ([], ["srun", "--interactive", "--preserve-env"]):
+        done = jobs.cluster.run([*salloc, *step, *run], "alice")
+        assert text in done.stderr, done
+        assert done.stdout == "exited with 64\n", done
+    done = jobs.cluster.run([*salloc, "sbatch", "--wait", f"--chdir={jobs.folder}", str(script)], "alice")
+    assert done.returncode == 0, (done, [log.read_text() for log in jobs.folder.glob("*.out")])
+
+
+# Follows podman_hpc.py of podman-hpc 1.1.4: Podman's commands, no global options of Podman, and options of a
+# site's modules, e.g. --gpu.
+PODMAN_HPC = """#!/bin/bash
+[[ $1 != -* ]] || { echo "Error: No such option: $1" >&2; exit 2; }
+echo "$1" >>"${0%/*}/calls"
+for word in "$@"; do
+    shift
+    [[ $word == --gpu ]] || set -- "$@" "$word"
+done
+exec podman "$@"
+"""
+
+
+def test_a_wrapper_of_podman(jobs: Jobs) -> None:
+    bin_folder = jobs.folder / "bin"
+    bin_folder.mkdir(mode=0o777)
+    bin_folder.chmod(0o777)
+    (bin_folder / "podman-hpc").write_text(PODMAN_HPC)
+    (bin_folder / "podman-hpc").chmod(0o755)
+    container = {"runtime": "podman", "command": "podman-hpc", "accelerator": "none", "args": ["--gpu"]}
+    spec = {"setup": f"PATH={bin_folder}:$PATH", "container": container}
+    job = jobs.run(TWO + yaml.safe_dump(spec))
+    assert job.code == "0:0", job.log
+    assert "container: podman-hpc run docker.io/" in job.log
+    assert " podman-hpc exec slurmray-" in job.log
+    calls = (bin_folder / "calls").read_text().split()
+    assert calls.count("run") == 2
+    assert "ps" in calls

@@ -62,3 +62,27 @@ while :; do sleep 0.1; done
         assert inside == {"podman": 3, "docker": 0}[runtime]
         text = "docker leaves the job's cgroup, so it gets --cpuset-cpus 0 --memory 1500m"
         assert job.log.count(text) == {"podman": 0, "docker": 1}[runtime]
+        assert "limits do not hold" not in job.log
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("runtime", ["podman"])
+def test_a_podman_that_leaves_the_job_s_cgroup(confined: SlurmCluster, folder: Path) -> None:
+    """As Podman before 5.2 does by the user's systemd, which the hosts of a rehearsal lack."""
+    program = folder / "podman"
+    program.write_text(
+        """#!/bin/bash
+if [[ $1 == run ]]; then
+    mkdir -p /sys/fs/cgroup/memory/user.slice
+    echo $$ >/sys/fs/cgroup/memory/user.slice/cgroup.procs
+fi
+exec /usr/bin/podman "$@"
+"""
+    )
+    program.chmod(0o755)
+    spec = f"slurm: {{nodes: 2, cpus_per_task: 1, mem: 1500M}}\nsetup: PATH={folder}:$PATH"
+    job = Jobs(confined, folder).run(spec)
+    assert job.code == "0:0", job.log
+    for node in ("node1", "node2"):
+        text = rf"{node}: Slurm's limits do not hold for the container, which is in the cgroup \d+:memory:/"
+        assert len(re.findall(text + "user.slice$", job.log, re.MULTILINE)) == 1, job.log

@@ -76,6 +76,19 @@ def run_example(
     return job, seen
 
 
+def test_options_of_the_step(jobs: Jobs) -> None:
+    """As for a site's plugin of srun, which may start a container."""
+    prolog = jobs.folder / "prolog"
+    prolog.write_text("#!/bin/sh\necho export BY_PROLOG=yes\n")
+    prolog.chmod(0o755)
+    option = f"--task-prolog={prolog}"
+    spec = bare_spec(container={"runtime": "none", "step_args": [option]})
+    job = jobs.run(spec, ["bash", "-c", "echo $BY_PROLOG"])
+    assert job.code == "0:0", job.log
+    assert "\nyes\n" in job.log
+    assert f" -w node1 {option} /tmp/ray-" in job.log
+
+
 def test_the_example_without_containers(jobs: Jobs) -> None:
     replaced = {"  module load cuda\n  . ~/venv/bin/activate": f"  {bare.setup()}", "~/venv": "/usr/bin"}
     _, seen = run_example(jobs, "bare", replaced, [f"--export=ALL,WANDB_API_KEY={KEY}"])

@@ -41,8 +41,8 @@
   "timeouts": {"ready": 600, "heartbeat": 25},
   "container": {
     "runtimes": ["podman", "docker"],
-    "command": "",
     "accelerators": ["nvidia", "amd"],
+    "command": "",
     "image": "docker.io/rayproject/ray:2.60.0-py311",
     "image_with_registry": "docker.io/rayproject/ray:2.60.0-py311",
     "source": "",

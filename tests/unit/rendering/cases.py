@@ -47,22 +47,25 @@ def before_agent(text: str) -> str:
     return text[: text.index("\n\n# ---- 3. agent") + 1]
 
 
+# Kind of an option -> its value in MARKED; None: the option's own.
+VALUES: dict[syntax.Kind, str | bool | None] = {
+    "value": None,
+    "flag": True,
+    "optional": None,
+    "time": "8642015",
+    "size": "8642016G",
+}
 # A value for every field. None occurs in the templates.
 MARKED: dict[str, Any] = {
     "name": "Zmark-name",
     "preset": {"name": "verl", "version": "8642012"},
     "slurm": {
         **{
-            name.replace("-", "_"): f"Zmark-{name}"
+            name.replace("-", "_"): VALUES[option.kind] or f"Zmark-{name}"
             for name, option in syntax.OPTIONS.items()
-            if option.kind == "value"
+            if name not in ("mem-per-cpu", "mem-per-gpu", "cpus-per-gpu")  # others exclude them
         },
-        **{name.replace("-", "_"): True for name, option in syntax.OPTIONS.items() if option.kind == "flag"},
-        **{
-            name.replace("-", "_"): f"Zmark-{name}"
-            for name, option in syntax.OPTIONS.items()
-            if option.kind == "optional"
-        },
+        "exclusive": "topo",
         "nodes": 18642,
         "cpus_per_task": 8642002,
         "gpus_per_node": "Zmark:8642003",

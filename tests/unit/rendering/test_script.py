@@ -67,11 +67,12 @@ def test_hello_is_short_before_the_story() -> None:
 
 def test_the_story_shows_the_commands_themselves() -> None:
     story = story_of(hello())
-    for command in ("scontrol show hostnames", "exec srun --overlap", "podman run --rm", "docker run --rm"):
+    for command in ("scontrol show hostnames", "exec srun --overlap"):
         assert command in story
+    assert story.count('exec "$1" run --rm --interactive') == 2  # Podman and Docker
     assert len(re.findall(r"\bsrun --", story)) == 1
     assert {"--export=ALL", "--mpi=none", "--overlap"} <= set(story.split())
-    assert "apptainer exec" in story_of(hello("apptainer"))
+    assert 'exec "$1" exec --containall' in story_of(hello("apptainer"))
     assert story_of(hello("pyxis")) == story_of(hello("none"))
 
 
@@ -102,6 +103,7 @@ def test_values_are_only_in_directives_and_settings(image: dict[str, Any], value
     files = {"preset.config", "template"}  # read during rendering
     # Fields that others in MARKED exclude.
     unset = {*files, f"container.{other}", "container.step_args", "ray.gpus_per_node"}
+    unset |= {f"slurm.{name}" for name in ("mem_per_cpu", "mem_per_gpu", "cpus_per_gpu")}
     assert set(left_at_default(spec)) == unset, "give a new field a value in MARKED"
     text = render_script(spec, "Zmark-command")
     head, _, rest = text.partition("\n: <<'SETTINGS'\n")

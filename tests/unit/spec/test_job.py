@@ -37,11 +37,16 @@ def test_python_values_mean_the_same_as_their_text() -> None:
 
 
 def test_every_option_of_sbatch_is_a_field_and_arrives() -> None:
-    samples = {"nodes": "2", "cpus-per-task": "4", "gpus-per-node": "h100:8", "gres": "nvme:1"}
-    wanted: dict[str, str | None] = {}
-    for name, option in syntax.OPTIONS.items():
-        wanted[name] = None if option.kind == "flag" else samples.get(name, "x")
-    del wanted["extra"]
+    samples: dict[str, str | None] = {
+        **{"nodes": "2", "cpus-per-task": "4", "gpus-per-node": "h100:8", "gres": "nvme:1"},
+        "exclusive": "user",
+    }
+    values = {"flag": None, "time": "1-0", "size": "2G"}
+    wanted: dict[str, str | None] = {
+        name: samples.get(name, values.get(option.kind, "x")) for name, option in syntax.OPTIONS.items()
+    }
+    for name in ("extra", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu"):  # others exclude them
+        del wanted[name]
     fields = {name.replace("-", "_"): "true" if value is None else value for name, value in wanted.items()}
     assert dict(spec(slurm=fields).slurm.given()) == wanted
 
@@ -159,26 +164,33 @@ def test_what_can_be_no_reference_of_an_image(image: str, runtime: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "image",
+    ("runtime", "image"),
     [
         *(
-            "x",
-            "x:y",
-            "a/x",
-            "a/b/c:d",
-            "localhost/x:1",
-            "localhost:5000/x",
-            "host.org:5000/a/x:1",
-            "[::1]:5000/x:1",
+            (runtime, image)
+            for runtime in ("auto", "podman", "docker", "apptainer", "singularity", "pyxis")
+            for image in (
+                *("x", "x:y", "a/x", "a/b/c:d", "localhost/x:1", "localhost:5000/x", "host.org:5000/a/x:1"),
+                *("[::1]:5000/x:1", f"x@sha256:{'0a' * 32}", f"host:5000/a/x:1@sha256:{'0a' * 32}"),
+                *(f"sha256:{'0a' * 32}", "docker:24", "a/b:c#d"),
+            )
         ),
-        *(f"x@sha256:{'0a' * 32}", f"host:5000/a/x:1@sha256:{'0a' * 32}", f"sha256:{'0a' * 32}"),
-        *("./box", "../box", "~/box", "/box:1:2", "ray.sif", "images/ray.sif", "oci-archive:images/x.tar"),
-        *("docker://host:5000/x:1", "docker-archive:x.tar:ref:tag", "library://a/b/c:d", "dir:/x"),
-        *("nvcr.io#nvidia/x:1", "me@nvcr.io#nvidia/x:1", "me@x:1", "me@a/x"),
+        *(
+            ("apptainer", image)
+            for image in (
+                *("./box", "../box", "~/box", "/box:1:2", "ray.sif", "images/ray.sif", "dir:/x"),
+                *("oci-archive:images/x.tar", "docker://host:5000/x:1", "docker-archive:x.tar:ref:tag"),
+                "library://a/b/c:d",
+            )
+        ),
+        *(
+            ("pyxis", image)
+            for image in ("nvcr.io#nvidia/x:1", "me@nvcr.io#nvidia/x:1", "me@x:1", "me@a/x", "./x.sqsh")
+        ),
     ],
 )
-def test_every_form_that_a_runtime_takes_for_an_image(image: str) -> None:
-    assert spec(container={"image": image}).container.image == image
+def test_every_form_that_a_runtime_takes_for_an_image(runtime: str, image: str) -> None:
+    assert spec(container={"runtime": runtime, "image": image}).container.image == image
 
 
 def test_ray_options_of_ours_name_the_field() -> None:

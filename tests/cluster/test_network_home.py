@@ -1,11 +1,14 @@
-"""Docker, whose daemon runs as root, with a home on a file system with root_squash."""
+"""A home on a network file system: root cannot enter it (root_squash), and its server may stall."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,9 +23,20 @@ from .jobs import HANG, Jobs, wait_until
 USER = "alice"
 
 
-@pytest.fixture
-def home(docker_layout: Layout, folder: Path) -> Iterator[tuple[SlurmCluster, Path]]:
-    """Two hosts with Docker, and a shared folder that alice can enter, but root cannot."""
+@dataclasses.dataclass
+class Home:
+    """A shared folder that alice can enter, but root cannot. servers: pids of its file systems."""
+
+    cluster: SlurmCluster
+    folder: Path
+    servers: list[int]
+
+
+@pytest.fixture(scope="module")
+def home(docker_layout: Layout, share: Path) -> Iterator[Home]:
+    """Two hosts with Docker, and a home of alice."""
+    folder = share / "network-home"
+    folder.mkdir(mode=0o755)
     home_folder = folder / "home"
     python = [Path(path) for path in (sys.prefix, sys.base_prefix) if path != "/usr"]
     layout = dataclasses.replace(docker_layout, copy_on_write=python)
@@ -43,7 +57,8 @@ def home(docker_layout: Layout, folder: Path) -> Iterator[tuple[SlurmCluster, Pa
                 lambda: "nothing is mounted",
                 20,
             )
-            yield cluster, home_folder
+            pids = [Path(f"/proc/{each.pid}/task/{each.pid}/children").read_text() for each in servers]
+            yield Home(cluster, home_folder, [int(pid) for pid in pids])
         finally:
             for host in cluster.config.hosts:
                 cluster.run(["umount", "--lazy", str(home_folder)], host=host)
@@ -53,8 +68,8 @@ def home(docker_layout: Layout, folder: Path) -> Iterator[tuple[SlurmCluster, Pa
 
 
 @pytest.mark.full
-def test_a_home_that_root_cannot_enter(home: tuple[SlurmCluster, Path]) -> None:
-    cluster, home_folder = home
+def test_a_home_that_root_cannot_enter(home: Home) -> None:
+    cluster, home_folder = home.cluster, home.folder
     work = home_folder / "work"
     there = cluster.run(["ls", str(work)], host="node1")
     assert there.returncode != 0, "root can enter the folder, so the test proves nothing"
@@ -70,6 +85,27 @@ def test_a_home_that_root_cannot_enter(home: tuple[SlurmCluster, Path]) -> None:
     code, log = run(cluster, work, spec, trainer)
     assert code == "65:0", log
     assert f"root of docker cannot enter {home_folder}" in log
+
+
+@pytest.mark.full
+def test_a_home_that_stalls(home: Home) -> None:
+    """For longer than the heartbeat timeout, while run directory and log are in it."""
+    jobs = Jobs(home.cluster, home.folder / "work", USER)
+    trainer = ["bash", "-c", "echo started; sleep 100; echo ended"]
+    number = jobs.submit("slurm: {nodes: 2, cpus_per_task: 1, mem: 1G}", trainer)
+    jobs.wait_for(number, "\nstarted\n")
+    for server in home.servers:
+        os.kill(server, signal.SIGSTOP)
+    try:
+        time.sleep(60)
+    finally:
+        for server in home.servers:
+            os.kill(server, signal.SIGCONT)
+    _, code = home.cluster.wait(number, HANG)
+    log = jobs.log(number)
+    assert code == "0:0", log
+    assert "\nended\n" in log
+    wait_until(lambda: not leftovers(home.cluster), lambda: "\n".join(leftovers(home.cluster)), 15)
 
 
 def run(cluster: SlurmCluster, work: Path, spec: str, trainer: Sequence[str]) -> tuple[str, str]:
