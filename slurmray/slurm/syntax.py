@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 Kind = Literal["value", "flag", "optional", "time", "size"]
@@ -185,6 +186,8 @@ def split_extra(entry: str) -> tuple[str, str | None]:
         raise ValueError(f"--{name} takes no value")
     if kind not in ("flag", "optional") and value is None:
         raise ValueError(f"--{name} needs a value: --{name}=VALUE")
+    if kind in CHECKS and value is not None:
+        CHECKS[kind](value)
     return name, value
 
 
@@ -230,10 +233,20 @@ def gpus_in_count(text: str) -> tuple[str | None, int]:
     return found[1], int(found[2])
 
 
-def check_size(size: str) -> None:
-    """Check a number of MB (man sbatch, --mem); ValueError for a wrong one."""
+def check_size(size: str) -> str:
+    """Return a number of MB as it is (man sbatch, --mem); ValueError for a wrong one."""
     if not re.fullmatch(r"[0-9]+([kmgt]b?)?", size, re.IGNORECASE):
         raise ValueError(f"expected whole MB, or a number with K, M, G or T, e.g. 200G, got {size!r}")
+    return size
+
+
+def check_time(time: str) -> str:
+    """Return a time limit as it is; ValueError for a wrong one."""
+    seconds(time)
+    return time
+
+
+CHECKS: dict[Kind, Callable[[str], str]] = {"time": check_time, "size": check_size}
 
 
 def seconds(time: str) -> int | None:

@@ -40,16 +40,6 @@ class Model(BaseModel):
         }
 
 
-def _check_time(value: str) -> str:
-    syntax.seconds(value)
-    return value
-
-
-def _check_size(value: str) -> str:
-    syntax.check_size(value)
-    return value
-
-
 def _check_extra(entry: str) -> str:
     syntax.split_extra(entry)
     return entry
@@ -127,8 +117,8 @@ def _option_fields() -> dict[str, Any]:
     """Return the fields that SlurmBase lacks, for create_model. Option --extra is possible in slurm.extra."""
     kinds: dict[syntax.Kind, tuple[Any, Any]] = {
         "value": (Line | None, None),
-        "time": (Annotated[Line, AfterValidator(_check_time)] | None, None),
-        "size": (Annotated[Line, AfterValidator(_check_size)] | None, None),
+        "time": (Annotated[Line, AfterValidator(syntax.check_time)] | None, None),
+        "size": (Annotated[Line, AfterValidator(syntax.check_size)] | None, None),
         "flag": (Flag, False),
         "optional": (Switch, False),
     }

@@ -185,6 +185,7 @@ def test_a_block_of_bash() -> None:
         ("ray: {port: 80}", "1:13: ray.port: expected auto or a port from 1024 to 65535, got 80"),
         ("ray: {args: [--head]}", "1:14: ray.args, item 1: --head: slurmray sets it; leave it out"),
         ("stop: {lead: 65536}", "1:14: stop.lead: expected 65535 or less, got '65536'"),
+        ("slurm: {extra: [--mem=1X]}", "1:17: slurm.extra, item 1: expected whole MB, or a number with K, M, G or T, e.g. 200G, got '1X'"),
         ("slurm: {extra: [--nodes=3]}", "1:17: slurm.extra, item 1: --nodes: use slurm.nodes"),
         ("slurm: {gpus_per_node: 8, gres: gpu:8}", "1:8: slurm: gpus_per_node and gres both request GPUs; use one of them"),
         # syntax

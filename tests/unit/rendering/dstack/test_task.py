@@ -181,11 +181,6 @@ def test_variables() -> None:
             "name: dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter, e.g. --set name=my-j",
         ),
         ({"name": "7"}, "name: dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter; got '7'"),
-        ({"slurm": {"mem": "lots"}}, "slurm.mem: expected a number with K, M, G or T, e.g. 200G, got 'lots'"),
-        (
-            {"slurm": {"time": "1 day"}},
-            "slurm.time: expected a time, e.g. 1-00:00:00, 12:00:00 or minutes, got",
-        ),
         (
             {"container": {"mounts": ["~/d:/d"]}},
             "container.mounts, item 1: dstack mounts absolute paths of its",
@@ -235,8 +230,8 @@ def test_refusals_have_line_numbers(tmp_path: Path) -> None:
 
 def test_all_refusals_at_once() -> None:
     with pytest.raises(SpecError) as caught:
-        task_of(name="A", slurm={"time": "x"}, container={"args": ["-x"], "mounts": ["a", "b"]})
-    assert len(caught.value.problems) == 5
+        task_of(name="A", slurm={"time": "10"}, container={"args": ["-x"], "mounts": ["a", "b"]})
+    assert len(caught.value.problems) == 4
 
 
 def fields_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
