@@ -25,11 +25,11 @@ USER = "alice"
 
 @dataclasses.dataclass
 class Home:
-    """A shared folder that alice can enter, but root cannot. servers: pids of its file systems."""
+    """A shared folder that alice can enter, but root cannot. servers: its file systems, in nsenter."""
 
     cluster: SlurmCluster
     folder: Path
-    servers: list[int]
+    servers: list[subprocess.Popen[bytes]]
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,7 @@ def home(docker_layout: Layout, share: Path) -> Iterator[Home]:
                 lambda: "nothing is mounted",
                 20,
             )
-            pids = [Path(f"/proc/{each.pid}/task/{each.pid}/children").read_text() for each in servers]
-            yield Home(cluster, home_folder, [int(pid) for pid in pids])
+            yield Home(cluster, home_folder, servers)
         finally:
             for host in cluster.config.hosts:
                 cluster.run(["umount", "--lazy", str(home_folder)], host=host)
@@ -91,16 +90,17 @@ def test_a_home_that_root_cannot_enter(home: Home) -> None:
 def test_a_home_that_stalls(home: Home) -> None:
     """For longer than the heartbeat timeout, while run directory and log are in it."""
     jobs = Jobs(home.cluster, home.folder / "work", USER)
-    trainer = ["bash", "-c", "echo started; sleep 100; echo ended"]
+    trainer = ["bash", "-c", "echo started; sleep 80; echo ended"]
     number = jobs.submit("slurm: {nodes: 2, cpus_per_task: 1, mem: 1G}", trainer)
     jobs.wait_for(number, "\nstarted\n")
     for server in home.servers:
-        os.kill(server, signal.SIGSTOP)
+        child = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
+        os.kill(int(child), signal.SIGSTOP)  # nsenter then stops itself
     try:
         time.sleep(60)
     finally:
         for server in home.servers:
-            os.kill(server, signal.SIGCONT)
+            server.send_signal(signal.SIGCONT)  # nsenter passes it on
     _, code = home.cluster.wait(number, HANG)
     log = jobs.log(number)
     assert code == "0:0", log
