@@ -355,8 +355,8 @@ def test_the_step(tmp_path: Path) -> None:
 def test_containers_of_podman_and_docker(engine: str, runtime: str, tmp_path: Path) -> None:
     options = ["--label=a b", "--", "--entrypoint", "/bin/sh"]
     names = runtime if runtime == "auto" else engine
-    argv = [f"run_with_{engine}", "name", "image", str(len(options)), *options, "x", "--", ""]
-    found = call(tmp_path, names, engine, *argv)
+    argv = [f"run_with_{engine}", "wrapper", "name", "image", str(len(options)), *options, "x", "--", ""]
+    found = call(tmp_path, names, "wrapper", *argv)
     assert found[0] == "run"
     assert found[-8:] == [*options, "image", "x", "--", ""]
     assert found.index("--entrypoint") < len(found) - 8, "the --entrypoint of the options comes last"
@@ -365,8 +365,8 @@ def test_containers_of_podman_and_docker(engine: str, runtime: str, tmp_path: Pa
 
 
 def test_apptainer_and_none(tmp_path: Path) -> None:
-    argv = ["run_with_apptainer", "image.sif", "1", "--nv", "python3", "a"]
-    found = call(tmp_path, "apptainer", "apptainer", *argv)
+    argv = ["run_with_apptainer", "singularity", "image.sif", "1", "--nv", "python3", "a"]
+    found = call(tmp_path, "apptainer", "singularity", *argv)
     assert found[0] == "exec"
     assert found[-4:] == ["--nv", "image.sif", "python3", "a"]
     shutil.rmtree(tmp_path / "bin")
