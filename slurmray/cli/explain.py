@@ -100,6 +100,45 @@ _BATCH_SIGNALS = {
 }
 
 
+# States of a job in squeue and sacct (man sacct, JOB STATE CODES).
+_STATES = {
+    "BOOT_FAIL": _Explanation("a node of the job could not boot", fix="Submit the job again."),
+    "CANCELLED": _Explanation(
+        "somebody cancelled the job, or Slurm did",
+        "scancel, a dependency that cannot be met, or slurmray after the loss of the head node.",
+        "The end of the job's log has the reason if it was slurmray; `sacct -j JOBID` shows who it was.",
+    ),
+    "COMPLETED": _Explanation("the job exited with 0"),
+    "DEADLINE": _Explanation("the job could not end by slurm.deadline", fix="Set a later one."),
+    "FAILED": _Explanation(
+        "the job exited with another code than 0",
+        "`sacct -j JOBID --format=ExitCode` shows the code.",
+        "Explain the code: slurmray explain CODE.",
+    ),
+    "NODE_FAIL": _Explanation(
+        "Slurm lost a node of the job",
+        "The node's slurmd did not answer for SlurmdTimeout: the host lost power or its network.",
+        "Submit the job again, without the node: sbatch --exclude=NODE generated.sh. requeue.max restarts "
+        "such jobs.",
+    ),
+    "OUT_OF_MEMORY": _Explanation(
+        "a process of the job was killed because memory ran out",
+        "The job used more than slurm.mem.",
+        "Raise slurm.mem, or let the trainer use less.",
+    ),
+    "PREEMPTED": _Explanation(
+        "another job took the nodes",
+        "The partition or QOS of the other job has precedence.",
+        "Let requeue.max restart the job, and the trainer resume from its checkpoint.",
+    ),
+    "TIMEOUT": _Explanation(
+        "the job reached its time limit",
+        "slurm.time is too short, or the trainer hangs.",
+        "Raise slurm.time. stop.lead is the time in which the trainer can write a checkpoint before that.",
+    ),
+}
+
+
 def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str | CompletionItem]:
     del ctx, param
     return [
@@ -114,10 +153,10 @@ def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.command(options_metavar="", context_settings={"ignore_unknown_options": True})
 @click.argument("code", required=False, metavar="[CODE]", shell_complete=_complete_code)
 def explain(code: str | None) -> None:
-    """Explain an exit code: its meaning, its usual cause, and what to do.
+    """Explain an exit code or a job's state: its meaning, its usual cause, and what to do.
 
-    CODE is a number (71), a pair as sacct and scontrol show it (71:0 or 0:15), or a name (node_lost). Without
-    CODE, list slurmray's codes.
+    CODE is a number (71), a pair as sacct and scontrol show it (71:0 or 0:15), a name (node_lost), or a state
+    (TIMEOUT). Without CODE, list slurmray's codes.
     """
     if code is None:
         for known in ExitCode:
@@ -132,13 +171,16 @@ def explain(code: str | None) -> None:
         _paragraph(f"cause: {explanation.cause}")
     if explanation.fix:
         _paragraph(f"fix: {explanation.fix}")
-        _paragraph(_WHOSE)
+        if title not in _STATES:
+            _paragraph(_WHOSE)
 
 
 def _look_up(text: str) -> tuple[str, _Explanation]:
     """Return title and explanation of a code as the user typed it."""
     if text.upper() in ExitCode.__members__:
         return _ours(ExitCode[text.upper()])
+    if text.upper() in _STATES:
+        return text.upper(), _STATES[text.upper()]
     code, number = _numbers(text)
     if number and not code:
         ended = _Explanation(
@@ -162,7 +204,7 @@ def _numbers(text: str) -> tuple[int, int]:
     if 0 <= code <= 255 and 0 <= number <= 127:
         return code, number
     names = [known.name.lower() for known in ExitCode]
-    close = difflib.get_close_matches(text.lower(), names, n=1)
+    close = difflib.get_close_matches(text.lower(), [*names, *map(str.lower, _STATES)], n=1)
     known_here = f"expected 0 to 255, CODE:SIGNAL, e.g. 0:15, or one of {', '.join(names)}"
     hint = f"did you mean {close[0]}?" if close else known_here
     raise UsageError(f"slurmray explain: {text!r} is not an exit code, {hint}")

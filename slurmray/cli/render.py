@@ -99,6 +99,7 @@ def render(
       slurmray render job.yaml --target dstack
           the same job as a dstack task; submit it with dstack apply -f generated.dstack.yml
     """
+    from slurmray.loading.remarks import secrets_by_value
     from slurmray.rendering.output import write_script
 
     output = output or DEFAULT_OUTPUT[target]
@@ -106,7 +107,7 @@ def render(
     if output == _STDOUT:
         click.echo(text.encode(), nl=False)
     else:
-        write_script(output, text, force)
+        write_script(output, text, force, is_private=bool(secrets_by_value(spec)))
         click.echo(f"wrote {output}: {_summary(spec, target)}", err=True)
     warn_of_unset(spec, target)
     for line in _remarks(spec, target):
@@ -192,9 +193,10 @@ def _remarks(spec: JobSpec, target: str) -> list[str]:
         from slurmray.rendering.dstack.task import remarks
 
         return remarks(spec)
+    from slurmray.loading.remarks import remarks
     from slurmray.presets import advise
 
-    return advise(spec).notes
+    return remarks(spec) + advise(spec).notes
 
 
 def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:

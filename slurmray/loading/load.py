@@ -54,7 +54,7 @@ def load_spec(
     path: None for defaults, `-` for standard input. settings: (name, value) pairs; later ones override. A
     name is one of FLAGS, `--mount` (adds one), `--env` (`NAME=VALUE`, or `NAME` for the submitter's value) or
     the dotted path of a field, for --set. Then null, lists, mappings and quoted values are parsed as YAML.
-    trainer: the command after `--`. refusals: finds more problems in a valid job spec.
+    trainer: the command after `--`, which overrides `run`. refusals: finds more problems in a valid job spec.
     """
     text = Source("") if path is None else _read(path)
     data = text.data if text.data is not None else {}
@@ -72,9 +72,6 @@ def load_spec(
         else:
             given.append(setting)
     if trainer:
-        if data.get("run") is not None:
-            duplicate = Problem("", "run: set here and after --; keep one of them", ("run",))
-            problems.append(_placed(text, given, duplicate))
         data["run"] = list(trainer)
         given.append(_Setting("after --", ("run",), data["run"]))
     try:
@@ -110,7 +107,10 @@ def _has_env(data: Any) -> bool:
 def _read(path: Path) -> Source:
     name = "stdin" if path == STDIN else str(path)
     try:
-        return yaml_source.read(name, yaml_source.decode(name, _raw(path)))
+        raw = _raw(path)
+        if raw.startswith(b"#!"):
+            raise SpecError([Problem(name, f"is a script, not a job spec; to submit it: sbatch {name}")])
+        return yaml_source.read(name, yaml_source.decode(name, raw))
     except FileNotFoundError:
         text = "no such file; `slurmray init` can write one"
     except IsADirectoryError:

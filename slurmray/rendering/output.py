@@ -24,15 +24,21 @@ def seal(text: str) -> str:
     return f"{text[: line.end()]}# slurmray-sha256: {sha256(text)}\n{text[line.end() :]}"
 
 
-def write_script(path: Path, text: str, force: bool) -> None:
-    """Write a script or task. UsageError without `force` if the file exists and is foreign or was edited."""
-    write_files({path: text}, None if force else _refuse_overwriting)
+def write_script(path: Path, text: str, force: bool, *, is_private: bool = False) -> None:
+    """Write a script or task. UsageError without `force` if the file exists and is foreign or was edited.
+
+    is_private: only for its owner.
+    """
+    write_files({path: text}, None if force else _refuse_overwriting, 0o700 if is_private else 0o777)
 
 
-def write_files(files: Mapping[Path, str], refuse: Callable[[Path], None] | None) -> None:
+def write_files(
+    files: Mapping[Path, str], refuse: Callable[[Path], None] | None, max_mode: int = 0o777
+) -> None:
     """Write all files or, with a UsageError, none. Each is replaced atomically; symbolic links are followed.
 
     Texts that begin with #! become executable. refuse: called with each existing path; may raise UsageError.
+    max_mode: bits that files may have.
     """
     made: list[tuple[Path, Path]] = []
     try:
@@ -41,7 +47,7 @@ def write_files(files: Mapping[Path, str], refuse: Callable[[Path], None] | None
             if refuse and path.exists():
                 refuse(path)
             target = path.resolve()
-            made.append((_write_temporary(target, text.encode()), target))
+            made.append((_write_temporary(target, text.encode(), max_mode), target))
         for new, target in made:
             new.replace(target)
     except OSError as error:
@@ -89,12 +95,12 @@ def _mode(target: Path, content: bytes) -> int:
     return (0o777 if content.startswith(b"#!") else 0o666) & ~mask
 
 
-def _write_temporary(target: Path, content: bytes) -> Path:
+def _write_temporary(target: Path, content: bytes, max_mode: int) -> Path:
     """Write the content to a new file in the folder of `target`; return its path."""
     descriptor, name = tempfile.mkstemp(prefix=".slurmray-", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, _mode(target, content))
+            os.fchmod(descriptor, _mode(target, content) & max_mode)
             file.write(content)
     except BaseException:
         Path(name).unlink(missing_ok=True)

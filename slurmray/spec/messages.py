@@ -33,6 +33,20 @@ _MESSAGES = {
 }
 
 
+# What people write for a field, in any section -> what it is called here.
+_OTHER_NAMES = {
+    **dict.fromkeys(("cmd", "command", "entrypoint", "script"), "run"),
+    **dict.fromkeys(("environment", "env_vars", "envs"), "env"),
+    **dict.fromkeys(("volumes", "binds"), "container.mounts"),
+    **dict.fromkeys(("container_image", "docker_image"), "container.image"),
+    **dict.fromkeys(("num_nodes", "nnodes"), "slurm.nodes"),
+    **dict.fromkeys(("mem_per_node", "memory"), "slurm.mem"),
+    **dict.fromkeys(("walltime", "time_limit"), "slurm.time"),
+    **dict.fromkeys(("queue",), "slurm.partition"),
+    **dict.fromkeys(("modules", "module"), "setup: module load NAME"),
+}
+
+
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
     """Return the problems in an error. model: the class whose fields have them."""
     details = error.errors(include_url=False)
@@ -89,15 +103,24 @@ def _unknown(path: Path, model: type[BaseModel]) -> str:
     if section in ((), ("slurm",)) and (instead := syntax.RESERVED.get(name.replace("_", "-"))):
         return instead
     sections = dict(_sections(model))
-    guess, fields = name.replace("-", "_"), sections.get(section, [])
-    if guess in fields:
-        return f"unknown field, did you mean {guess}?"
-    for other, names in sections.items():
-        if guess in names:
-            return f"unknown field, did you mean {dotted((*other, guess))}?"
-    if close := difflib.get_close_matches(guess, fields, n=1):
-        return f"unknown field, did you mean {close[0]}?"
+    if meant := _meant(section, name.replace("-", "_"), sections):
+        return f"unknown field, did you mean {meant}?"
     if section == ("slurm",):
         option = name.replace("_", "-")
         return f"unknown field; if your Slurm has this option, put --{option}=VALUE into slurm.extra"
-    return f"unknown field; known here: {', '.join(fields)}"
+    return f"unknown field; known here: {', '.join(sections.get(section, []))}"
+
+
+def _meant(section: Path, name: str, sections: dict[Path, list[str]]) -> str:
+    """Return the field that an unknown one probably stands for; "" if there is none."""
+    fields = sections.get(section, [])
+    if name in fields:
+        return name
+    if name == "runtime" and not section:  # not slurm.runtime
+        return "container.runtime"
+    if name in _OTHER_NAMES:
+        return _OTHER_NAMES[name]
+    for other, names in sections.items():
+        if name in names:
+            return dotted((*other, name))
+    return next(iter(difflib.get_close_matches(name, fields, n=1)), "")

@@ -57,3 +57,12 @@ def test_the_table_of_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert done == 0
     rows = [line.split(maxsplit=2) for line in out.partition("\n\n")[0].splitlines()]
     assert rows == [[str(code.value), code.name.lower(), code.meaning] for code in ExitCode]
+
+
+@pytest.mark.parametrize("state", ["TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "timeout"])
+def test_states_are_explained(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, err = main(["explain", state], capsys)
+    assert (done, err) == (0, "")
+    title, cause, fix = unwrapped(out)
+    assert title.startswith(f"{state.upper()}: ")
+    assert (cause[:7], fix[:5]) == ("cause: ", "fix: ")

@@ -1,5 +1,6 @@
 # ruff: noqa: E501 - one line for one mistake
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -85,6 +86,12 @@ def test_a_block_of_bash() -> None:
         # names
         ("slurm:\n  gpus_per_nod: 8\n", "2:3: slurm.gpus_per_nod: unknown field, did you mean gpus_per_node?"),
         ("slurm: {gpus-per-node: 8}", "1:9: slurm.gpus-per-node: unknown field, did you mean gpus_per_node?"),
+        ("command: [x]", "1:1: command: unknown field, did you mean run?"),
+        ("modules: [cuda]", "1:1: modules: unknown field, did you mean setup: module load NAME?"),
+        ("runtime: docker", "1:1: runtime: unknown field, did you mean container.runtime?"),
+        ("slurm: {num_nodes: 2}", "1:9: slurm.num_nodes: unknown field, did you mean slurm.nodes?"),
+        ("container: {volumes: [/a]}", "1:13: container.volumes: unknown field, did you mean container.mounts?"),
+        ("slurm: {container_image: x}", "1:9: slurm.container_image: unknown field, did you mean container.image?"),
         ("nodes: 2", "1:1: nodes: unknown field, did you mean slurm.nodes?"),
         ("contaner: {}", "1:1: contaner: unknown field, did you mean container?"),
         ("slurm: {xyzzy: 1}", "1:9: slurm.xyzzy: unknown field; if your Slurm has this option, put --xyzzy=VALUE into slurm.extra"),
@@ -336,9 +343,16 @@ def test_a_correct_setting_is_not_named() -> None:
 def test_trainer_command_after_the_dashes() -> None:
     argv = ("python", "-c", "print('--')", "--", "")
     assert load("name: x", entrypoint=argv).run == list(argv)
-    twice = "set here and after --; keep one of them"
-    assert mistakes("name: x\nrun: [y]", entrypoint=argv) == [f"job.yaml:2:6: run: {twice}"]
-    assert mistakes("", ("run", "y"), entrypoint=argv) == [f"--set run: {twice}"]
+    assert load("name: x\nrun: [y]", entrypoint=argv).run == list(argv)
+    assert load("", ("run", "y"), entrypoint=argv).run == list(argv)
+
+
+def test_a_script_in_place_of_a_job_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("generated.sh").write_text("#!/bin/bash\n#SBATCH --nodes=2\n")
+    text = "generated.sh: is a script, not a job spec; to submit it: sbatch generated.sh"
+    with pytest.raises(SpecError, match=f"^{re.escape(text)}$"):
+        load_spec(Path("generated.sh"))
 
 
 def test_the_file_itself() -> None:

@@ -108,6 +108,16 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert script.read_text() == OTHER
 
 
+@pytest.mark.parametrize("before", [None, 0o755])
+def test_a_script_with_secrets_is_private(tmp_path: Path, before: int | None) -> None:
+    script = tmp_path / "generated.sh"
+    if before:
+        write_script(script, TEXT, force=False)
+        script.chmod(before)
+    write_script(script, OTHER, force=False, is_private=True)
+    assert script.stat().st_mode & 0o777 == 0o700
+
+
 def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     dangling = tmp_path / "dangling.sh"
     dangling.symlink_to("nowhere")

@@ -1,0 +1,42 @@
+"""Remarks on a valid job spec: what is allowed and yet may not be what the user wants."""
+
+from __future__ import annotations
+
+import re
+
+from slurmray.spec.job import JobSpec
+
+_HEAD_ONLY = "starts processes on the head node only, as `run` does; start them on the other nodes by Ray"
+_RUNS_ALREADY = "the job's Ray cluster runs already; leave it out"
+# (first words of a command, remark, whether also on one node)
+_COMMANDS = (
+    (r"torchrun|deepspeed|accelerate launch", _HEAD_ONLY, False),
+    (r"mpirun|mpiexec|srun", _HEAD_ONLY, False),
+    (r"ray start|ray stop", _RUNS_ALREADY, True),
+    (r"ray job submit", "set launch: ray-job, and run to the command after its --", True),
+)
+_SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
+
+
+def secrets_by_value(spec: JobSpec) -> list[str]:
+    """Return the names of variables in `env` that look like secrets and whose values are in the script."""
+    return [name for name, value in spec.env.items() if value and _SECRET.search(name)]
+
+
+def remarks(spec: JobSpec) -> list[str]:
+    """Return one line for each remark."""
+    found = [
+        f"env.{name}: its value is in the script. Leave it out (`{name}: null`, --env {name}), and it is "
+        "taken from your environment at sbatch"
+        for name in secrets_by_value(spec)
+    ]
+    if isinstance(spec.run, list) and len(spec.run) == 1 and re.search(r"\s", spec.run[0].strip()):
+        found.append(
+            f"run: {spec.run[0]!r} is one program's name; write one item per word, or a text for bash"
+        )
+    text = " ".join(spec.run) if isinstance(spec.run, list) else spec.run or ""
+    for words, remark, on_one_node in _COMMANDS:
+        command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)
+        if command and (on_one_node or spec.slurm.nodes > 1):
+            found.append(f"run: `{command[1]}`: {remark}")
+    return found

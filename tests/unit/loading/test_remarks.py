@@ -1,0 +1,60 @@
+"""Remarks on valid job specs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slurmray.loading.remarks import remarks
+from slurmray.spec.job import JobSpec
+
+
+def found(run: Any, nodes: int = 2, **fields: Any) -> list[str]:
+    return remarks(JobSpec.model_validate({"slurm": {"nodes": nodes}, "run": run, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("run", "remark"),
+    [
+        (["torchrun", "--nnodes", "2", "x.py"], "run: `torchrun`: starts processes on the head node only"),
+        ("cd x && exec /opt/bin/torchrun x.py", "run: `torchrun`: starts"),
+        ("accelerate launch x.py", "run: `accelerate launch`: starts"),
+        ("for i in 1; do\n  srun hostname; done", "run: `srun`: starts"),
+        ("ray start --head; python x.py", "run: `ray start`: the job's Ray cluster runs already"),
+        (["ray", "job", "submit", "--", "python", "x.py"], "run: `ray job submit`: set launch: ray-job"),
+        (["python3 train.py --lr 1"], "run: 'python3 train.py --lr 1' is one program's name; write one item"),
+    ],
+)
+def test_commands_that_do_something_else(run: Any, remark: str) -> None:
+    (line,) = found(run)
+    assert line.startswith(remark)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        *(["python", "torchrun.py"], ["echo", "torchrun"], "# torchrun\npython x.py", "./my-srun x"),
+        *("python x.py --launcher torchrun", ["python3"], None, ["bash", "-c", "ray status"]),
+    ],
+)
+def test_commands_that_do_what_they_say(run: Any) -> None:
+    assert found(run) == []
+
+
+def test_one_node() -> None:
+    assert found(["torchrun", "x.py"], nodes=1) == []
+    assert len(found("ray stop", nodes=1)) == 1
+
+
+def test_secrets_by_value() -> None:
+    env = {
+        "WANDB_API_KEY": "x",
+        "HF_TOKEN": None,
+        "TOKENIZERS_PARALLELISM": "1",
+        "db_password": "y",
+        "KEY": "",
+    }
+    lines = found(None, env=env)
+    assert [line.partition(":")[0] for line in lines] == ["env.WANDB_API_KEY", "env.db_password"]
+    assert "--env WANDB_API_KEY), and it is taken from your environment" in lines[0]
