@@ -125,6 +125,7 @@ if TYPE_CHECKING:
         """This attempt of the job; the controller sends it to every node in the message `job`."""
 
         id: str  # Slurm's job id
+        name: str
         name_for_commands: str  # the job for Slurm's commands: the id, or ARRAY_TASK
         attempt: int  # 0 is the first
         chances: int  # remaining restarts

@@ -203,7 +203,8 @@ def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
     """Warn about variables that the job takes from the submitter and that are not set."""
     what = {"slurm": f"sbatch, or the job ends with {ExitCode.CONFIG}", "dstack": "dstack apply"}[target]
     for name in spec.env_from_submitter:
-        if name not in os.environ:
+        is_of_job = target == "slurm" and name.startswith("SLURM_")  # Slurm sets it in the job
+        if name not in os.environ and not is_of_job:
             click.echo(f"env.{name} is not set in your environment; export it before {what}", err=True)
 
 

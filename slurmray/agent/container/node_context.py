@@ -94,7 +94,13 @@ class NodeContext:
             "NODE_RANK": str(self.rank),
             "GPUS_PER_NODE": str(self.settings["ray"]["gpus"]),
             "SLURMRAY_ATTEMPT": str(self.job["attempt"]),
+            "SLURMRAY_RUN_DIR": self.job["run_dir"],
+            "SLURM_JOB_ID": self.job["id"],
+            "SLURM_JOB_NAME": self.job["name"],
         }
+        array, is_task, task = self.job["name_for_commands"].partition("_")
+        if is_task:
+            found.update(SLURM_ARRAY_JOB_ID=array, SLURM_ARRAY_TASK_ID=task)
         if address:
             found["RAY_ADDRESS"] = address
         return found

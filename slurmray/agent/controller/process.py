@@ -114,6 +114,7 @@ class ControllerProcess(Actions):
             attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
         return {
             "id": number,
+            "name": env.get("SLURM_JOB_NAME", ""),
             "name_for_commands": self._name_for_commands(number),
             "attempt": attempt,
             "chances": 0,

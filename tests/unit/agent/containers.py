@@ -203,6 +203,7 @@ SETTINGS: dict[str, Any] = {
 
 JOB: dict[str, Any] = {
     "id": "7",
+    "name": "my job",
     "name_for_commands": "7",
     "attempt": 0,
     "chances": 0,

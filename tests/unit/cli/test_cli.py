@@ -285,7 +285,10 @@ def test_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_is_not_exported_is_named() -> None:
-    args = ["render", "--env", "HERE", "--env", "NOT_HERE", "--env", "NOR_HERE", "--env", "WRITTEN=x"]
+    args = [
+        "render",
+        *(f"--env={name}" for name in ("HERE", "NOT_HERE", "SLURM_JOB_ID", "NOR_HERE", "WRITTEN=x")),
+    ]
     warnings = [
         f"env.{name} is not set in your environment; export it before sbatch, or the job ends with 64"
         for name in ("NOT_HERE", "NOR_HERE")

@@ -245,9 +245,12 @@ def test_programs_that_nodes_need() -> None:
 def test_variables_of_the_trainer() -> None:
     context = NodeContext("/folder", "node1", lambda _role, _code: None)
     settings: Any = {"ray": {"gpus": 8}}
-    job: Any = {"nodes": ["node1"], "attempt": 0}
+    job: Any = {"nodes": ["node1"], "attempt": 0, "run_dir": "/"}
+    job |= {"id": "8", "name": "x", "name_for_commands": "7_1"}
     context.settings, context.job = settings, job
     given = trainer_environment({}, context.facts(""), "10.0.0.1", list(range(16)))
+    numbers = [given[f"SLURM_{name}_ID"] for name in ("JOB", "ARRAY_JOB", "ARRAY_TASK")]
+    assert numbers == ["8", "7", "1"]
     page = (ROOT / "docs/reference/environment.md").read_text()
     assert {name for row in rows(page, "| variable | meaning |") for name in names(row[0])} == set(given)
 

@@ -109,6 +109,7 @@ class NodeProcess:
     def send_job(self, nodes: tuple[str, ...] = ("node1",), chances: int = 0) -> None:
         job = {
             "id": "7",
+            "name": "my job",
             "name_for_commands": "7",
             "attempt": 0,
             "chances": chances,
