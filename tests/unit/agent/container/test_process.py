@@ -60,7 +60,7 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
     facts = ("NNODES", "NODE_RANK", "GPUS_PER_NODE", "SLURMRAY_ATTEMPT", "MINE", "FROM_ME", "PRESET_RANK")
     assert [env[name] for name in facts] == ["2", "0", "2", "0", "yes", "1", "0"]
     job_facts = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURMRAY_RUN_DIR")
-    assert [env[name] for name in job_facts] == ["7", "my job", "/nowhere"]
+    assert [env[name] for name in job_facts] == [str(os.getpid()), "my job", "/nowhere"]
     assert "SLURM_ARRAY_TASK_ID" not in env
     assert (env["PRESET_NODES"], env["MASTER_ADDR"], env["RAY_AUTH_MODE"]) == ("2", "127.0.0.1", "token")
     attach = next(message["command"] for message in head.received if message["type"] == "attach")
