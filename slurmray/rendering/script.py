@@ -65,6 +65,7 @@ def assemble(
     return _with_line_sums(text)
 
 
+@functools.cache
 def agent_text() -> str:
     """Return the agent's text: the files of the package, each after a line with its name."""
     folder = Path(package.__file__).parent
@@ -73,6 +74,7 @@ def agent_text() -> str:
     return "".join(f"{SECTION}{name}\n{(folder / name).read_text(encoding='utf-8')}" for name in files)
 
 
+@functools.cache
 def agent_sha256() -> str:
     """Return the hash of the installed version's agent."""
     return sha256(agent_text())
@@ -126,15 +128,15 @@ def _story(names: tuple[str, ...]) -> str:
 def _render(
     directives: Sequence[str], settings: str, names: Sequence[str], template: Path | None, story_hash: str
 ) -> str:
-    environment, agent = _environment(), agent_text()
+    environment = _environment()
     values = {
         "directives": list(directives),
         "settings": settings,
         "runtimes": list(names),
         "version": __version__,
         "story_sha256": story_hash,
-        "agent_sha256": sha256(agent),
-        "agent": agent.removesuffix("\n"),
+        "agent_sha256": agent_sha256(),
+        "agent": agent_text().removesuffix("\n"),
         "site": _comment(str(template)) if template else "",
     }
     if template is None:
@@ -164,6 +166,7 @@ def _read(template: Path) -> str:
         raise UsageError(f"{template}: {error}; save the file as UTF-8") from None
 
 
+@functools.cache
 def _environment() -> jinja2.Environment:
     environment = _Environment(
         loader=jinja2.FileSystemLoader(data_folder("templates")),
