@@ -24,7 +24,6 @@ _FIXES = {
     ),
     "Invalid node name": "`sinfo --Node` lists values for slurm.nodelist",
     "Invalid qos": "`sacctmgr show associations user=$USER` lists values for slurm.qos",
-    "--time specification": "write slurm.time in minutes, or e.g. as 12:00:00 or 1-00:00:00",
     "invalid partition": "`sinfo --format=%P` lists values for slurm.partition",
     "node configuration is not available": "`sinfo --Node --long` lists what nodes have; request less",
     "time limit": "`sinfo --format='%P %l'` lists the maximum of slurm.time",

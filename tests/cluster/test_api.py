@@ -116,7 +116,6 @@ def test_a_job_that_has_not_started() -> None:
     [
         ({"partition": "nope"}, "slurm.partition"),
         ({"gpus_per_node": 99}, "sinfo --Node --long"),
-        ({"time": "soon"}, "write slurm.time in minutes"),
         ({"constraint": "nope"}, "slurm.constraint"),
         ({"gres": "nope:1"}, "slurm.gres"),
         ({"nodelist": "nope"}, "slurm.nodelist"),
