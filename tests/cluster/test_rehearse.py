@@ -281,6 +281,6 @@ def test_script_that_slurmray_did_not_render_or_sbatch_rejects(folder: Path, reh
     other = rehearse("other.sh")
     assert "slurmray did not render this script" in other.communicate(timeout=HANG)[1]
     assert other.returncode == 73
-    never = rehearse("--nodes", "1", "--set", "slurm.time=nonsense", "--build-image")
-    assert "Invalid --time specification" in never.communicate(timeout=HANG)[1]
+    never = rehearse("--nodes", "1", "--set", "slurm.begin=nonsense", "--build-image")
+    assert "Invalid --begin specification" in never.communicate(timeout=HANG)[1]
     assert never.returncode == 73
