@@ -67,15 +67,24 @@ def private_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_tmp_that_slurm_makes_for_each_job(docker_layout: Layout, private_folder: Path) -> None:
+@pytest.fixture
+def private_tmp(docker_layout: Layout, private_folder: Path) -> Iterator[Jobs]:
+    """A cluster for one job: the plugin of Slurm 22.05 fails for the second one here."""
     layout = dataclasses.replace(docker_layout, folder=private_folder)
     with SlurmCluster(ClusterConfig(private_tmp=True), layout) as cluster:
-        jobs = Jobs(cluster, private_folder, "alice")
-        job = jobs.run(TWO)
-        assert job.code == "65:0", job.log
-        found = "/tmp is the job's own (job_container/tmpfs), and docker sees the host's"
-        fix = "set ray.temp_dir to a folder elsewhere on the node's disk"
-        row = f"{found} | a folder that is the same for both | {fix}"
-        assert job.findings == {(node, "mount"): row for node in ("node1", "node2")}
-        job = jobs.run(TWO + "ray: {temp_dir: /var/tmp}")
-        assert job.code == "0:0", job.log
+        yield Jobs(cluster, private_folder, "alice")
+
+
+def test_a_tmp_that_slurm_makes_for_each_job(private_tmp: Jobs) -> None:
+    job = private_tmp.run(TWO)
+    assert job.code == "65:0", job.log
+    found = "/tmp is the job's own (job_container/tmpfs), and docker sees the host's"
+    fix = "set ray.temp_dir to a folder elsewhere on the node's disk"
+    row = f"{found} | a folder that is the same for both | {fix}"
+    assert job.findings == {(node, "mount"): row for node in ("node1", "node2")}
+
+
+@pytest.mark.full
+def test_a_temp_folder_that_docker_sees(private_tmp: Jobs) -> None:
+    job = private_tmp.run(TWO + "ray: {temp_dir: /var/tmp}")
+    assert job.code == "0:0", job.log

@@ -68,8 +68,9 @@ class Docker(Engine):
                 # Of mounts on one folder, the last one counts.
                 if (path + "/").startswith(target.rstrip("/") + "/") and len(target) >= len(mount_point):
                     mount_point, source = target, fields[3]
-        # As in Slurm's job_container_tmpfs.c.
-        return mount_point if "/%s/.%s/" % (self.node.job["id"], self.node.job["id"]) in source else ""
+        # As in Slurm's job_container_tmpfs.c: BASE/ID/.ID, and since 23.02 a folder in it.
+        job = self.node.job["id"]
+        return mount_point if "/%s/.%s/" % (job, job) in source + "/" else ""
 
     def reachable_path(self, path: str) -> str:
         """As in Runtime. On a network file system the daemon's root may become nobody (root_squash)."""

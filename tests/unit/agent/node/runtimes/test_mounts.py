@@ -33,11 +33,11 @@ def make_node(folder: Path, *mounts: dict[str, Any]) -> FakeNode:
     return node
 
 
-# Of a job 9 with job_container/tmpfs, whose name for the folder has been the same since Slurm 21.08.
+# Of a job 9 with job_container/tmpfs. The last part is missing before Slurm 23.02.
 MOUNTINFO = """\
 22 1 8:1 / / rw - ext4 /dev/sda1 rw
 30 22 0:30 / {tmp} rw - tmpfs tmpfs rw
-31 22 8:1 /var/spool/{job}/.{job}/_tmp {tmp} rw - ext4 /dev/sda1 rw
+31 22 8:1 /var/spool/{job}/.{job}{last} {tmp} rw - ext4 /dev/sda1 rw
 32 22 0:31 / {tmp}/own\\040disk rw - xfs /dev/sdb rw
 """
 
@@ -52,9 +52,12 @@ MOUNTINFO = """\
         ("8", "/tmp", ""),  # of another job: this one was started in its mount namespace
     ],
 )
-def test_a_folder_that_slurm_made_for_the_job(tmp_path: Path, job: str, path: str, expected: str) -> None:
+@pytest.mark.parametrize("last", ["", "/_tmp"])
+def test_a_folder_that_slurm_made_for_the_job(
+    tmp_path: Path, job: str, path: str, expected: str, last: str
+) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/mountinfo").write_text(MOUNTINFO.format(tmp="/tmp", job=job))
+    (tmp_path / "proc/self/mountinfo").write_text(MOUNTINFO.format(tmp="/tmp", job=job, last=last))
     runtime = runtimes.make("docker", FakeNode(tmp_path))
     assert isinstance(runtime, Docker)
     assert runtime.private_folder(path, str(tmp_path)) == expected
