@@ -55,9 +55,10 @@ def jobs(podman_cluster: SlurmCluster, folder: Path) -> Jobs:
 def test_an_edited_story_runs_on_all_nodes(jobs: Jobs) -> None:
     prepare = [{"name": "show", "run": "echo EDITED is $EDITED", "where": "all"}]
     script = jobs.script(TWO + yaml.safe_dump({"prepare": prepare}), ["true"])
-    text, command = script.read_text(), "exec podman run --rm "
-    assert text.count(command) == 1
-    script.write_text(text.replace(command, f"{command}--env=EDITED=yes "))
+    before, podman, text = script.read_text().partition("\nrun_with_podman() {\n")
+    command = 'exec "$1" run --rm '
+    assert text.lstrip().startswith(command)
+    script.write_text(before + podman + text.replace(command, f"{command}--env=EDITED=yes ", 1))
     job = jobs.wait_end(jobs.cluster.sbatch(script, jobs.user, folder=jobs.folder))
     assert job.code == "0:0", job.log
     for node in NODES:
