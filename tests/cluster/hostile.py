@@ -18,7 +18,7 @@ ENVIRONMENT = {
     "BASH_ENV": "/no/such/file",
     "HOME": "/tmp/no such home",
     "IFS": "x",
-    "SLURM_JOB_ID": "1",
+    "SLURM_NTASKS": "1",
     "NEWLINE": "a\nb\n",
     "QUOTES": "'\"`$(id)\\",
     "BRACES": "{{ x }}{% y %}{# z #}",

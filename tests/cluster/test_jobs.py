@@ -102,6 +102,11 @@ def check_values_arrive(jobs: Jobs) -> None:
     seen = json.loads(written.read_text(encoding="utf-8"))
     assert seen["argv"] == STRINGS
     expected = {**ENVIRONMENT, "SECRET": "not-to-be-seen"}
+    expected |= {
+        "SLURM_JOB_ID": str(number),
+        "SLURM_JOB_NAME": spec["name"],
+        "SLURMRAY_RUN_DIR": str(job.run),
+    }
     assert {name: seen["environment"].get(name) for name in expected} == expected
     check_cluster_variables(seen["environment"], job.log)
     uid = {"root": 0, "alice": 1001}[jobs.user]
