@@ -104,7 +104,7 @@ def check_values_arrive(jobs: Jobs) -> None:
     expected = {**ENVIRONMENT, "SECRET": "not-to-be-seen"}
     expected |= {
         "SLURM_JOB_ID": str(number),
-        "SLURM_JOB_NAME": spec["name"],
+        "SLURM_JOB_NAME": str(spec["name"]),
         "SLURMRAY_RUN_DIR": str(job.run),
     }
     assert {name: seen["environment"].get(name) for name in expected} == expected
