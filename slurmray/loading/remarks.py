@@ -6,7 +6,7 @@ import re
 
 from slurmray.spec.job import JobSpec
 
-_HEAD_ONLY = "starts processes on the head node only, as `run` does; start them on the other nodes by Ray"
+_HEAD_ONLY = "starts processes on the head node only, as `run` does; start them on the other nodes with Ray"
 _RUNS_ALREADY = "the job's Ray cluster runs already; leave it out"
 # (first words of a command, remark, whether also on one node)
 _COMMANDS = (

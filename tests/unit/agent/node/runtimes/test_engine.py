@@ -160,7 +160,7 @@ def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_container_in_the_job_s_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Podman before 5.2 would leave it by the user's systemd. If it has, the log says so."""
+    """Podman before 5.2 leaves it with the help of the user's systemd. A container outside it is logged."""
     node = FakeNode(tmp_path)
     node.program("podman", '[ "$1" != info ] || echo crun')
     runtime = prepared(node, monkeypatch, "4:memory:/slurm/job_9/step_0/task_0")
