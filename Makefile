@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all fresh left-out lint images goldens schema figures docs dist install install-demo clean
+.PHONY: help demo test test-all pyxis fresh left-out lint images goldens schema figures docs dist install install-demo clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # More processes than cores, because many tests mostly wait. `make lint` runs tests/unit/test_templates.py.
@@ -13,10 +13,13 @@ demo: install-demo ## run a job on two hosts of a real Slurm, with Podman and Ra
 	$(BIN)/slurmray rehearse examples/hello.yaml --build-image --runtime podman
 
 test: lint images ## run lint, and all tests except those marked `full`
-	$(TESTS) --numprocesses 3 -m "not full"
+	$(TESTS) --numprocesses 3 -m "not full and not pyxis"
 
-test-all: lint images ## run lint and all tests, and update docs/inside/faults.md
-	$(TESTS) --numprocesses 4; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
+test-all: lint images ## run lint and all tests except those marked `pyxis`, and update docs/inside/faults.md
+	$(TESTS) --numprocesses 4 -m "not pyxis"; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
+
+pyxis: install ## run the tests with pyxis and enroot, which are cloned from GitHub and built
+	$(TESTS) --numprocesses 2 -m pyxis; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
 
 images: install ## build the images of most cluster tests, once
 	@$(BIN)/python -m tests.cluster.prepare
@@ -24,8 +27,9 @@ images: install ## build the images of most cluster tests, once
 fresh: install-demo ## run `make demo` and `make test` on a new Debian 12 and a new Debian 13 (as root; half an hour)
 	@.ci/fresh
 
-left-out: install ## list the tests that only `make test-all` runs
+left-out: install ## list the tests that `make test` leaves out: of `make test-all`, and of `make pyxis` only
 	@$(PYTEST) --collect-only --quiet -m full || test $$? -eq 5
+	@$(PYTEST) --collect-only --quiet -m pyxis || test $$? -eq 5
 
 lint: install ## run ruff, mypy --strict, import-linter, vermin, codespell; shellcheck and shfmt on scripts and templates
 	$(BIN)/ruff check

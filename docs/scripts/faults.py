@@ -17,7 +17,7 @@ from tests.cluster.faults.rows import NOT_RUN, RESULTS, ROWS, VARIANTS  # noqa: 
 
 Result = Mapping[str, Any]
 
-_HEAD = """<!-- Written by docs/scripts/faults.py (`make test-all`). Do not edit. -->
+_HEAD = """<!-- Written by docs/scripts/faults.py (`make test-all`, `make pyxis`). Do not edit. -->
 
 # Faults
 
@@ -166,9 +166,11 @@ def _left_out(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[
     """Yield the cases that failed, were left out or have no result, and the rows without a case."""
     yield "\n## Failed, left out, without a result\n"
     lines = {f"{row}: no case": [""] for row in ROWS if not any(case.row == row for case in cases)}
+    silent = {case.variant for case in cases} - {case.variant for case in cases if case.id in results}
+    lines |= {f"all rows with {variant}: no result": [""] for variant in sorted(silent)}
     for case in cases:
         result = results.get(case.id, {"outcome": "no result"})
-        if result["outcome"] != "passed":
+        if result["outcome"] != "passed" and case.variant not in silent:
             reason = f": {_text(result['reason'])}" if "reason" in result else ""
             lines.setdefault(f"{case.row}, {case.title}: {result['outcome']}{reason}", []).append(
                 case.variant

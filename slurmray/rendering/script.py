@@ -22,8 +22,8 @@ from slurmray.rendering.settings import runtimes_of, settings_of
 from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
 
-# Runtime -> the one whose function in the story it uses. The task itself runs in the container of pyxis.
-RUN_FUNCTIONS = {"pyxis": "none", "singularity": "apptainer"}
+# Runtime -> those whose functions it uses in the story. With pyxis the task itself runs in the container.
+RUN_FUNCTIONS = {"pyxis": ("none", "pyxis"), "singularity": ("apptainer",)}
 LINES_FIELD = "# slurmray-lines:"
 SUM_DIGITS = 3  # for each line; enough to find edited lines, as the seal shows whether there are any
 _SITE = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# ---- end of site \1\n")
@@ -117,7 +117,7 @@ def _with_line_sums(text: str) -> str:
 
 
 def _run_functions(runtimes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(RUN_FUNCTIONS.get(name, name) for name in runtimes)
+    return tuple(function for name in runtimes for function in RUN_FUNCTIONS.get(name, (name,)))
 
 
 @functools.cache

@@ -13,12 +13,13 @@ from slurmray.rendering import script
 from slurmray.rendering.output import HEADER, is_sealed, sha256
 from slurmray.rendering.settings import AUTO_RUNTIMES
 
-# container.runtime -> runtimes in the story. pyxis has the story of none.
+# container.runtime -> runtimes in the story. singularity has the story of apptainer.
 STORIES: dict[str, tuple[str, ...]] = {
     "auto": AUTO_RUNTIMES,
     "podman": ("podman",),
     "docker": ("docker",),
     "apptainer": ("apptainer",),
+    "pyxis": ("pyxis",),
     "none": ("none",),
 }
 

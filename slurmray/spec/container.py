@@ -15,7 +15,7 @@ from slurmray.spec.types import AbsolutePath, Line, Text, repeated, shown
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
 # Runtimes that can run a service in a container of its own.
-ENGINES = ("auto", "podman", "docker")
+WITH_SERVICE_IMAGES = ("auto", "podman", "docker", "pyxis")
 # Runtime -> fields of `container` that it does not support.
 _LIKE_APPTAINER = ("build", "user", "shm_size", "ulimits", "step_args")
 _BY_SRUN = ("pull", "build", "archive", "user", "shm_size", "ulimits", "command", "args")

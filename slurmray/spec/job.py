@@ -8,7 +8,8 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
-from slurmray.spec.container import ENGINES, Container
+from slurmray.spec.container import WITH_SERVICE_IMAGES, Container
+from slurmray.spec.image_names import misfit
 from slurmray.spec.messages import problems_of
 from slurmray.spec.preset import Preset, name_or_section
 from slurmray.spec.ray import Ray, check_debug
@@ -23,8 +24,10 @@ _RESERVED_VARIABLES = {
     "RAY_AUTH_MODE": "use ray.auth",
     "RAY_AUTH_TOKEN_PATH": "use ray.auth",
     **dict.fromkeys(("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"), _IN_RUN),
-    "SLURMRAY_ATTEMPT": _IN_RUN,
+    **dict.fromkeys(("SLURMRAY_ATTEMPT", "SLURMRAY_RUN_DIR"), _IN_RUN),
 }
+# The same for variables that Slurm sets in the job; null, as known there, is no mistake.
+_OF_THE_JOB = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 
 
 class Network(Model):
@@ -133,11 +136,10 @@ class JobSpec(Model):
     @field_validator("env")
     @classmethod
     def _check_reserved(cls, value: dict[str, str | None]) -> dict[str, str | None]:
-        if wrong := [
-            f"{name} is set by slurmray: {_RESERVED_VARIABLES[name]}"
-            for name in value
-            if name in _RESERVED_VARIABLES
-        ]:
+        reserved = _RESERVED_VARIABLES | {
+            name: _IN_RUN for name in _OF_THE_JOB if value.get(name) is not None
+        }
+        if wrong := [f"{name} is set by slurmray: {reserved[name]}" for name in value if name in reserved]:
             raise ValueError(*wrong)
         return value
 
@@ -188,11 +190,14 @@ class JobSpec(Model):
     @classmethod
     def _check_service_images(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
         runtime = info.data["container"].runtime if "container" in info.data else "auto"
-        names = [service.name for service in value if service.image and runtime not in ENGINES]
-        if names:
-            raise ValueError(
-                *(f"{name}: image needs runtime podman or docker; leave it out" for name in names)
-            )
+        wrong = []
+        for service in value:
+            if service.image and runtime not in WITH_SERVICE_IMAGES:
+                wrong.append(f"{service.name}: image needs runtime podman, docker or pyxis; leave it out")
+            elif service.image and (why := misfit(service.image, runtime)):
+                wrong.append(f"{service.name}: image: {why}")
+        if wrong:
+            raise ValueError(*wrong)
         return value
 
     @field_validator("services")

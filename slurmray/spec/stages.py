@@ -78,7 +78,7 @@ class Service(Model):
     where: Literal["head", "all"] = "all"
     """The head node or all nodes."""
     image: ImageName | None = None
-    """Image for a separate container; it must have /bin/sh. Not set: the service runs in Ray's container."""
+    """Image for a separate container, with /bin/sh, and for pyxis setsid. Not set: Ray's container."""
     host: Flag = False
     """Run on the host without a container, in the submit folder."""
     env: dict[EnvName, Text] = Field(default={})

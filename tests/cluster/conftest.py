@@ -17,7 +17,7 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import ray_image, rootless, stores, suites
 from slurmray.spec.container import DEFAULT_IMAGE
 
-from . import bare, sandbox
+from . import bare, enroot, sandbox
 
 GPUS = (Gres("gpu", "", 8),)
 CANCEL_ALL = "scancel $(squeue -ho %A); until [[ -z $(squeue -h) ]]; do sleep 0.2; done"
@@ -72,6 +72,12 @@ def none_layout(share: Path) -> Layout:
 def apptainer_layout(share: Path, archive: Path) -> Layout:
     """Hosts with Apptainer."""
     return sandbox.layout(share, archive)
+
+
+@pytest.fixture(scope="session")
+def pyxis_layout(share: Path, archive: Path) -> Layout:
+    """Hosts with pyxis."""
+    return enroot.layout(share, archive)
 
 
 @pytest.fixture(scope="session")

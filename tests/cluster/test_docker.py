@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.images import suites
 from slurmray.spec.container import DEFAULT_IMAGE
 
-from .jobs import Job, Jobs
+from .jobs import Jobs
 from .test_jobs import ONE, TWO, USERS, check_values_arrive
 
 
@@ -69,24 +71,20 @@ def private_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def private_tmp(docker_layout: Layout, private_folder: Path) -> Iterator[Jobs]:
-    """A cluster whose Slurm makes a /tmp for each job."""
-    layout = dataclasses.replace(docker_layout, folder=private_folder)
+    """A cluster whose Slurm makes a /tmp for each job.
+
+    Slurm 24.11: that of 22.05 lets a task join the job's /tmp before it has made it
+    (container_p_join: open failed), with any job.
+    """
+    root = suites.root(machine.cache_folder(), "trixie", print)
+    layout = dataclasses.replace(docker_layout, folder=private_folder, root=root)
     with SlurmCluster(ClusterConfig(private_tmp=True), layout) as cluster:
         yield Jobs(cluster, private_folder, "alice")
 
 
-def run_despite_slurm(jobs: Jobs, spec: str) -> Job:
-    """Run a job. Submit it again where Slurm 22.05 lets a task join the job's /tmp before it has made it."""
-    for _ in range(5):
-        job = jobs.run(spec)
-        if "container_p_join: open failed" not in job.log:
-            break
-    return job
-
-
 @pytest.mark.full
 def test_a_tmp_that_slurm_makes_for_each_job(private_tmp: Jobs) -> None:
-    job = run_despite_slurm(private_tmp, TWO)
+    job = private_tmp.run(TWO)
     assert job.code == "65:0", job.log
     found = "/tmp is the job's own (job_container/tmpfs), and docker sees the host's"
     fix = "set ray.temp_dir to a folder elsewhere on the node's disk"
@@ -96,5 +94,5 @@ def test_a_tmp_that_slurm_makes_for_each_job(private_tmp: Jobs) -> None:
 
 @pytest.mark.full
 def test_a_temp_folder_that_docker_sees(private_tmp: Jobs) -> None:
-    job = run_despite_slurm(private_tmp, TWO + "ray: {temp_dir: /var/tmp}")
+    job = private_tmp.run(TWO + "ray: {temp_dir: /var/tmp}")
     assert job.code == "0:0", job.log

@@ -24,6 +24,7 @@ READY_MARGIN = 15  # seconds added to the probe's timeout: its error is the more
 REACHABILITY_WAIT = 0.5  # seconds during which workers' addresses are collected into one message
 PROGRESS_INTERVAL = 60.0  # seconds between two log lines about a stage without progress
 CHANGES_INTERVAL = 5.0  # seconds between two with progress
+STEP_SIGNAL_DELAY = 3.0  # seconds by which Slurm may signal steps before the batch script
 RECENT = 10.0  # seconds; without a message of any worker for so long, the head node may be cut off
 LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the time limit
 STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
@@ -60,6 +61,9 @@ class Actions:
 
     def send(self, message: "protocol.Message") -> None:
         """Send a message to all nodes."""
+
+    def start_services(self) -> None:
+        """Start services that are steps of their own: with pyxis, those with an image of their own."""
 
     def read_trainer_output(self) -> None:
         """Copy the trainer's output to the job's log. The trainer starts once its output is read."""
@@ -100,6 +104,7 @@ class Controller:
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
         self._healthy: "Set[str]" = set()
         self._signalled: "Set[str]" = set()
+        self._service_steps_over: "Dict[str, Tuple[int, float]]" = {}  # exit code of srun, and when
         self._left_out: "Set[str]" = set()  # lost or failed workers that the job continues without
         self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
@@ -137,6 +142,10 @@ class Controller:
         """Note that srun has closed its output: no task runs any more."""
         self.is_step_over = True
 
+    def on_service_step_over(self, name: str, code: int, now: float) -> None:
+        """Note that the step of a service has ended; srun exited with `code`. May be called again."""
+        self._service_steps_over.setdefault(name, (code, now))
+
     def tick(self, now: float) -> None:
         """Act on the time. Called at least once a second, and after messages."""
         if self._heartbeat.is_due(now):
@@ -158,6 +167,7 @@ class Controller:
         elif now > FINDINGS_WAIT and not self._is_waiting_logged and self._unchecked():
             self._is_waiting_logged = True
             self.log.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
+        self._check_service_steps(now)
         if self.is_stopping and self._stop_until is None:
             self.log.event("stop")
             self.actions.send({"type": "stop", "seconds": self.job["grace"]})
@@ -242,6 +252,7 @@ class Controller:
         if len(self._checked) == len(self.job["nodes"]):
             self.findings.show()
             if not self.failure:
+                self.actions.start_services()
                 # Only a proxy's exceptions (no_proxy) need the addresses of all nodes.
                 peers = sorted(self._peers) if self._is_proxy_set else []
                 self.actions.send({"type": "start_ray", "peers": peers})
@@ -297,6 +308,13 @@ class Controller:
         self.gone.add(node)
         if node != self.head and not (self.is_stopping or self.is_time_up or self.is_ending):
             self._fail(node, "ray", "container exited unexpectedly (not stopped by Slurm)")
+
+    def _check_service_steps(self, now: float) -> None:
+        """Fail where the step of a service has ended, unless Slurm has ended it."""
+        for name, (code, then) in self._service_steps_over.items():
+            if now - then > STEP_SIGNAL_DELAY and not (self.is_stopping or self.is_time_up):
+                text = "the step of service %s ended, srun exited with %d. Its log has the reason"
+                self._fail("", "service", text % (name, code))
 
     # -- lost nodes --------------------------------------------------------------------------------------
 
@@ -403,6 +421,9 @@ class Controller:
             return Controller.failed("time_limit", "", "time limit or preemption near: " + ended)
         if is_slurm:
             return Controller.stopped()
+        if not failure and not self.step and self.settings["container"]["runtimes"] == ["pyxis"]:
+            text = "pyxis started no container, its errors are above. Correct container.image or its mounts"
+            return Controller.failed("image", "", text)
         if not failure:
             text = "the step ended unexpectedly; srun exited with %d" % srun_code
             return Controller.failed(lost, self.head, "%s: %s" % (self.head, text))
@@ -418,9 +439,11 @@ class Controller:
             nodes.setdefault(message["why"], []).append(message["missing"])
         return ["%s %s" % (host_list(nodes[why]), why) for why in nodes]
 
-    def nodes_with_log_tail(self) -> "List[str]":
-        """Nodes whose last log lines are to be shown in the job's log."""
+    def logs_to_show(self) -> "List[str]":
+        """Names of logs in the run directory whose last lines are to be shown in the job's log."""
         failure = self.failure
+        if failure and not failure.node and failure.kind == "service":
+            return ["service-" + name for name in self._service_steps_over]
         nodes = [message["missing"] for message in self.not_ready]
         if failure and (
             failure.kind in ("ray", "node_lost", "prepare", "service")

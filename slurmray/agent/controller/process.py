@@ -24,6 +24,7 @@ LOG_LINES = 15  # last lines of a node's log that are shown in the job's log
 END_WAIT = 15.0  # seconds for all nodes to clean up; then the step gets signals
 SIGNAL_WAIT = 10.0  # seconds between these signals
 SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the batch script
+SERVICE_WAIT = 2.0  # seconds for the steps of services to end after the others
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
 CLEAN_UP_TIME = 7  # seconds of KillWait that remain for clean-up after the grace period
 # Files of the agent that are not sent to nodes: srun sends its input in pieces of 1 KiB, each to every node.
@@ -56,6 +57,7 @@ class ControllerProcess(Actions):
         self._outbox: "Optional[background_io.PipeWriter]" = None
         self._files = background_io.CallQueue()  # for writes to the run directory
         self._readers: "List[subprocess.Popen[bytes]]" = []
+        self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
         self._decoder = protocol.LineDecoder(protocol.MAX_TEXT)
         self._wake = self._catch_signals()
 
@@ -226,7 +228,7 @@ class ControllerProcess(Actions):
         controller.findings.show()
         for text in controller.not_ready_texts():
             self.log.write("not ready: " + text)
-        for name in controller.nodes_with_log_tail():
+        for name in controller.logs_to_show():
             self._show_log(name)
         outcome = controller.outcome(srun_code)
         reason = controller.restart_reason(outcome)
@@ -237,11 +239,7 @@ class ControllerProcess(Actions):
     def _start_step(self) -> "subprocess.Popen[bytes]":
         settings, job = self.settings, self._job()
         options = ["--no-kill"] if settings["on_node_loss"] == "continue" else []
-        if settings["container"]["runtimes"] == ["pyxis"]:
-            from ..node.runtimes import pyxis
-
-            options += pyxis.step_options(settings, job, os.environ["SLURM_SUBMIT_DIR"])
-        options += settings["container"]["step_args"]
+        options += self._container_options(settings["container"]["image"])
         argv = script.story_command(self.text, "start_step", str(len(self.nodes)), str(job["cpus"]), *options)
         env = step_environment.step_environment(os.environ, self.text, self._record)
         env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python
@@ -253,6 +251,15 @@ class ControllerProcess(Actions):
         text = self.text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
         self._outbox.send(zlib.compress(text.encode("utf-8", "surrogateescape")))
         return srun
+
+    def _container_options(self, image: str) -> "List[str]":
+        """Options of a step whose tasks srun may start in a container."""
+        settings = self.settings
+        if settings["container"]["runtimes"] != ["pyxis"]:
+            return settings["container"]["step_args"]
+        from ..node.runtimes import pyxis
+
+        return pyxis.step_options(settings, self._job(), os.environ["SLURM_SUBMIT_DIR"], image)
 
     def _run_once(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
         """Wait for messages and signals, at most half a second, and handle them."""
@@ -268,6 +275,10 @@ class ControllerProcess(Actions):
                 controller.on_step_over()
             for line in self._decoder.feed(data):
                 self._receive(line, controller, now)
+        for name, service in list(self._services.items()):
+            code = service.poll()
+            if code is not None:
+                controller.on_service_step_over(name, code, now)
         self._forward_signals(controller)
         controller.tick(now)
 
@@ -304,6 +315,11 @@ class ControllerProcess(Actions):
                     step = "%s.%s" % (self._job()["name_for_commands"], controller.step)
                     _output_of(["scancel", "--signal=" + signals[0], step], 10)
                 signals, due = signals[1:], now + SIGNAL_WAIT
+        for service in list(self._services.values()):
+            try:
+                service.wait(SERVICE_WAIT)  # the node agents have ended its tasks
+            except subprocess.TimeoutExpired:
+                service.kill()
 
     def _end_output(self, is_lost: bool) -> None:
         """Wait for the rest of the trainer's output: it is complete once the container has ended."""
@@ -330,8 +346,8 @@ class ControllerProcess(Actions):
         if code:
             self.log.write("scontrol requeue exited with %d: %s" % (code, error.strip()))
 
-    def _show_log(self, node: str) -> None:
-        path = os.path.join(self._job()["run_dir"], "logs", node + ".log")
+    def _show_log(self, name: str) -> None:
+        path = os.path.join(self._job()["run_dir"], "logs", name + ".log")
         lines = paths.last_lines(path, LOG_LINES)
         if lines:
             self.log.write("last lines of %s:" % path)
@@ -361,6 +377,35 @@ class ControllerProcess(Actions):
                 os.path.join(folder, "inside", name),
             ]
             self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
+
+    def start_services(self) -> None:
+        if self.settings["container"]["runtimes"] == ["pyxis"]:
+            for service in self.settings["services"]:
+                if service.get("image"):
+                    self._start_service(service)
+
+    def _start_service(self, service: "Dict[str, Any]") -> None:
+        """Start the step of a service with an image of its own: see start_service in the story."""
+        settings, job, name = self.settings, self._job(), service["name"]
+        count, options = len(self.nodes), []
+        if service["where"] == "head":
+            count, options = 1, ["--nodelist=" + self.nodes[0]]
+        if settings["on_node_loss"] == "continue":
+            options += ["--no-kill", "--kill-on-bad-exit=0"]
+        options += self._container_options(service["image"])
+        folder, logs = paths.job_folder(settings["temp_dir"], job), os.path.join(job["run_dir"], "logs")
+        argv = script.story_command(
+            self.text, "start_service", str(count), str(job["cpus"]), folder, name, logs, *options
+        )
+        env = step_environment.step_environment(os.environ, self.text, self._record)
+
+        def start() -> None:
+            with open(os.path.join(logs, "service-%s.log" % name), "ab") as log:
+                self._services[name] = subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
+                )
+
+        self._files.submit(start)  # the run directory may be slow
 
     def write_heartbeat_file(self) -> None:
         path = os.path.join(self._job()["run_dir"], "heartbeat")

@@ -13,7 +13,7 @@ from slurmray.rehearsal.images import cache as store
 # Packages of a compute node and of slurmctld, without any that a site may lack, for example jq. The agent
 # needs python3, checks.same_commit needs git. Since trixie, Docker's client is a separate package; unlike a
 # name, a pattern may match nothing.
-_HOST = [
+HOST = [
     *("slurmctld", "slurmd", "slurm-client", "munge"),
     *("podman", "crun", "netavark", "uidmap", "docker.io", "?exact-name(docker-cli)"),
     *("iproute2", "util-linux", "mount", "procps", "git", "python3"),
@@ -51,7 +51,7 @@ def root(cache: Path, suite: str, log: Callable[[str], None], more: Sequence[str
     Includes Slurm, munge, Podman, Docker and Python. more: further packages. About 450 MB; takes 30 s the
     first time. RehearsalError if the mirror does not have the suite, or packages cannot be downloaded.
     """
-    argv = command(suite, [*_HOST, *more])
+    argv = command(suite, [*HOST, *more])
 
     def build(path: Path) -> None:
         log(f"building a Debian {suite} with Slurm (once, about a minute)")

@@ -12,7 +12,7 @@ import yaml
 
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.slurm.states import FINAL
-from tests.cluster import bare, sandbox
+from tests.cluster import bare, enroot, sandbox
 from tests.cluster.jobs import HANG, Job, Jobs, wait_clean, wait_until
 
 # Leftovers that may stay until the next job removes them: not running, and not readable by others.
@@ -30,6 +30,7 @@ CLIENTS = {
     "docker": ["-f", "^(/usr/bin/)?docker run "],
     "none": ["--oldest", "-f", GUARD],
     "apptainer": ["-f", "^Apptainer runtime parent"],
+    "pyxis": ["--oldest", "-f", GUARD],
 }
 KILL_WAIT = 12  # seconds; slurm.conf of the clusters
 TRAINER = ["bash", "-c", "echo started; exec sleep infinity"]
@@ -63,6 +64,8 @@ class Fault:
             spec["setup"] = "\n".join([bare.setup(), spec.get("setup", "")])
         elif self.runtime == "apptainer":
             container.setdefault("image", str(sandbox.image(self.archive)))
+        elif self.runtime == "pyxis":
+            container.setdefault("image", str(enroot.image(self.archive)))
         text = yaml.safe_dump({"slurm": slurm, "container": container, **spec})
         self.job = self.jobs.submit(text, run, args)
         self._start, self._log_start = time.monotonic(), 0
@@ -100,7 +103,7 @@ class Fault:
 
     def kill_container(self, node: str) -> None:
         """Cause the fault by killing the job's container, or the container process if there is none."""
-        if self.runtime == "none":
+        if self.runtime in ("none", "pyxis"):
             self.kill(node, "--newest", "-f", GUARD)
         elif self.runtime == "apptainer":
             self.kill(node, "-f", CONTAINER_PROCESS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import ray_image, rootless, suites
+from tests.cluster import enroot
 
 from .case import KILL_WAIT, Fault
 from .rows import ROWS, VARIANTS, Variant
@@ -27,19 +28,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     row, *runtimes = mark.args
     assert row in ROWS, f"no such row: {row}"
     runtimes = runtimes or ["podman", "docker"]
+    if "none" in runtimes:
+        runtimes.append("pyxis")  # runs a node's task like none, in a container
     params = [
-        pytest.param(
-            variant,
-            id=str(variant),
-            marks=() if variant == Variant(runtimes[0], None) else pytest.mark.full,
-        )
+        pytest.param(variant, id=str(variant), marks=_marks(variant, runtimes[0]))
         for variant in VARIANTS
         if variant.runtime in runtimes
     ]
     metafunc.parametrize("variant", params, indirect=True, scope="session")
 
 
-PROGRAMS = {"podman": "podman", "docker": "dockerd", "none": "python3", "apptainer": "apptainer"}
+def _marks(variant: Variant, first: str) -> Sequence[pytest.MarkDecorator]:
+    if variant.runtime == "pyxis":
+        return [pytest.mark.pyxis]
+    return [] if variant == Variant(first, None) else [pytest.mark.full]
+
+
+# Runtime -> command for the version of the program that starts containers.
+VERSIONS = {
+    "podman": ["podman", "--version"],
+    "docker": ["dockerd", "--version"],
+    "none": ["python3", "--version"],
+    "apptainer": ["apptainer", "--version"],
+    "pyxis": ["enroot", "version"],
+}
 
 
 class ClusterPool:
@@ -100,7 +112,10 @@ def cluster(
     request: pytest.FixtureRequest,
 ) -> SlurmCluster:
     layout = request.getfixturevalue(f"{variant.runtime}_layout")
-    if variant.runtime == "apptainer":
+    if variant.runtime == "pyxis":
+        more = enroot.options(layout.folder)
+        cluster_config = dataclasses.replace(cluster_config, options={**cluster_config.options, **more})
+    if variant.runtime in ("apptainer", "pyxis"):
         return clusters.get(cluster_config, layout, archive)
     root = suites.hosts_root(machine.cache_folder(), variant.suite, print)
     return clusters.get(cluster_config, dataclasses.replace(layout, root=root), archive)
@@ -113,7 +128,7 @@ def fault(
     """A job of alice with a fault; its measurements are for docs/inside/faults.md."""
     for name, command in {
         "Slurm": ["slurmctld", "-V"],
-        "runtime": [PROGRAMS[variant.runtime], "--version"],
+        "runtime": VERSIONS[variant.runtime],
         "kernel": ["uname", "-r"],
     }.items():
         record_property(name, cluster.run(command, host="node1").stdout.strip())

@@ -89,4 +89,5 @@ VARIANTS = [
     *(Variant(runtime, suite) for suite in (None, OTHER_SUITE) for runtime in ("podman", "docker")),
     Variant("none", None),
     Variant("apptainer", "sid"),
+    Variant("pyxis", "bookworm"),
 ]

@@ -50,6 +50,7 @@ class Cluster(Actions):
             "timeouts": {"ready": 600, "heartbeat": 25},
             "prepare": [],
             "services": [],
+            "container": {"runtimes": ["podman"]},
             **settings,
         }
         self.job: Any = {"nodes": self.nodes, "grace": 10, "chances": 0}
@@ -59,7 +60,7 @@ class Cluster(Actions):
         self.lost: set[str] = set()
         self.sent: list[dict[str, Any]] = []
         self.heartbeats = self.heartbeat_files = 0
-        self.reads_output = False
+        self.reads_output = self.has_started_services = False
         self.done: list[str] = []
 
     # Actions of the controller.
@@ -68,6 +69,9 @@ class Cluster(Actions):
             self.heartbeats += 1
         else:
             self.sent.append(message)
+
+    def start_services(self) -> None:
+        self.has_started_services = True
 
     def read_trainer_output(self) -> None:
         self.reads_output = True

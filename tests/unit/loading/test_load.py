@@ -154,7 +154,7 @@ def test_a_block_of_bash() -> None:
         ),
         (
             "container: {runtime: none}\nservices: [{name: a, run: b, image: c}]",
-            "2:11: services: a: image needs runtime podman or docker; leave it out",
+            "2:11: services: a: image needs runtime podman, docker or pyxis; leave it out",
         ),
         (
             "services: [{name: a, run: b, gpus: 9}]\nslurm: {gpus_per_node: 8}",
@@ -250,6 +250,7 @@ def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
         ("env: {NNODES: 1, A: 2, NODE_RANK: 3}", ["1:6: env: NNODES is set", "1:6: env: NODE_RANK is set"]),
         ("launch: ray-job\nray: {runtime_env: {env_vars: {A: ~, B: [c]}, pip: {pip_check: x}}}", [f"2:20: ray.runtime_env: {text}" for text in ("env_vars: A: ", "env_vars: B: ", "pip_check: ")]),
         ("services: [{name: a, run: b}, {name: c, run: d}, {name: a, run: e}, {name: c, run: f}]", ["1:11: services: two are called a", "1:11: services: two are called c"]),
+        ("services: [{name: a, run: b, image: ./x.sqsh}]", ["1:11: services: a: image: a file or folder needs runtime apptainer, singul"]),
         ("container: {runtime: none}\nservices: [{name: a, run: b, image: c}, {name: d, run: e, image: f}]", ["2:11: services: a: image ne", "2:11: services: d: image ne"]),
         ("services: [{name: a, run: b, image: c, host: true, gpus: 1}]", ["1:12: services, item 1: image and host", "1:12: services, item 1: gpus need a container"]),
         ("services: [{name: a, run: b, ready: {post: x}}]", ["1:37: services, item 1, ready: expected one of", "1:37: services, item 1, ready: post needs"]),

@@ -17,7 +17,7 @@ from slurmray.spec.job import JobSpec
 from tests.unit.examples import EXAMPLES, ROOT
 
 GOLDENS = ROOT / "tests/goldens"
-RUNTIMES = (*STORIES, "pyxis")
+RUNTIMES = tuple(STORIES)
 
 # Each with its own runtime; the example for Apptainer also with pyxis, whose image names are different.
 CASES: dict[str, tuple[Path, str | None]] = {

@@ -35,7 +35,7 @@ def line_of(text: str, part: str) -> int:
     return text[: text.index(part)].count("\n") + 1
 
 
-@pytest.mark.parametrize("runtime", [*STORIES, "pyxis"])
+@pytest.mark.parametrize("runtime", [*STORIES, "singularity"])
 def test_as_rendered(runtime: str) -> None:
     assert verdict_on(script(runtime)) == f"as rendered by slurmray {__version__}"
 

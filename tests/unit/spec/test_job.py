@@ -218,10 +218,18 @@ def test_a_runtime_environment_has_the_types_that_ray_wants() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["RAY_ADDRESS", "RAY_AUTH_MODE", "NNODES", "MASTER_PORT", "SLURMRAY_ATTEMPT"]
+    "name",
+    [
+        *("RAY_ADDRESS", "RAY_AUTH_MODE", "NNODES", "MASTER_PORT", "SLURMRAY_ATTEMPT", "SLURMRAY_RUN_DIR"),
+        *("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID"),
+    ],
 )
 def test_variables_that_are_slurmray_s(name: str) -> None:
     assert f"{name} is set by slurmray: " in refusal(env={name: "x"})
+
+
+def test_a_variable_as_known_in_the_job() -> None:
+    assert spec(env={"SLURM_JOB_ID": None}).env_from_submitter == ["SLURM_JOB_ID"]
 
 
 @pytest.mark.parametrize(("time", "lead"), [("1:00", 60), ("2", 120), ("0-00:01", 61)])

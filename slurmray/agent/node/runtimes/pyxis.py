@@ -26,9 +26,21 @@ class Pyxis(NoRuntime):
         mounts = "--container-mounts=%s:%s" % (temp_dir, temp_dir)
         return ["--container-image=" + self.image, mounts, *super().exec_prefix]
 
+    def prepare_container(self) -> None:
+        """As in Runtime. Makes the FIFOs of the story's start_service, which runs after it on all nodes."""
+        super().prepare_container()
+        for service in self.node.settings["services"]:
+            if service.get("image"):
+                for name in ("tether-", "code-", "closed-"):
+                    os.mkfifo(os.path.join(self.node.inside, name + service["name"]), 0o600)
 
-def step_options(settings: "Settings", job: "Job", submit_dir: str) -> "List[str]":
-    """Options for the srun of the step. JobError where Pyxis cannot express a mount."""
+    def service_argv(self, name: str, image: str, script: str) -> "List[str]":  # noqa: ARG002
+        """As in Runtime: the story's use_service."""
+        return self.node.story_command("use_service", self.node.folder, name)
+
+
+def step_options(settings: "Settings", job: "Job", submit_dir: str, image: str) -> "List[str]":
+    """Options for the srun of a step in a container. JobError where Pyxis cannot express a mount."""
     container = settings["container"]
     mounts = [
         (path, path, "") for path in (settings["temp_dir"], os.path.dirname(job["run_dir"]), submit_dir)
@@ -49,5 +61,6 @@ def step_options(settings: "Settings", job: "Job", submit_dir: str) -> "List[str
     return [
         "--no-container-remap-root",
         "--container-mounts=" + ",".join(texts),
-        "--container-image=" + container["image"],
+        "--container-image=" + image,
+        *container["step_args"],
     ]

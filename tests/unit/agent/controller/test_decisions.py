@@ -382,7 +382,7 @@ def test_a_cluster_that_is_not_ready_in_time() -> None:
         "node1", "failed", kind="probe", message="cluster not ready: 2 of 3 nodes joined, missing node3"
     )
     assert cluster.wait(1)
-    assert cluster.controller.nodes_with_log_tail() == ["node3"]
+    assert cluster.controller.logs_to_show() == ["node3"]
     assert cluster.end().code == 68
 
 

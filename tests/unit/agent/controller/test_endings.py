@@ -112,3 +112,44 @@ def test_a_log_on_a_full_disk_does_not_change_the_exit_code(code: int, tmp_path:
         assert job.process.wait(HANG) == code
     finally:
         job.process.kill()
+
+
+def test_the_step_of_a_service_ends() -> None:
+    cluster = Cluster()
+    cluster.train()
+    assert cluster.has_started_services
+    cluster.controller.on_service_step_over("web", 1, cluster.now)
+    assert not cluster.wait(3), "Slurm may be ending the job"
+    cluster.controller.on_service_step_over("web", 1, cluster.now)
+    assert cluster.wait(1)
+    assert cluster.controller.logs_to_show() == ["service-web"]
+    end = cluster.end()
+    assert (end.code, end.kind) == (70, "service")
+    text = "failed (70 service): the step of service web ended, srun exited with 1. Its log has the reason"
+    assert end.text == text
+
+
+def test_slurm_ends_the_step_of_a_service_before_the_batch_script() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.on_service_step_over("web", 143, cluster.now)
+    assert not cluster.wait(2)
+    cluster.controller.is_stopping = True
+    assert not cluster.wait(5)
+    cluster.receive("node1", "exit", code=0)
+    assert cluster.wait(1)
+    assert cluster.end().code == 0
+
+
+def test_services_do_not_start_where_a_node_is_unfit() -> None:
+    cluster = Cluster()
+    cluster.receive("node1", "finding", kind="preflight", check="x", found="y", wanted="z", fix="f")
+    cluster.check()
+    assert not cluster.has_started_services
+
+
+@pytest.mark.parametrize(("runtime", "code"), [("pyxis", 66), ("none", 67)])
+def test_no_task_has_started(runtime: str, code: int) -> None:
+    cluster = Cluster(container={"runtimes": [runtime]})
+    cluster.controller.on_step_over()
+    assert cluster.controller.outcome(1).code == code

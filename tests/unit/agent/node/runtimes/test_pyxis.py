@@ -1,13 +1,28 @@
-"""Options of pyxis for srun."""
+"""Options of pyxis for srun, and services in steps. tests/cluster/test_pyxis.py has a real pyxis."""
 
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from slurmray.agent import errors
+from slurmray.agent import errors, script
 from slurmray.agent.node import runtimes
+from tests.unit.rendering.cases import hello
 
 from ...fake_node import FakeNode
+
+HANG = 20  # seconds
+# Runs the task of a step on this machine.
+SRUN = """while [ "$1" != sh ]; do echo "$1" >>"$OPTIONS"; shift; done
+exec "$@"
+"""
 
 
 def test_step_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,10 +37,11 @@ def test_step_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = FakeNode(tmp_path, {"mounts": mounts, "step_args": ["--container-mount-home"]}, temp_dir="/tmp")
     node.job["run_dir"] = "/runs/9-0"
     own = "/tmp:/tmp,/runs:/runs,/submit:/submit"
-    assert pyxis.step_options(node.settings, node.job, "/submit") == [
+    assert pyxis.step_options(node.settings, node.job, "/submit", "vllm/vllm-openai") == [
         "--no-container-remap-root",
         f"--container-mounts={own},/submit/x:/submit/x,/home/alice/y:/y:ro+rslave,/z:/z",
-        "--container-image=rayproject/ray:2.60.0",
+        "--container-image=vllm/vllm-openai",
+        "--container-mount-home",
     ]
     assert runtimes.make("pyxis", node).exec_prefix == [
         "--container-image=rayproject/ray:2.60.0",
@@ -34,5 +50,82 @@ def test_step_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     for path in ("/a b", "/a,b", "/a\nb", "/a:b"):
         with pytest.raises(errors.JobError, match="pyxis cannot mount") as error:
-            pyxis.step_options(node.settings, node.job, path)
+            pyxis.step_options(node.settings, node.job, path, "a")
         assert error.value.kind == "config"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNode:
+    """A node with the FIFOs of the service web."""
+    node = FakeNode(
+        tmp_path, {"accelerators": []}, services=[{"name": "web", "image": "x"}, {"name": "inside"}]
+    )
+    node.make_folder()
+    runtimes.make("pyxis", node).prepare_container()
+    node.program("srun", SRUN)
+    node.env |= {"OPTIONS": str(tmp_path / "options"), "SLURMD_NODENAME": "node1"}
+    return node
+
+
+@pytest.fixture
+def step(node: FakeNode) -> Iterator[subprocess.Popen[bytes]]:
+    """The step of the service web."""
+    logs = Path(node.log_path).parent
+    args = ["2", "4", node.folder, "web", str(logs), "--nodelist=node1"]
+    argv = script.story_command(hello("pyxis"), "start_service", *args)
+    with (logs / "service-web.log").open("wb") as log:
+        step = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=node.env, start_new_session=True
+        )
+    yield step
+    with suppress(ProcessLookupError):
+        os.killpg(step.pid, signal.SIGKILL)
+    step.wait()
+
+
+def use(node: FakeNode, service: str) -> subprocess.Popen[bytes]:
+    """Begin the service, as HostServices does."""
+    Path(node.inside, "service-web").write_text(service)
+    _, function, *args = runtimes.make("pyxis", node).service_argv("web", "x", "")
+    argv = script.story_command(hello("pyxis"), function, *args)
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, env=node.env)
+
+
+def wait_for(path: Path, begun: subprocess.Popen[bytes]) -> None:
+    while not path.exists():
+        assert begun.poll() is None
+        time.sleep(0.01)
+
+
+def test_a_service_in_a_step(node: FakeNode, step: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    assert not list(Path(node.inside).glob("*-inside"))
+    # It ends by itself, while its tether is open.
+    assert use(node, "echo output of $SLURMRAY_TEMP in $1; exit 3").wait(HANG) == 3
+    output = f"output of {node.folder} in {node.env['SLURM_SUBMIT_DIR']}\n"
+    assert Path(node.log_path).read_text() == output
+    assert use(node, "exit 0").wait(HANG) == 0
+    # It ends when its tether does, and kills its process group.
+    begun = use(node, f"echo >{tmp_path}/begun; read -r line; kill -KILL 0")
+    wait_for(tmp_path / "begun", begun)
+    assert begun.stdin
+    begun.stdin.close()
+    assert begun.wait(HANG) == 137
+    for code in range(20):
+        assert use(node, f"exit {code}").wait(HANG) == code
+    assert step.poll() is None
+    assert (Path(node.log_path).parent / "service-web.log").read_text() == ""
+    options = (tmp_path / "options").read_text().split()
+    assert {"--nodes=2", "--ntasks=2", "--cpus-per-task=4", "--nodelist=node1"} <= set(options)
+
+
+def test_a_service_whose_step_is_killed(
+    node: FakeNode, step: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """Its client stays until the node agent ends it: the controller ends the job."""
+    begun = use(node, f"echo >{tmp_path}/begun; read -r line")
+    wait_for(tmp_path / "begun", begun)
+    os.killpg(step.pid, signal.SIGKILL)
+    step.wait()
+    assert begun.poll() is None
+    begun.kill()
+    begun.wait()
