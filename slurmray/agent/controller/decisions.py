@@ -62,6 +62,9 @@ class Actions:
     def send(self, message: "protocol.Message") -> None:
         """Send a message to all nodes."""
 
+    def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
+        """Send a node those of these jobs that have ended. For nodes without Slurm's commands."""
+
     def start_services(self) -> None:
         """Start services that are steps of their own: with pyxis, those with an image of their own."""
 
@@ -241,6 +244,9 @@ class Controller:
             self.failure = Failure(node, kind, "%s: %s; %s" % (row[0], row[1], fix))
         self._is_unfit_late = self._is_unfit_late or node in self._checked
         self._unfit_until = now + FINDINGS_WAIT
+
+    def _on_leftover_jobs(self, node: str, message: "protocol.Message", _now: float) -> None:
+        self.actions.find_ended_jobs(node, message["jobs"])
 
     def _on_unfit(self, node: str, _message: "protocol.Message", _now: float) -> None:
         self._unfit.add(node)

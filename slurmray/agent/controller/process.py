@@ -15,7 +15,7 @@ from .decisions import Actions, Controller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
     from ..settings import Job
     from .decisions import Outcome
@@ -56,6 +56,7 @@ class ControllerProcess(Actions):
         self._record = ""  # see job_record; "": unknown
         self._outbox: "Optional[background_io.PipeWriter]" = None
         self._files = background_io.CallQueue()  # for writes to the run directory
+        self._requests = background_io.CallQueue()  # to slurmctld
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
         self._decoder = protocol.LineDecoder(protocol.MAX_TEXT)
@@ -378,6 +379,16 @@ class ControllerProcess(Actions):
             ]
             self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
 
+    def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
+        def find() -> None:
+            from .. import slurm_jobs
+
+            active = slurm_jobs.active_jobs(jobs, os.environ, lambda argv, env: _run(argv, 20, env))
+            ended = [] if active is None else [job for job in jobs if job not in active]
+            self.send({"type": "ended_jobs", "node": node, "jobs": ended})
+
+        self._requests.submit(find)
+
     def start_services(self) -> None:
         if self.settings["container"]["runtimes"] == ["pyxis"]:
             for service in self.settings["services"]:
@@ -441,11 +452,11 @@ class ControllerProcess(Actions):
         return wake
 
 
-def _run(argv: "List[str]", seconds: float) -> "tuple[int, str, str]":
+def _run(argv: "List[str]", seconds: float, env: "Optional[Dict[str, str]]" = None) -> "Tuple[int, str, str]":
     """(exit code, standard output, standard error) of a command; 124: timeout, 127: not found."""
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
         )
     except OSError as error:
         return 127, "", str(error)

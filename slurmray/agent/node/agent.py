@@ -18,12 +18,13 @@ from .api import NodeApi, Result
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Set, Tuple
 
     from ..settings import Job
     from .host_services import HostServices
     from .runtimes import Runtime
 
+ANSWER_WAIT = 30.0  # seconds for the controller's answer about leftovers
 TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL to a command
 CLIENT_WAIT = 10.0  # seconds for the container to exit once its input is closed
 SUCCESSORS = 6  # workers that may requeue or cancel the job when the head node is lost, in this order
@@ -70,6 +71,7 @@ class NodeAgent(NodeApi):
         self._last_message = self.clock.now()
         self._waker = -1  # wakes the main thread's loop
         self._changed = threading.Condition()  # guards the fields below, which both threads use
+        self._ended_jobs: "Optional[Set[str]]" = None  # the controller's answer
         self._is_stopped = False  # this node is to clean up and exit
         self._is_orphan = False  # there are no heartbeats from the controller
         self._is_input_over = False
@@ -117,6 +119,11 @@ class NodeAgent(NodeApi):
                 with self._changed:
                     self._job = message["job"]
                     self._changed.notify_all()
+            elif message["type"] == "ended_jobs":
+                with self._changed:
+                    if message["node"] == self.name:
+                        self._ended_jobs = set(message["jobs"])
+                        self._changed.notify_all()
             elif message["type"] in FORWARDED:
                 self.has_head_started = self.has_head_started or message["type"] == "head_versions"
                 self._forward(message)
@@ -469,6 +476,17 @@ class NodeAgent(NodeApi):
             except subprocess.TimeoutExpired:
                 pass
         return b"", b""  # a process in another session holds its output open
+
+    def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
+        # A message loses what is too long, so the answer names the ended ones.
+        self._send({"type": "leftover_jobs", "jobs": sorted(jobs)})
+        due = time.monotonic() + ANSWER_WAIT
+        with self._changed:
+            while self._ended_jobs is None and time.monotonic() < due:
+                if self._is_stopped:
+                    raise errors.Stopped
+                self._changed.wait(1)
+            return self._ended_jobs or set()
 
     def story_command(self, function: str, *args: str) -> "List[str]":
         return script.story_command(self._text, function, *args)

@@ -2,7 +2,7 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    from typing import Dict, List, Optional, Set
 
     from ..settings import Job, Settings
 
@@ -66,6 +66,10 @@ class NodeApi:
 
         doing: see the field. Output and standard error go to the node's log and, as one text, to `out`.
         """
+        raise NotImplementedError
+
+    def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
+        """Those of these jobs that have ended, by the controller; none if it does not know."""
         raise NotImplementedError
 
     def story_command(self, function: str, *args: str) -> "List[str]":

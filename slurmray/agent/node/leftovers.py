@@ -7,7 +7,7 @@ from . import facts, job_folder, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List, Optional, Set, Tuple
+    from typing import Dict, Set, Tuple
 
     from .api import NodeApi
     from .runtimes.base import Runtime
@@ -33,7 +33,7 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
         match = CONTAINER.match(name)
         if match and _label(labels, "user") == user:
             found.add((match.group(1), match.group(2)))
-    ended = _ended_attempts(node, found)
+    ended = _ended_attempts(node, runtime, found)
     for container in containers:
         _remove_container(node, runtime, container, user, ended)
     for path, attempt in folders.items():
@@ -93,36 +93,11 @@ def _label(labels: str, name: str) -> str:
     return match.group(1) if match else ""
 
 
-def _ended_attempts(node: "NodeApi", attempts: "Set[Attempt]") -> "Set[Attempt]":
+def _ended_attempts(node: "NodeApi", runtime: "Runtime", attempts: "Set[Attempt]") -> "Set[Attempt]":
     """Attempts that have ended: of jobs that are not on this node any more, and earlier ones of this job."""
     own = node.job["id"], str(node.job["attempt"])
     foreign = {job for job, _ in attempts if job != own[0]}
-    active = _active_jobs(node, foreign) if foreign else set()
+    active = runtime.active_jobs(foreign) if foreign else set()
     if active is None:  # unknown: keep all
         active = foreign
     return {attempt for attempt in attempts if attempt != own and attempt[0] not in active}
-
-
-def _active_jobs(node: "NodeApi", jobs: "Iterable[str]") -> "Optional[Set[str]]":
-    """Jobs that may use a node, by one request to slurmctld; None if it does not answer."""
-    ids = sorted(jobs, key=int)
-    # The user's SQUEUE_STATES would list ended jobs.
-    env = {name: value for name, value in node.env.items() if not name.startswith("SQUEUE_")}
-    argv = ["squeue", "--all", "--noheader", "--jobs=" + ",".join(ids), "--format=%A %t"]
-    found = node.run(argv, env=env)
-    if found.code == 0:
-        lines: "List[List[str]]" = [line.split() for line in found.out.splitlines()]
-        # PD: requeued, so its last attempt has ended.
-        return {line[0] for line in lines if line and line[1:] != ["PD"]}
-    if "Invalid job id specified" not in found.err:
-        return None
-    if len(ids) == 1:
-        return set()
-    # squeue does not name the invalid id, and some versions fail because of one of several. So ask for each.
-    active: "Set[str]" = set()
-    for job in ids[:20]:
-        answer = _active_jobs(node, [job])
-        if answer is None:
-            return None
-        active |= answer
-    return active | set(ids[20:])

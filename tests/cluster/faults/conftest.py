@@ -28,8 +28,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     row, *runtimes = mark.args
     assert row in ROWS, f"no such row: {row}"
     runtimes = runtimes or ["podman", "docker"]
-    if "none" in runtimes:
-        runtimes.append("pyxis")  # runs a node's task like none, in a container
     params = [
         pytest.param(variant, id=str(variant), marks=_marks(variant, runtimes[0]))
         for variant in VARIANTS

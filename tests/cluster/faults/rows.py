@@ -62,6 +62,9 @@ NOT_RUN = {
         "the machines that run the tests have their controllers in cgroup v1; with v1 proctrack/cgroup and "
         "task/cgroup are tested"
     ),
+    "a host is lost, the head node's, with pyxis": (
+        "the container has no Slurm commands, so the job ends only when Slurm notices (SlurmdTimeout)"
+    ),
     "all rows with Docker in rootless mode": "the hosts of the tests have one daemon each, of root",
     "all rows with SELinux": "the kernels of the machines that run the tests do not enforce it",
     "all rows with real GPUs": "there are none; Slurm is configured with device files that stand for them",

@@ -41,21 +41,21 @@ def stop_raylet(fault: Fault, host: str) -> None:
     fault.wait_for_log(f"waiting for {host}")
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 def test_late_agents(fault: Fault) -> None:
     submit(fault, AGENTS, f"time.sleep({SLOW})", ["echo", "trained"])
     job = fault.wait_end("\ntrained\n")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 def test_a_late_dashboard(fault: Fault) -> None:
     submit(fault, DASHBOARD, "time.sleep(20)", ["ray", "job", "submit", "--", "echo", "trained"])
     job = fault.wait_end("\ntrained\n")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 def test_a_late_dashboard_whose_port_is_fixed(fault: Fault) -> None:
     trainer = ["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{PORT} && echo trained"]
@@ -65,7 +65,7 @@ def test_a_late_dashboard_whose_port_is_fixed(fault: Fault) -> None:
     assert "ray: waiting for the dashboard, because ray.dashboard_port is set" in job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.parametrize("port", ["auto", PORT])
 @pytest.mark.full
 def test_a_dashboard_that_fails(fault: Fault, port: int | str) -> None:
@@ -74,7 +74,7 @@ def test_a_dashboard_that_fails(fault: Fault, port: int | str) -> None:
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.parametrize("host", ["node1", "node2"])
 @pytest.mark.full
 def test_a_late_raylet(fault: Fault, host: str) -> None:
@@ -88,7 +88,7 @@ def test_a_late_raylet(fault: Fault, host: str) -> None:
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 def test_a_gcs_that_stalls(fault: Fault) -> None:
     """For longer than the 5 s that Ray itself gives a new node to connect."""
@@ -102,7 +102,7 @@ def test_a_gcs_that_stalls(fault: Fault) -> None:
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.parametrize("host", ["node1", pytest.param("node2", marks=pytest.mark.full)])
 def test_a_raylet_that_ends(fault: Fault, host: str) -> None:
     fault.submit(["echo", "trained"])
@@ -114,7 +114,7 @@ def test_a_raylet_that_ends(fault: Fault, host: str) -> None:
     assert "trained" not in job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 def test_a_gcs_that_ends(fault: Fault) -> None:
     fault.submit(["echo", "trained"])
@@ -125,7 +125,7 @@ def test_a_gcs_that_ends(fault: Fault) -> None:
     assert "trained" not in job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.parametrize("process", ["gcs_server", "raylet"])
 @pytest.mark.full
 def test_an_end_beside_a_late_dashboard(fault: Fault, process: str) -> None:

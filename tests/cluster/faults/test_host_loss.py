@@ -16,7 +16,7 @@ MOMENTS = {"bring-up": "ray: head at", "training": "\nstarted\n"}
 full = pytest.mark.full
 
 
-@pytest.mark.fault("a host is lost", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("a host is lost", "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.parametrize(
     ("way", "moment", "launch"),
     [

@@ -12,7 +12,9 @@ from .case import CLIENTS, NODE_AGENT, RAY_START, Fault
 full = pytest.mark.full
 
 
-@pytest.mark.fault("a process outside of the container is killed", "docker", "podman", "none", "apptainer")
+@pytest.mark.fault(
+    "a process outside of the container is killed", "docker", "podman", "none", "apptainer", "pyxis"
+)
 @pytest.mark.parametrize(
     ("host", "process"),
     [
@@ -53,7 +55,7 @@ def check_node_lost(fault: Fault, node: str) -> None:
     assert f"last lines of {job.run}/logs/{node}.log:" in job.log, job.log
 
 
-@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer", "pyxis")
 @full
 def test_raylet_of_a_worker(fault: Fault) -> None:
     fault.start_trainer()
@@ -61,7 +63,7 @@ def test_raylet_of_a_worker(fault: Fault) -> None:
     check_node_lost(fault, "node2")
 
 
-@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 def test_container_of_a_worker(fault: Fault) -> None:
     fault.start_trainer()
@@ -91,7 +93,7 @@ sys.exit("lost a peer")
 """
 
 
-@pytest.mark.fault("a worker's Ray or container dies", "docker", "podman", "none", "apptainer")
+@pytest.mark.fault("a worker's Ray or container dies", "docker", "podman", "none", "apptainer", "pyxis")
 def test_the_trainer_dies_of_it(fault: Fault) -> None:
     fault.start_trainer(["python3", "-c", CONNECTED])
     slow = ["-f", RAY_START]
@@ -114,7 +116,7 @@ def test_the_container_of_a_worker_gets_sigterm(fault: Fault) -> None:
     assert job.last_line.startswith("failed (71 node lost): node2: "), job.log
 
 
-@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("a worker's Ray or container dies", "podman", "docker", "none", "apptainer", "pyxis")
 def test_the_job_continues(fault: Fault) -> None:
     run = "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"
     fault.start_trainer(["bash", "-c", run], on_node_loss="continue")
@@ -126,7 +128,7 @@ def test_the_job_continues(fault: Fault) -> None:
     assert job.log.count("] node loss: ") == 1
 
 
-@pytest.mark.fault("the head's Ray or container dies", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("the head's Ray or container dies", "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.parametrize("process", ["gcs_server", "raylet"])
 @pytest.mark.full
 def test_ray_of_the_head(fault: Fault, process: str) -> None:
@@ -135,7 +137,7 @@ def test_ray_of_the_head(fault: Fault, process: str) -> None:
     check_node_lost(fault, "node1")
 
 
-@pytest.mark.fault("the head's Ray or container dies", "docker", "podman", "none", "apptainer")
+@pytest.mark.fault("the head's Ray or container dies", "docker", "podman", "none", "apptainer", "pyxis")
 def test_container_of_the_head(fault: Fault) -> None:
     fault.start_trainer()
     fault.kill_container("node1")

@@ -35,7 +35,7 @@ def cluster(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
         os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.fault("PID 1 does not reap", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("PID 1 does not reap", "podman", "docker", "none", "apptainer", "pyxis")
 def test_scancel(fault: Fault, cluster: SlurmCluster) -> None:
     fault.start_trainer()
     fault.inject(["scancel", str(fault.job)])

@@ -44,7 +44,7 @@ def second_attempt(fault: Fault, cluster: SlurmCluster) -> Job:
     return job
 
 
-@pytest.mark.fault("requeue", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("requeue", "podman", "docker", "none", "apptainer", "pyxis")
 def test_a_raylet_that_dies(fault: Fault, cluster: SlurmCluster) -> None:
     fault.start_trainer(TRAINER, requeue={"max": 1})
     fault.kill("node2", "--full", "raylet/raylet")

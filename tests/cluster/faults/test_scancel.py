@@ -66,7 +66,7 @@ def test_while_the_image_is_pulled(fault: Fault, silent_registry: str) -> None:
     cancelled(fault)
 
 
-@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 @pytest.mark.parametrize("phase", ["container", "ray", "probe"])
 def test_while_it_comes_up(fault: Fault, phase: str) -> None:
@@ -76,7 +76,7 @@ def test_while_it_comes_up(fault: Fault, phase: str) -> None:
     assert "\nstarted\n" not in log, log
 
 
-@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer", "pyxis")
 def test_while_the_node_agents_are_started(fault: Fault) -> None:
     """Slurm's signal ends the Python process before it becomes the agent."""
     hanging = HangingProgram(fault, "python3", only_if="[[ ${!#} == node ]]")
@@ -88,7 +88,7 @@ def test_while_the_node_agents_are_started(fault: Fault) -> None:
     cancelled(fault, clean_within=5)
 
 
-@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer", "pyxis")
 def test_before_the_container_process_exists(fault: Fault) -> None:
     """Slurm's signal ends the program that would start it outside the task's process tree."""
     hanging = HangingProgram(fault, "setsid")
@@ -97,7 +97,7 @@ def test_before_the_container_process_exists(fault: Fault) -> None:
     cancelled(fault, clean_within=5)
 
 
-@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 @pytest.mark.parametrize("stage", ["prepare", "services"])
 def test_in_a_stage(fault: Fault, stage: str) -> None:
@@ -116,7 +116,7 @@ def test_in_a_stage(fault: Fault, stage: str) -> None:
         assert saved.read_text() == "saved\n" * 2
 
 
-@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer", "pyxis")
 def test_while_it_trains(fault: Fault) -> None:
     save = "trap 'echo saving; sleep 1; echo saved; exit 3' TERM; echo started; while :; do sleep 0.1; done"
     fault.start_trainer(["bash", "-c", save])

@@ -20,7 +20,7 @@ def train(fault: Fault, at_term: str, lead: int, left: int) -> None:
     fault.inject(["scontrol", "update", f"JobId={fault.job}", f"EndTime={end}"])
 
 
-@pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer", "pyxis")
 def test_trainer_saves_and_fails(fault: Fault) -> None:
     train(fault, "sleep 1; exit 5", lead=60, left=75)
     job = fault.wait_end("] time limit or preemption near: the trainer gets TERM")
@@ -31,7 +31,7 @@ def test_trainer_saves_and_fails(fault: Fault) -> None:
     assert "time_limit" in events
 
 
-@pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 def test_trainer_ignores_it(fault: Fault) -> None:
     train(fault, ":", lead=30, left=65)
@@ -39,7 +39,7 @@ def test_trainer_ignores_it(fault: Fault) -> None:
     assert (job.state, job.code) == ("FAILED", "72:0"), job.log
 
 
-@pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 def test_trainer_ends_with_0(fault: Fault) -> None:
     train(fault, "exit 0", lead=60, left=75)
@@ -47,7 +47,7 @@ def test_trainer_ends_with_0(fault: Fault) -> None:
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 def test_without_a_warning(fault: Fault) -> None:
     train(fault, ":", lead=0, left=5)

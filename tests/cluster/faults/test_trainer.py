@@ -9,7 +9,7 @@ from .case import KILL_WAIT, Fault
 full = pytest.mark.full
 
 
-@pytest.mark.fault("the trainer ends", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("the trainer ends", "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.parametrize("code", [7, *(pytest.param(code, marks=full) for code in (0, 71, 137))])
 def test_with_an_exit_code(fault: Fault, code: int) -> None:
     fault.start_trainer(["bash", "-c", f"echo started; exit {code}"])
@@ -18,7 +18,7 @@ def test_with_an_exit_code(fault: Fault, code: int) -> None:
     assert job.last_line.partition(" (")[0] == f"done: trainer exited with {code}", job.log
 
 
-@pytest.mark.fault("the trainer ends", "podman", "docker", "none", "apptainer")
+@pytest.mark.fault("the trainer ends", "podman", "docker", "none", "apptainer", "pyxis")
 @full
 @pytest.mark.parametrize(("signal", "code"), [("SEGV", 139), ("TERM", 143)])
 def test_of_a_signal(fault: Fault, signal: str, code: int) -> None:
@@ -28,7 +28,7 @@ def test_of_a_signal(fault: Fault, signal: str, code: int) -> None:
     assert job.last_line == f"done: trainer exited with {code} (128 + signal {signal})", job.log
 
 
-@pytest.mark.fault("a trainer ignores SIGTERM", "docker", "podman", "none", "apptainer")
+@pytest.mark.fault("a trainer ignores SIGTERM", "docker", "podman", "none", "apptainer", "pyxis")
 def test_scancel(fault: Fault) -> None:
     fault.start_trainer(["bash", "-c", "trap '' TERM; echo started; while :; do sleep 0.1; done"])
     fault.inject(["scancel", str(fault.job)])

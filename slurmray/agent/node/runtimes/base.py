@@ -2,7 +2,7 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Tuple
+    from typing import Dict, List, Optional, Set, Tuple
 
     from ..api import NodeApi
 
@@ -58,6 +58,16 @@ class Runtime:
     def service_argv(self, name: str, image: str, script: str) -> "List[str]":
         """The command that runs a service in its container. script: its path on the host."""
         raise NotImplementedError
+
+    def active_jobs(self, jobs: "Set[str]") -> "Optional[Set[str]]":
+        """Jobs that may still use a node; None if Slurm does not answer. jobs: their ids."""
+        from ... import slurm_jobs
+
+        def run(argv: "List[str]", env: "Dict[str, str]") -> "Tuple[int, str, str]":
+            found = self.node.run(argv, env=env)
+            return found.code, found.out, found.err
+
+        return slurm_jobs.active_jobs(jobs, self.node.env, run)
 
     def remove(self) -> bool:
         """End everything that the job has started on this node. Return whether nothing is left."""

@@ -9,7 +9,7 @@ from .none import NoRuntime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Optional, Set
 
     from ...settings import Job, Settings
 
@@ -33,6 +33,10 @@ class Pyxis(NoRuntime):
             if service.get("image"):
                 for name in ("tether-", "code-", "closed-"):
                     os.mkfifo(os.path.join(self.node.inside, name + service["name"]), 0o600)
+
+    def active_jobs(self, jobs: "Set[str]") -> "Optional[Set[str]]":
+        """As in Runtime. The controller asks: the container has no Slurm commands."""
+        return jobs - self.node.ended_jobs(jobs)
 
     def service_argv(self, name: str, image: str, script: str) -> "List[str]":  # noqa: ARG002
         """As in Runtime: the story's use_service."""

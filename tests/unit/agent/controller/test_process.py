@@ -53,6 +53,9 @@ job = receive("job")["job"]
 json.dump(dict(job, text=len(text), srun_env=dict(os.environ)), open(folder + "/job.json", "w"))
 if plays == "nothing":
     sys.exit(3)
+if plays == "asks":
+    send("leftover_jobs", jobs=["5", "6"])
+    json.dump(receive("ended_jobs"), open(folder + "/ended", "w"))
 print("hello from somebody else", flush=True)
 if plays == "fails":
     send("failed", kind="image", message="no such image")
@@ -99,8 +102,8 @@ RECORDS = "".join(
 class Job:
     """A running batch script.
 
-    plays: the trainer's exit code, `nothing` (the step ends), `fails` (the node fails) or `waits` (the
-    trainer waits for a signal).
+    plays: the trainer's exit code, `nothing` (the step ends), `fails` (the node fails), `asks` (the node
+    has leftovers) or `waits` (the trainer waits for a signal).
     """
 
     def __init__(
@@ -193,6 +196,18 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     assert [event["event"] for event in events] == ["start", "trainer", "end"]
     assert (events[-1]["exit_code"], events[-1]["source"]) == (code, "trainer")
     assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
+
+
+@pytest.mark.parametrize(("squeue", "ended"), [("echo 5 R", ["6"]), ("exit 0", ["5", "6"]), ("exit 1", [])])
+def test_a_node_without_slurm_s_commands_has_leftovers(tmp_path: Path, squeue: str, ended: list[str]) -> None:
+    job = Job(tmp_path, "asks")
+    job.program("squeue", squeue)
+    assert job.wait()[0] == 5, job.log()
+    assert json.loads((tmp_path / "ended").read_text()) == {
+        "type": "ended_jobs",
+        "node": "node1",
+        "jobs": ended,
+    }
 
 
 def test_a_node_that_fails(tmp_path: Path) -> None:

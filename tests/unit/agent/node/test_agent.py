@@ -214,6 +214,22 @@ def test_from_start_to_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
     assert "cancel" not in node.calls()
 
 
+def test_the_controller_knows_which_leftovers_are_of_ended_jobs(
+    nodes: list[NodeProcess], tmp_path: Path
+) -> None:
+    """With pyxis, whose containers have no Slurm commands."""
+    node = start(nodes, tmp_path, container={"runtime": "pyxis", "image": "x"})
+    for job in ("5", "6"):
+        (node.temp / f"ray-{job}-0-0a1b2c/inside").mkdir(parents=True)
+    node.send_job()
+    node.wait_for("leftover_jobs", jobs=["5", "6"])
+    node.send("ended_jobs", node="node2", jobs=["5", "6"])
+    node.send("ended_jobs", node="node1", jobs=["6"])
+    node.wait_for("checked")
+    assert {path.name for path in node.temp.iterdir()} == {"ray-5-0-0a1b2c", "ray-7-0-012345"}
+    assert "squeue" not in node.calls()
+
+
 def test_messages_that_come_before_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path, setup="sleep 1")
     node.send_job()

@@ -1,0 +1,33 @@
+"""Which jobs Slurm still runs. Used where Slurm's commands are: on nodes, or by the controller for them."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+
+    # (exit code, standard output, standard error) of a command with an environment
+    Run = Callable[[List[str], Dict[str, str]], Tuple[int, str, str]]
+
+
+def active_jobs(jobs: "Iterable[str]", env: "Mapping[str, str]", run: "Run") -> "Optional[Set[str]]":
+    """Jobs that may use a node, by one request to slurmctld; None if it does not answer."""
+    ids = sorted(jobs, key=int)
+    # The user's SQUEUE_STATES would list ended jobs.
+    env = {name: value for name, value in env.items() if not name.startswith("SQUEUE_")}
+    argv = ["squeue", "--all", "--noheader", "--jobs=" + ",".join(ids), "--format=%A %t"]
+    code, out, err = run(argv, env)
+    if code == 0:
+        lines: "List[List[str]]" = [line.split() for line in out.splitlines()]
+        # PD: requeued, so its last attempt has ended.
+        return {line[0] for line in lines if line and line[1:] != ["PD"]}
+    if "Invalid job id specified" not in err:
+        return None
+    if len(ids) == 1:
+        return set()
+    # squeue does not name the invalid id, and some versions fail because of one of several. So ask for each.
+    active: "Set[str]" = set()
+    for job in ids[:20]:
+        answer = active_jobs([job], env, run)
+        if answer is None:
+            return None
+        active |= answer
+    return active | set(ids[20:])
