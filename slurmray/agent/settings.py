@@ -59,10 +59,18 @@ if TYPE_CHECKING:
         same_commit: str  # "": not checked
         bf16: bool  # whether NVIDIA GPUs must have bfloat16
 
+    class Head(TypedDict):
+        """The job spec's `ray.head`: what the head node offers to Ray."""
+
+        gpus: int
+        cpus: Optional[int]  # None: as many as the job has on the node
+        memory: Optional[int]  # bytes; None: the job's without the object store
+
     class RayOptions(TypedDict):
         """The job spec's `ray`."""
 
-        gpus: int  # on each node, not counting those of services
+        gpus: int  # on each node, not counting those of services; see also `head`
+        head: Head
         port: str  # "auto" or a number
         dashboard_port: str
         auth: str  # "auto", "token", "none"
@@ -82,6 +90,7 @@ if TYPE_CHECKING:
     class Trainer(TypedDict):
         """The trainer's command and how it is launched."""
 
+        nnodes: int  # nodes that offer all their GPUs to Ray, or all without GPUs
         launch: str  # "exec" or "ray-job"
         command: List[str]  # empty: the built-in check
         resume: List[str]  # arguments added in later attempts

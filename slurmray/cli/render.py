@@ -212,6 +212,9 @@ def _summary(spec: JobSpec, target: str) -> str:
     nodes = spec.slurm.nodes
     parts = ["1 node" if nodes == 1 else f"{nodes} nodes"]
     parts.append(f"{spec.gpus} GPUs each" if spec.gpus else "no GPUs (request them with --gpus-per-node 8)")
+    if spec.trainer_nodes < nodes:
+        total = spec.trainer_nodes * spec.ray_gpus
+        parts.append(f"{total} GPUs for the trainer, as the head node offers {spec.ray.head.gpus}")
     if not spec.slurm.cpus_per_task:
         default = "Slurm's default, often 1" if target == "slurm" else "2 or more, as the instance has"
         parts.append(f"CPUs: {default} (request more with --cpus-per-task 8)")

@@ -24,6 +24,9 @@ _TRAINERS: dict[str, Callable[[PresetContext], None]] = {
     "openrlhf": openrlhf.advise,
 }
 _WITH_CONFIG = ("rlinf", "roll")
+# RLinf numbers all nodes that are alive in Ray (rlinf 0.2, scheduler/cluster/cluster.py), so one without GPUs
+# would shift its placement. Not tried: ROLL.
+_ON_ALL_NODES = ("rlinf", "roll")
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ def _skip_reason(spec: JobSpec, preset: Preset) -> Finding | None:
     if not spec.ray_gpus:
         text = f"{preset.name} needs GPUs, and the job requests none: set slurm.gpus_per_node"
         return Finding(("preset",), text)
+    if preset.name in _ON_ALL_NODES and spec.trainer_nodes < spec.slurm.nodes:
+        text = f"{preset.name} places its parts on all nodes in Ray: leave ray.head.gpus out"
+        return Finding(("ray", "head", "gpus"), text)
     if spec.slurm.nodes * spec.ray_gpus > MAX_GPUS:
         text = f"the job has {spec.slurm.nodes} x {spec.ray_gpus} GPUs, placement is checked up to {MAX_GPUS}"
         return Finding(("preset",), f"{text}: request fewer, or leave preset out")

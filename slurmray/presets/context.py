@@ -52,8 +52,8 @@ class PresetContext:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes of the job."""
-        return self.spec.slurm.nodes
+        """Number of nodes that the trainer counts: see JobSpec.trainer_nodes."""
+        return self.spec.trainer_nodes
 
     @property
     def gpus(self) -> int:
@@ -62,13 +62,15 @@ class PresetContext:
 
     @property
     def total(self) -> int:
-        """GPUs of the job, without those of services."""
+        """GPUs of these nodes, without those of services."""
         return self.nodes * self.gpus
 
     @property
     def allocation(self) -> str:
         """For example `the job has 2 nodes x 8 = 16`, with the GPUs that services use."""
-        return f"the job has {counted(self.nodes, 'node')} x {self.gpus} = {self.total}{self.services_note}"
+        head = "" if self.nodes == self.spec.slurm.nodes else " without the head node"
+        nodes = counted(self.nodes, "node")
+        return f"the job has {nodes} x {self.gpus} = {self.total}{head}{self.services_note}"
 
     @property
     def services_note(self) -> str:
@@ -83,8 +85,12 @@ class PresetContext:
         return f"set {self.spec.gpus_field}: {gpus + of_services}{more}"
 
     def nodes_for(self, gpus: int) -> int:
-        """Return how many nodes have that many GPUs."""
-        return -(-gpus // self.gpus)
+        """Return slurm.nodes of a job whose trainer has that many GPUs."""
+        return self.slurm_nodes(-(-gpus // self.gpus))
+
+    def slurm_nodes(self, nodes: int) -> int:
+        """Return slurm.nodes of a job whose trainer counts that many nodes."""
+        return nodes + self.spec.slurm.nodes - self.nodes
 
     def lookup(self, path: Path) -> Any:
         """Return the value at a path of the trainer's own file; None if there is none."""

@@ -149,7 +149,11 @@ def _models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str, _Siz
             number = flags.number(f"{model} {count}", default)
             option = flags.option(f"{model} {count}")
             if option and number > most:
-                fix = f"set slurm.nodes: {number}" if count == "num_nodes" else context.gpus_fix(number)
+                fix = (
+                    f"set slurm.nodes: {context.slurm_nodes(number)}"
+                    if count == "num_nodes"
+                    else context.gpus_fix(number)
+                )
                 text = f"{flags.name(f'{model} {count}')} {number}, {context.allocation}"
                 context.add_problem(option, f"{text}: write {most} or less, or {fix}")
                 raise _UnknownValue

@@ -23,7 +23,9 @@ def advise(context: PresetContext) -> None:
     context.env |= {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", "VLLM_ATTENTION_BACKEND": "XFORMERS"}
     option = context.command.override("retriever.url")
     address = option.value if option else _ADDRESS
-    is_everywhere = any(service.where == "all" or context.nodes == 1 for service in context.spec.services)
+    is_everywhere = any(
+        service.where == "all" or context.spec.slurm.nodes == 1 for service in context.spec.services
+    )
     if context.command.argv and not is_everywhere and address and _LOOPBACK.search(address):
         # Ray chooses the node on which the loop with the searches runs.
         context.notes.append(

@@ -75,7 +75,11 @@ def fill_single_pool(context: PresetContext) -> None:
         elif option.prefix == "+":
             context.add_problem(option, f"+{key}: {_PLUS_REFUSED}")
         elif (number := numbers[key]) is not None and number != expected:
-            other_fix = f"set slurm.nodes: {number}" if key == NODES else context.gpus_fix(number)
+            other_fix = (
+                f"set slurm.nodes: {context.slurm_nodes(number)}"
+                if key == NODES
+                else context.gpus_fix(number)
+            )
             fix = f"leave {key} out, then it is {expected}, or {other_fix}"
             context.add_problem(option, f"{key}={number}: {text}: {fix}")
 

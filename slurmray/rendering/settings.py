@@ -58,6 +58,7 @@ def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
         "prepare": [_stage(item) for item in spec.prepare],
         "services": [_service(item) for item in spec.services],
         "trainer": {
+            "nnodes": spec.trainer_nodes,
             "launch": spec.launch,
             "command": _argv(advice.run) if advice.run else [],
             "resume": advice.resume,
@@ -118,6 +119,11 @@ def _ray(spec: JobSpec) -> shape.RayOptions:
     ray = spec.ray
     return {
         "gpus": spec.ray_gpus,
+        "head": {
+            "gpus": min(spec.ray_gpus, spec.ray_gpus if ray.head.gpus is None else ray.head.gpus),
+            "cpus": ray.head.cpus,
+            "memory": _bytes(ray.head.memory) if ray.head.memory else None,
+        },
         "port": str(ray.port),
         "dashboard_port": str(ray.dashboard_port),
         "auth": ray.auth,
@@ -128,6 +134,11 @@ def _ray(spec: JobSpec) -> shape.RayOptions:
         "head_args": ray.head_args,
         "worker_args": ray.worker_args,
     }
+
+
+def _bytes(size: str) -> int:
+    """The bytes of a size like 32G, with Slurm's units: powers of 1,024."""
+    return int(size[:-1]) << 10 * " KMGT".index(size[-1])
 
 
 def _env(spec: JobSpec, advice: Advice) -> dict[str, str]:

@@ -158,6 +158,19 @@ class JobSpec(Model):
             )
         return value
 
+    @field_validator("ray")
+    @classmethod
+    def _check_head(cls, value: Ray, info: ValidationInfo) -> Ray:
+        if "slurm" not in info.data or value.head.gpus is None:
+            return value
+        slurm, gpus = info.data["slurm"], value.head.gpus
+        available = _gpus(slurm, value)
+        if gpus > available:
+            raise ValueError(f"head.gpus: {gpus} are more than the {available} of a node; leave it out")
+        if gpus < available and slurm.nodes == 1:
+            raise ValueError(f"head.gpus: {gpus} leaves none for a trainer on 1 node; leave it out")
+        return value
+
     @field_validator("launch")
     @classmethod
     def _check_runtime_env(cls, value: str, info: ValidationInfo) -> str:
@@ -221,6 +234,12 @@ class JobSpec(Model):
     def ray_gpus(self) -> int:
         """GPUs of each node for Ray, without those of services."""
         return self.gpus - _service_gpus(self.services)
+
+    @property
+    def trainer_nodes(self) -> int:
+        """Nodes that the trainer counts: those that offer all their GPUs to Ray, or all without GPUs."""
+        offered = self.ray.head.gpus
+        return self.slurm.nodes - (offered is not None and offered < self.ray_gpus)
 
     @property
     def gpus_of_services(self) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slurmray.spec.slurm import Model
-from slurmray.spec.types import AbsolutePath, Count, Flag, Port, RuntimeEnv, Text, shown
+from slurmray.spec.types import AbsolutePath, Count, Flag, Line, Natural, Port, RuntimeEnv, Text, shown
 
 TEMP_DIR_MAX = 18  # characters; the path of a socket has at most 107, and slurmray and Ray add folders
 
@@ -21,8 +21,8 @@ RAY_RESERVED: dict[str, str] = {
     "--head": "slurmray sets it; leave it out",
     "--node-ip-address": "use network.interface and network.family",
     "--node-name": "slurmray sets it; leave it out",
-    "--num-cpus": "use slurm.cpus_per_task",
-    "--num-gpus": "use slurm.gpus_per_node",
+    "--num-cpus": "use slurm.cpus_per_task, or ray.head.cpus",
+    "--num-gpus": "use slurm.gpus_per_node, or ray.head.gpus",
     "--port": "use ray.port",
     "--ray-debugger-external": "use ray.debug: legacy",
     "--temp-dir": "use ray.temp_dir",
@@ -44,7 +44,28 @@ def _check_reserved(text: str) -> str:
     return text
 
 
+def _check_memory(text: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]*[KMGT]", text):
+        raise ValueError(f"expected a number with K, M, G or T, e.g. 32G, got {shown(text)}")
+    return text
+
+
+MemorySize = Annotated[Line, AfterValidator(_check_memory)]
 RayOption = Annotated[Text, AfterValidator(_check_reserved)]
+
+
+class Head(Model):
+    """What the head node offers to Ray's tasks, where that is less than what the other nodes offer.
+
+    The trainer's first process always runs there. A field that is not set: as on the other nodes.
+    """
+
+    gpus: Natural | None = None
+    """GPUs. With fewer than the others offer, the head is none of the nodes that the trainer counts."""
+    cpus: Natural | None = None
+    """CPUs. 0 keeps tasks and actors away that ask for some."""
+    memory: MemorySize | None = None
+    """Memory that tasks can ask for, e.g. 32G."""
 
 
 class Ray(Model):
@@ -71,6 +92,7 @@ class Ray(Model):
     The job also fails if no node makes progress for this time plus 15 seconds before the trainer starts,
     e.g. because `setup` hangs. A pull, a build, a prepare step and a starting service count as progress.
     """
+    head: Head = Field(default_factory=Head)
     temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
     """Folder on the node's local disk for the job's private folder. At most 18 characters."""
     auth: Literal["auto", "token", "none"] = "auto"

@@ -194,6 +194,7 @@ Text = Annotated[str, AfterValidator(checked_text), WithJsonSchema(_ANY_SCALAR)]
 Line = Annotated[str, AfterValidator(checked_text), AfterValidator(_line), WithJsonSchema(_ANY_SCALAR)]
 Integer = Annotated[int, BeforeValidator(_integer)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_integer)]
+Natural = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Switch = Annotated[bool | Line, BeforeValidator(_switch)]
 Port = Annotated[

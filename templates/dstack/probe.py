@@ -4,8 +4,9 @@ import sys
 
 GPUS, TIMEOUT, *NODES = sys.argv[1:]
 read_table = node_table(sys.stdin.read().strip())
+expected = dict.fromkeys(NODES, int(GPUS))
 lacking = wait_until_ready(
-    read_table, NODES, int(GPUS), float(TIMEOUT), lambda text: print("slurmray: probe:", text, flush=True)
+    read_table, expected, float(TIMEOUT), lambda text: print("slurmray: probe:", text, flush=True)
 )
 if lacking:
-    sys.exit("slurmray: " + not_ready(lacking, NODES, float(TIMEOUT)))
+    sys.exit("slurmray: " + not_ready(lacking, expected, float(TIMEOUT)))

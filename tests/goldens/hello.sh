@@ -59,6 +59,7 @@
   "checks": {"paths": [], "same_commit": "", "bf16": false},
   "ray": {
     "gpus": 8,
+    "head": {"gpus": 8, "cpus": null, "memory": null},
     "port": "auto",
     "dashboard_port": "auto",
     "auth": "auto",
@@ -75,7 +76,7 @@
   "node_env": {},
   "prepare": [],
   "services": [],
-  "trainer": {"launch": "exec", "command": [], "resume": [], "runtime_env": null}
+  "trainer": {"nnodes": 2, "launch": "exec", "command": [], "resume": [], "runtime_env": null}
 }
 SETTINGS
 
@@ -194,5 +195,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-73 files of slurmray/agent
+74 files of slurmray/agent
 AGENT

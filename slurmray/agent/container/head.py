@@ -44,8 +44,9 @@ class Head:
         """Start the readiness probe early: importing Ray takes seconds."""
         context = self.context
         ready = str(context.settings["timeouts"]["ready"])
-        argv = [*context.program("probe"), context.name, str(context.settings["ray"]["gpus"]), ready]
-        argv += context.job["nodes"]
+        options = context.settings["ray"]
+        gpus = [str(options["head"]["gpus"]), str(options["gpus"])]
+        argv = [*context.program("probe"), context.name, *gpus, ready, *context.job["nodes"]]
         child = context.children.spawn("probe", argv, self.ray.env, 1, stdin=subprocess.PIPE)
         self._probe_input = child.stdin
 

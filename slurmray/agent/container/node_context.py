@@ -90,7 +90,7 @@ class NodeContext:
     def facts(self, address: str) -> "Dict[str, str]":
         """Variables about the job and this node. address: of the GCS; "" before the cluster is ready."""
         found = {
-            "NNODES": str(len(self.job["nodes"])),
+            "NNODES": str(self.settings["trainer"]["nnodes"]),
             "NODE_RANK": str(self.rank),
             "GPUS_PER_NODE": str(self.settings["ray"]["gpus"]),
             "SLURMRAY_ATTEMPT": str(self.job["attempt"]),

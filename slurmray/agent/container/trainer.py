@@ -62,7 +62,7 @@ class Trainer:
         if not self._open_output():
             return False
         context, settings = self.context, self.context.settings["trainer"]
-        argv = settings["command"] or context.program("check")
+        argv = settings["command"] or [*context.program("check"), str(len(context.job["nodes"]))]
         if context.job["attempt"]:
             argv = argv + settings["resume"]
         facts = context.facts("")

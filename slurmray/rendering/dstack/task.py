@@ -43,6 +43,7 @@ FIXES = {
     "container.build": "dstack builds no image; push yours to a registry and name it in container.image",
     "container.runtime": "dstack runs containers with Docker; set it to auto",
     "network.family": "dstack chooses the addresses of the nodes; set it to auto",
+    "ray.head": "under dstack all nodes offer the same; leave ray.head out",
     "on_node_loss": "dstack ends a run when it loses a node; set it to fail",
 }
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

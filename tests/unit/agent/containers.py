@@ -182,6 +182,7 @@ SETTINGS: dict[str, Any] = {
     "checks": {"paths": [], "same_commit": "", "bf16": False},
     "ray": {
         "gpus": 2,
+        "head": {"gpus": 2, "cpus": None, "memory": None},
         "port": "auto",
         "dashboard_port": "auto",
         "auth": "auto",
@@ -198,7 +199,7 @@ SETTINGS: dict[str, Any] = {
     "node_env": {},
     "prepare": [],
     "services": [],
-    "trainer": {"launch": "exec", "command": ["true"], "resume": [], "runtime_env": None},
+    "trainer": {"nnodes": 2, "launch": "exec", "command": ["true"], "resume": [], "runtime_env": None},
 }
 
 JOB: dict[str, Any] = {

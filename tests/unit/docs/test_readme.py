@@ -164,7 +164,7 @@ def test_lines_of_the_log(page: str) -> None:
     kinds = [kind.replace(r"\{phase\}", f"({'|'.join(phases)})") for kind in kinds]
     kinds = [re.sub(r"\\\{\w+\\\}", ".+", kind) for kind in kinds]
     assert [line for line in shown[:-1] if not any(re.fullmatch(kind, line) for kind in kinds)] == []
-    assert f"probe: {readiness.progress(2, 16, {}, ['node1', 'node2'], 8)}" in shown
+    assert f"probe: {readiness.progress(2, 16, {}, {'node1': 8, 'node2': 8})}" in shown
     assert shown[-1] == last_line_of_a_trainer(0)
 
 
@@ -244,7 +244,7 @@ def test_programs_that_nodes_need() -> None:
 
 def test_variables_of_the_trainer() -> None:
     context = NodeContext("/folder", "node1", lambda _role, _code: None)
-    settings: Any = {"ray": {"gpus": 8}}
+    settings: Any = {"ray": {"gpus": 8}, "trainer": {"nnodes": 1}}
     job: Any = {"nodes": ["node1"], "attempt": 0, "run_dir": "/"}
     job |= {"id": "8", "name": "x", "name_for_commands": "7_1"}
     context.settings, context.job = settings, job
@@ -293,7 +293,7 @@ def test_every_module_is_named() -> None:
 def test_every_message_is_named() -> None:
     down, up = ARCHITECTURE.partition("\nUp, by ")[::2]
     for part, handlers, wanted in (
-        (down, ContainerProcess, {*agent.FORWARDED, "job", "heartbeat"}),
+        (down, ContainerProcess, {*agent.FORWARDED, "job", "heartbeat", "ended_jobs"}),
         (up, Controller, {*handled(Controller, "_on_"), "heartbeat"}),
     ):
         table = rows(part.partition("## Messages")[2] or part, "| message | fields | |")

@@ -54,6 +54,11 @@ def test_what_is_filled_in() -> None:
     assert (advice.problems, advice.config_problems, advice.notes, advice.resume) == ([], [], [], [])
 
 
+def test_a_head_node_that_offers_no_gpus() -> None:
+    spec = job(GUIDE, nodes=5, ray={"head": {"gpus": 0}})
+    assert mistakes(spec) == ["rlinf places its parts on all nodes in Ray: leave ray.head.gpus out"]
+
+
 def test_the_user_s_own_interface_wins() -> None:
     spec = job(GUIDE, env={"NCCL_SOCKET_IFNAME": "ib0"})
     assert advise(spec).node_env == {"RLINF_NODE_RANK": "rank", "RANK": "rank"}

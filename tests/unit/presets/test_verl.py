@@ -158,6 +158,17 @@ def test_gpus_of_services(override: str, gpus: int, expected: str) -> None:
     assert texts(advice) == [expected]
 
 
+def test_a_head_node_that_offers_no_gpus() -> None:
+    fields: dict[str, Any] = {"slurm": {"nodes": 3, "gpus_per_node": 8}, "ray": {"head": {"gpus": 0}}}
+    assert advise(job(**fields)).run == [*MAIN, *FILLED_IN]
+    text = "trainer.nnodes=3: 3 nodes x 8 = 24 GPUs, the job has 2 nodes x 8 = 16 without the head node"
+    fix = "leave trainer.nnodes out, then it is 2, or set slurm.nodes: 4"
+    assert texts(advise(job("trainer.nnodes=3", **fields))) == [f"{text}: {fix}"]
+    pools = [f"{ROLLOUT}.nnodes=1", *FILLED_IN]
+    (problem,) = texts(advise(job(*pools, **fields)))
+    assert problem.endswith("make a pool smaller, or set slurm.nodes: 4")
+
+
 NO_NUMBER = "expected a number of GPUs or nodes"
 
 

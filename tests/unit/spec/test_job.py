@@ -1,5 +1,7 @@
 """The job spec from Python values: defaults, conversions and refusals."""
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -270,3 +272,25 @@ def test_longest_temp_dir() -> None:
 def test_nothing_changes_afterwards() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         spec().name = "x"
+
+
+@pytest.mark.parametrize(
+    ("head", "nodes", "text"),
+    [
+        ({"gpus": 9}, 2, "ray: head.gpus: 9 are more than the 8 of a node; leave it out"),
+        ({"gpus": 0}, 1, "ray: head.gpus: 0 leaves none for a trainer on 1 node; leave it out"),
+        ({"memory": "32GB"}, 2, "ray.head.memory: expected a number with K, M, G or T, e.g. 32G, got '32GB'"),
+        ({"cpus": -1}, 2, "ray.head.cpus: "),
+    ],
+)
+def test_what_a_head_node_cannot_offer(head: dict[str, Any], nodes: int, text: str) -> None:
+    assert text in refusal(slurm={"nodes": nodes, "gpus_per_node": 8}, ray={"head": head})
+
+
+@pytest.mark.parametrize(
+    ("head", "gpus", "nodes"),
+    [({}, 8, 3), ({"gpus": 0}, 8, 2), ({"gpus": 8}, 8, 3), ({"gpus": 0}, 0, 3), ({"cpus": 0}, 0, 3)],
+)
+def test_nodes_that_the_trainer_counts(head: dict[str, Any], gpus: int, nodes: int) -> None:
+    job = spec(slurm={"nodes": 3, **({"gpus_per_node": gpus} if gpus else {})}, ray={"head": head})
+    assert job.trainer_nodes == nodes

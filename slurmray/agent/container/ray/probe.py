@@ -1,6 +1,7 @@
 """The readiness probe: waits until every node is alive in Ray with its GPUs.
 
-Role `probe`, with the arguments NODE GPUS_PER_NODE TIMEOUT NODE...: this node, GPUs, seconds, and all nodes.
+Role `probe`, with the arguments NODE HEAD_GPUS GPUS TIMEOUT NODE...: this node, the GPUs of the head node and
+of each other one, seconds, and all nodes, the head node first.
 It imports Ray, which takes a second, and then reads `host:port` of the GCS from standard input. Messages to
 the controller go to standard output. Exit code 0: ready. NOT_READY: not ready in time; it has sent `failed`.
 """
@@ -19,8 +20,10 @@ NOT_READY = 3
 
 
 def main(argv: "List[str]") -> int:
-    """Run the probe. argv: NODE GPUS_PER_NODE TIMEOUT NODE..."""
-    node, gpus, timeout, *expected = argv
+    """Run the probe. argv: NODE HEAD_GPUS GPUS TIMEOUT NODE..."""
+    node, head_gpus, gpus, timeout, *names = argv
+    expected = dict.fromkeys(names, int(gpus))
+    expected[names[0]] = int(head_gpus)
     importlib.import_module("ray._private.state")  # early, while the GCS starts
     address = sys.stdin.read().strip()
     read_table = node_table(address)
@@ -37,7 +40,7 @@ def main(argv: "List[str]") -> int:
     def report(text: str) -> None:
         send_to_controller(node, "phase", phase="probe", text=text)
 
-    lacking = wait_until_ready(read_and_report, expected, int(gpus), float(timeout), report)
+    lacking = wait_until_ready(read_and_report, expected, float(timeout), report)
     if not lacking:
         return 0
     for name, text in lacking.items():

@@ -13,19 +13,17 @@ if TYPE_CHECKING:
 NAMES_SHOWN = 4  # nodes named in a line; there may be hundreds
 
 
-def evaluate(
-    table: "List[Dict[str, Any]]", expected: "List[str]", gpus: int
-) -> "Tuple[int, int, Dict[str, str]]":
+def evaluate(table: "List[Dict[str, Any]]", expected: "Dict[str, int]") -> "Tuple[int, int, Dict[str, str]]":
     """(number of alive nodes, number of their GPUs, {node: why it is not ready}).
 
-    table: rows as in `ray.nodes()`. expected: names of the nodes. gpus: expected on each node.
+    table: rows as in `ray.nodes()`. expected: GPUs by node.
     """
     alive = {}
     for row in table:
         if row["Alive"]:
             alive[row["NodeName"]] = int(row["Resources"].get("GPU", 0))
     lacking = {}
-    for name in expected:
+    for name, gpus in expected.items():
         if name not in alive:
             lacking[name] = "has not joined"
         elif alive[name] < gpus:
@@ -34,14 +32,15 @@ def evaluate(
     return len(here), sum(alive[name] for name in here), lacking
 
 
-def progress(nodes: int, total_gpus: int, lacking: "Dict[str, str]", expected: "List[str]", gpus: int) -> str:
+def progress(nodes: int, total_gpus: int, lacking: "Dict[str, str]", expected: "Dict[str, int]") -> str:
     """`3/4 nodes, 24/32 GPUs, waiting for gpu-2`."""
     waiting = ", waiting for " + _names(list(lacking)) if lacking else ""
-    devices = ", %d/%d GPUs" % (total_gpus, gpus * len(expected)) if gpus else ""
+    wanted = sum(expected.values())
+    devices = ", %d/%d GPUs" % (total_gpus, wanted) if wanted else ""
     return "%d/%d nodes%s%s" % (nodes, len(expected), devices, waiting)
 
 
-def not_ready(lacking: "Dict[str, str]", expected: "List[str]", timeout: float) -> str:
+def not_ready(lacking: "Dict[str, str]", expected: "Dict[str, int]", timeout: float) -> str:
     """`cluster not ready after 600 s: 3 of 4 nodes joined, missing node4. FIX`."""
     missing = [name for name, text in lacking.items() if text == "has not joined"]
     joined = len(expected) - len(missing)
@@ -56,8 +55,7 @@ def not_ready(lacking: "Dict[str, str]", expected: "List[str]", timeout: float) 
 
 def wait_until_ready(
     read_table: "Callable[[], List[Dict[str, Any]]]",
-    expected: "List[str]",
-    gpus: int,
+    expected: "Dict[str, int]",
     timeout: float,
     report: "Callable[[str], None]",
     clock: "Callable[[], float]" = time.monotonic,
@@ -65,13 +63,14 @@ def wait_until_ready(
 ) -> "Dict[str, str]":
     """Read the table until the cluster is ready or the timeout is over.
 
-    Returns {node: why it is not ready}. timeout: seconds. report: called with each progress line.
+    Returns {node: why it is not ready}. expected: GPUs by node. timeout: seconds. report: called with each
+    progress line.
     """
     deadline = clock() + timeout
     reported = ""
     while True:
-        nodes, total, lacking = evaluate(read_table(), expected, gpus)
-        text = progress(nodes, total, lacking, expected, gpus)
+        nodes, total, lacking = evaluate(read_table(), expected)
+        text = progress(nodes, total, lacking, expected)
         if text != reported:
             report(text)
             reported = text

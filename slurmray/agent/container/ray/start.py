@@ -90,6 +90,13 @@ class RayProcess:
         self.env.update(more)
         extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
         object_store = command.object_store_size(context.memory)
+        cpus, gpus = context.job["cpus"], settings["ray"]["gpus"]
+        memory = command.memory_for_tasks(context.memory, object_store)
+        if cluster is None:
+            head = settings["ray"]["head"]
+            gpus = head["gpus"]
+            cpus = cpus if head["cpus"] is None else head["cpus"]
+            memory = memory if head["memory"] is None else head["memory"]
         argv = command.start_command(
             context.name,
             address,
@@ -97,10 +104,10 @@ class RayProcess:
             cluster,
             self.version,
             context.folder,
-            context.job["cpus"],
-            settings["ray"]["gpus"],
+            cpus,
+            gpus,
             object_store,
-            command.memory_for_tasks(context.memory, object_store),
+            memory,
             extra,
         )
         sys.stderr.write(" ".join(argv) + "\n")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import sys
@@ -69,6 +70,23 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
     dashboard = next(message for message in head.received if message["type"] == "dashboard")
     assert (dashboard["address"], dashboard["node"]) == ("127.0.0.1", "gpu-1")
     assert env["RAY_ADDRESS"].startswith("127.0.0.1:")
+
+
+def test_the_head_node_offers_less_than_the_others(tmp_path: Path) -> None:
+    head = {"gpus": 0, "cpus": 1, "memory": 5 * 2**30}
+    show = "import json, os; print(json.dumps([os.environ[name] for name in ('NNODES', 'GPUS_PER_NODE')]))"
+    command = trainer(sys.executable, "-c", show, nnodes=1)
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(settings(ray={"head": head}, trainer=command))
+        assert made.run_until("exit")["code"] == 0
+        received = made.head.received
+        joined = [m["text"] for m in received if m["type"] == "phase" and m["phase"] == "probe"]
+        assert joined[-1] == "2/2 nodes, 2/2 GPUs"
+        starts = [re.findall(r"--(?:num-\w+|memory)=\d+", node.log.read_text()) for node in made.nodes]
+        wait_for_output(made, "\n")
+        assert json.loads(made.output()) == ["1", "2"]
+    assert starts[0] == ["--memory=5368709120", "--num-cpus=1", "--num-gpus=0"]
+    assert starts[1][-2:] == ["--num-cpus=4", "--num-gpus=2"]
 
 
 SHOW_ALL = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"

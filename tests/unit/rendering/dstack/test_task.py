@@ -252,7 +252,16 @@ def test_every_field_is_used_left_out_or_refused() -> None:
         *("container.runtime", "container.build", "container.archive", "container.args"),
         *("container.command", "container.step_args"),
         *("network.interface", "network.family", "on_node_loss", "requeue.exit_code"),
-        *("ray.debug", "ray.runtime_env", "services", "launch", "template"),
+        *(
+            "ray.head.gpus",
+            "ray.head.cpus",
+            "ray.head.memory",
+            "ray.debug",
+            "ray.runtime_env",
+            "services",
+            "launch",
+            "template",
+        ),
     }
 
 

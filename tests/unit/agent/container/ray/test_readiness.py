@@ -15,32 +15,36 @@ def row(name: str, gpus: int = 8, alive: bool = True) -> dict[str, Any]:
     return {"Alive": alive, "NodeName": name, "Resources": resources}
 
 
-NAMES = ["gpu-1", "gpu-2"]
+GPUS = {"gpu-1": 8, "gpu-2": 8}
 
 
 @pytest.mark.parametrize(
     ("table", "gpus", "expected"),
     [
-        ([], 8, (0, 0, {"gpu-1": "has not joined", "gpu-2": "has not joined"})),
-        ([row("gpu-1"), row("gpu-2")], 8, (2, 16, {})),
-        ([row("gpu-1"), row("gpu-2", 7)], 8, (2, 15, {"gpu-2": "has 7 of 8 GPUs"})),
-        ([row("gpu-1"), row("gpu-2", alive=False)], 8, (1, 8, {"gpu-2": "has not joined"})),
-        ([row("gpu-1", alive=False), row("gpu-1"), row("gpu-2")], 8, (2, 16, {})),  # it has joined again
-        ([row("gpu-1", 16), row("stranger")], 8, (1, 16, {"gpu-2": "has not joined"})),
-        ([row("gpu-1", 0), row("gpu-2", 0)], 0, (2, 0, {})),
+        ([row("gpu-1", 0), row("gpu-2")], (0, 8), (2, 8, {})),
+        ([row("gpu-1", 0), row("gpu-2", 0)], (0, 8), (2, 0, {"gpu-2": "has 0 of 8 GPUs"})),
+        ([], (8, 8), (0, 0, {"gpu-1": "has not joined", "gpu-2": "has not joined"})),
+        ([row("gpu-1"), row("gpu-2")], (8, 8), (2, 16, {})),
+        ([row("gpu-1"), row("gpu-2", 7)], (8, 8), (2, 15, {"gpu-2": "has 7 of 8 GPUs"})),
+        ([row("gpu-1"), row("gpu-2", alive=False)], (8, 8), (1, 8, {"gpu-2": "has not joined"})),
+        ([row("gpu-1", alive=False), row("gpu-1"), row("gpu-2")], (8, 8), (2, 16, {})),  # it has joined again
+        ([row("gpu-1", 16), row("stranger")], (8, 8), (1, 16, {"gpu-2": "has not joined"})),
+        ([row("gpu-1", 0), row("gpu-2", 0)], (0, 0), (2, 0, {})),
     ],
 )
-def test_evaluate(table: list[Any], gpus: int, expected: tuple[int, int, dict[str, str]]) -> None:
-    assert readiness.evaluate(table, NAMES, gpus) == expected
+def test_evaluate(table: list[Any], gpus: tuple[int, int], expected: tuple[int, int, dict[str, str]]) -> None:
+    assert readiness.evaluate(table, dict(zip(GPUS, gpus, strict=True))) == expected
 
 
 def test_progress() -> None:
-    assert readiness.progress(3, 24, {"gpu-2": "has not joined"}, ["a", "b", "c", "gpu-2"], 8) == (
-        "3/4 nodes, 24/32 GPUs, waiting for gpu-2"
+    assert readiness.progress(3, 16, {"gpu-2": "has not joined"}, {"a": 0, "b": 8, "c": 8, "gpu-2": 8}) == (
+        "3/4 nodes, 16/24 GPUs, waiting for gpu-2"
     )
-    assert readiness.progress(2, 16, {}, NAMES, 8) == "2/2 nodes, 16/16 GPUs"
+    assert readiness.progress(2, 16, {}, GPUS) == "2/2 nodes, 16/16 GPUs"
     many = {f"n{number}": "" for number in range(9)}
-    assert readiness.progress(0, 0, many, list(many), 0).endswith("waiting for n0, n1, n2, n3 and 5 more")
+    assert readiness.progress(0, 0, many, dict.fromkeys(many, 0)).endswith(
+        "waiting for n0, n1, n2, n3 and 5 more"
+    )
 
 
 def wait(tables: list[list[Any]], timeout: float) -> tuple[dict[str, str], list[str]]:
@@ -53,8 +57,7 @@ def wait(tables: list[list[Any]], timeout: float) -> tuple[dict[str, str], list[
 
     lacking = readiness.wait_until_ready(
         lambda: tables[min(int(now[0]), len(tables) - 1)],
-        NAMES,
-        8,
+        GPUS,
         timeout,
         reported.append,
         lambda: now[0],
@@ -82,10 +85,10 @@ def test_the_probe_ends_at_its_deadline() -> None:
 
 
 def test_why_the_cluster_is_not_ready() -> None:
-    names = ["n1", "n2", "n3", "n4"]
+    names = dict.fromkeys(["n1", "n2", "n3", "n4"], 8)
     lacking = {"n2": "has 7 of 8 GPUs", "n4": "has not joined"}
     text = "cluster not ready after 600 s: 3 of 4 nodes joined, missing n4, n2 has 7 of 8 GPUs. "
     assert readiness.not_ready(lacking, names, 600.0).startswith(text)
-    many = [f"n{number}" for number in range(9)]
+    many = {f"n{number}": 8 for number in range(9)}
     text = "0 of 9 nodes joined, missing n0, n1, n2, n3 and 5 more. "
     assert text in readiness.not_ready(dict.fromkeys(many, "has not joined"), many, 1.0)
