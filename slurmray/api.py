@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slurmray.errors import ExitCode, SpecError
 from slurmray.slurm import commands
@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 _RENDER_AGAIN = "render it again in Python, with the equivalent of slurmray render"
 
 
-def load(path: str | Path) -> JobSpec:
-    """Return the job spec in a YAML file. SpecError lists all mistakes, each with line and column."""
+def load(path: str | Path, **fields: Any) -> JobSpec:
+    """Return the job spec in a YAML file. SpecError lists all mistakes, each with line and column.
+
+    fields: override those of the file; a section's one by one, e.g. `load("job.yaml", slurm={"nodes": 4})`.
+    """
     from slurmray.loading.load import load_spec
 
-    return load_spec(Path(path))
+    return load_spec(Path(path), fields=fields)
 
 
-def render(spec: JobSpec) -> str:
-    """Return the sbatch script of a job spec, the same as from `slurmray render`.
+def render(spec: JobSpec | str | Path) -> str:
+    """Return the sbatch script of a job spec or its file, the same as from `slurmray render`.
 
     SpecError for missing files, and for a placement that does not fit the job. UsageError if `template`
     cannot be used. Relative paths begin at the current folder.
@@ -36,9 +39,14 @@ def render(spec: JobSpec) -> str:
     from slurmray.rendering.output import seal
     from slurmray.rendering.script import render_script
 
+    spec = _loaded(spec)
     if problems := find_problems(spec):
         raise SpecError(problems)
     return seal(render_script(spec, _RENDER_AGAIN))
+
+
+def _loaded(spec: JobSpec | str | Path) -> JobSpec:
+    return load(spec) if isinstance(spec, str | Path) else spec
 
 
 def remarks(spec: JobSpec) -> list[str]:
@@ -51,13 +59,14 @@ def remarks(spec: JobSpec) -> list[str]:
     return [*advise(spec).notes, *(f"env.{name} is not set here: {fix}" for name in unset)]
 
 
-def submit(spec: JobSpec) -> Job:
-    """Submit a job spec with sbatch, in the current folder, and return its job.
+def submit(spec: JobSpec | str | Path) -> Job:
+    """Submit a job spec or its file with sbatch, in the current folder, and return its job.
 
     No file is written: Slurm keeps the script, and `scontrol write batch_script ID -` shows it. Errors as for
     `render`, and SlurmError with Slurm's message and a fix if sbatch fails. Hints, for example about an unset
     variable that `env` takes from you, are warnings.
     """
+    spec = _loaded(spec)
     script = render(spec)
     for note in remarks(spec):
         warnings.warn(note, stacklevel=2)

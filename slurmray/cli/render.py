@@ -39,7 +39,7 @@ _STDOUT = Path("-")
     "settings",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Any field of the job spec, e.g. container.shm_size=64g.  [repeatable]",
+    help="Any field of the job spec, e.g. container.shm_size=64g. PATH+=VALUE adds to a list.  [repeatable]",
 )
 @click.option(
     "--template",
@@ -103,6 +103,7 @@ def render(
     from slurmray.rendering.output import write_script
 
     output = output or DEFAULT_OUTPUT[target]
+    before = _job_file_of(output)
     spec, text = render_job(job, given(settings, flags), trainer, output, target)
     if output == _STDOUT:
         click.echo(text.encode(), nl=False)
@@ -114,6 +115,8 @@ def render(
         click.echo(line, err=True)
     if output == _STDOUT:
         return
+    if before and before != (job and _from_here(job)):
+        click.echo(f"{output} was the script of {before} before; with -o FILE both are kept", err=True)
     file = shlex.quote(str(output))
     if target == "dstack":
         click.echo(f"run it with: dstack apply -f {file}", err=True)
@@ -178,6 +181,18 @@ def _render_command(
     if output not in (DEFAULT_OUTPUT["slurm"], _STDOUT):
         argv += ["-o", _from_here(output)]
     return shlex.join(argv)
+
+
+def _job_file_of(script: Path) -> str:
+    """Return the job spec's file of a script that slurmray wrote before; "" if it is not known."""
+    from slurmray.rendering.script import settings_of_text
+
+    try:
+        again = json.loads(settings_of_text(script.read_text(errors="replace")))["render_again"]
+        argv = shlex.split(again)
+    except (OSError, ValueError, KeyError):
+        return ""
+    return argv[2] if len(argv) > 2 and argv[:2] == ["slurmray", "render"] and argv[2][0] != "-" else ""
 
 
 def _from_here(path: Path) -> str:

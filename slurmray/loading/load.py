@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,13 +48,16 @@ def load_spec(
     settings: Sequence[tuple[str, str]] = (),
     trainer: Sequence[str] = (),
     refusals: Callable[[JobSpec], list[Problem]] = lambda _: [],
+    fields: Mapping[str, Any] | None = None,
 ) -> JobSpec:
     """Return the job spec of a file, with settings from the command line. SpecError lists all mistakes.
 
     path: None for defaults, `-` for standard input. settings: (name, value) pairs; later ones override. A
     name is one of FLAGS, `--mount` (adds one), `--env` (`NAME=VALUE`, or `NAME` for the submitter's value) or
-    the dotted path of a field, for --set. Then null, lists, mappings and quoted values are parsed as YAML.
-    trainer: the command after `--`, which overrides `run`. refusals: finds more problems in a valid job spec.
+    the dotted path of a field, for --set. Then null, lists, mappings and quoted values are parsed as YAML,
+    and with a + at its end the value, or each item of a list, is added to a list. trainer: the command after
+    `--`, which overrides `run`. refusals: finds more problems in a valid job spec. fields: of the job spec,
+    which override those of the file; those of a section one by one.
     """
     text = Source("") if path is None else _read(path)
     data = text.data if text.data is not None else {}
@@ -65,12 +68,17 @@ def load_spec(
     given: list[_Setting] = []
     for name, value in settings:
         try:
-            setting = _setting(name, value, data)
-            _put(data, setting.path, setting.value)
+            for setting in _settings(name, value, data):
+                _put(data, setting.path, setting.value)
+                given.append(setting)
         except ValueError as error:
             problems.append((_LAST, Problem(_place(name), str(error))))
-        else:
-            given.append(setting)
+    for setting in _fields(fields or {}):
+        given.append(setting)
+        try:
+            _put(data, setting.path, setting.value)
+        except ValueError as error:
+            problems.append((_LAST, Problem(setting.place, str(error))))
     if trainer:
         data["run"] = list(trainer)
         given.append(_Setting("after --", ("run",), data["run"]))
@@ -130,6 +138,29 @@ def _raw(path: Path) -> bytes:
 
 def _place(name: str) -> str:
     return name if name.startswith("--") else f"--set {name}"
+
+
+def _fields(fields: Mapping[str, Any]) -> Iterator[_Setting]:
+    """Yield what fields of Python set: each field of a section by itself."""
+    for name, value in fields.items():
+        parts = {(name, key): part for key, part in value.items()} if isinstance(value, dict) else {}
+        for path, part in parts.items():
+            yield _Setting(f"{dotted(path)}, given to load()", path, part)
+        if not parts:
+            yield _Setting(f"{name}, given to load()", (name,), value)
+
+
+def _settings(name: str, value: str, data: dict[str, Any]) -> list[_Setting]:
+    """Return what a setting sets: one value, or items at the end of a list."""
+    setting = _setting(name.removesuffix("+"), value, data)
+    if not name.endswith("+"):
+        return [setting]
+    here: Any = data
+    for part in setting.path:
+        here = here.get(part) if isinstance(here, dict) else None
+    first = len(here) if isinstance(here, list) else 0
+    items = setting.value if isinstance(setting.value, list) else [setting.value]
+    return [_Setting(_place(name), (*setting.path, first + n), item) for n, item in enumerate(items)]
 
 
 def _setting(name: str, value: str, data: dict[str, Any]) -> _Setting:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from pathlib import Path
 
 from slurmray.spec.job import JobSpec
 
@@ -30,6 +32,14 @@ def remarks(spec: JobSpec) -> list[str]:
         "taken from your environment at sbatch"
         for name in secrets_by_value(spec)
     ]
+    for name in ("output", "error"):
+        value = dict(spec.slurm.given()).get(name) or ""
+        folder = str(Path(str(value)).parent)
+        if folder.startswith("~"):
+            found.append(f"slurm.{name}: Slurm does not expand ~; write the path of the home folder")
+        elif "%" not in folder and not Path(folder).is_dir():
+            fix = f"mkdir -p {shlex.quote(folder)}"
+            found.append(f"slurm.{name}: there is no folder {folder}, so the job would have no log: {fix}")
     if isinstance(spec.run, list) and len(spec.run) == 1 and re.search(r"\s", spec.run[0].strip()):
         found.append(
             f"run: {spec.run[0]!r} is one program's name; write one item per word, or a text for bash"

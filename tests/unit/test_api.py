@@ -107,6 +107,24 @@ def test_render_gives_the_script_of_the_command_line(
     ]
 
 
+def test_fields_override_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("slurm: {nodes: 2, mem: 1G}\nenv: {A: 1}\nrun: [x]\n")
+    spec = slurmray.load(path, slurm={"nodes": 4}, env={"B": "2"}, run=["y"], name="n")
+    assert (spec.slurm.nodes, dict(spec.slurm.given())["mem"], spec.env) == (4, "1G", {"A": "1", "B": "2"})
+    assert (spec.run, spec.name) == (["y"], "n")
+    expected = "slurm.nodes, given to load(): expected 1 or more, got '0'"
+    assert mistakes(lambda: slurmray.load(path, slurm={"nodes": 0})) == expected
+    expected = "nam, given to load(): unknown field, did you mean name?"
+    assert mistakes(lambda: slurmray.load(path, nam="x")) == expected
+
+
+def test_a_file_in_place_of_a_job_spec(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("slurm: {nodes: 2}\n")
+    for path in (tmp_path / "job.yaml", str(tmp_path / "job.yaml")):
+        assert slurmray.render(path) == slurmray.render(slurmray.load(path))
+
+
 def test_render_uses_the_template_of_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(data_folder("templates"))
     verdict = verify(slurmray.render(slurmray.JobSpec(template="sites/archive.sbatch.j2")))

@@ -228,6 +228,15 @@ def test_the_first_command_of_a_new_user() -> None:
     assert "#SBATCH --nodes=2" in Path("generated.sh").read_text().splitlines()
 
 
+def test_a_script_of_another_job_spec_is_not_replaced_unnoticed() -> None:
+    for name in ("a.yaml", "b.yaml"):
+        Path(name).write_text("slurm: {nodes: 2}\n")
+    seen = [run("render", *args).stderr for args in (["a.yaml"], ["a.yaml"], ["b.yaml"], [], ["b.yaml"])]
+    line = "generated.sh was the script of %s before; with -o FILE both are kept"
+    assert [line % "a.yaml" in text for text in seen] == [False, False, True, False, False]
+    assert [line % "b.yaml" in text for text in seen] == [False, False, False, True, False]
+
+
 def test_an_edited_script_is_kept_until_forced() -> None:
     assert run("render").returncode == 0
     assert run("render").returncode == 0

@@ -283,6 +283,32 @@ def test_settings_win_over_the_file_and_the_later_over_the_earlier() -> None:
     assert job.name == "quoted: text"
 
 
+def test_settings_that_add_to_a_list() -> None:
+    job = load(
+        "container: {mounts: [a:/a]}\nrun: [x]\n",
+        ("container.mounts+", "b:/b"),
+        ("run+", "[y, 'z z']"),
+        ("run+", "4"),
+        ("ray.args+", "--v=1"),
+    )
+    assert [mount.source for mount in job.container.mounts] == ["a", "b"]
+    assert job.run == ["x", "y", "z z", "4"]
+    assert job.ray.args == ["--v=1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value", "expected"),
+    [
+        ("run: x", "run+", "y", "--set run+: run: expected a list, got 'x'"),
+        ("", "name+", "y", "--set name+: name: expected text, got a list"),
+        ("container: {mounts: [a:/a]}", "container.mounts+", "b:b", "--set container.mounts+: "),
+    ],
+)
+def test_what_cannot_be_added(text: str, name: str, value: str, expected: str) -> None:
+    (line,) = mistakes(text, (name, value))
+    assert line.startswith(expected)
+
+
 def test_settings_may_be_lists_and_mappings() -> None:
     job = load_spec(
         None, [("container.mounts", "[a:/a, b:/b]"), ("env", "{A: 1e-6, B: ~}"), ("run", "[x, 'y z']")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,3 +59,16 @@ def test_secrets_by_value() -> None:
     lines = found(None, env=env)
     assert [line.partition(":")[0] for line in lines] == ["env.WANDB_API_KEY", "env.db_password"]
     assert "--env WANDB_API_KEY), and it is taken from your environment" in lines[0]
+
+
+def test_a_folder_of_the_log_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+
+    def of(**slurm: str) -> list[str]:
+        return remarks(JobSpec(slurm={"nodes": 2, **slurm}))
+
+    assert of(output="logs/%j.out", error="%j.err") == of(output="%x/%j.out") == []
+    text = "there is no folder my logs, so the job would have no log: mkdir -p 'my logs'"
+    assert of(output="my logs/%j.out") == [f"slurm.output: {text}"]
+    assert of(error="~/%j.err") == ["slurm.error: Slurm does not expand ~; write the path of the home folder"]
