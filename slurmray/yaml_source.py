@@ -6,6 +6,7 @@ what they mean, not YAML. Only unquoted `null`, `~` and an empty value are null.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -14,23 +15,45 @@ import yaml
 
 from slurmray.errors import Problem, SpecError
 
+MAX_NODES = 100_000  # aliases of aliases would fill the memory
+
 Path: TypeAlias = tuple[str | int, ...]
 Place: TypeAlias = tuple[int, int]  # line and column, from 1
 
 
 @dataclass
 class Source:
-    """A parsed text. keys, values: their places, by path. problems: mistakes other than syntax errors."""
+    """A parsed text. keys, values: their places, by path. problems: mistakes other than syntax errors.
+
+    names: paths of values from another file -> its name.
+    """
 
     name: str
     data: Any = None
     keys: dict[Path, Place] = field(default_factory=dict)
     values: dict[Path, Place] = field(default_factory=dict)
+    names: dict[Path, str] = field(default_factory=dict)
     problems: list[tuple[Place, Problem]] = field(default_factory=list)
 
-    def where(self, place: Place) -> str:
-        """Return a place for messages, e.g. `job.yaml:12:5`."""
-        return f"{self.name}:{place[0]}:{place[1]}"
+    def where(self, place: Place, path: Path = ()) -> str:
+        """Return a place for messages, e.g. `job.yaml:12:5`. path: of its value."""
+        return f"{self.names.get(path, self.name)}:{place[0]}:{place[1]}"
+
+    def fill(self, other: Source, path: Path = ()) -> None:
+        """Add what this text's mappings lack, from those of another text: sections name by name."""
+        mine, theirs = (
+            functools.reduce(lambda at, name: at[name], path, each.data) for each in (self, other)
+        )
+        for name, value in theirs.items():
+            here = (*path, name)
+            if isinstance(value, dict) and isinstance(mine.get(name), dict):
+                self.fill(other, here)
+            elif name not in mine:
+                mine[name] = value
+                below = [at for at in other.values if at[: len(here)] == here]
+                self.values |= {at: other.values[at] for at in below}
+                self.keys |= {at: other.keys[at] for at in below if at in other.keys}
+                self.names |= {at: other.names.get(at, other.name) for at in below}
 
     def add_problem(self, place: Place, text: str) -> None:
         """Add a problem; parsing continues."""
@@ -40,14 +63,6 @@ class Source:
 class _Loader(yaml.SafeLoader):
     # Without resolvers every scalar is text, so that any other tag is an explicit one.
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own class attribute
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            text = f"*{event.anchor}: aliases are not supported; write the value out, or quote it"
-            raise yaml.composer.ComposerError(None, None, text, event.start_mark)
-        node: yaml.Node | None = super().compose_node(parent, index)
-        return node
 
 
 _NULL = "tag:yaml.org,2002:null"
@@ -74,6 +89,8 @@ _MESSAGES = (
     (r"could not find expected ':'", "expected `name: value`, found no colon"),
     (r"expected alphabetic or numeric", "quote a value that begins with * or &"),
     (r"found character (.+) that cannot start any token", r"quote a value that begins with \1"),
+    (r"found undefined alias '(.+)'", r"*\1: there is no &\1 above it; correct the name, or quote the value"),
+    (r"found duplicate anchor '(.+)';", r"&\1 is used twice; rename one"),
     (r"expected <block end>", "the indentation does not match the lines above; correct it"),
     (r"got '<stream end>'", "a bracket before this is not closed; close it"),
 )
@@ -108,54 +125,81 @@ def decode(name: str, raw: bytes) -> str:
 def read(name: str, text: str) -> Source:
     """Parse a text; SpecError for the first syntax error."""
     source = Source(name)
+    builder = _Builder(source)
     try:
         root = yaml.compose(text, _Loader)
+        if root is not None:
+            source.data = builder.plain((), root, ())
     except yaml.reader.ReaderError as error:
-        place = _place_at(text, error.position)
-        source.add_problem(
-            place, f"the control character {chr(error.character)!r}; leave it out, or escape it in quotes"
-        )
+        character = chr(error.character)
+        message = f"the control character {character!r}; leave it out, or escape it in quotes"
+        raise SpecError([Problem(source.where(_place_at(text, error.position)), message)]) from None
     except yaml.MarkedYAMLError as error:
-        source.add_problem(*_syntax_error(error))
+        place, message = _syntax_error(error)
+        raise SpecError([Problem(source.where(place), message)]) from None
     except RecursionError:
-        source.add_problem((1, 1), "nested too deeply; use fewer levels")
-    if source.problems:
-        raise SpecError([problem for _, problem in source.problems])
-    if root is not None:
-        source.data = _plain(source, (), root)
+        raise SpecError([Problem(source.where((1, 1)), "nested too deeply; use fewer levels")]) from None
+    if builder.visited > MAX_NODES:
+        message = f"more than {MAX_NODES} values; use fewer aliases"
+        raise SpecError([Problem(source.where((1, 1)), message)])
     return source
 
 
-def _plain(source: Source, path: Path, node: yaml.Node) -> Any:
-    place = _place(node.start_mark)
-    source.values[path] = place
-    if node.tag not in (_NULL, *(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))):
-        source.add_problem(
-            place, f"the tag {node.tag.replace('tag:yaml.org,2002:', '!!')} is not supported; leave it out"
-        )
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(source, (*path, number), item) for number, item in enumerate(node.value)]
-    if isinstance(node, yaml.MappingNode):
-        return _mapping(source, path, node)
-    return None if node.tag == _NULL else node.value
+class _Builder:
+    """Makes plain data from nodes. above: the nodes that contain a node; an alias may not be one of them."""
 
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.visited = 0
 
-def _mapping(source: Source, path: Path, node: yaml.MappingNode) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in node.value:
-        place = _place(key.start_mark)
-        if not isinstance(key, yaml.ScalarNode):
-            source.add_problem(place, "a name must be text; quote it if it begins with [ or {")
-            continue
-        name = key.value
-        dotted = ".".join(str(part) for part in (*path, name))
-        if name == "<<":
-            source.add_problem(place, f"{dotted}: merge keys are not supported; write the values out")
-        elif name in found:
-            source.add_problem(
-                place, f"{dotted}: set twice, first in line {source.keys[*path, name][0]}; keep one"
-            )
-        else:
-            source.keys[*path, name] = place
-            found[name] = _plain(source, (*path, name), value)
-    return found
+    def plain(self, path: Path, node: yaml.Node, above: tuple[yaml.Node, ...]) -> Any:
+        """Return the value of a node."""
+        place = _place(node.start_mark)
+        if not self._visit(node, place, above):
+            return None
+        self.source.values[path] = place
+        if node.tag not in (_NULL, *(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))):
+            tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+            self.source.add_problem(place, f"the tag {tag} is not supported; leave it out")
+        above = (*above, node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.plain((*path, number), item, above) for number, item in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode):
+            found: dict[str, Any] = {}
+            self._add_pairs(found, path, node, above)
+            return found
+        return None if node.tag == _NULL else node.value
+
+    def _visit(self, node: yaml.Node, place: Place, above: tuple[yaml.Node, ...]) -> bool:
+        self.visited += 1
+        if node in above:
+            self.source.add_problem(place, "an alias is inside the value that it stands for; write it out")
+        return node not in above and self.visited <= MAX_NODES
+
+    def _add_pairs(
+        self, found: dict[str, Any], path: Path, node: yaml.MappingNode, above: tuple[yaml.Node, ...]
+    ) -> None:
+        """Add the pairs of a mapping and then those that it merges, except for names that are in `found`."""
+        source = self.source
+        own: set[str] = set()
+        merged: list[yaml.Node] = []
+        for key, value in node.value:
+            place = _place(key.start_mark)
+            if not isinstance(key, yaml.ScalarNode):
+                source.add_problem(place, "a name must be text; quote it if it begins with [ or {")
+            elif key.value == "<<":
+                merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+            elif key.value in own:
+                dotted = ".".join(str(part) for part in (*path, key.value))
+                first = source.keys[*path, key.value][0]
+                source.add_problem(place, f"{dotted}: set twice, first in line {first}; keep one")
+            elif key.value not in found:
+                own.add(key.value)
+                source.keys[*path, key.value] = place
+                found[key.value] = self.plain((*path, key.value), value, above)
+        for part in merged:  # yaml.org/type/merge: the first one wins
+            place = _place(part.start_mark)
+            if not isinstance(part, yaml.MappingNode):
+                source.add_problem(place, "<<: expected `name: value` pairs, or a list of them")
+            elif self._visit(part, place, above):
+                self._add_pairs(found, path, part, (*above, part))

@@ -112,7 +112,47 @@ def _has_env(data: Any) -> bool:
     return isinstance(data, list) and any(map(_has_env, data))
 
 
-def _read(path: Path) -> Source:
+def _read(path: Path, above: tuple[Path, ...] = ()) -> Source:
+    """Read a job spec, and those that it includes. above: the files that include it."""
+    source = _read_file(path)
+    names = source.data.pop("include", None) if isinstance(source.data, dict) else None
+    files = [names] if isinstance(names, str) else names or []
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        source.add_problem(source.values["include",], "include: expected a path, or a list of paths")
+        return source
+    for number in reversed(range(len(files))):  # the last one has priority
+        place = source.values["include", number] if names is files else source.values["include",]
+        try:
+            other = _included(files[number], path.parent, (*above, path.resolve()))
+        except SpecError as error:
+            for problem in error.problems:
+                where = problem.where or source.where(place)
+                source.problems.append((place, Problem(where, problem.text)))
+        else:
+            source.problems += other.problems
+            source.fill(other)
+    return source
+
+
+def _included(name: str, folder: Path, above: tuple[Path, ...]) -> Source:
+    """Read a job spec that one in `folder` includes. SpecError, without a place if it cannot be read."""
+    try:
+        path = folder / Path(name).expanduser()
+    except RuntimeError:
+        raise SpecError([Problem("", f"include: {name}: no such home folder here")]) from None
+    if path.resolve() in above:
+        raise SpecError([Problem("", f"include: {name} includes itself; leave it out")])
+    if not path.is_file():
+        raise SpecError([Problem("", f"include: {path} is not a file; correct the path")])
+    other = _read(path, above)
+    if other.data is None:
+        other.data = {}
+    if not isinstance(other.data, dict):
+        raise SpecError([Problem(str(path), "expected `name: value` lines, e.g. `name: my-job`")])
+    return other
+
+
+def _read_file(path: Path) -> Source:
     name = "stdin" if path == STDIN else str(path)
     try:
         raw = _raw(path)
@@ -225,10 +265,10 @@ def _where(text: Source, given: Iterable[_Setting], path: yaml_source.Path) -> t
         if loc[: len(setting.path)] == setting.path:
             return _LAST, setting.place
     if loc != path and loc in text.keys:
-        return text.keys[loc], text.where(text.keys[loc])
+        return text.keys[loc], text.where(text.keys[loc], loc)
     for length in range(len(loc), 0, -1):
         if place := text.values.get(loc[:length]):
-            return place, text.where(place)
+            return place, text.where(place, loc[:length])
     for setting in reversed(settings):
         if setting.path[: len(loc)] == loc:
             return _LAST, setting.place

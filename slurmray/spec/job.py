@@ -81,6 +81,12 @@ class Requeue(Model):
         return bool(self.max or self.exit_code)
 
 
+def _one_or_more(schema: dict[str, Any]) -> None:
+    """Allow one item in place of a list."""
+    items = {"type": schema.pop("type"), "items": schema["items"]}
+    schema["anyOf"] = [schema.pop("items"), items]
+
+
 class JobSpec(Model):
     """A Ray cluster in containers on the nodes of a Slurm job, and the command that runs on it."""
 
@@ -125,6 +131,11 @@ class JobSpec(Model):
     a busy node; hence at least 20.
     """
     requeue: Requeue = Field(default_factory=Requeue)
+    include: list[Line] = Field(default=[], json_schema_extra=_one_or_more)
+    """Paths of other job specs, relative to this file. They have the fields that this one lacks.
+
+    Sections are filled up field by field; a list is used as a whole. Of several, the last one has priority.
+    """
 
     def __init__(self, /, **fields: Any) -> None:
         """Make a job spec from its fields; a section is a dict. SpecError lists all mistakes."""
@@ -132,6 +143,13 @@ class JobSpec(Model):
             super().__init__(**fields)
         except ValidationError as error:
             raise SpecError(problems_of(error, type(self))) from None
+
+    @field_validator("include")
+    @classmethod
+    def _check_include(cls, value: list[str]) -> list[str]:
+        if value:
+            raise ValueError("only in files: use load()")
+        return value
 
     @field_validator("env")
     @classmethod

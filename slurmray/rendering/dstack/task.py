@@ -26,7 +26,7 @@ from slurmray.spec.types import shown
 
 # Fields and sections that a task uses.
 USED = {
-    *("name", "preset", "setup", "env", "prepare", "run", "stop.signal", "requeue.max"),
+    *("include", "name", "preset", "setup", "env", "prepare", "run", "stop.signal", "requeue.max"),
     *("ray.port", "ray.dashboard_port", "ray.ready_timeout", "ray.temp_dir", "ray.auth", "ray.metrics"),
     *("ray.args", "ray.head_args", "ray.worker_args", "ray.gpus_per_node"),
     *("slurm.nodes", "slurm.gpus_per_node", "slurm.gres", "slurm.cpus_per_task", "slurm.mem", "slurm.time"),

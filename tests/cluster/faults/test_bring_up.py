@@ -94,9 +94,11 @@ def test_a_gcs_that_stalls(fault: Fault) -> None:
     """For longer than the 5 s that Ray itself gives a new node to connect."""
     fault.submit(["echo", "trained"])
     stop_raylet(fault, "node2")
-    stalled = "pkill -STOP -x gcs_server; sleep 20; pkill -CONT -x gcs_server"
+    # First, or the raylet might join in between.
+    assert fault.cluster.run(["pkill", "-STOP", "-x", "gcs_server"], host="node1").returncode == 0
     assert fault.cluster.run(["pkill", "-CONT", "-x", "raylet"], host="node2").returncode == 0
-    assert fault.cluster.run(["bash", "-c", stalled], host="node1").returncode == 0
+    resume = ["bash", "-c", "sleep 20; pkill -CONT -x gcs_server"]
+    assert fault.cluster.run(resume, host="node1").returncode == 0
     fault.start_clock()
     job = fault.wait_end("\ntrained\n")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log

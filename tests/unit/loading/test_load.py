@@ -1,5 +1,6 @@
 # ruff: noqa: E501 - one line for one mistake
 import io
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_a_block_of_bash() -> None:
         ("contaner: {}", "1:1: contaner: unknown field, did you mean container?"),
         ("slurm: {xyzzy: 1}", "1:9: slurm.xyzzy: unknown field; if your Slurm has this option, put --xyzzy=VALUE into slurm.extra"),
         ("stop: {x: 1}", "1:8: stop.x: unknown field; known here: lead, signal, grace"),
-        ("x: ~", "1:1: x: unknown field; known here: name, preset, slurm, setup, run_dir, template, container, env, network, ray, checks, preflight, prepare, services, run, launch, stop, on_node_loss, heartbeat_timeout, requeue"),
+        ("x: ~", "1:1: x: unknown field; known here: name, preset, slurm, setup, run_dir, template, container, env, network, ray, checks, preflight, prepare, services, run, launch, stop, on_node_loss, heartbeat_timeout, requeue, include"),
         ("services: [{name: a, run: b, ready: {htp: c}}]", "1:38: services, item 1, ready.htp: unknown field, did you mean http?"),
         ("prepare: [{name: a, run: b}, {nam: c, run: d}]", "1:31: prepare, item 2, nam: unknown field, did you mean name?"),
         ("prepare: [{name: a}]", "1:11: prepare, item 1, run: is required"),
@@ -204,9 +205,10 @@ def test_a_block_of_bash() -> None:
         ("a: @x", "1:4: quote a value that begins with '@'"),
         ("a:\n  - b\n c: d", "3:2: the indentation does not match the lines above; correct it"),
         ("a: 1\n---\nb: 2", "2:1: a second document (---); a job spec is one document"),
-        ("a: &x 1\nb: *x", "2:4: *x: aliases are not supported; write the value out, or quote it"),
-        ("a: &x [*x]", "1:8: *x: aliases are not supported; write the value out, or quote it"),
-        ("<<: {name: x}", "1:1: <<: merge keys are not supported; write the values out"),
+        ("name: *x", "1:7: *x: there is no &x above it; correct the name, or quote the value"),
+        ("run: &x [a, *x]", "1:6: an alias is inside the value that it stands for; write it out"),
+        ("env: &x {<<: *x}", "1:6: an alias is inside the value that it stands for; write it out"),
+        ("env: {<<: [x]}", "1:12: <<: expected `name: value` pairs, or a list of them"),
         ("name: !!int 3", "1:7: the tag !!int is not supported; leave it out"),
         ("name: !x y", "1:7: the tag !x is not supported; leave it out"),
         ("a: \x01", "1:4: the control character '\\x01'; leave it out, or escape it in quotes"),
@@ -281,6 +283,110 @@ def test_settings_win_over_the_file_and_the_later_over_the_earlier() -> None:
     assert [mount.source for mount in job.container.mounts] == ["a", "b", "c"]
     assert job.container.image == JobSpec().container.image
     assert job.name == "quoted: text"
+
+
+def write(files: dict[str, str]) -> None:
+    for name, text in files.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+
+
+def test_included_job_specs() -> None:
+    write(
+        {
+            "site/site.yaml": "include: more.yaml\nslurm: {partition: p, account: a, time: 1:00}\ncontainer: {mounts: [a:/a]}\n",
+            "site/more.yaml": "slurm: {account: x, mem: 3G}\nenv: {A: more, B: more}\n",
+            "team.yaml": "slurm: {account: team}\nenv: {B: team}\ncontainer: {mounts: [b:/b], shm_size: 1g}\n",
+        }
+    )
+    text = "include: [site/site.yaml, team.yaml]\nslurm: {nodes: 2, time: 2:00}\nenv: {C: 1}\n"
+    job = load(text, ("slurm.mem", "4G"))
+    assert dict(job.slurm.given()) == {
+        "nodes": "2",
+        "partition": "p",
+        "account": "team",
+        "time": "2:00",
+        "mem": "4G",
+    }
+    assert job.env == {"A": "more", "B": "team", "C": "1"}
+    assert [mount.source for mount in job.container.mounts] == ["b"]
+    assert job.container.shm_size == "1g"
+
+
+def test_mistakes_in_included_job_specs() -> None:
+    write({"a.yaml": "slurm:\n  nods: 2\nrun: [x]\nrun: [y]\n", "b.yaml": "container:\n  shm_size: big\n"})
+    lines = mistakes("include: [a.yaml, b.yaml]\nenv: {NNODES: 1}\n")
+    assert [line.partition(" ")[0] for line in lines] == [
+        "a.yaml:2:3:",
+        "job.yaml:2:6:",
+        "b.yaml:2:13:",
+        "a.yaml:4:1:",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("include", "expected"),
+    [
+        ("no.yaml", "job.yaml:1:10: include: no.yaml is not a file; correct the path"),
+        ("[ok.yaml, no.yaml]", "job.yaml:1:20: include: no.yaml is not a file; correct the path"),
+        ("job.yaml", "job.yaml:1:10: include: job.yaml includes itself; leave it out"),
+        ("circle.yaml", "circle.yaml:1:10: include: job.yaml includes itself; leave it out"),
+        ("{a: b}", "job.yaml:1:10: include: expected a path, or a list of paths"),
+        ("~nosuchuser/x", "job.yaml:1:10: include: ~nosuchuser/x: no such home folder here"),
+        ("list.yaml", "list.yaml: expected `name: value` lines, e.g. `name: my-job`"),
+        ("wrong.yaml", "wrong.yaml:2:1: a bracket before this is not closed; close it"),
+    ],
+)
+def test_what_cannot_be_included(include: str, expected: str) -> None:
+    write(
+        {"ok.yaml": "", "circle.yaml": "include: job.yaml\n", "list.yaml": "[a]\n", "wrong.yaml": "run: [a\n"}
+    )
+    (line,) = mistakes(f"include: {include}\n")
+    assert line.startswith(expected)
+
+
+def test_a_file_that_two_others_include() -> None:
+    write({"a.yaml": "include: c.yaml\n", "b.yaml": "include: c.yaml\n", "c.yaml": "name: c\n"})
+    assert load("include: [a.yaml, b.yaml]\n").name == "c"
+
+
+def test_include_is_for_files() -> None:
+    with pytest.raises(SpecError, match="include: only in files"):
+        JobSpec(include=["a.yaml"])
+
+
+def test_anchors_and_merge_keys() -> None:
+    job = load(
+        """
+env: &env {A: 1, B: &two 2}
+prepare:
+  - &step {name: a, run: &run [x, y], where: all}
+  - {<<: *step, name: b, once: true}
+services:
+  - {name: c, run: *run, env: {<<: [{B: 3, C: *two}, *env], D: 4}}
+"""
+    )
+    first, second = job.prepare
+    assert (first.name, second.name, second.run, second.where) == ("a", "b", ["x", "y"], "all")
+    assert (first.once, second.once) == (False, True)
+    assert job.services[0].env == {"A": "1", "B": "3", "C": "2", "D": "4"}
+    assert (job.services[0].run, job.env) == (["x", "y"], {"A": "1", "B": "2"})
+
+
+def test_a_mistake_in_an_anchored_value_is_where_it_is_written() -> None:
+    text = "prepare:\n- &x\n  name: a\n  run: b\n  wher: all\n- {<<: *x, name: c}\n"
+    lines = mistakes(text)
+    assert [line.partition(" ")[0] for line in lines] == ["job.yaml:5:3:", "job.yaml:5:3:"]
+
+
+@pytest.mark.parametrize(
+    "item", ["[*{0}, *{0}, *{0}, *{0}]", "{{a: *{0}, b: *{0}, c: *{0}}}", "{{<<: [*{0}, *{0}]}}"]
+)
+def test_aliases_that_would_fill_the_memory(item: str) -> None:
+    names = [f"n{number}" for number in range(40)]
+    lines = [f"{name}: &{name} {item.format(before)}" for before, name in itertools.pairwise(names)]
+    (line,) = mistakes("\n".join(["n0: &n0 {x: 1}", *lines]))
+    assert line == "job.yaml:1:1: more than 100000 values; use fewer aliases"
 
 
 def test_settings_that_add_to_a_list() -> None:
