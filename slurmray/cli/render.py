@@ -229,7 +229,7 @@ def _summary(spec: JobSpec, target: str) -> str:
     parts.append(f"{spec.gpus} GPUs each" if spec.gpus else "no GPUs (request them with --gpus-per-node 8)")
     if spec.trainer_nodes < nodes:
         total = spec.trainer_nodes * spec.ray_gpus
-        parts.append(f"{total} GPUs for the trainer, as the head node offers {spec.ray.head.gpus}")
+        parts.append(f"{total} GPUs for the trainer, as the head node offers {spec.head_gpus}")
     if not spec.slurm.cpus_per_task:
         default = "Slurm's default, often 1" if target == "slurm" else "2 or more, as the instance has"
         parts.append(f"CPUs: {default} (request more with --cpus-per-task 8)")

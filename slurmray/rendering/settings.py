@@ -120,7 +120,7 @@ def _ray(spec: JobSpec) -> shape.RayOptions:
     return {
         "gpus": spec.ray_gpus,
         "head": {
-            "gpus": min(spec.ray_gpus, spec.ray_gpus if ray.head.gpus is None else ray.head.gpus),
+            "gpus": spec.head_gpus,
             "cpus": ray.head.cpus,
             "memory": _bytes(ray.head.memory) if ray.head.memory else None,
         },

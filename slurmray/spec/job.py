@@ -236,11 +236,14 @@ class JobSpec(Model):
     def _check_service_gpus(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
         if not {"slurm", "ray"} <= info.data.keys():
             return value
-        available = _gpus(info.data["slurm"], info.data["ray"])
-        used = _service_gpus(value)
+        slurm, ray = info.data["slurm"], info.data["ray"]
+        available = _gpus(slurm, ray)
+        used, there = max((_service_gpus(value, where), where) for where in ("head", "workers"))
         if used > available:
-            text = f"they use {_service_shares(value)} = {used} GPUs, a node has {available}"
-            raise ValueError(f"{text}: give them fewer, or request more with {_gpus_field(info.data['ray'])}")
+            text = f"they use {_service_shares(value, there)} = {used} GPUs, a node has {available}"
+            raise ValueError(f"{text}: give them fewer, or request more with {_gpus_field(ray)}")
+        if slurm.nodes == 1 and (names := [each.name for each in value if each.where == "workers"]):
+            raise ValueError(*(f"{name}: a job of 1 node has no workers; use where: all" for name in names))
         return value
 
     @property
@@ -250,19 +253,24 @@ class JobSpec(Model):
 
     @property
     def ray_gpus(self) -> int:
-        """GPUs of each node for Ray, without those of services."""
-        return self.gpus - _service_gpus(self.services)
+        """GPUs of each worker node for Ray, without those of services; of the head node if it is alone."""
+        return self.gpus - _service_gpus(self.services, "head" if self.slurm.nodes == 1 else "workers")
+
+    @property
+    def head_gpus(self) -> int:
+        """GPUs of the head node for Ray, at most as many as of the others."""
+        offered = self.gpus if self.ray.head.gpus is None else self.ray.head.gpus
+        return min(self.ray_gpus, offered, self.gpus - _service_gpus(self.services, "head"))
 
     @property
     def trainer_nodes(self) -> int:
-        """Nodes that the trainer counts: those that offer all their GPUs to Ray, or all without GPUs."""
-        offered = self.ray.head.gpus
-        return self.slurm.nodes - (offered is not None and offered < self.ray_gpus)
+        """Nodes that the trainer counts: not the head node if it offers fewer GPUs to Ray than the others."""
+        return self.slurm.nodes - (self.head_gpus < self.ray_gpus)
 
     @property
     def gpus_of_services(self) -> str:
-        """GPUs of each service on a node, e.g. `retriever 2 + judge 1`; empty if they use none."""
-        return _service_shares(self.services)
+        """GPUs of each service on these nodes, e.g. `retriever 2 + judge 1`; empty if they use none."""
+        return _service_shares(self.services, "head" if self.slurm.nodes == 1 else "workers")
 
     @property
     def gpus(self) -> int:
@@ -289,9 +297,10 @@ def _gpus_of_slurm(options: SlurmOptions) -> int:
     return syntax.gpus_in_gres(options.gres)[1] if options.gres is not None else 0
 
 
-def _service_gpus(services: list[Service]) -> int:
-    return sum(service.gpus for service in services)
+def _service_gpus(services: list[Service], where: str) -> int:
+    return sum(service.gpus for service in services if service.where in ("all", where))
 
 
-def _service_shares(services: list[Service]) -> str:
-    return " + ".join(f"{service.name} {service.gpus}" for service in services if service.gpus)
+def _service_shares(services: list[Service], where: str) -> str:
+    used = [each for each in services if each.gpus and each.where in ("all", where)]
+    return " + ".join(f"{service.name} {service.gpus}" for service in used)

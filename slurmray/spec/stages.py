@@ -75,8 +75,8 @@ class Service(Model):
     """Name in the log."""
     run: Command
     """A list of arguments, or a text for bash."""
-    where: Literal["head", "all"] = "all"
-    """The head node or all nodes."""
+    where: Literal["head", "workers", "all"] = "all"
+    """The head node, all other nodes, or all nodes."""
     image: ImageName | None = None
     """Image for a separate container, with /bin/sh, and for pyxis setsid. Not set: Ray's container."""
     host: Flag = False
@@ -84,7 +84,7 @@ class Service(Model):
     env: dict[EnvName, Text] = Field(default={})
     """Environment of the service, which overrides that of the job."""
     gpus: Integer = Field(default=0, ge=0)
-    """GPUs of each node for this service. Ray gets that many fewer, on all nodes."""
+    """GPUs of each node where it runs. Ray gets that many fewer there; see also ray.head.gpus."""
     ready: Ready | None = None
     """The trainer starts after this check. Not set: after the service has started."""
     restarts: Integer = Field(default=0, ge=0)

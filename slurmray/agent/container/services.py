@@ -63,6 +63,7 @@ class Services(Stage):
         self.kinds = (SERVICE, READY)
         self.items = {item["name"]: item for item in items}
         self.restarts = dict.fromkeys(self.items, 0)
+        self.gpus: int = sum(item["gpus"] for item in items)
         self.waiting: "Set[str]" = set()  # names of services that are not ready yet
 
     def begin(self) -> None:
@@ -121,7 +122,7 @@ class Services(Stage):
 
     def _gpu_mask(self, name: str) -> "Dict[str, str]":
         """The variable that selects a service's GPUs: after those of Ray, in the order of the job spec."""
-        first: int = self.context.settings["ray"]["gpus"]
+        first: int = self.context.settings["gpus_per_node"] - self.gpus
         for other, item in self.items.items():
             if other == name:
                 break

@@ -48,7 +48,8 @@ class Stages:
 
     def _own_items(self, items: "List[Item]") -> "List[Item]":
         """The items that run on this node."""
-        return [each for each in items if each["where"] == "all" or self.context.is_head]
+        here = "head" if self.context.is_head else "workers"
+        return [each for each in items if each["where"] in ("all", here)]
 
     def begin(self) -> None:
         """Begin all stages that may begin now, unless the job is being ended."""
@@ -98,10 +99,9 @@ class Stages:
             self.context.send("heartbeat", doing=stage)
 
     def gpu_mask(self) -> "Dict[str, str]":
-        """The variable that hides the services' GPUs from Ray and the trainer; {} if they have none."""
-        if not any(item["gpus"] for item in self._all_services):
-            return {}
-        return environment.visible_gpus(0, self.context.settings["ray"]["gpus"])
+        """The variable that hides the services' GPUs on this node from Ray and the trainer; {} for none."""
+        used = self.services.gpus
+        return environment.visible_gpus(0, self.context.settings["gpus_per_node"] - used) if used else {}
 
     def send_signal(self, name: str) -> bool:
         """Send a signal to the prepare steps on this node. Return False if none runs on any node."""

@@ -401,6 +401,8 @@ class ControllerProcess(Actions):
         count, options = len(self.nodes), []
         if service["where"] == "head":
             count, options = 1, ["--nodelist=" + self.nodes[0]]
+        elif service["where"] == "workers":
+            count, options = count - 1, ["--exclude=" + self.nodes[0]]
         if settings["on_node_loss"] == "continue":
             options += ["--no-kill", "--kill-on-bad-exit=0"]
         options += self._container_options(service["image"])

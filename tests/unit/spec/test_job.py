@@ -294,3 +294,45 @@ def test_what_a_head_node_cannot_offer(head: dict[str, Any], nodes: int, text: s
 def test_nodes_that_the_trainer_counts(head: dict[str, Any], gpus: int, nodes: int) -> None:
     job = spec(slurm={"nodes": 3, **({"gpus_per_node": gpus} if gpus else {})}, ray={"head": head})
     assert job.trainer_nodes == nodes
+
+
+@pytest.mark.parametrize(
+    ("services", "nodes", "head", "expected"),
+    [
+        ([], 3, None, (8, 8, 3)),
+        ([(2, "all")], 3, None, (6, 6, 3)),
+        ([(2, "head")], 3, None, (8, 6, 2)),
+        ([(8, "head")], 3, None, (8, 0, 2)),
+        ([(2, "workers")], 3, None, (6, 6, 3)),
+        ([(2, "workers"), (2, "head")], 3, None, (6, 6, 3)),
+        ([(1, "all"), (2, "head")], 3, None, (7, 5, 2)),
+        ([(2, "all")], 3, 0, (6, 0, 2)),
+        ([(2, "head"), (1, "all")], 1, None, (5, 5, 1)),
+        ([(8, "all")], 3, None, (0, 0, 3)),
+    ],
+)
+def test_gpus_by_role(
+    services: list[tuple[int, str]], nodes: int, head: int | None, expected: tuple[int, int, int]
+) -> None:
+    """expected: GPUs of workers and of the head node for Ray, and nodes that the trainer counts."""
+    job = spec(
+        slurm={"nodes": nodes, "gpus_per_node": 8},
+        ray={"head": {"gpus": head}},
+        services=[
+            {"name": f"s{number}", "run": "x", "gpus": gpus, "where": where}
+            for number, (gpus, where) in enumerate(services)
+        ],
+    )
+    assert (job.ray_gpus, job.head_gpus, job.trainer_nodes) == expected
+
+
+def test_gpus_that_services_cannot_have() -> None:
+    def services(*places: tuple[int, str]) -> list[dict[str, Any]]:
+        return [{"name": where, "run": "x", "gpus": gpus, "where": where} for gpus, where in places]
+
+    slurm = {"nodes": 2, "gpus_per_node": 8}
+    assert spec(slurm=slurm, services=services((5, "head"), (5, "workers"))).head_gpus == 3
+    text = "they use workers 5 + all 4 = 9 GPUs, a node has 8: give them fewer"
+    assert text in refusal(slurm=slurm, services=services((5, "head"), (5, "workers"), (4, "all")))
+    text = "services: workers: a job of 1 node has no workers; use where: all"
+    assert text in refusal(slurm={"nodes": 1, "gpus_per_node": 8}, services=services((5, "workers")))

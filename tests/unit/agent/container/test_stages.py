@@ -38,7 +38,7 @@ class Node(node_context.NodeContext):
                 {**SERVICE, **item, "run": argv(item["run"]), **ready_of(item)}
                 for item in spec.get("services", [])
             ],
-            ray={"gpus": spec.get("gpus", 0)},
+            gpus_per_node=spec.get("gpus", 0),
         )
         nodes = ["gpu-1", "gpu-2"]
         self.job = job(id="7", attempt=1, nodes=nodes, **attempt_job)  # type: ignore[assignment]
@@ -229,10 +229,10 @@ def test_the_gpus_of_services(node: Callable[..., Node], tmp_path: Path) -> None
     log = tmp_path / "log"
     show = f'echo "$NAME: $CUDA_VISIBLE_DEVICES" >>{log}; sleep 60'
     one = node(
-        gpus=5,
+        gpus=8,
         services=[
-            {"name": name, "run": show, "env": {"NAME": name}, "gpus": gpus}
-            for name, gpus in (("a", 2), ("b", 0), ("c", 1))
+            {"name": name, "run": show, "env": {"NAME": name}, "gpus": gpus, "where": where}
+            for name, gpus, where in (("a", 2, "all"), ("b", 0, "all"), ("c", 1, "head"), ("d", 4, "workers"))
         ],
     )
     one.stages.begin()
@@ -240,6 +240,23 @@ def test_the_gpus_of_services(node: Callable[..., Node], tmp_path: Path) -> None
     assert set(log.read_text().splitlines()) == {"a: 5,6", "b: ", "c: 7"}
     assert one.stages.gpu_mask() == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
     assert node().stages.gpu_mask() == {}
+
+
+def test_the_gpus_of_services_on_a_worker(node: Callable[..., Node], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    show = f'echo "$NAME: $CUDA_VISIBLE_DEVICES" >>{log}; sleep 60'
+    places = (("a", 2, "all"), ("b", 1, "head"), ("c", 4, "workers"))
+    services = [
+        {"name": name, "run": show, "env": {"NAME": name}, "gpus": gpus, "where": where}
+        for name, gpus, where in places
+    ]
+    worker = node("gpu-2", gpus=8, services=services)
+    worker.stages.begin()
+    worker.until(lambda: log.exists() and log.read_text().count("\n") == 2)
+    assert set(log.read_text().splitlines()) == {"a: 2,3", "c: 4,5,6,7"}
+    assert worker.stages.gpu_mask() == {"CUDA_VISIBLE_DEVICES": "0,1"}
+    only_head = node("gpu-2", gpus=8, services=services[1:2])
+    assert only_head.stages.gpu_mask() == {}
 
 
 def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path) -> None:
