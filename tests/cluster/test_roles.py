@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
@@ -51,3 +52,25 @@ def test_the_built_in_check_on_a_head_node_without_cpus(jobs: Jobs) -> None:
     assert job.code == "0:0", job.log
     assert "node1: a task ran on node1, 0 CPUs, 0 GPUs" in job.log
     assert "3 nodes, 16 GPUs, 4 CPUs" in job.log
+
+
+@pytest.mark.full
+def test_services_by_role(jobs: Jobs) -> None:
+    """The trainer reaches a service of the head node by its URL; GPUs are taken where a service runs."""
+    run = "echo $CUDA_VISIBLE_DEVICES >$NODE_RANK; exec python3 -m http.server --bind 0.0.0.0 "
+    ready = {"http": "http://127.0.0.1:8799/job.yaml"}
+    services = [
+        {"name": "the-judge", "run": f"{run} 8799", "where": "head", "gpus": 8, "ready": ready},
+        {"name": "other", "run": f"{run} 8798", "where": "workers", "gpus": 2},
+    ]
+    (jobs.folder / "train.py").write_text(TRAINER.replace("num_gpus=8", "num_gpus=6"))
+    get = "import os, urllib.request as r; print(len(r.urlopen(os.environ['SERVICE_THE_JUDGE_URL']).read()))"
+    trainer = f'python3 -c "{get}"; echo $SERVICE_OTHER_HOSTS; cat 0 1 2; python3 train.py'
+    job = jobs.run(SLURM + yaml.safe_dump({"services": services}), ["bash", "-ec", trainer])
+    assert job.code == "0:0", job.log
+    size = (jobs.folder / "job.yaml").stat().st_size
+    assert f"\n{size}\nnode2,node3\n0,1,2,3,4,5,6,7\n6,7\n6,7\n" in job.log
+    line = next(line for line in job.log.splitlines() if line.startswith("[{"))
+    offers, places, *facts = json.loads(line)
+    assert {node: offer[1] for node, offer in offers.items()} == {"node1": 0, "node2": 6, "node3": 6}
+    assert (places, facts) == (["node2", "node3"], ["2", "6"])

@@ -150,6 +150,30 @@ class Services(Stage):
             context.phase("services", "%s on %s; the job continues" % (text, context.name))
 
 
+def places(where: str, nodes: "List[str]") -> "List[str]":
+    """The nodes on which a service runs. nodes: of the job, the head node first."""
+    return {"head": nodes[:1], "workers": nodes[1:]}.get(where, nodes)
+
+
+def variables(services: "List[Item]", nodes: "List[str]") -> "Dict[str, str]":
+    """SERVICE_NAME_HOSTS and SERVICE_NAME_URL of each service, for the trainer.
+
+    The URL is that of the readiness check, with the first of the hosts in place of a loopback address.
+    """
+    import re
+
+    found = {}
+    for item in services:
+        name = "SERVICE_" + item["name"].upper().replace("-", "_")
+        hosts = places(item["where"], nodes)
+        found[name + "_HOSTS"] = ",".join(hosts)
+        url = (item.get("ready") or {}).get("http")
+        if url:
+            loopback = r"(https?://)(?:127(?:\.\d+){3}|localhost|\[::1\]|0\.0\.0\.0)(?=[:/]|$)"
+            found[name + "_URL"] = re.sub("^" + loopback, lambda match: match.group(1) + hosts[0], url)
+    return found
+
+
 def write_script(context: "NodeContext", item: "Item", env: "Dict[str, str]") -> None:
     """Write the script of a service outside this container, which the node agent then runs.
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 from ..errors import JobError
-from . import process_tree
+from . import process_tree, services
 from .ray import environment as ray_environment
 
 TYPE_CHECKING = False
@@ -67,6 +67,8 @@ class Trainer:
             argv = argv + settings["resume"]
         facts = context.facts("")
         env = ray_environment.trainer_environment(self.ray.env, facts, self.ray.address, self.ray.ports)
+        for name, value in services.variables(context.settings["services"], context.job["nodes"]).items():
+            env.setdefault(name, value)
         env.update(self.ray.node_env)
         out, err = self._streams["out"], self._streams["err"]
         try:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.container import node_context, stages
+from slurmray.agent.container.services import variables
 from slurmray.agent.errors import Finished, JobError
 from slurmray.agent.heartbeat import Timer
 from tests.unit.agent.containers import job, settings, write_agent
@@ -257,6 +258,23 @@ def test_the_gpus_of_services_on_a_worker(node: Callable[..., Node], tmp_path: P
     assert worker.stages.gpu_mask() == {"CUDA_VISIBLE_DEVICES": "0,1"}
     only_head = node("gpu-2", gpus=8, services=services[1:2])
     assert only_head.stages.gpu_mask() == {}
+
+
+@pytest.mark.parametrize(
+    ("where", "url", "expected"),
+    [
+        ("head", "http://127.0.0.1:8000/x?a=127.0.0.1", ("n1", "http://n1:8000/x?a=127.0.0.1")),
+        ("all", "https://localhost", ("n1,n2,n3", "https://n1")),
+        ("workers", "http://[::1]:80", ("n2,n3", "http://n2:80")),
+        ("workers", "http://localhost.example:80", ("n2,n3", "http://localhost.example:80")),
+        ("head", None, ("n1", None)),
+    ],
+)
+def test_where_the_trainer_finds_a_service(where: str, url: str | None, expected: tuple[str, str]) -> None:
+    item = {"name": "my-judge", "where": where, **({"ready": {"http": url, "timeout": 1}} if url else {})}
+    found = variables([item], ["n1", "n2", "n3"])
+    assert (found.pop("SERVICE_MY_JUDGE_HOSTS"), found.pop("SERVICE_MY_JUDGE_URL", None)) == expected
+    assert found == {}
 
 
 def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path) -> None:
