@@ -81,6 +81,8 @@ class Service(Model):
     """Image for a separate container, with /bin/sh, and for pyxis setsid. Not set: Ray's container."""
     host: Flag = False
     """Run on the host without a container, in the submit folder."""
+    needs_ray: Flag = False
+    """Start it when the cluster is ready, with RAY_ADDRESS. With gpus: 0 it sees the GPUs that Ray has."""
     env: dict[EnvName, Text] = Field(default={})
     """Environment of the service, which overrides that of the job."""
     gpus: Integer = Field(default=0, ge=0)
@@ -99,6 +101,8 @@ class Service(Model):
             wrong.append("image and host are both set; keep one of them")
         if self.host and self.gpus:
             wrong.append("gpus need a container: leave host out, or give the service an image")
+        if self.needs_ray and (self.host or self.image):
+            wrong.append("needs_ray is for services in Ray's container: leave host and image out")
         if wrong:
             raise ValueError(*wrong)
         return self

@@ -74,3 +74,34 @@ def test_services_by_role(jobs: Jobs) -> None:
     offers, places, *facts = json.loads(line)
     assert {node: offer[1] for node, offer in offers.items()} == {"node1": 0, "node2": 6, "node3": 6}
     assert (places, facts) == (["node2", "node3"], ["2", "6"])
+
+
+# A service that is a driver of Ray, like vllm serve with Ray's executor; its actor has all GPUs of a node.
+JUDGE = """
+import pathlib, ray, time
+ray.init(logging_level="warning", namespace="judge")
+actor = ray.remote(num_gpus=8)(type("Judge", (), {"score": lambda self: ray.get_gpu_ids()}))
+judge = actor.options(name="judge").remote()
+ray.get(judge.score.remote())
+pathlib.Path("judge-is-up").touch()
+time.sleep(1000)
+"""
+
+
+def test_a_service_that_needs_ray(jobs: Jobs) -> None:
+    (jobs.folder / "judge.py").write_text(JUDGE)
+    services = [
+        {
+            "name": "judge",
+            "run": ["python3", "judge.py"],
+            "where": "head",
+            "needs_ray": True,
+            "ready": {"run": "test -e judge-is-up"},
+        }
+    ]
+    trainer = (
+        "import ray; ray.init(); print(len(ray.get(ray.get_actor('judge', 'judge').score.remote())), 'GPUs')"
+    )
+    job = jobs.run(SLURM + yaml.safe_dump({"services": services}), ["python3", "-c", trainer])
+    assert job.code == "0:0", job.log
+    assert "\n8 GPUs\n" in job.log

@@ -181,7 +181,7 @@ class ContainerProcess:
         """Kill the trainer and stop services in order, before everything else is killed."""
         self.trainer.send_signal("KILL")
         if self.stages:
-            self.stages.services.stop()
+            self.stages.stop_services()
 
     # -- the loop ----------------------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 import json
 import os
-import signal
-import time
 
 from ..errors import JobError
 from . import environment
@@ -18,9 +16,6 @@ if TYPE_CHECKING:
     from .ray.start import RayProcess
     from .stage import Item
 
-SERVICE, READY = "service", "ready"  # kinds of child processes
-STOP_EACH = 1.0  # seconds between SIGTERM to one service and to the next
-STOP_ALL = 2.0  # seconds for all services; the grace period leaves time for them
 
 # Script of a service outside Ray's container: ends when its standard input does, as the container does. $1 is
 # the submit folder. POSIX shell, as the image may have no bash. Only the service gets the job's variables.
@@ -51,19 +46,21 @@ exit "$code"
 
 
 class Services(Stage):
-    """Starts services, waits until each is ready, restarts them, and stops them in reverse order.
+    """Starts the services of a stage, waits until each is ready, and restarts them.
 
-    items: this node's services as in the settings.
+    items: this node's services as in the settings; those with this `needs_ray` are the stage's.
     """
 
     error_kind = "service"
 
-    def __init__(self, context: "NodeContext", ray: "RayProcess", name: str, items: "List[Item]") -> None:
+    def __init__(
+        self, context: "NodeContext", ray: "RayProcess", name: str, items: "List[Item]", needs_ray: bool
+    ) -> None:
         super().__init__(context, ray, name)
-        self.kinds = (SERVICE, READY)
-        self.items = {item["name"]: item for item in items}
+        self.kinds = ("service-with-ray", "ready-with-ray") if needs_ray else ("service", "ready")
+        self._all_items = items
+        self.items = {item["name"]: item for item in items if item["needs_ray"] == needs_ray}
         self.restarts = dict.fromkeys(self.items, 0)
-        self.gpus: int = sum(item["gpus"] for item in items)
         self.waiting: "Set[str]" = set()  # names of services that are not ready yet
 
     def begin(self) -> None:
@@ -75,7 +72,7 @@ class Services(Stage):
 
     def child_ended(self, kind: str, name: str, code: int) -> None:
         """Handle the end of a service in this container, or of a readiness check."""
-        if kind == SERVICE:
+        if kind == self.kinds[0]:
             self.on_service_ended(name, code)
         elif code == NOT_READY:
             text = "service %s is not ready after %s s. See the node's log, or raise its ready.timeout"
@@ -87,20 +84,9 @@ class Services(Stage):
             self.waiting.discard(name)
             self._check_all_ready()
 
-    def stop(self) -> None:
-        """Stop services in reverse order with SIGTERM, STOP_EACH apart, in at most STOP_ALL."""
-        children = self.context.children
-        children.on_end = lambda _role, _code: None
-        end = time.monotonic() + STOP_ALL
-        for name in reversed(list(self.items)):
-            role = "%s %s" % (SERVICE, name)
-            due = min(end, time.monotonic() + STOP_EACH)
-            pid = children.pid_of(role)
-            if pid is not None:
-                os.killpg(pid, signal.SIGTERM)
-            while children.pid_of(role) is not None and time.monotonic() < due:
-                time.sleep(0.05)
-                children.reap()
+    def roles(self) -> "List[str]":
+        """Roles of the services as child processes, the last one first."""
+        return ["%s %s" % (self.kinds[0], name) for name in reversed(list(self.items))]
 
     def _start(self, name: str) -> None:
         """Start a service, and its readiness check."""
@@ -111,23 +97,27 @@ class Services(Stage):
         if item["host"] or item.get("image"):
             write_script(context, item, dict(self.facts(), **own))
         else:
-            self.spawn(SERVICE, name, item["run"], env)
+            self.spawn(self.kinds[0], name, item["run"], env)
         if name not in self.waiting:  # restarted after it had been ready
             return
         if not item.get("ready"):
             self.waiting.discard(name)
-        elif context.children.pid_of("%s %s" % (READY, name)) is None:
+        elif context.children.pid_of("%s %s" % (self.kinds[1], name)) is None:
             argv = [*context.program("ready"), json.dumps(item["ready"])]
-            self.spawn(READY, name, argv, env)
+            self.spawn(self.kinds[1], name, argv, env)
 
     def _gpu_mask(self, name: str) -> "Dict[str, str]":
         """The variable that selects a service's GPUs: after those of Ray, in the order of the job spec."""
-        first: int = self.context.settings["gpus_per_node"] - self.gpus
-        for other, item in self.items.items():
-            if other == name:
+        item = self.items[name]
+        if item["needs_ray"] and not item["gpus"]:
+            return {}
+        first: int = self.context.settings["gpus_per_node"]
+        first -= sum(each["gpus"] for each in self._all_items)
+        for each in self._all_items:
+            if each["name"] == name:
                 break
-            first += item["gpus"]
-        return environment.visible_gpus(first, self.items[name]["gpus"])
+            first += each["gpus"]
+        return environment.visible_gpus(first, item["gpus"])
 
     def _check_all_ready(self) -> None:
         if not self.waiting:
@@ -170,7 +160,7 @@ def variables(services: "List[Item]", nodes: "List[str]") -> "Dict[str, str]":
         url = (item.get("ready") or {}).get("http")
         if url:
             loopback = r"(https?://)(?:127(?:\.\d+){3}|localhost|\[::1\]|0\.0\.0\.0)(?=[:/]|$)"
-            found[name + "_URL"] = re.sub("^" + loopback, lambda match: match.group(1) + hosts[0], url)
+            found[name + "_URL"] = re.sub("^" + loopback, r"\g<1>" + hosts[0], url)
     return found
 
 

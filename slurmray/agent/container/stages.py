@@ -1,4 +1,4 @@
-"""The order of the stages before the trainer: prepare steps, services, prepare steps that need Ray.
+"""The order of the stages before the trainer: prepare steps, services, and those of both that need Ray.
 
 All nodes have the same stages. A node sends `stage_done` when it is done with one; when all nodes have done
 so, the controller sends `stage_done` to all. A stage begins when all nodes are done with those before it.
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from .ray.start import RayProcess
     from .stage import Item, Stage
 
-PREPARE, SERVICES, PREPARE_WITH_RAY = "prepare", "services", "prepare-with-ray"
+PREPARE, SERVICES = "prepare", "services"
+PREPARE_WITH_RAY, SERVICES_WITH_RAY = "prepare-with-ray", "services-with-ray"
+STOP_EACH = 1.0  # seconds between SIGTERM to one service and to the next
+STOP_ALL = 2.0  # seconds for all services; the grace period leaves time for them
 
 
 class Stages:
@@ -31,17 +34,21 @@ class Stages:
     def __init__(self, context: "NodeContext", ray: "RayProcess") -> None:
         self.context = context
         settings = context.settings
-        self._all_services: "List[Item]" = settings["services"]
-        self.services = Services(context, ray, SERVICES, self._own_items(self._all_services))
+        own_services = self._own_items(settings["services"])
+        self._gpus_of_services: int = sum(item["gpus"] for item in own_services)
+        self.services = Services(context, ray, SERVICES, own_services, needs_ray=False)
+        self._late_services = Services(context, ray, SERVICES_WITH_RAY, own_services, needs_ray=True)
         self.work: "Dict[str, Stage]" = {}
         early = [each for each in settings["prepare"] if not each["needs_ray"]]
         late = [each for each in settings["prepare"] if each["needs_ray"]]
         if early:
             self.work[PREPARE] = PrepareStage(context, ray, PREPARE, self._own_items(early))
-        if self._all_services:
+        if any(not each["needs_ray"] for each in settings["services"]):
             self.work[SERVICES] = self.services
         if late:
             self.work[PREPARE_WITH_RAY] = PrepareStage(context, ray, PREPARE_WITH_RAY, self._own_items(late))
+        if any(each["needs_ray"] for each in settings["services"]):
+            self.work[SERVICES_WITH_RAY] = self._late_services
         self._begun: "List[str]" = []
         self._done: "Set[str]" = set()  # by all nodes
         self._heartbeat = heartbeat.Timer()
@@ -61,9 +68,9 @@ class Stages:
                 self.work[stage].begin()
 
     def _may_begin(self, stage: str) -> bool:
-        if stage == PREPARE:
-            return True
-        return self._is_done(PREPARE) and (stage == SERVICES or self.context.is_ready)
+        before = {PREPARE: (), SERVICES_WITH_RAY: (PREPARE, PREPARE_WITH_RAY)}.get(stage, (PREPARE,))
+        needs_ray = stage in (PREPARE_WITH_RAY, SERVICES_WITH_RAY)
+        return all(map(self._is_done, before)) and (self.context.is_ready or not needs_ray)
 
     def _is_done(self, stage: str) -> bool:
         return stage not in self.work or stage in self._done
@@ -100,8 +107,22 @@ class Stages:
 
     def gpu_mask(self) -> "Dict[str, str]":
         """The variable that hides the services' GPUs on this node from Ray and the trainer; {} for none."""
-        used = self.services.gpus
+        used = self._gpus_of_services
         return environment.visible_gpus(0, self.context.settings["gpus_per_node"] - used) if used else {}
+
+    def stop_services(self) -> None:
+        """Stop services in reverse order with SIGTERM, STOP_EACH apart, in at most STOP_ALL."""
+        children = self.context.children
+        children.on_end = lambda _role, _code: None
+        end = time.monotonic() + STOP_ALL
+        for role in [*self._late_services.roles(), *self.services.roles()]:
+            due = min(end, time.monotonic() + STOP_EACH)
+            pid = children.pid_of(role)
+            if pid is not None:
+                os.killpg(pid, signal.SIGTERM)
+            while children.pid_of(role) is not None and time.monotonic() < due:
+                time.sleep(0.05)
+                children.reap()
 
     def send_signal(self, name: str) -> bool:
         """Send a signal to the prepare steps on this node. Return False if none runs on any node."""

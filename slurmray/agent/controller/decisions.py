@@ -490,10 +490,12 @@ def stages_of(settings: "Settings") -> "List[str]":
     found = []
     if any(not item["needs_ray"] for item in settings["prepare"]):
         found.append("prepare")
-    if settings["services"]:
+    if any(not item["needs_ray"] for item in settings["services"]):
         found.append("services")
     if any(item["needs_ray"] for item in settings["prepare"]):
         found.append("prepare-with-ray")
+    if any(item["needs_ray"] for item in settings["services"]):
+        found.append("services-with-ray")
     return found
 
 

@@ -336,3 +336,9 @@ def test_gpus_that_services_cannot_have() -> None:
     assert text in refusal(slurm=slurm, services=services((5, "head"), (5, "workers"), (4, "all")))
     text = "services: workers: a job of 1 node has no workers; use where: all"
     assert text in refusal(slurm={"nodes": 1, "gpus_per_node": 8}, services=services((5, "workers")))
+
+
+@pytest.mark.parametrize("place", [{"host": True}, {"image": "a"}])
+def test_a_service_that_needs_ray_is_in_its_container(place: dict[str, Any]) -> None:
+    text = "needs_ray is for services in Ray's container: leave host and image out"
+    assert text in refusal(services=[{"name": "a", "run": "b", "needs_ray": True, **place}])

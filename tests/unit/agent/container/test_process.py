@@ -466,6 +466,7 @@ def test_stages_on_two_nodes(tmp_path: Path) -> None:
                 "run": ["bash", "-c", f"echo up >>{log}; sleep 600"],
                 "where": "head",
                 "host": False,
+                "needs_ray": False,
                 "env": {},
                 "gpus": 1,
                 "ready": {"run": ["grep", "-q", "up", str(log)], "timeout": 30},

@@ -20,7 +20,7 @@ from tests.unit.agent.containers import job, settings, write_agent
 
 PREPARE: dict[str, Any] = {"where": "head", "needs_ray": False, "once": False}
 SERVICE: dict[str, Any] = {
-    "where": "all", "host": False, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"
+    "where": "all", "host": False, "needs_ray": False, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"
 }  # fmt: skip
 
 
@@ -277,6 +277,39 @@ def test_where_the_trainer_finds_a_service(where: str, url: str | None, expected
     assert found == {}
 
 
+def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    show = f'echo "$NAME: $RAY_ADDRESS $OF_RAY ${{CUDA_VISIBLE_DEVICES-unset}}" >>{log}; exec sleep 60'
+    services = [
+        {"name": "late", "run": show, "env": {"NAME": "late"}, "needs_ray": True},
+        {"name": "with-gpus", "run": show, "env": {"NAME": "with-gpus"}, "needs_ray": True, "gpus": 1},
+        {"name": "early", "run": show, "env": {"NAME": "early"}, "gpus": 2},
+    ]
+    steps = [{"name": "warm-up", "run": "true", "needs_ray": True, "where": "all"}]
+    one = node(gpus=8, services=services, prepare=steps)
+    one.stages.begin()
+    one.until_done("services")
+    one.is_ready = True
+    one.stages.on_stage_done("services")
+    one.until_done("prepare-with-ray")
+    assert "late" not in " ".join(one.texts())
+    one.stages.on_stage_done("prepare-with-ray")
+    one.until_done("services-with-ray")
+    one.until(lambda: log.read_text().count("\n") == 3)
+    assert not one.stages.are_done()
+    one.stages.on_stage_done("services-with-ray")
+    assert one.stages.are_done()
+    early, *late = log.read_text().splitlines()
+    assert early == "early:  1 6,7"
+    assert sorted(late) == ["late: 10.0.0.1:6379 1 unset", "with-gpus: 10.0.0.1:6379 1 5"]
+    assert one.stages.gpu_mask() == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
+    with pytest.raises(JobError, match="service late exited with 137"):
+        os.killpg(one.children.pid_of("service-with-ray late"), signal.SIGKILL)
+        one.until(lambda: False)
+    one.stages.stop_services()
+    assert not [role for role in one.children.roles.values() if role.startswith("service")]
+
+
 def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path) -> None:
     log = tmp_path / "log"
     run = "trap 'echo $NAME >>LOG; exit' TERM; echo up >>LOG; while :; do sleep 0.05; done".replace(
@@ -286,7 +319,7 @@ def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path
     one = node(services=[{"name": n, "run": run, "env": {"NAME": n}} for n in ("first", "last")] + [deaf])
     one.stages.begin()
     one.until(lambda: log.exists() and log.read_text() == "up\n" * 3)
-    one.stages.services.stop()
+    one.stages.stop_services()
     assert log.read_text() == "up\n" * 3 + "last\nfirst\n"
 
 
