@@ -196,7 +196,9 @@ def _commands() -> Iterator[str]:
                 usage = " ".join(["slurmray", name, *command.collect_usage_pieces(context)])
                 yield f"```text\n{usage.strip()}\n```\n"
                 yield from map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
-                options = [each for each in command.params if isinstance(each, click.Option)]
+                options = [
+                    each for each in command.params if isinstance(each, click.Option) and not each.hidden
+                ]
                 if options:
                     yield "| option | meaning |\n|---|---|"
                 for option in options:

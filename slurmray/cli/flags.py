@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from slurmray.errors import UsageError
+from slurmray.slurm import syntax
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -29,6 +30,18 @@ _FLAGS = (
     ("--image", "I", "Container image with Python and Ray."),
     ("--runtime", "R", f"Container runtime: {', '.join(_RUNTIMES[:-1])} or {_RUNTIMES[-1]}."),
 )
+
+
+# Short forms of sbatch, except for -o: that is the file to write.
+_SHORT = {
+    **{"--account": "-A", "--begin": "-b", "--clusters": "-M", "--constraint": "-C"},
+    **{"--cpus-per-task": "-c", "--dependency": "-d", "--error": "-e", "--exclude": "-x"},
+    **{"--extra-node-info": "-B", "--hold": "-H", "--job-name": "-J", "--licenses": "-L"},
+    **{"--nodefile": "-F", "--nodelist": "-w", "--nodes": "-N", "--partition": "-p"},
+    **{"--qos": "-q", "--time": "-t"},
+}
+# Options of sbatch that are something else here, or no text.
+_OTHERS = ("output", "runtime", "extra")
 
 
 class _File(click.Path):
@@ -54,7 +67,26 @@ def job_flags(command: _F) -> _F:
     """Add the options of _FLAGS to a command; their default is None."""
     for name, metavar, text in reversed(_FLAGS):
         complete = _complete_runtime if name == "--runtime" else None
-        command = click.option(name, metavar=metavar, help=text, shell_complete=complete)(command)
+        names = [_SHORT[name], name] if name in _SHORT else [name]
+        command = click.option(*names, metavar=metavar, help=text, shell_complete=complete)(command)
+    return command
+
+
+def sbatch_options(command: _F) -> _F:
+    """Add the other options of sbatch, which --help does not list."""
+    documented = [name for name, _, _ in _FLAGS]
+    for option in ("job-name", *syntax.OPTIONS):
+        name = f"--{option}"
+        if option in _OTHERS or name in documented:
+            continue
+        names = [_SHORT[name], name] if name in _SHORT else [name]
+        kind = syntax.OPTIONS[option].kind if option in syntax.OPTIONS else "value"
+        if kind in ("flag", "optional"):  # Click cannot tell an optional value from the next argument
+            command = click.option(*names, hidden=True, is_flag=True, flag_value="true", default=None)(
+                command
+            )
+        else:
+            command = click.option(*names, hidden=True)(command)
     return command
 
 

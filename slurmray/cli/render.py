@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmray.cli.flags import FILE, job_flags
+from slurmray.cli.flags import FILE, job_flags, sbatch_options
 from slurmray.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _STDOUT = Path("-")
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_flags
+@sbatch_options
 @click.option(
     "--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="Mount a file or folder.  [repeatable]"
 )
@@ -76,7 +77,8 @@ def render(
 ) -> None:
     """Write the sbatch script of a job, or a dstack task.
 
-    JOB.yaml is a job spec; - reads it from standard input. Options override its fields. COMMAND, everything
+    JOB.yaml is a job spec; - reads it from standard input. Options override its fields. Those of sbatch that
+    are not listed here are options, too, e.g. --qos high or -C h100. COMMAND, everything
     after the first --, runs the trainer. Without COMMAND and `run`, the job checks every node and GPU.
 
     The script is all that the cluster needs of slurmray; the nodes need Python 3.6 or later. It contains the
@@ -168,14 +170,17 @@ def _render_command(
 
     The trainer's command becomes --set run=..., so that users can append options.
     """
-    from slurmray.loading.load import hide_env
+    from slurmray.loading.load import hide_env, is_switch
 
     argv = ["slurmray", "render"]
     if job is not None:
         argv.append(_from_here(job))
     for name, given_value in settings:
         value = hide_env(name, given_value)
-        argv += [name, value] if name.startswith("--") else ["--set", f"{name}={value}"]
+        option = ["--set", f"{name}={value}"]
+        if name.startswith("--"):
+            option = [name] if is_switch(name) else [name, value]
+        argv += option
     if trainer:
         argv += ["--set", f"run={json.dumps(trainer, ensure_ascii=False)}"]
     if output not in (DEFAULT_OUTPUT["slurm"], _STDOUT):

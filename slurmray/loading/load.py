@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.loading.validate import find_missing_files, find_problems
+from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
 from slurmray.spec.messages import dotted
 from slurmray.spec.types import shown
@@ -22,16 +23,11 @@ _ENV = {"env", "env_vars"}
 
 # Flag -> the field that it sets, to the unparsed value.
 FLAGS = {
-    "--nodes": "slurm.nodes",
-    "--gpus-per-node": "slurm.gpus_per_node",
-    "--cpus-per-task": "slurm.cpus_per_task",
-    "--mem": "slurm.mem",
-    "--time": "slurm.time",
-    "--partition": "slurm.partition",
-    "--account": "slurm.account",
     "--image": "container.image",
-    "--runtime": "container.runtime",
     "--template": "template",
+    "--job-name": "name",
+    **{f"--{name}": f"slurm.{name.replace('-', '_')}" for name in syntax.OPTIONS},
+    "--runtime": "container.runtime",
 }
 
 
@@ -104,6 +100,12 @@ def hide_env(name: str, value: str) -> str:
     data = _scalar_or_flow(value)
     is_secret = data is not None and (not _ENV.isdisjoint(name.split(".")) or _has_env(data))
     return _HIDDEN if is_secret else value
+
+
+def is_switch(flag: str) -> bool:
+    """Return whether a flag of FLAGS has no value on the command line."""
+    option = syntax.OPTIONS.get(flag.removeprefix("--"))
+    return option is not None and flag != "--runtime" and option.kind in ("flag", "optional")
 
 
 def _has_env(data: Any) -> bool:

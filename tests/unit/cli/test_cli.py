@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import slurmray
 from slurmray import cli
 from slurmray.agent.script import settings_of
+from slurmray.cli import flags
 from slurmray.cli import render as render_module
 from slurmray.errors import ExitCode
 from slurmray.loading.load import FLAGS
@@ -228,6 +230,27 @@ def test_the_first_command_of_a_new_user() -> None:
     assert "#SBATCH --nodes=2" in Path("generated.sh").read_text().splitlines()
 
 
+def test_options_of_sbatch_and_its_short_forms() -> None:
+    argv = ["-N", "3", "-p", "gpu", "-q", "high", "-J", "my job", "--hold", "--exclusive", "-w", "node[1-3]"]
+    assert run("render", *argv, "-t", "1:00:00", "-A", "me", "-c", "4", "-C", "h100&ib").returncode == 0
+    script = Path("generated.sh").read_text()
+    found = set(re.findall("^#SBATCH (.*)$", script, re.MULTILINE))
+    assert {
+        *("--nodes=3", "--partition=gpu", "--qos=high", '--job-name="my job"', "--hold", "--exclusive"),
+        *("--nodelist=node[1-3]", "--time=1:00:00", "--account=me", "--cpus-per-task=4"),
+        '--constraint="h100&ib"',
+    } <= found
+    again = shlex.split(settings_of(script)["render_again"])
+    assert run(*again[1:]).returncode == 0
+    assert Path("generated.sh").read_text() == script
+
+
+def test_mistakes_in_options_of_sbatch() -> None:
+    assert "--time-min: expected" in run("render", "-N", "2", "--time-min", "24h").stderr
+    assert "--mem-per-cpu: " in run("render", "-N", "2", "--mem", "1G", "--mem-per-cpu", "1G").stderr
+    assert "\n  --qos" not in run("render", "--help").stdout
+
+
 def test_a_script_of_another_job_spec_is_not_replaced_unnoticed() -> None:
     for name in ("a.yaml", "b.yaml"):
         Path(name).write_text("slurm: {nodes: 2}\n")
@@ -315,7 +338,8 @@ def test_a_variable_that_is_not_exported_is_named() -> None:
 
 def test_every_flag_sets_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"--runtime": "podman", "--time": "2:00"}
-    given = {flag: values.get(flag, "7") for flag in FLAGS}
+    documented = ["--template", *(name for name, _, _ in flags._FLAGS)]
+    given = {flag: values.get(flag, "7") for flag in documented}
     args = [arg for flag, value in given.items() for arg in (flag, value)]
     commands: list[str] = []
     seen: list[JobSpec] = []
@@ -332,9 +356,9 @@ def test_every_flag_sets_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (spec,) = seen
     found = spec.model_dump()
-    for flag, path in FLAGS.items():
+    for flag in documented:
         value: Any = found
-        for name in path.split("."):
+        for name in FLAGS[flag].split("."):
             value = value[name]
         assert str(value) == given[flag]
     assert found["container"]["mounts"] == ["a:/a"]
