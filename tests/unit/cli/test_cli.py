@@ -248,7 +248,7 @@ def test_options_of_sbatch_and_its_short_forms() -> None:
 def test_mistakes_in_options_of_sbatch() -> None:
     assert "--time-min: expected" in run("render", "-N", "2", "--time-min", "24h").stderr
     assert "--mem-per-cpu: " in run("render", "-N", "2", "--mem", "1G", "--mem-per-cpu", "1G").stderr
-    assert "\n  --qos" not in run("render", "--help").stdout
+    assert run("render", "--help").stdout.count("--qos") == 1  # an example
 
 
 def test_a_script_of_another_job_spec_is_not_replaced_unnoticed() -> None:
