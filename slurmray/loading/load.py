@@ -26,7 +26,11 @@ FLAGS = {
     "--image": "container.image",
     "--template": "template",
     "--job-name": "name",
-    **{f"--{name}": f"slurm.{name.replace('-', '_')}" for name in syntax.OPTIONS},
+    **{
+        f"--{name}": f"slurm.{name.replace('-', '_')}"
+        for name in syntax.OPTIONS
+        if name not in ("output", "extra")
+    },
     "--runtime": "container.runtime",
 }
 
