@@ -218,7 +218,12 @@ def test_refusals_are_one_line(ray_job: Run, how: str, runtime_env: object, expe
 @pytest.mark.parametrize(("how", "refusal"), [("", ""), ("refuses", "Ray rejected the job")])
 def test_the_container_process_submits_the_job(tmp_path: Path, how: str, refusal: str) -> None:
     check = "test $SLURMRAY_ATTEMPT$NNODES$MINE = 01yes && exit 7"
-    trainer = {"launch": "ray-job", "runtime_env": {"pip": ["x"]}, "command": ["bash", "-c", check]}
+    trainer = {
+        "nnodes": 1,
+        "launch": "ray-job",
+        "runtime_env": {"pip": ["x"]},
+        "command": ["bash", "-c", check],
+    }
     with cluster(tmp_path) as made:
         write_client(tmp_path / "lib")
         made.env["HOW"] = how
