@@ -374,7 +374,7 @@ services:
 
 
 def test_a_mistake_in_an_anchored_value_is_where_it_is_written() -> None:
-    text = "prepare:\n- &x\n  name: a\n  run: b\n  wher: all\n- {<<: *x, name: c}\n"
+    text = "prepare:\n- &x\n  name: a\n  run: b\n  placed: all\n- {<<: *x, name: c}\n"
     lines = mistakes(text)
     assert [line.partition(" ")[0] for line in lines] == ["job.yaml:5:3:", "job.yaml:5:3:"]
 
