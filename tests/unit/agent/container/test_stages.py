@@ -303,8 +303,10 @@ def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> 
     assert early == "early:  1 6,7"
     assert sorted(late) == ["late: 10.0.0.1:6379 1 unset", "with-gpus: 10.0.0.1:6379 1 5"]
     assert one.stages.gpu_mask() == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
+    pid = one.children.pid_of("service-with-ray late")
+    assert pid
     with pytest.raises(JobError, match="service late exited with 137"):
-        os.killpg(one.children.pid_of("service-with-ray late"), signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
         one.until(lambda: False)
     one.stages.stop_services()
     assert not [role for role in one.children.roles.values() if role.startswith("service")]
