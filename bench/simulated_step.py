@@ -100,9 +100,8 @@ class Step:
     def _on_job(self, message: protocol.Message) -> None:
         self.job = message["job"]
         self.nodes = self.job["nodes"]
-        inside = Path(
-            job_folder(str(Path.cwd()), message["job"]), "inside"
-        )  # where the controller reads the output
+        folder = job_folder(str(Path.cwd()), message["job"])
+        inside = Path(folder, "inside")  # where the controller reads the output
         inside.mkdir(parents=True)
         for name in ("out", "err"):
             (inside / name).write_text("")
@@ -112,7 +111,7 @@ class Step:
         for line in self.heartbeats:
             write(line)
         for index, node in enumerate(self.nodes):
-            self._send(node, "checked", addresses=[_address(index)], proxy=False)
+            self._send(node, "checked", addresses=[_address(index)], proxy=False, folder=folder)
 
     def _on_start_ray(self, _message: protocol.Message) -> None:
         for node in self.nodes:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from slurmray.errors import ExitCode, SpecError
+from slurmray.errors import ExitCode, SpecError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.environment import clean_environment
 from slurmray.slurm.job import Job
 
 if TYPE_CHECKING:
+    from slurmray.spec.fields import JobFields
     from slurmray.spec.job import JobSpec
 
 # For messages of the job, which append options, for example `--nodes 4`.
 _RENDER_AGAIN = "render it again in Python, with the equivalent of slurmray render"
 
 
-def load(path: str | Path, **fields: Any) -> JobSpec:
+def load(path: str | Path, **fields: Unpack[JobFields]) -> JobSpec:
     """Return the job spec in a YAML file. SpecError lists all mistakes, each with line and column.
 
     fields: override those of the file; a section's one by one, e.g. `load("job.yaml", slurm={"nodes": 4})`.
@@ -63,10 +64,12 @@ def submit(spec: JobSpec | str | Path) -> Job:
     """Submit a job spec or its file with sbatch, in the current folder, and return its job.
 
     No file is written: Slurm keeps the script, and `scontrol write batch_script ID -` shows it. Errors as for
-    `render`, and SlurmError with Slurm's message and a fix if sbatch fails. Hints, for example about an unset
-    variable that `env` takes from you, are warnings.
+    `render`, SlurmError with Slurm's message and a fix if sbatch fails, and UsageError for an array. Hints,
+    for example about an unset variable that `env` takes from you, are warnings.
     """
     spec = _loaded(spec)
+    if dict(spec.slurm.given()).get("array"):
+        raise UsageError("submit: slurm.array makes several jobs: submit one for each, or use sbatch")
     script = render(spec)
     for note in remarks(spec):
         warnings.warn(note, stacklevel=2)

@@ -15,6 +15,7 @@ from slurmray import events
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
 from slurmray.errors import ExitCode
+from slurmray.spec.job import JobSpec
 
 DOCS = Path(__file__).parents[1]
 
@@ -40,8 +41,9 @@ optional. `null` means not set, and `[]` stands for each item of a list. Text fi
 `12:00:00`, `1e-6`, `007` and `true` need no quotes. Mistakes are reported all at once, with line and
 column.
 
-An editor with a YAML language server completes and checks a file that begins with this line. The schema is
-[job-spec.schema.json](job-spec.schema.json), or the output of `slurmray schema`:
+An editor with a YAML language server completes and checks a file with a line for the schema. `slurmray init`
+begins job specs with the address of the schema of its version. Without internet, write the schema beside the
+job spec (`slurmray schema > job-spec.schema.json`) and begin with:
 
 ```yaml
 # yaml-language-server: $schema=job-spec.schema.json
@@ -95,10 +97,9 @@ does not exist).
 
 def files() -> dict[str, str]:
     """Return the generated files by their path in docs/."""
-    text = schema_text()
     return {
-        "reference/job-spec.schema.json": text,
-        "reference/job-spec.md": "\n".join([_NOTE, _JOB_SPEC, *_job_spec(json.loads(text)), ""]),
+        "reference/job-spec.schema.json": schema_text(),
+        "reference/job-spec.md": "\n".join([_NOTE, _JOB_SPEC, *_job_spec(JobSpec.model_json_schema()), ""]),
         "reference/command-line.md": "\n".join([_NOTE, _COMMAND_LINE, *_commands(), ""]),
         "reference/exit-codes.md": "\n".join([_NOTE, *_exit_codes(), ""]),
         "reference/events.schema.json": json.dumps(events.schema(), indent=2) + "\n",
@@ -162,6 +163,7 @@ _TYPES = {
     "boolean": "true or false",
     "string": "text",
     "['string', 'number', 'boolean']": "text",
+    "['string', 'number']": "text",
 }
 
 

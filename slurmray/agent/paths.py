@@ -3,15 +3,54 @@
 import os
 import subprocess
 
+from .errors import JobError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Mapping
+    from typing import List, Mapping, Match
 
     from .settings import Job
 
+# Of ray.temp_dir, in characters: the path of a socket has at most 107, and slurmray and Ray add folders.
+TEMP_DIR_MAX = 18
+TEMP_DIR_PATTERN = r"[A-Za-z0-9_./-]+$"
+# In a path: $NAME, ${NAME}, or $$ for a dollar sign.
+VARIABLE = r"\$(?:\$|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})"
+
+
+class UnsetError(Exception):
+    """A variable in a path is not set, or empty, which would lead elsewhere. The message is its name."""
+
+
+def expand(path: str, env: "Mapping[str, str]") -> str:
+    """Replace $NAME and ${NAME} in a path by variables, and $$ by a dollar sign. Raises UnsetError."""
+    if "$" not in path:
+        return path
+    import re
+
+    def value(match: "Match[str]") -> str:
+        name = match.group(1) or match.group(2)
+        if name and not env.get(name):
+            raise UnsetError("$" + name)
+        return env[name] if name else "$"
+
+    return re.sub(VARIABLE, value, path)
+
+
+def expand_in_batch(field: str, path: str) -> str:
+    """The same with the variables of the batch script. JobError where one is not set."""
+    try:
+        return expand(path, os.environ)
+    except UnsetError as error:
+        text = "%s: %s is not set in the batch script. Set it where you run sbatch, or write the path"
+        raise JobError("config", text % (field, error)) from None
+
 
 def host_path(path: str, env: "Mapping[str, str]" = os.environ) -> str:
-    """Make a path of the job spec absolute. `~`: the submitter's home; relative to the submit folder."""
+    """Make a path of the job spec absolute. `~`: the submitter's home; relative to the submit folder.
+
+    Variables in it are already expanded.
+    """
     if path == "~" or path.startswith("~/"):
         return env["HOME"] + path[1:]
     return os.path.join(env["SLURM_SUBMIT_DIR"], path)

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
         args: List[str]  # further options for the runtime, including --user and --ulimit
         step_args: List[str]  # further options for the srun of the step
         workdir: str  # "": the submit folder
+        setup: str  # bash, in the container before Ray starts
+        setup_timeout: int  # seconds
         shm_size: str  # "": as large as the node's /dev/shm
 
     class Checks(TypedDict):
@@ -69,12 +71,14 @@ if TYPE_CHECKING:
     class RayOptions(TypedDict):
         """The job spec's `ray`."""
 
+        nodes: int  # the first ones of the job; the others are for services alone
         gpus: int  # on each node, not counting those of services; see also `head`
         head: Head
         port: str  # "auto" or a number
         dashboard_port: str
         auth: str  # "auto", "token", "none"
         metrics: bool
+        keep_logs: str  # "on_failure", "always", "never"
         debug: str  # "none", "legacy", "post-mortem"
         start: str  # "fast" or "plain"
         args: List[str]
@@ -85,6 +89,7 @@ if TYPE_CHECKING:
         """The job spec's `network`."""
 
         interface: str  # "": chosen
+        subnet: str  # "10.3.0.0/16"; "": any
         family: str  # "auto", "ipv4", "ipv6"
 
     class Trainer(TypedDict):
@@ -125,7 +130,9 @@ if TYPE_CHECKING:
         network: Network
         env: Dict[str, str]
         env_from_submitter: List[str]  # names
-        node_env: Dict[str, str]  # variable -> fact: "rank", "nodes", "head", "ray_port", "interface"
+        env_file: str  # "": none
+        node_env: str  # bash; its exports are for Ray and the trainer
+        preset_env: Dict[str, str]  # variable -> fact: "rank", "nodes", "head", "ray_port", "interface"
         prepare: List[Dict[str, Any]]  # items as in the job spec, `run` as argv
         services: List[Dict[str, Any]]
         trainer: Trainer

@@ -8,11 +8,15 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from slurmray import __version__
 from slurmray.cli.flags import FILE, job_flags
 from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.resources import data_folder
 
 _STDOUT, _JOB = Path("-"), Path("job.yaml")
+# First line of a job spec, for editors with a YAML language server.
+_SCHEMA = "https://raw.githubusercontent.com/slurmray/slurmray/v{}/docs/reference/job-spec.schema.json"
+_EDITOR_LINE = f"# yaml-language-server: $schema={_SCHEMA.format(__version__)}\n"
 _CONFIG = ".config.yaml"  # ends the name of a trainer's configuration file, which comes with an example
 
 
@@ -100,7 +104,7 @@ def _files(example: Path, changes: list[tuple[str, str]], output: Path) -> dict[
     text = example.read_text(encoding="utf-8")
     for flag, value in changes:
         text = set_value(text, tuple(FLAGS[flag].split(".")), value)
-    places, files = {f"examples/{example.name}": output}, {output: text}
+    places, files = {f"examples/{example.name}": output}, {output: _EDITOR_LINE + text}
     for path in example.parent.iterdir():
         name = f"examples/{path.name}"
         if path != example and name in text:

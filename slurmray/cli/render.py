@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
+import stat
+import termios
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from slurmray.cli.flags import FILE, job_flags, sbatch_options
-from slurmray.errors import ExitCode, UsageError
+from slurmray.errors import ExitCode, Problem, SpecError, UsageError
 
 if TYPE_CHECKING:
     from slurmray.spec.job import JobSpec
 
 # {target: file}
 DEFAULT_OUTPUT = {"slurm": Path("generated.sh"), "dstack": Path("generated.dstack.yml")}
+_SUFFIX = {"slurm": ".sh", "dstack": ".dstack.yml"}
 _STDOUT = Path("-")
+_NAME = "{name}"  # in -o: the name of the job
 
 
-@click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
-@click.argument("job", required=False, metavar="", type=FILE)
+@click.command(options_metavar="[JOB.yaml ...] [OPTIONS] [-- COMMAND ...]")
+@click.argument("jobs", nargs=-1, metavar="", type=FILE)
 @job_flags
 @sbatch_options
 @click.option(
@@ -53,7 +58,8 @@ _STDOUT = Path("-")
     "--output",
     metavar="FILE",
     type=FILE,
-    help="File to write; - is standard output.  [default: generated.sh, or generated.dstack.yml]",
+    help="File to write; - is standard output, {name} the job's name.  [default: generated.sh, or "
+    "generated.dstack.yml; {name}.sh for several job specs]",
 )
 @click.option(
     "--target",
@@ -68,7 +74,7 @@ _STDOUT = Path("-")
 def render(
     trainer: list[str],
     /,
-    job: Path | None,
+    jobs: tuple[Path, ...],
     settings: tuple[str, ...],
     output: Path | None,
     target: str,
@@ -77,9 +83,10 @@ def render(
 ) -> None:
     """Write the sbatch script of a job, or a dstack task.
 
-    JOB.yaml is a job spec; - reads it from standard input. Options override its fields. Those of sbatch that
-    are not listed here are options, too, e.g. --qos high or -C h100. COMMAND, everything
-    after the first --, runs the trainer. Without COMMAND and `run`, the job checks every node and GPU.
+    JOB.yaml is a job spec; - reads it from standard input, and several make a script each. Options override
+    their fields. Those of sbatch that are not listed here are options, too, e.g. --qos high or -C h100.
+    COMMAND, everything after the first --, runs the trainer. Without COMMAND and `run`, the job checks every
+    node and GPU.
 
     The script is all that the cluster needs of slurmray; the nodes need Python 3.6 or later. It contains the
     job as JSON, commands in bash, and the agent, which calls them. slurmray verify shows whether it
@@ -96,35 +103,98 @@ def render(
           without a job spec
       slurmray render job.yaml --set container.shm_size=64g -o - | less
           shows the script
+      slurmray render small.yaml large.yaml -o "scripts/{name}.sh"
+          a script for each
       slurmray render job.yaml --template site.sbatch.j2
           adds the blocks of your site's template
       slurmray render job.yaml --target dstack
           the same job as a dstack task; submit it with dstack apply -f generated.dstack.yml
     """
     from slurmray.loading.remarks import secrets_by_value
-    from slurmray.rendering.output import write_script
+    from slurmray.rendering.output import write_scripts
 
-    output = output or DEFAULT_OUTPUT[target]
-    before = _job_file_of(output)
-    spec, text = render_job(job, given(settings, flags), trainer, output, target)
+    output = output or _default_output(target, len(jobs))
+    rendered = _render_all(jobs, given(settings, flags), trainer, output, target)
+    before = {path: _job_file_of(path) for path in rendered}
     if output == _STDOUT:
-        click.echo(text.encode(), nl=False)
+        click.echo(next(iter(rendered.values())).text.encode(), nl=False)
     else:
-        write_script(output, text, force, is_private=bool(secrets_by_value(spec)))
-        click.echo(f"wrote {output}: {_summary(spec, target)}", err=True)
+        is_private = any(secrets_by_value(each.spec) for each in rendered.values())
+        write_scripts({path: each.text for path, each in rendered.items()}, force, is_private=is_private)
+    for path, each in rendered.items():
+        _report(path, each, before[path], target)
+    if not jobs and _has_unread_input():
+        click.echo("standard input was not read; slurmray render - takes it as the job spec", err=True)
+
+
+class _Rendered(NamedTuple):
+    """A script or task. job: the file of its job spec."""
+
+    job: Path | None
+    spec: JobSpec
+    text: str
+
+
+def _default_output(target: str, jobs: int) -> Path:
+    return DEFAULT_OUTPUT[target] if jobs < 2 else Path(_NAME + _SUFFIX[target])
+
+
+def _render_all(
+    jobs: tuple[Path, ...], settings: list[tuple[str, str]], trainer: list[str], output: Path, target: str
+) -> dict[Path, _Rendered]:
+    """Render all job specs, each for a file of its own. SpecError lists the mistakes in all of them."""
+    if len(jobs) > 1 and _NAME not in str(output):
+        raise UsageError(f"-o {output}: is one file for {len(jobs)} job specs; use {_NAME} in it")
+    found: dict[Path, _Rendered] = {}
+    problems = []
+    for job in jobs or (None,):
+        try:
+            spec, text = render_job(job, settings, trainer, output, target)
+        except SpecError as error:
+            problems += error.problems
+            continue
+        if _NAME in str(output) and "/" in spec.name:
+            problems.append(Problem(str(job or "-o"), f"name: {spec.name} has a /, and {_NAME} is in -o"))
+        path = Path(str(output).replace(_NAME, spec.name))
+        if path in found:
+            same = f"name: {spec.name} is also that of {found[path].job}; give each its own"
+            problems.append(Problem(str(job), same))
+        found[path] = _Rendered(job, spec, text)
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
+def _report(path: Path, rendered: _Rendered, before: str, target: str) -> None:
+    """Print what was written, hints about the job, and how to submit it. before: see _job_file_of."""
+    job, spec, _ = rendered
+    if path != _STDOUT:
+        click.echo(f"wrote {path}: {_summary(spec, target)}", err=True)
     warn_of_unset(spec, target)
     for line in _remarks(spec, target):
         click.echo(line, err=True)
-    if output == _STDOUT:
+    if path == _STDOUT:
         return
     if before and before != (job and _from_here(job)):
-        click.echo(f"{output} was the script of {before} before; with -o FILE both are kept", err=True)
-    file = shlex.quote(str(output))
+        click.echo(f"{path} was the script of {before} before; with -o FILE both are kept", err=True)
+    file = shlex.quote(str(path))
     if target == "dstack":
         click.echo(f"run it with: dstack apply -f {file}", err=True)
         return
     click.echo(f"submit it with: sbatch {file}", err=True)
     click.echo(f"or try it on this machine: slurmray rehearse {file}", err=True)
+
+
+def _has_unread_input() -> bool:
+    """Whether standard input is a file or pipe with data."""
+    try:
+        mode = os.fstat(0).st_mode
+        if stat.S_ISREG(mode):
+            return os.lseek(0, 0, os.SEEK_CUR) < os.fstat(0).st_size
+        size = fcntl.ioctl(0, termios.FIONREAD, b"\0" * 4) if stat.S_ISFIFO(mode) else b"\0"
+    except OSError:  # closed
+        return False
+    return any(size)
 
 
 def render_job(
@@ -232,7 +302,10 @@ def _summary(spec: JobSpec, target: str) -> str:
     nodes = spec.slurm.nodes
     parts = ["1 node" if nodes == 1 else f"{nodes} nodes"]
     parts.append(f"{spec.gpus} GPUs each" if spec.gpus else "no GPUs (request them with --gpus-per-node 8)")
-    if spec.trainer_nodes < nodes:
+    of_services = nodes - spec.ray_nodes
+    if of_services:
+        parts.append(f"{'1 node' if of_services == 1 else f'{of_services} nodes'} for services")
+    if spec.trainer_nodes < spec.ray_nodes:
         total = spec.trainer_nodes * spec.ray_gpus
         parts.append(f"{total} GPUs for the trainer, as the head node offers {spec.head_gpus}")
     if not spec.slurm.cpus_per_task:

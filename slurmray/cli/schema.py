@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
+
+_NULL = {"type": "null"}
 
 
 @click.command
@@ -25,4 +28,34 @@ def schema_text() -> str:
     from slurmray.spec.job import JobSpec
 
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobSpec.model_json_schema()}
+    for section in (document, *document["$defs"].values()):
+        required = section.get("required", ())
+        properties = section.get("properties", {})
+        for name, field in properties.items():
+            properties[name] = _as_loaded(field) if name in required else _nullable(_as_loaded(field))
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _as_loaded(field: Any) -> Any:
+    """Allow an integer as text, as job specs do, and no other names where names have a pattern."""
+    if isinstance(field, list):
+        return [_as_loaded(each) for each in field]
+    if not isinstance(field, dict):
+        return field
+    found = {key: _as_loaded(value) for key, value in field.items()}
+    if found.get("type") == "integer":
+        found |= {"type": ["integer", "string"], "pattern": "^[+-]?[0-9]+$"}
+    if "patternProperties" in found:
+        found["additionalProperties"] = False
+    return found
+
+
+def _nullable(field: dict[str, Any]) -> dict[str, Any]:
+    """Allow null, which means not set."""
+    if "$ref" in field or "enum" in field:
+        kind = {key: field.pop(key) for key in ("$ref", "enum", "type") if key in field}
+        return {"anyOf": [kind, _NULL], **field}
+    if "anyOf" in field:
+        return field | {"anyOf": [*(each for each in field["anyOf"] if each != _NULL), _NULL]}
+    kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+    return field | {"type": [*kinds, "null"]}

@@ -59,7 +59,25 @@ def load_spec(
     `--`, which overrides `run`. refusals: finds more problems in a valid job spec. fields: of the job spec,
     which override those of the file; those of a section one by one.
     """
-    text = Source("") if path is None else _read(path)
+    stdin = _read_stdin() if path == STDIN else b""
+    try:
+        return _load(path, stdin, settings, trainer, refusals, fields or {}, is_fast=True)
+    except SpecError:  # once more, for the exact places of the mistakes
+        return _load(path, stdin, settings, trainer, refusals, fields or {}, is_fast=False)
+
+
+def _load(
+    path: Path | None,
+    stdin: bytes,
+    settings: Sequence[tuple[str, str]],
+    trainer: Sequence[str],
+    refusals: Callable[[JobSpec], list[Problem]],
+    fields: Mapping[str, Any],
+    *,
+    is_fast: bool,
+) -> JobSpec:
+    """The same. stdin: its content. is_fast: places of mistakes may be wrong."""
+    text = Source("") if path is None else _read(path, stdin, is_fast)
     data = text.data if text.data is not None else {}
     if not isinstance(data, dict):
         text.add_problem(text.values[()], "expected `name: value` lines, e.g. `name: my-job`")
@@ -73,7 +91,7 @@ def load_spec(
                 given.append(setting)
         except ValueError as error:
             problems.append((_LAST, Problem(_place(name), str(error))))
-    for setting in _fields(fields or {}):
+    for setting in _fields(fields):
         given.append(setting)
         try:
             _put(data, setting.path, setting.value)
@@ -118,9 +136,9 @@ def _has_env(data: Any) -> bool:
     return isinstance(data, list) and any(map(_has_env, data))
 
 
-def _read(path: Path, above: tuple[Path, ...] = ()) -> Source:
+def _read(path: Path, stdin: bytes, is_fast: bool, above: tuple[Path, ...] = ()) -> Source:
     """Read a job spec, and those that it includes. above: the files that include it."""
-    source = _read_file(path)
+    source = _read_file(path, stdin, is_fast)
     names = source.data.pop("include", None) if isinstance(source.data, dict) else None
     files = [names] if isinstance(names, str) else names or []
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
@@ -129,7 +147,7 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Source:
     for number in reversed(range(len(files))):  # the last one has priority
         place = source.values["include", number] if names is files else source.values["include",]
         try:
-            other = _included(files[number], path.parent, (*above, path.resolve()))
+            other = _included(files[number], path.parent, is_fast, (*above, path.resolve()))
         except SpecError as error:
             for problem in error.problems:
                 where = problem.where or source.where(place)
@@ -140,7 +158,7 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Source:
     return source
 
 
-def _included(name: str, folder: Path, above: tuple[Path, ...]) -> Source:
+def _included(name: str, folder: Path, is_fast: bool, above: tuple[Path, ...]) -> Source:
     """Read a job spec that one in `folder` includes. SpecError, without a place if it cannot be read."""
     try:
         path = folder / Path(name).expanduser()
@@ -150,7 +168,7 @@ def _included(name: str, folder: Path, above: tuple[Path, ...]) -> Source:
         raise SpecError([Problem("", f"include: {name} includes itself; leave it out")])
     if not path.is_file():
         raise SpecError([Problem("", f"include: {path} is not a file; correct the path")])
-    other = _read(path, above)
+    other = _read(path, b"", is_fast, above)
     if other.data is None:
         other.data = {}
     if not isinstance(other.data, dict):
@@ -158,13 +176,13 @@ def _included(name: str, folder: Path, above: tuple[Path, ...]) -> Source:
     return other
 
 
-def _read_file(path: Path) -> Source:
+def _read_file(path: Path, stdin: bytes, is_fast: bool) -> Source:
     name = "stdin" if path == STDIN else str(path)
     try:
-        raw = _raw(path)
+        raw = stdin if path == STDIN else path.read_bytes()
         if raw.startswith(b"#!"):
             raise SpecError([Problem(name, f"is a script, not a job spec; to submit it: sbatch {name}")])
-        return yaml_source.read(name, yaml_source.decode(name, raw))
+        return yaml_source.read(name, yaml_source.decode(name, raw), is_fast=is_fast)
     except FileNotFoundError:
         text = "no such file; `slurmray init` can write one"
     except IsADirectoryError:
@@ -174,9 +192,7 @@ def _read_file(path: Path) -> Source:
     raise SpecError([Problem(name, text)])
 
 
-def _raw(path: Path) -> bytes:
-    if path != STDIN:
-        return path.read_bytes()
+def _read_stdin() -> bytes:
     if sys.stdin is None:
         raise SpecError([Problem("stdin", "is closed; pipe the job spec to it, or use a file")])
     return sys.stdin.buffer.read()

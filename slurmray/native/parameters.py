@@ -36,6 +36,7 @@ OTHER = (
 )
 # {refused parameter: what to do instead}
 _FIXES = {
+    "slurm_array": "use map_array, or batch",
     "slurm_clusters": "RayExecutor works with the default cluster only: leave it out",
     "slurm_cpus_per_task": "use cpus_per_task",
     "slurm_error": "logs are in the executor's folder: leave it out",

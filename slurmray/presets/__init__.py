@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
-from slurmray.presets import openrlhf, rlinf, roll, search_r1, verl
+from slurmray.presets import nemo_rl, openrlhf, rlinf, roll, search_r1, skyrl, slime, verl
 from slurmray.presets.command_line import parse_command
 from slurmray.presets.context import MAX_GPUS, Fact, Finding, PresetContext
 from slurmray.presets.precision import uses_bf16
@@ -22,6 +22,9 @@ _TRAINERS: dict[str, Callable[[PresetContext], None]] = {
     "rlinf": rlinf.advise,
     "roll": roll.advise,
     "openrlhf": openrlhf.advise,
+    "nemo-rl": nemo_rl.advise,
+    "skyrl": skyrl.advise,
+    "slime": slime.advise,
 }
 _WITH_CONFIG = ("rlinf", "roll")
 # RLinf numbers all nodes that are alive in Ray (rlinf 0.2, scheduler/cluster/cluster.py), so one without GPUs
@@ -77,11 +80,11 @@ def _skip_reason(spec: JobSpec, preset: Preset) -> Finding | None:
     if not spec.ray_gpus:
         text = f"{preset.name} needs GPUs, and the job requests none: set slurm.gpus_per_node"
         return Finding(("preset",), text)
-    if preset.name in _ON_ALL_NODES and spec.trainer_nodes < spec.slurm.nodes:
+    if preset.name in _ON_ALL_NODES and spec.trainer_nodes < spec.ray_nodes:
         text = f"{preset.name} places its parts on all nodes in Ray: leave ray.head.gpus out"
         return Finding(("ray", "head", "gpus"), text)
-    if spec.slurm.nodes * spec.ray_gpus > MAX_GPUS:
-        text = f"the job has {spec.slurm.nodes} x {spec.ray_gpus} GPUs, placement is checked up to {MAX_GPUS}"
+    if spec.ray_nodes * spec.ray_gpus > MAX_GPUS:
+        text = f"the job has {spec.ray_nodes} x {spec.ray_gpus} GPUs, placement is checked up to {MAX_GPUS}"
         return Finding(("preset",), f"{text}: request fewer, or leave preset out")
     if preset.config and preset.name not in _WITH_CONFIG:
         text = f"{preset.name} has all its arguments in `run`: leave preset.config out"

@@ -68,9 +68,13 @@ class PresetContext:
     @property
     def allocation(self) -> str:
         """For example `the job has 2 nodes x 8 = 16`, with the GPUs that services use."""
-        head = "" if self.nodes == self.spec.slurm.nodes else " without the head node"
-        nodes = counted(self.nodes, "node")
-        return f"the job has {nodes} x {self.gpus} = {self.total}{head}{self.services_note}"
+        spec, without = self.spec, []
+        if self.nodes < spec.ray_nodes:
+            without.append("the head node")
+        if spec.ray_nodes < spec.slurm.nodes:
+            without.append(f"{counted(spec.slurm.nodes - spec.ray_nodes, 'node')} of services")
+        nodes, other = counted(self.nodes, "node"), without and f" without {' and '.join(without)}"
+        return f"the job has {nodes} x {self.gpus} = {self.total}{other or ''}{self.services_note}"
 
     @property
     def services_note(self) -> str:

@@ -24,7 +24,8 @@ def advise(context: PresetContext) -> None:
     option = context.command.override("retriever.url")
     address = option.value if option else _ADDRESS
     is_everywhere = any(
-        service.where != "head" or context.spec.slurm.nodes == 1 for service in context.spec.services
+        service.where in ("all", "workers") or context.spec.ray_nodes == 1
+        for service in context.spec.services
     )
     if context.command.argv and not is_everywhere and address and _LOOPBACK.search(address):
         # Ray chooses the node on which the loop with the searches runs.

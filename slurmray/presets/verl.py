@@ -33,7 +33,9 @@ _REMOVED = (
     ("critic.model.fsdp_config.", (0, 8), "write critic.fsdp.{rest}"),
 )
 # Keys that needed a + before that release. Since then Hydra refuses it.
-_PLUS_REFUSED = "verl's configuration already has this key, and Hydra adds only new ones: leave the + out"
+_PLUS_REFUSED = (
+    "the trainer's configuration already has this key, and Hydra adds only new ones: leave the + out"
+)
 _ADDED = {"trainer.val_before_train": (0, 4), "trainer.val_only": (0, 4, 1)}
 
 
@@ -58,13 +60,10 @@ def advise(context: PresetContext) -> None:
         context.resume.append("trainer.resume_mode=auto")
 
 
-def fill_single_pool(context: PresetContext) -> None:
+def fill_single_pool(context: PresetContext, nodes_key: str = NODES, gpus_key: str = GPUS) -> None:
     """Set the trainer's nodes and GPUs to those of the job, or check them if the user has set them."""
-    options = {NODES: context.command.override(NODES), GPUS: context.command.override(GPUS)}
-    available = {
-        NODES: (context.nodes, "NNODES"),
-        GPUS: (context.gpus, "GPUS_PER_NODE"),
-    }
+    available = {nodes_key: (context.nodes, "NNODES"), gpus_key: (context.gpus, "GPUS_PER_NODE")}
+    options = {key: context.command.override(key) for key in available}
     numbers = {key: _number(context, key) for key in options}
     nodes, gpus = (available[key][0] if number is None else number for key, number in numbers.items())
     text = f"{counted(nodes, 'node')} x {gpus} = {nodes * gpus} GPUs, {context.allocation}"
@@ -77,7 +76,7 @@ def fill_single_pool(context: PresetContext) -> None:
         elif (number := numbers[key]) is not None and number != expected:
             other_fix = (
                 f"set slurm.nodes: {context.slurm_nodes(number)}"
-                if key == NODES
+                if key == nodes_key
                 else context.gpus_fix(number)
             )
             fix = f"leave {key} out, then it is {expected}, or {other_fix}"

@@ -20,7 +20,7 @@ def image_of(container: Container) -> tuple[str, str]:
         source = f"docker-archive:{container.archive}"
     elif image.partition(":")[0] in APPTAINER_SOURCES:
         source = image
-    elif image.startswith(("/", "./", "../", "~")) or image.endswith(".sif"):
+    elif image.startswith(("/", "./", "../", "~", "$")) or image.endswith(".sif"):
         return image, ""
     else:
         source = f"docker://{with_registry(image)}"
@@ -31,7 +31,7 @@ def image_of(container: Container) -> tuple[str, str]:
 
 def _enroot_image(image: str) -> str:
     """Return a path unchanged, and a name as [REGISTRY#]IMAGE, without docker.io."""
-    if image.startswith(("/", "./")) or "#" in image:
+    if image.startswith(("/", "./", "$")) or "#" in image:
         return image
     registry, _, name = with_registry(image).partition("/")
     return name.removeprefix("library/") if registry == "docker.io" else f"{registry}#{name}"

@@ -24,12 +24,12 @@ def seal(text: str) -> str:
     return f"{text[: line.end()]}# slurmray-sha256: {sha256(text)}\n{text[line.end() :]}"
 
 
-def write_script(path: Path, text: str, force: bool, *, is_private: bool = False) -> None:
-    """Write a script or task. UsageError without `force` if the file exists and is foreign or was edited.
+def write_scripts(texts: Mapping[Path, str], force: bool, *, is_private: bool = False) -> None:
+    """Write scripts or tasks; UsageError without `force` if a file exists and is foreign or was edited.
 
-    is_private: only for its owner.
+    is_private: only for their owner.
     """
-    write_files({path: text}, None if force else _refuse_overwriting, 0o700 if is_private else 0o777)
+    write_files(texts, None if force else _refuse_overwriting, 0o700 if is_private else 0o777)
 
 
 def write_files(

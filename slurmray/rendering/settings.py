@@ -51,10 +51,16 @@ def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
         "container": _container(spec),
         "checks": _checks(spec, advice),
         "ray": _ray(spec),
-        "network": {"interface": spec.network.interface or "", "family": spec.network.family},
+        "network": {
+            "interface": spec.network.interface or "",
+            "subnet": spec.network.subnet or "",
+            "family": spec.network.family,
+        },
         "env": _env(spec, advice),
         "env_from_submitter": spec.env_from_submitter,
-        "node_env": {name: str(fact) for name, fact in advice.node_env.items()},
+        "env_file": spec.env_file or "",
+        "node_env": spec.node_env,
+        "preset_env": {name: str(fact) for name, fact in advice.node_env.items()},
         "prepare": [_stage(item) for item in spec.prepare],
         "services": [_service(item) for item in spec.services],
         "trainer": {
@@ -95,6 +101,8 @@ def _container(spec: JobSpec) -> shape.Container:
         "args": container_args(container),
         "step_args": container.step_args,
         "workdir": container.workdir or "",
+        "setup": container.setup,
+        "setup_timeout": container.setup_timeout,
         "shm_size": container.shm_size or "",
     }
 
@@ -118,6 +126,7 @@ def _checks(spec: JobSpec, advice: Advice) -> shape.Checks:
 def _ray(spec: JobSpec) -> shape.RayOptions:
     ray = spec.ray
     return {
+        "nodes": spec.ray_nodes,
         "gpus": spec.ray_gpus,
         "head": {
             "gpus": spec.head_gpus,
@@ -128,6 +137,7 @@ def _ray(spec: JobSpec) -> shape.RayOptions:
         "dashboard_port": str(ray.dashboard_port),
         "auth": ray.auth,
         "metrics": ray.metrics,
+        "keep_logs": ray.keep_logs,
         "debug": ray.debug,
         "start": ray.start,
         "args": [*ray.args, *(["--ray-debugger-external"] if ray.debug == "legacy" else [])],

@@ -6,13 +6,23 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-Kind = Literal["value", "flag", "optional", "time", "size"]
+Kind = Literal["value", "flag", "optional", "time", "size", "array"]
+
+_INDEXES = "[0-9]+(?:-[0-9]+(?::[1-9][0-9]*)?)?"
+# For fullmatch, and for the JSON Schema, so in the syntax that Python has in common with ECMA-262.
+PATTERNS: dict[Kind, str] = {
+    "time": "(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?|"
+    "[Ii][Nn][Ff][Ii][Nn][Ii][Tt][Ee]|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd]",
+    "size": "[0-9]+([KMGTkmgt][Bb]?)?",
+    "array": f"{_INDEXES}(?:,{_INDEXES})*(?:%[1-9][0-9]*)?",
+}
 
 
 class Option(NamedTuple):
     """One long option of sbatch: `flag` takes no value, `optional` may be written without one.
 
-    time, size: the value is a time limit or a number of MB. help: empty where SlurmBase documents it.
+    time, size, array: the value is a time limit, a number of MB or indexes of an array. help: empty where
+    SlurmBase documents it.
     """
 
     help: str = ""
@@ -23,6 +33,7 @@ class Option(NamedTuple):
 OPTIONS: dict[str, Option] = {
     "account": Option("Account to charge."),
     "acctg-freq": Option("Seconds between accounting samples, e.g. `task=30`."),
+    "array": Option("A cluster for each index, e.g. `0-19%4`: 20, of which 4 run at a time.", "array"),
     "batch": Option("Node features that the head node must have."),
     "bb": Option("Burst buffer specification."),
     "bbf": Option("File with the burst buffer specification."),
@@ -117,7 +128,6 @@ _AT_SUBMIT = "give it to sbatch itself when you submit"
 
 # Options that slurmray sets, each with what to use instead.
 RESERVED: dict[str, str] = {
-    "array": "an array is not supported: submit one job for each run",
     "chdir": "the job runs in the folder where sbatch is run: run sbatch there",
     "container": "use container.image",
     "container-id": "use container.image",
@@ -150,7 +160,7 @@ RESERVED: dict[str, str] = {
 }
 
 # Options that other parts of the script depend on: only possible as fields, not in slurm.extra.
-FIELDS_ONLY = ("nodes", "cpus-per-task", "gpus-per-node", "gres")
+FIELDS_ONLY = ("array", "nodes", "cpus-per-task", "gpus-per-node", "gres")
 
 _UNQUOTED = re.compile(r"[A-Za-z0-9_./:,=@%+\[\]-]+")
 
@@ -235,7 +245,7 @@ def gpus_in_count(text: str) -> tuple[str | None, int]:
 
 def check_size(size: str) -> str:
     """Return a number of MB as it is (man sbatch, --mem); ValueError for a wrong one."""
-    if not re.fullmatch(r"[0-9]+([kmgt]b?)?", size, re.IGNORECASE):
+    if not re.fullmatch(PATTERNS["size"], size):
         raise ValueError(f"expected whole MB, or a number with K, M, G or T, e.g. 200G, got {size!r}")
     return size
 
@@ -246,16 +256,23 @@ def check_time(time: str) -> str:
     return time
 
 
-CHECKS: dict[Kind, Callable[[str], str]] = {"time": check_time, "size": check_size}
+def check_array(indexes: str) -> str:
+    """Return indexes of an array as they are (man sbatch, --array); ValueError for a wrong one."""
+    if not re.fullmatch(PATTERNS["array"], indexes):
+        raise ValueError(f"expected indexes, e.g. 0-19, 0-19%4 (4 at a time) or 1,3,5, got {indexes!r}")
+    return indexes
+
+
+CHECKS: dict[Kind, Callable[[str], str]] = {"time": check_time, "size": check_size, "array": check_array}
 
 
 def seconds(time: str) -> int | None:
     """Return the seconds of a time limit (man sbatch, --time); None: no limit. ValueError for a wrong one."""
-    if time.upper() in ("INFINITE", "UNLIMITED"):
-        return None
-    found = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?", time)
+    found = re.fullmatch(PATTERNS["time"], time)
     if not found:
         raise ValueError(f"expected a time, e.g. 1-00:00:00, 12:00:00 or minutes, got {time!r}")
+    if found[2] is None:
+        return None
     numbers = [int(number) for number in found.groups()[1:] if number is not None]
     # The first number is hours after days or with two colons, else minutes.
     first = 3600 if found[1] or len(numbers) == 3 else 60

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from slurmray.spec.image_names import ImageName, misfit
 from slurmray.spec.mounts import MountField
 from slurmray.spec.slurm import Model
-from slurmray.spec.types import AbsolutePath, Line, Text, repeated, shown
+from slurmray.spec.types import AbsolutePath, Count, Line, Text, pattern, repeated, shown
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
@@ -26,12 +26,13 @@ UNSUPPORTED: dict[str | None, tuple[str, ...]] = {
     "apptainer": _LIKE_APPTAINER,
     "singularity": _LIKE_APPTAINER,
     "pyxis": _BY_SRUN,
-    "none": (*_BY_SRUN, "image", "mounts"),
+    "none": (*_BY_SRUN, "image", "mounts", "setup"),
 }
 # Field of UNSUPPORTED -> what to use instead.
 _INSTEAD = {
     "args": "use step_args",
     "step_args": "use args",
+    "setup": "use the field setup outside container",
     "command": "set runtime to podman, docker, apptainer or singularity",
 }
 
@@ -50,8 +51,13 @@ def _check_srun_option(text: str) -> str:
     return text
 
 
+_ULIMIT = "[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?"
+_USER = "auto|image|[0-9]+(:[0-9]+)?"
+_SHM_SIZE = "[1-9][0-9]*[bkmgBKMG]?"
+
+
 def _check_ulimit(text: str) -> str:
-    if not re.fullmatch(r"[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?", text):
+    if not re.fullmatch(_ULIMIT, text):
         raise ValueError(f"expected NAME=SOFT[:HARD], e.g. memlock=-1:-1, got {shown(text)}")
     return text
 
@@ -87,7 +93,7 @@ class Container(Model):
     """Build the image on nodes without it, instead of pulling it; it gets the name container.image."""
     archive: Line | None = None
     """Load the image from this tar (of `docker save`) on nodes without it, instead of pulling it."""
-    user: Line = "auto"
+    user: Annotated[Line, pattern(f"^(?:{_USER})$")] = "auto"
     """auto: files of the job belong to the submitter. image: USER of the image. Or UID[:GID]."""
     accelerator: Literal["auto", "nvidia", "amd", "none"] = "auto"
     """Vendor of the GPUs; auto: detected on the node; none: no device options, and GPUs are not counted."""
@@ -98,9 +104,16 @@ class Container(Model):
     """
     workdir: AbsolutePath | None = None
     """Working directory in the container. Not set: the submit folder."""
-    shm_size: Line | None = None
+    setup: Text = ""
+    """Commands in the container (bash), on every node before Ray starts, e.g. `pip install -r x.txt`.
+
+    The first that fails ends the job. What they install is gone with the container.
+    """
+    setup_timeout: Count = 600
+    """Seconds for `setup`."""
+    shm_size: Annotated[Line, pattern(f"^{_SHM_SIZE}$")] | None = None
     """Size of /dev/shm, e.g. `64g`. Not set: the size of the node's /dev/shm."""
-    ulimits: list[Annotated[Line, AfterValidator(_check_ulimit)]] = Field(default=[])
+    ulimits: list[Annotated[Line, AfterValidator(_check_ulimit), pattern(f"^{_ULIMIT}$")]] = Field(default=[])
     """Soft and hard limits, e.g. `memlock=-1:-1`."""
     args: list[Text] = Field(default=[])
     """More options of `podman run`, `docker run`, `apptainer exec` or `singularity exec`."""
@@ -119,14 +132,14 @@ class Container(Model):
     @field_validator("user")
     @classmethod
     def _check_user(cls, value: str) -> str:
-        if not re.fullmatch(r"auto|image|[0-9]+(:[0-9]+)?", value):
+        if not re.fullmatch(_USER, value):
             raise ValueError(f"expected auto, image, or UID[:GID] in numbers, got {shown(value)}")
         return value
 
     @field_validator("shm_size")
     @classmethod
     def _check_shm_size(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[1-9][0-9]*[bkmgBKMG]?", value):
+        if value is not None and not re.fullmatch(_SHM_SIZE, value):
             raise ValueError(f"expected a number with b, k, m or g, e.g. 64g, got {shown(value)}")
         if value is not None and value.isdecimal() and len(value) < 7:
             raise ValueError(f"{value} means bytes: add a unit, e.g. {value}g")

@@ -14,8 +14,8 @@ APPTAINER_SOURCES = (
     *("docker", "docker-archive", "docker-daemon", "http", "https", "library"),
     *("oci", "oci-archive", "oras", "shub"),
 )
-# Paths, names with a transport, and [USER@]REGISTRY#IMAGE of pyxis.
-_OTHER_FORM = re.compile(rf"[~/.]|[a-z-]+:[~/.]|(?:{'|'.join(APPTAINER_SOURCES)}):|.*#|.*\.sif$")
+# Paths, also those that begin with a variable, names with a transport, and [USER@]REGISTRY#IMAGE of pyxis.
+_OTHER_FORM = re.compile(rf"[~/.$]|[a-z-]+:[~/.]|(?:{'|'.join(APPTAINER_SOURCES)}):|.*#|.*\.sif$")
 # [HOST[:PORT]/]NAME[:TAG][@DIGEST], and for pyxis USER@ before it. Registries allow fewer characters.
 _REFERENCE = re.compile(
     r"(?:[^/:@]+@)?(?:(?:\[[0-9a-fA-F:]+\]|[^/:@]+)(?::[0-9]+)?/)?"
@@ -23,7 +23,7 @@ _REFERENCE = re.compile(
 )
 
 
-_PATH = re.compile(r"[~/.]|.*\.(?:sif|sqsh)$")
+_PATH = re.compile(r"[~/.$]|.*\.(?:sif|sqsh)$")
 _FOR_PYXIS = re.compile(r"[^/#]+#")  # a tag may have a #, too
 _TRANSPORT = re.compile(r"[a-z-]+:[~/.]|(?:docker|oci)-archive:|docker-daemon:")
 
@@ -39,7 +39,7 @@ _MISFITS: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
     "singularity": ((_FOR_PYXIS, _NOT_PYXIS),),
     "pyxis": (
         (re.compile(r".*\.sif$"), _SIF),
-        (re.compile(r"(?!/|\./).*\.sqsh$"), "begin a path with / or ./"),
+        (re.compile(r"(?!/|\./|\$).*\.sqsh$"), "begin a path with / or ./"),
     ),
     "none": (),
 }

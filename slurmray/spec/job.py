@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, Literal, Self, Unpack, cast
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
 from slurmray.spec.container import WITH_SERVICE_IMAGES, Container
+from slurmray.spec.fields import JobFields
 from slurmray.spec.image_names import misfit
 from slurmray.spec.messages import problems_of
 from slurmray.spec.preset import Preset, name_or_section
@@ -35,8 +45,27 @@ class Network(Model):
 
     interface: Line | None = None
     """Interface on every node, e.g. `ib0`. Not set: the address to which the node's name resolves."""
+    subnet: Line | None = None
+    """The address is in this subnet, e.g. `10.3.0.0/16`, where interfaces have other names on each node."""
     family: Literal["auto", "ipv4", "ipv6"] = "auto"
     """Address family; auto: either."""
+
+    @field_validator("subnet")
+    @classmethod
+    def _check_subnet(cls, value: str | None) -> str | None:
+        try:
+            ipaddress.ip_network(value or "::/0")
+        except ValueError as error:
+            raise ValueError(f"{error}; expected e.g. 10.3.0.0/16 or fd00:3::/64") from None
+        return value
+
+    @model_validator(mode="after")
+    def _check_family(self) -> Network:
+        if self.subnet and self.family != "auto":
+            version = ipaddress.ip_network(self.subnet).version
+            if self.family != f"ipv{version}":
+                raise ValueError(f"subnet is of IPv{version}, family is {self.family}; leave family out")
+        return self
 
 
 class Checks(Model):
@@ -108,6 +137,17 @@ class JobSpec(Model):
     container: Container = Field(default_factory=Container)
     env: dict[EnvName, Text | None] = Field(default={})
     """Environment of Ray and the trainer. null: the submitter's value at sbatch; it is not in the script."""
+    env_file: Line | None = None
+    """File with more variables, read on every node: lines NAME=VALUE, without quotes; # begins a comment.
+
+    For secrets: its values are not in the script, the log or the run directory. Others must not be able to
+    read it. `env` overrides it.
+    """
+    node_env: Text = ""
+    """Host commands (bash), run on every node after `setup`; what they export is for Ray and the trainer.
+
+    For values that differ between nodes, e.g. `export NCCL_IB_HCA=$(my-site-hca)`. They override `env`.
+    """
     network: Network = Field(default_factory=Network)
     ray: Ray = Field(default_factory=Ray, validate_default=True)
     checks: Checks = Field(default_factory=Checks)
@@ -137,12 +177,23 @@ class JobSpec(Model):
     Sections are filled up field by field; a list is used as a whole. Of several, the last one has priority.
     """
 
-    def __init__(self, /, **fields: Any) -> None:
-        """Make a job spec from its fields; a section is a dict. SpecError lists all mistakes."""
+    def __init__(self, /, **fields: Unpack[JobFields]) -> None:
+        """Make a job spec from its fields; a section may be a dict. SpecError lists all mistakes."""
+        super().__init__(**cast("dict[str, Any]", fields))
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _raise_spec_error(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            super().__init__(**fields)
+            return handler(data)
         except ValidationError as error:
-            raise SpecError(problems_of(error, type(self))) from None
+            raise SpecError(problems_of(error, cls)) from None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with other values of some fields; SpecError where it would be no valid job spec."""
+        del deep  # nothing in it changes
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**given, **(update or {})})
 
     @field_validator("include")
     @classmethod
@@ -238,12 +289,31 @@ class JobSpec(Model):
             return value
         slurm, ray = info.data["slurm"], info.data["ray"]
         available = _gpus(slurm, ray)
-        used, there = max((_service_gpus(value, where), where) for where in ("head", "workers"))
+        used, there = max((_service_gpus(value, role), role) for role in ("head", "workers", "services"))
         if used > available:
             text = f"they use {_service_shares(value, there)} = {used} GPUs, a node has {available}"
             raise ValueError(f"{text}: give them fewer, or request more with {_gpus_field(ray)}")
-        if slurm.nodes == 1 and (names := [each.name for each in value if each.where == "workers"]):
-            raise ValueError(*(f"{name}: a job of 1 node has no workers; use where: all" for name in names))
+        return value
+
+    @field_validator("services")
+    @classmethod
+    def _check_service_nodes(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
+        nodes = info.data["slurm"].nodes if "slurm" in info.data else None
+        if nodes is None:
+            return value
+        wrong = [
+            f"{each.name}: where: {each.where} of {nodes} nodes leaves none for Ray; raise slurm.nodes"
+            for each in value
+            if isinstance(each.where, int) and each.where > nodes - (not each.shared)
+        ]
+        if not wrong and nodes - _service_nodes(value) == 1:
+            wrong = [
+                f"{each.name}: 1 node in Ray leaves no workers; use where: all, or raise slurm.nodes"
+                for each in value
+                if each.where == "workers"
+            ]
+        if wrong:
+            raise ValueError(*wrong)
         return value
 
     @property
@@ -252,9 +322,14 @@ class JobSpec(Model):
         return [name for name, value in self.env.items() if value is None]
 
     @property
+    def ray_nodes(self) -> int:
+        """Nodes in Ray: the first ones of the job, without those that are for services alone."""
+        return self.slurm.nodes - _service_nodes(self.services)
+
+    @property
     def ray_gpus(self) -> int:
         """GPUs of each worker node for Ray, without those of services; of the head node if it is alone."""
-        return self.gpus - _service_gpus(self.services, "head" if self.slurm.nodes == 1 else "workers")
+        return self.gpus - _service_gpus(self.services, "head" if self.ray_nodes == 1 else "workers")
 
     @property
     def head_gpus(self) -> int:
@@ -264,13 +339,13 @@ class JobSpec(Model):
 
     @property
     def trainer_nodes(self) -> int:
-        """Nodes that the trainer counts: not the head node if it offers fewer GPUs to Ray than the others."""
-        return self.slurm.nodes - (self.head_gpus < self.ray_gpus)
+        """Nodes that the trainer counts: those in Ray, without a head node that offers fewer GPUs."""
+        return self.ray_nodes - (self.head_gpus < self.ray_gpus)
 
     @property
     def gpus_of_services(self) -> str:
         """GPUs of each service on these nodes, e.g. `retriever 2 + judge 1`; empty if they use none."""
-        return _service_shares(self.services, "head" if self.slurm.nodes == 1 else "workers")
+        return _service_shares(self.services, "head" if self.ray_nodes == 1 else "workers")
 
     @property
     def gpus(self) -> int:
@@ -297,10 +372,22 @@ def _gpus_of_slurm(options: SlurmOptions) -> int:
     return syntax.gpus_in_gres(options.gres)[1] if options.gres is not None else 0
 
 
-def _service_gpus(services: list[Service], where: str) -> int:
-    return sum(service.gpus for service in services if service.where in ("all", where))
+def _service_nodes(services: list[Service]) -> int:
+    """The number of nodes that are for services alone."""
+    return max(
+        (each.where for each in services if isinstance(each.where, int) and not each.shared), default=0
+    )
 
 
-def _service_shares(services: list[Service], where: str) -> str:
-    used = [each for each in services if each.gpus and each.where in ("all", where)]
+def _runs_on(service: Service, role: str) -> bool:
+    """Whether a service runs on a node of this role: head, workers, or services alone (the last node)."""
+    return service.where in ("all", role) or (role == "services" and isinstance(service.where, int))
+
+
+def _service_gpus(services: list[Service], role: str) -> int:
+    return sum(service.gpus for service in services if _runs_on(service, role))
+
+
+def _service_shares(services: list[Service], role: str) -> str:
+    used = [each for each in services if each.gpus and _runs_on(each, role)]
     return " + ".join(f"{service.name} {service.gpus}" for service in used)

@@ -41,8 +41,10 @@ def parse_mount(value: object) -> Mount:
         raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
     destination = None
     if len(parts) > 1:
-        destination = "/" + posixpath.normpath(parts[1]).lstrip("/")
-        if not parts[1].startswith("/") or destination == "/":
+        destination = posixpath.normpath(parts[1])
+        if not parts[1].startswith("$"):  # a variable is expanded on the nodes
+            destination = "/" + destination.lstrip("/")
+        if not parts[1].startswith(("/", "$")) or destination == "/":
             raise ValueError(f"expected an absolute path below / after the colon, got {shown(parts[1])}")
     options = tuple(parts[2].split(",")) if len(parts) > 2 else ()
     known = [option for group in _MOUNT_OPTIONS for option in group]

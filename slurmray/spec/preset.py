@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 from slurmray.spec.slurm import Model
 from slurmray.spec.types import Line, shown
 
-TrainerName = Literal["verl", "search-r1", "rlinf", "roll", "openrlhf"]
+TrainerName = Literal["verl", "search-r1", "rlinf", "roll", "openrlhf", "nemo-rl", "skyrl", "slime"]
 
 
 class Preset(Model):

@@ -8,10 +8,20 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from slurmray.agent.paths import TEMP_DIR_MAX, TEMP_DIR_PATTERN
 from slurmray.spec.slurm import Model
-from slurmray.spec.types import AbsolutePath, Count, Flag, Line, Natural, Port, RuntimeEnv, Text, shown
-
-TEMP_DIR_MAX = 18  # characters; the path of a socket has at most 107, and slurmray and Ray add folders
+from slurmray.spec.types import (
+    AbsolutePath,
+    Count,
+    Flag,
+    Line,
+    Natural,
+    Port,
+    RuntimeEnv,
+    Text,
+    pattern,
+    shown,
+)
 
 # Options of `ray start` that slurmray sets, each with what to use instead.
 RAY_RESERVED: dict[str, str] = {
@@ -44,13 +54,16 @@ def _check_reserved(text: str) -> str:
     return text
 
 
+_MEMORY = "[1-9][0-9]*[KMGT]"
+
+
 def _check_memory(text: str) -> str:
-    if not re.fullmatch(r"[1-9][0-9]*[KMGT]", text):
+    if not re.fullmatch(_MEMORY, text):
         raise ValueError(f"expected a number with K, M, G or T, e.g. 32G, got {shown(text)}")
     return text
 
 
-MemorySize = Annotated[Line, AfterValidator(_check_memory)]
+MemorySize = Annotated[Line, AfterValidator(_check_memory), pattern(f"^{_MEMORY}$")]
 RayOption = Annotated[Text, AfterValidator(_check_reserved)]
 
 
@@ -94,11 +107,19 @@ class Ray(Model):
     """
     head: Head = Field(default_factory=Head)
     temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
-    """Folder on the node's local disk for the job's private folder. At most 18 characters."""
+    """Folder on the node's local disk for the job's private folder. At most 18 characters.
+
+    With variables, e.g. $TMPDIR: 18 characters after they have been expanded.
+    """
     auth: Literal["auto", "token", "none"] = "auto"
     """auto: token authentication if Ray has it (2.52 and later). token: the job fails with an older Ray."""
     metrics: Flag = False
     """Export Prometheus metrics, unauthenticated."""
+    keep_logs: Literal["on_failure", "always", "never"] = "on_failure"
+    """When to keep Ray's logs of each node, as logs/NODE-ray.tar.gz in the run directory.
+
+    Of each file the last MiB, of all files the 20 MiB that were written last, before compression.
+    """
     debug: Literal["none", "post-mortem", "legacy"] = "none"
     """post-mortem: Ray's distributed debugger waits at breakpoints and failures; legacy: for `ray debug`.
 
@@ -119,11 +140,13 @@ class Ray(Model):
     @field_validator("temp_dir")
     @classmethod
     def _check_temp_dir(cls, value: str) -> str:
+        if "$" in value:
+            return value  # the nodes check it
         if len(value) > TEMP_DIR_MAX:
             raise ValueError(
                 f"has {len(value)} characters; use at most {TEMP_DIR_MAX}, because Ray's sockets are below it"
             )
-        if not re.fullmatch(r"[A-Za-z0-9_./-]+", value):
+        if not re.match(TEMP_DIR_PATTERN, value):
             raise ValueError(f"use only letters, digits and _ . - / in it, got {shown(value)}")
         return value
 

@@ -16,8 +16,9 @@ from pydantic import (
     model_validator,
 )
 
+from slurmray.errors import UsageError
 from slurmray.slurm import syntax
-from slurmray.spec.types import Count, Flag, Line, Switch, repeated
+from slurmray.spec.types import Count, Flag, Line, Switch, pattern, repeated
 
 
 class Model(BaseModel):
@@ -29,6 +30,10 @@ class Model(BaseModel):
         use_attribute_docstrings=True,
         coerce_numbers_to_str=True,
     )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to change a field."""
+        raise UsageError(f"{name}: a job spec does not change; use model_copy(update={{{name!r}: ...}})")
 
     @model_validator(mode="before")
     @classmethod
@@ -117,8 +122,13 @@ def _option_fields() -> dict[str, Any]:
     """Return the fields that SlurmBase lacks, for create_model. Option --extra is possible in slurm.extra."""
     kinds: dict[syntax.Kind, tuple[Any, Any]] = {
         "value": (Line | None, None),
-        "time": (Annotated[Line, AfterValidator(syntax.check_time)] | None, None),
-        "size": (Annotated[Line, AfterValidator(syntax.check_size)] | None, None),
+        **{
+            kind: (
+                Annotated[Line, AfterValidator(check), pattern(f"^(?:{syntax.PATTERNS[kind]})$")] | None,
+                None,
+            )
+            for kind, check in syntax.CHECKS.items()
+        },
         "flag": (Flag, False),
         "optional": (Switch, False),
     }

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from slurmray.spec.image_names import ImageName
 from slurmray.spec.slurm import Model
-from slurmray.spec.types import Command, Count, EnvName, Flag, Integer, ItemName, Line, Text, shown
+from slurmray.spec.types import Command, Count, EnvName, Flag, Integer, ItemName, Line, Text, Where, shown
 
 
 class Prepare(Model):
@@ -75,8 +75,13 @@ class Service(Model):
     """Name in the log."""
     run: Command
     """A list of arguments, or a text for bash."""
-    where: Literal["head", "workers", "all"] = "all"
-    """The head node, all other nodes, or all nodes."""
+    where: Where = "all"
+    """The head node, all other nodes in Ray, all nodes, or a number of nodes for services.
+
+    These are the last ones of the job's node list. They are not in Ray, and the trainer does not count them.
+    """
+    shared: Flag = False
+    """With a number in `where`: these nodes are in Ray, too."""
     image: ImageName | None = None
     """Image for a separate container, with /bin/sh, and for pyxis setsid. Not set: Ray's container."""
     host: Flag = False
@@ -103,6 +108,14 @@ class Service(Model):
             wrong.append("gpus need a container: leave host out, or give the service an image")
         if self.needs_ray and (self.host or self.image):
             wrong.append("needs_ray is for services in Ray's container: leave host and image out")
+        if self.needs_ray and isinstance(self.where, int) and not self.shared:
+            wrong.append("needs_ray is for nodes in Ray: set shared: true, or use where: workers")
+        if self.shared and not isinstance(self.where, int):
+            wrong.append("shared is for a number of nodes in where; leave it out")
+        if self.shared and self.gpus:
+            wrong.append(
+                "gpus: Ray has the same number on all workers; use where: workers, or leave shared out"
+            )
         if wrong:
             raise ValueError(*wrong)
         return self

@@ -15,6 +15,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
+_ITEM_NAME = "[a-z][a-z0-9-]{0,31}"
+_ENV_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+
 
 def each(check: Callable[[_T], _R], items: Iterable[tuple[str, _T]]) -> list[_R]:
     """Apply a check to (name, item) pairs and return the results; ValueError has all errors, with names."""
@@ -103,8 +106,20 @@ def _port(value: object) -> object:
     return port
 
 
+def _where(value: object) -> object:
+    if value in ("head", "workers", "all"):
+        return value
+    try:
+        nodes = _integer(value)
+    except ValueError:
+        nodes = 0
+    if not (isinstance(nodes, int) and nodes >= 1):
+        raise ValueError(f"expected head, workers, all or a number of nodes, got {shown(value)}")
+    return nodes
+
+
 def _item_name(value: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", value):
+    if not re.fullmatch(_ITEM_NAME, value):
         raise ValueError(
             "expected up to 32 lower-case letters, digits and -, beginning with a letter, e.g. data"
         )
@@ -112,13 +127,13 @@ def _item_name(value: str) -> str:
 
 
 def _env_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+    if not re.fullmatch(_ENV_NAME, value):
         raise ValueError("not a valid name of a variable; use letters, digits and _, and no digit first")
     return value
 
 
 def _absolute(value: str) -> str:
-    if not value.startswith("/"):
+    if not value.startswith(("/", "$")):  # a variable is expanded on the nodes
         raise ValueError(f"expected an absolute path, got {shown(value)}")
     return value
 
@@ -190,6 +205,12 @@ def _variable(name: str, value: object) -> str:
 # For editors: `mem: 200` and `x: true` are text in a job spec, but a number and a boolean in YAML.
 _ANY_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean"]}
 
+
+def pattern(expression: str) -> WithJsonSchema:
+    """Return the JSON Schema of a text for editors. expression: a regular expression of ECMA-262."""
+    return WithJsonSchema({"type": ["string", "number"], "pattern": expression})
+
+
 Text = Annotated[str, AfterValidator(checked_text), WithJsonSchema(_ANY_SCALAR)]
 Line = Annotated[str, AfterValidator(checked_text), AfterValidator(_line), WithJsonSchema(_ANY_SCALAR)]
 Integer = Annotated[int, BeforeValidator(_integer)]
@@ -201,9 +222,13 @@ Port = Annotated[
     Annotated[int, Field(ge=1024, le=65535)] | Literal["auto"],
     BeforeValidator(_port),
 ]
-ItemName = Annotated[str, AfterValidator(_item_name)]
-EnvName = Annotated[str, AfterValidator(_env_name)]
-AbsolutePath = Annotated[str, AfterValidator(checked_text), AfterValidator(_absolute)]
+Where = Annotated[
+    Literal["head", "workers", "all"] | Annotated[int, Field(ge=1)],
+    BeforeValidator(_where),
+]
+ItemName = Annotated[str, AfterValidator(_item_name), pattern(f"^{_ITEM_NAME}$")]
+EnvName = Annotated[str, AfterValidator(_env_name), pattern(f"^{_ENV_NAME}$")]
+AbsolutePath = Annotated[str, AfterValidator(checked_text), AfterValidator(_absolute), pattern("^[/$]")]
 Command = Annotated[list[Text] | Text, BeforeValidator(_command)]
 Program = Annotated[list[Text] | Text | None, BeforeValidator(_program)]
 RuntimeEnv = Annotated[dict[str, Any] | Text | None, BeforeValidator(_runtime_env)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from slurmray.loading.load import load_spec
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rendering.output import write_script
+from slurmray.rendering.output import write_scripts
 from slurmray.rendering.script import render_script
 from slurmray.slurm.states import FINAL
 
@@ -71,7 +71,7 @@ class Jobs:
         job, script = self.folder / "job.yaml", self.folder / "generated.sh"
         job.write_text(spec, encoding="utf-8")
         flags = [] if "slurm:" in spec else [("--nodes", "2"), ("--cpus-per-task", "2"), ("--mem", "1G")]
-        write_script(script, render_script(load_spec(job, flags, entrypoint)), force=True)
+        write_scripts({script: render_script(load_spec(job, flags, entrypoint))}, force=True)
         return script
 
     def submit(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> int:

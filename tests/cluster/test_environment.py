@@ -154,3 +154,93 @@ def test_a_wrapper_of_podman(jobs: Jobs) -> None:
     calls = (bin_folder / "calls").read_text().split()
     assert calls.count("run") == 2
     assert "ps" in calls
+
+
+PATHS = """
+slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}
+run_dir: $SITE_RUNS/of-${USER}
+setup: export SCRATCH=/srv/s-$SLURMD_NODENAME
+ray: {temp_dir: $SCRATCH}
+container: {mounts: ["$SLURM_SUBMIT_DIR/$SLURM_JOB_ID:/data:ro"], workdir: $SITE_RUNS}
+checks: {paths: ["$SITE_RUNS/a$$b"]}
+run: [bash, -c, 'cat /data/file; pwd; echo "temp $RAY_TMPDIR"']
+"""
+
+
+def test_variables_in_paths(jobs: Jobs) -> None:
+    """`setup` may set them, to another value on each node."""
+    runs = jobs.folder / "runs"
+    (runs / "a$b").mkdir(parents=True)
+    runs.chmod(0o777)
+    for node in jobs.cluster.config.nodes:
+        done = jobs.cluster.run(["install", "-d", "-o", "alice", f"/srv/s-{node}"], host=node)
+        assert done.returncode == 0, done.stderr
+    number = jobs.submit(PATHS, args=[*exported({"SITE_RUNS": str(runs)}), "--hold"])
+    (jobs.folder / str(number)).mkdir()
+    (jobs.folder / f"{number}/file").write_text("data\n")
+    jobs.cluster.run(["scontrol", "release", str(number)])
+    job = jobs.wait_end(number)
+    assert job.code == "0:0", job.log
+    assert f"\ndata\n{runs}\ntemp /srv/s-node1/ray-{number}-0-" in job.log
+    assert (runs / f"of-alice/{number}-0/events.jsonl").exists()
+    for node in jobs.cluster.config.nodes:
+        done = jobs.cluster.run(["rmdir", f"/srv/s-{node}"], host=node)  # fails if anything is in it
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_variable_in_a_path_that_is_not_set(jobs: Jobs) -> None:
+    job = jobs.run(TWO + "container: {mounts: [$SCRATCH/data]}\nray: {temp_dir: $SCRATCH}", ["true"])
+    assert job.code == "65:0", job.log
+    row = "$SCRATCH is not set | a variable of this node | set it in setup, or write the path"
+    fields = ("container.mounts", "ray.temp_dir")
+    assert job.findings == {(node, field): row for node in ("node1", "node2") for field in fields}
+
+
+def test_a_variable_in_run_dir_that_is_not_set(jobs: Jobs) -> None:
+    job = jobs.run(TWO + "run_dir: $SCRATCH/runs", ["true"])
+    assert job.code == "64:0", job.log
+    text = (
+        "failed (64 config): run_dir: $SCRATCH is not set in the batch script. Set it where you run sbatch,"
+    )
+    assert job.last_line.startswith(text), job.log
+    assert not (jobs.folder / "$SCRATCH").exists()
+
+
+def write_keys(jobs: Jobs, mode: str) -> None:
+    """Write a file of alice's with a secret."""
+    write = (
+        f"umask 077; printf '# keys\\nMY_KEY=a=secret value\\nCARD=none\\n' >keys.env; chmod {mode} keys.env"
+    )
+    done = jobs.cluster.run(["bash", "-c", write], "alice", folder=jobs.folder)
+    assert done.returncode == 0, done.stderr
+
+
+def test_variables_that_only_the_nodes_know(jobs: Jobs) -> None:
+    write_keys(jobs, "600")
+    spec = {
+        "env_file": "keys.env",
+        "node_env": "export CARD=card-of-$SLURMD_NODENAME; echo looked for cards",
+        "prepare": [{"name": "look", "where": "all", "run": 'echo "$NODE_RANK $CARD" >card-$NODE_RANK'}],
+        "services": [
+            {"name": "web", "host": True, "where": "head", "run": "echo $CARD $MY_KEY >web; sleep 600"}
+        ],
+    }
+    look = (
+        "import os, pathlib, ray; ray.init(); task = ray.remote(lambda: os.environ['MY_KEY']);"
+        "assert ray.get(task.remote()) == os.environ['MY_KEY']; assert len(os.environ['MY_KEY']) == 14"
+    )
+    wait = 'until [[ -s web ]]; do sleep 0.1; done; cat card-0 card-1; python3 -c "$0"'
+    job = jobs.run(TWO + yaml.safe_dump(spec), ["bash", "-ec", wait, look])
+    assert job.code == "0:0", job.log
+    assert "\n0 card-of-node1\n1 card-of-node2\n" in job.log
+    assert (jobs.folder / "web").read_text() == "card-of-node1 a=secret value\n"
+    assert "looked for cards" in (job.run / "logs/node2.log").read_text()
+    for path in [*job.run.rglob("*"), *jobs.folder.glob("*.out"), jobs.folder / "generated.sh"]:
+        assert not path.is_file() or b"secret value" not in path.read_bytes(), path
+
+
+def test_an_env_file_that_others_can_read(jobs: Jobs) -> None:
+    write_keys(jobs, "640")
+    job = jobs.run(TWO + "env_file: keys.env", ["true"])
+    assert job.code == "65:0", job.log
+    assert job.findings[("node2", "env_file")].endswith(f"| chmod 600 {jobs.folder}/keys.env"), job.log

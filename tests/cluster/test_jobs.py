@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 from pathlib import Path
 
 import jsonschema
@@ -15,7 +16,7 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
 from .faults.case import RAY_START
 from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
-from .jobs import Jobs
+from .jobs import Job, Jobs, wait_clean, wait_until
 
 ROOT = Path(__file__).parents[2]
 TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
@@ -254,3 +255,93 @@ def test_scancel(podman_cluster: SlurmCluster, jobs: Jobs, moment: str) -> None:
     job = jobs.wait_end(number)
     assert job.state == "CANCELLED"
     assert ("saved" in job.log.split("started\n")[-1]) == (moment == "\nstarted\n"), job.log
+
+
+def ray_logs(job: Job) -> dict[str, list[str]]:
+    """Names of Ray's logs in the run directory, by node."""
+    found = {}
+    for path in sorted(job.run.glob("logs/*.tar.gz")):
+        with tarfile.open(path) as archive:
+            found[path.name.removesuffix("-ray.tar.gz")] = archive.getnames()
+    return found
+
+
+def test_ray_s_logs_after_a_failure(jobs: Jobs) -> None:
+    job = jobs.run(TWO, ["bash", "-c", "exit 3"])
+    assert job.code == "3:0", job.log
+    logs = ray_logs(job)
+    assert list(logs) == ["node1", "node2"], job.log
+    assert {"gcs_server.out", "raylet.out"} <= set(logs["node1"])
+    assert "raylet.out" in logs["node2"]
+    assert f"end: Ray's logs of each node are in {job.run}/logs\n" in job.log
+    assert job.last_line == "done: trainer exited with 3"
+
+
+def test_ray_s_logs_after_success(jobs: Jobs) -> None:
+    job = jobs.run(TWO, ["true"])
+    assert job.code == "0:0", job.log
+    assert ray_logs(job) == {}
+    job = jobs.run(TWO + "ray: {keep_logs: always}", ["true"])
+    assert list(ray_logs(job)) == ["node1", "node2"], job.log
+    job = jobs.run(TWO + "ray: {keep_logs: never}", ["false"])
+    assert ray_logs(job) == {}
+
+
+def test_ray_s_logs_after_scancel(jobs: Jobs) -> None:
+    number = jobs.submit(TWO, ["bash", "-c", "echo started; sleep 600"])
+    jobs.wait_for(number, "\nstarted\n")
+    jobs.cluster.run(["scancel", str(number)])
+    job = jobs.wait_end(number)
+    assert list(ray_logs(job)) == ["node1", "node2"], job.log
+
+
+def test_an_array(jobs: Jobs) -> None:
+    """Each task has its own cluster, run directory and end."""
+    trainer = "echo $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID >task-$SLURM_JOB_ID; "
+    trainer += "exit $((SLURM_ARRAY_TASK_ID / 2 * 5))"
+    spec = "slurm: {nodes: 1, cpus_per_task: 1, mem: 500M, array: 0-2%2}\n"
+    array = jobs.submit(spec, ["bash", "-c", trainer])
+    logs = [jobs.folder / f"slurm-{array}_{task}.out" for task in range(3)]
+    ends = ["done: trainer exited with 0", "done: trainer exited with 0", "done: trainer exited with 5"]
+
+    def text() -> str:
+        return "".join(log.read_text() for log in logs if log.exists())
+
+    wait_until(lambda: text().count("] done: ") == 3, text)
+    wait_clean(jobs.cluster)
+    assert [log.read_text().splitlines()[-1].split("] ", 1)[-1] for log in logs] == ends
+    tasks = [path.read_text() for path in jobs.folder.glob("task-*")]
+    assert sorted(tasks) == [f"{array} {task}\n" for task in range(3)]
+    assert len(list((jobs.folder / "slurmray-runs").iterdir())) == 3
+
+
+SETUP = """
+container:
+  setup: |
+    echo "installs as $(id -un) on $NODE"
+    mkdir -p "$(python3 -m site --user-site)"
+    cp mine.py "$(python3 -m site --user-site)"
+node_env: export NODE=$SLURMD_NODENAME
+"""
+
+
+def test_setup_in_the_container(jobs: Jobs) -> None:
+    (jobs.folder / "mine.py").write_text("NUMBER = 42\n")
+    look = (
+        "import mine, ray; ray.init(); task = ray.remote(lambda: __import__('mine').NUMBER); "
+        "place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy; "
+        "nodes = [place(node['NodeID'], soft=False) for node in ray.nodes()]; "
+        "print(ray.get([task.options(scheduling_strategy=node).remote() for node in nodes]))"
+    )
+    job = jobs.run(TWO + SETUP, ["bash", "-c", 'cd /; python3 -c "$0"', look])
+    assert job.code == "0:0", job.log
+    assert "\n[42, 42]\n" in job.log
+    for node in ("node1", "node2"):
+        assert f" on {node}\n" in (job.run / f"logs/{node}.log").read_text()
+
+
+def test_a_setup_in_the_container_that_fails(jobs: Jobs) -> None:
+    job = jobs.run(TWO + "container: {setup: 'echo No matching distribution >&2; exit 1'}", ["true"])
+    assert job.code == "65:0", job.log
+    text = "exited with 1: No matching distribution | exit code 0 | correct it; the node's log has its output"
+    assert job.findings == {(node, "container.setup"): text for node in ("node1", "node2")}, job.log

@@ -105,3 +105,53 @@ def test_a_service_that_needs_ray(jobs: Jobs) -> None:
     job = jobs.run(SLURM + yaml.safe_dump({"services": services}), ["python3", "-c", trainer])
     assert job.code == "0:0", job.log
     assert "\n8 GPUs\n" in job.log
+
+
+def test_a_node_for_a_service_alone(jobs: Jobs) -> None:
+    """It is not in Ray, and the trainer does not count it."""
+    (jobs.folder / "train.py").write_text(TRAINER)
+    services = [
+        {
+            "name": "the-judge",
+            "run": 'echo "$CUDA_VISIBLE_DEVICES ${RAY_ADDRESS-none}" >gpus; exec python3 -m http.server 8797',
+            "where": 1,
+            "gpus": 8,
+            "ready": {"http": "http://127.0.0.1:8797/job.yaml"},
+        },
+        {"name": "on-the-others", "run": "sleep 600", "where": "workers"},
+    ]
+    get = "import os, urllib.request as r; print(len(r.urlopen(os.environ['SERVICE_THE_JUDGE_URL']).read()))"
+    trainer = (
+        f'echo "$SERVICE_THE_JUDGE_HOSTS $SERVICE_ON_THE_OTHERS_HOSTS"; python3 -c "{get}"; python3 train.py'
+    )
+    job = jobs.run(SLURM + yaml.safe_dump({"services": services}), ["bash", "-ec", trainer])
+    assert job.code == "0:0", job.log
+    assert "probe: 2/2 nodes, 16/16 GPUs" in job.log
+    size = (jobs.folder / "job.yaml").stat().st_size
+    assert f"\nnode3 node2\n{size}\n" in job.log
+    assert (jobs.folder / "gpus").read_text() == "0,1,2,3,4,5,6,7 none\n"
+    line = next(line for line in job.log.splitlines() if line.startswith("[{"))
+    offers, places, *facts = json.loads(line)
+    assert sorted(offers) == ["node1", "node2"]
+    assert (places, facts) == (["node1", "node2"], ["2", "8"])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", [{"host": True}, {"image": "docker.io/rayproject/ray:2.60.0-py311"}, {}])
+def test_the_end_of_a_service_on_a_node_of_its_own(jobs: Jobs, kind: dict[str, object]) -> None:
+    services = [
+        {"name": "judge", "run": "touch started; until [[ -e go ]]; do sleep 0.1; done; exit 5", "where": 1}
+    ]
+    services[0] |= kind
+    wait = "until [[ -e started ]]; do sleep 0.1; done; touch go; sleep 600"
+    job = jobs.run(SLURM + yaml.safe_dump({"services": services}), ["bash", "-c", wait])
+    assert job.code == "70:0", job.log
+    assert job.last_line.startswith("failed (70 service): node3: service judge exited with 5"), job.log
+
+
+@pytest.mark.full
+def test_the_built_in_check_beside_a_node_for_a_service(jobs: Jobs) -> None:
+    services = [{"name": "judge", "run": "sleep 600", "where": 1}]
+    job = jobs.run(SLURM + yaml.safe_dump({"services": services}))
+    assert job.code == "0:0", job.log
+    assert "\n2 nodes, 16 GPUs, 4 CPUs\n" in job.log

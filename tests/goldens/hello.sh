@@ -54,26 +54,32 @@
     "args": [],
     "step_args": [],
     "workdir": "",
+    "setup": "",
+    "setup_timeout": 600,
     "shm_size": ""
   },
   "checks": {"paths": [], "same_commit": "", "bf16": false},
   "ray": {
+    "nodes": 2,
     "gpus": 8,
     "head": {"gpus": 8, "cpus": null, "memory": null},
     "port": "auto",
     "dashboard_port": "auto",
     "auth": "auto",
     "metrics": false,
+    "keep_logs": "on_failure",
     "debug": "none",
     "start": "fast",
     "args": [],
     "head_args": [],
     "worker_args": []
   },
-  "network": {"interface": "", "family": "auto"},
+  "network": {"interface": "", "subnet": "", "family": "auto"},
   "env": {},
   "env_from_submitter": [],
-  "node_env": {},
+  "env_file": "",
+  "node_env": "",
+  "preset_env": {},
   "prepare": [],
   "services": [],
   "trainer": {"nnodes": 2, "launch": "exec", "command": [], "resume": [], "runtime_env": null}
@@ -195,5 +201,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-74 files of slurmray/agent
+79 files of slurmray/agent
 AGENT

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_python_values_and_file_give_the_same_spec(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(
         "slurm: {nodes: 2, time: 12:00:00}\nenv: {A: 7, B: null}\nrun: [a, 1]\n"
     )
-    fields = {"slurm": {"nodes": 2, "time": "12:00:00"}, "env": {"A": 7, "B": None}, "run": ["a", 1]}
+    fields: Any = {"slurm": {"nodes": 2, "time": "12:00:00"}, "env": {"A": 7, "B": None}, "run": ["a", 1]}
     assert slurmray.load(tmp_path / "job.yaml") == slurmray.JobSpec(**fields)
 
 
@@ -82,7 +83,7 @@ def test_python_values_and_file_give_the_same_spec(tmp_path: Path) -> None:
         ({"services": [{"name": "a"}]}, "services, item 1, run: is required"),
     ],
 )
-def test_mistakes_have_the_messages_of_the_command_line(fields: dict[str, object], expected: str) -> None:
+def test_mistakes_have_the_messages_of_the_command_line(fields: dict[str, Any], expected: str) -> None:
     assert mistakes(lambda: slurmray.JobSpec(**fields)).startswith(expected)
 
 
@@ -116,7 +117,7 @@ def test_fields_override_those_of_the_file(tmp_path: Path) -> None:
     expected = "slurm.nodes, given to load(): expected 1 or more, got '0'"
     assert mistakes(lambda: slurmray.load(path, slurm={"nodes": 0})) == expected
     expected = "nam, given to load(): unknown field, did you mean name?"
-    assert mistakes(lambda: slurmray.load(path, nam="x")) == expected
+    assert mistakes(lambda: slurmray.load(path, nam="x")) == expected  # type: ignore[call-arg]
 
 
 def test_a_file_in_place_of_a_job_spec(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_render_uses_the_template_of_a_site(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_mistakes_that_only_render_finds(
-    fields: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     spec = slurmray.JobSpec(**fields)
@@ -172,3 +173,8 @@ def test_a_host_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     for ask in (slurmray.Job(7).wait, slurmray.Job(7).logs, slurmray.Job(7).cancel):
         with pytest.raises(SlurmError):
             ask()
+
+
+def test_an_array_is_no_single_job() -> None:
+    with pytest.raises(UsageError, match="submit one for each, or use sbatch"):
+        slurmray.submit(slurmray.JobSpec(slurm={"array": "0-3"}))

@@ -46,7 +46,7 @@ class Head:
         ready = str(context.settings["timeouts"]["ready"])
         options = context.settings["ray"]
         gpus = [str(options["head"]["gpus"]), str(options["gpus"])]
-        argv = [*context.program("probe"), context.name, *gpus, ready, *context.job["nodes"]]
+        argv = [*context.program("probe"), context.name, *gpus, ready, *context.ray_nodes]
         child = context.children.spawn("probe", argv, self.ray.env, 1, stdin=subprocess.PIPE)
         self._probe_input = child.stdin
 

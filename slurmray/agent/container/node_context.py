@@ -42,9 +42,11 @@ class NodeContext:
         self.addresses: "List[str]" = []  # of the node's name, in the resolver's order
         self.exec_prefix: "List[str]" = []  # runs a command inside this container; empty without one
         self.workdir = ""  # working directory of Ray and the trainer
+        self.env: "Dict[str, str]" = {}  # for Ray and the trainer, of the job spec
         self.peers: "List[str]" = []  # addresses of all nodes; empty unless a proxy is set
         self.is_guarded = False  # runs below guard.py: Python and Ray may differ between nodes
         self.is_ready = False  # the cluster is ready
+        self.has_succeeded = False  # the trainer exited with 0
         # Of the grace period, time.monotonic(); None: the job is not being ended.
         self.deadline: "Optional[float]" = None
 
@@ -52,6 +54,16 @@ class NodeContext:
     def is_head(self) -> bool:
         """Whether this is the head node."""
         return self.rank == 0
+
+    @property
+    def ray_nodes(self) -> "List[str]":
+        """The nodes in Ray, the head node first."""
+        return self.job["nodes"][: self.settings["ray"]["nodes"]]
+
+    @property
+    def is_in_ray(self) -> bool:
+        """Whether this node is one of them."""
+        return self.rank < self.settings["ray"]["nodes"]
 
     @property
     def attempt_name(self) -> str:

@@ -11,9 +11,9 @@ import signal
 import sys
 import time
 
-from .. import protocol
+from .. import protocol, ray_logs
 from ..errors import Finished, JobError, Unfit
-from . import environment, preflight, process_tree, reachability
+from . import environment, preflight, process_tree, reachability, setup
 from .head import Head
 from .node_context import NodeContext
 from .ray import network
@@ -22,7 +22,7 @@ from .trainer import Trainer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import Any, Callable, List, Optional
 
     from ..protocol import Message
     from .stages import Stages
@@ -41,6 +41,7 @@ class ContainerProcess:
     def __init__(self, folder: str, node: str) -> None:
         self.context = NodeContext(folder, node, self.child_ended)
         self.ray = RayProcess(self.context)
+        self.setup = setup.Setup(self.context)
         self.trainer = Trainer(self.context, self.ray)
         self.head = Head(self.context, self.ray, self.trainer, self.are_stages_done)
         self.stages: "Optional[Stages]" = None  # None without prepare steps and services
@@ -65,15 +66,35 @@ class ContainerProcess:
         context.addresses = message["addresses"]
         context.exec_prefix = message["exec_prefix"]
         context.workdir = message["workdir"]
+        context.env = dict(message["env_file"], **context.settings["env"])
+        context.env.update(context.job["env"])
+        context.env.update(message["node_env"])
 
     def on_start_ray(self, message: "Message") -> None:
-        """Prepare the start of Ray, and start it on the head node."""
+        """Run container.setup, then start Ray."""
         context = self.context
         context.peers = message["peers"]
-        self.ray.version_text, self.ray.version = preflight.require_ray(context)
+        if context.settings["container"]["setup"]:
+            preflight.enter_workdir(context.workdir)
+            env = environment.default_environment(context.user, context.folder)
+            self.setup.start(dict(os.environ, **dict(env, **context.env)))
+        else:
+            self.start_ray()
+
+    def start_ray(self) -> None:
+        """Prepare the start of Ray, and start it on the head node.
+
+        A node that is not in Ray only begins its stages.
+        """
+        context = self.context
+        if context.is_in_ray:
+            self.ray.version_text, self.ray.version = preflight.require_ray(context)
         preflight.enter_workdir(context.workdir)
-        self.trainer.require_job_api()
-        preflight.check_node(context, self.ray.version)
+        if context.is_in_ray:
+            self.trainer.require_job_api()
+            preflight.check_node(context, self.ray.version)
+        else:
+            preflight.raise_soft_limits()
         if context.settings["prepare"] or context.settings["services"]:
             from .stages import Stages
 
@@ -82,6 +103,8 @@ class ContainerProcess:
         self.ray.make_environment()
         if self.stages:
             self.stages.begin()
+        if not context.is_in_ray:
+            return
         self.ray.preload()
         if context.is_head:
             self.head.preload_probe()
@@ -125,15 +148,26 @@ class ContainerProcess:
         if self.stages:
             self.stages.services.on_service_ended(message["name"], message["code"])
 
+    def on_succeeded(self, _message: "Message") -> None:
+        """Note that the trainer exited with 0."""
+        self.context.has_succeeded = True
+
     def on_check_health(self, _message: "Message") -> None:
         """Answer if Ray runs here. The trainer has failed; the controller looks for a lost node."""
-        if self.context.deadline is None and self.ray.watch.is_healthy():
+        is_healthy = not self.context.is_in_ray or self.ray.watch.is_healthy()
+        if self.context.deadline is None and is_healthy:
             self.context.send("healthy")
 
     def choose_address(self, family: str) -> str:
         """Choose the address of this node. family: as `network.family`."""
-        interface = self.context.settings["network"]["interface"]
-        return network.choose_address(self.context.addresses, network.local_addresses(), family, interface)
+        options = self.context.settings["network"]
+        return network.choose_address(
+            self.context.addresses,
+            network.local_addresses(),
+            family,
+            options["interface"],
+            options["subnet"],
+        )
 
     def are_stages_done(self) -> bool:
         """Whether the stages allow the trainer to start."""
@@ -143,7 +177,9 @@ class ContainerProcess:
 
     def child_ended(self, role: str, code: int) -> None:
         """Handle the end of a child process. code: 128 + n for signal n."""
-        if role == "ray":
+        if role == setup.ROLE:
+            self.send_unfit(self.setup_ended, code)
+        elif role == "ray":
             self.ray.ended(code)
         elif role == "probe":
             self.head.probe_ended(code)
@@ -151,6 +187,16 @@ class ContainerProcess:
             self.trainer.ended(code)
         elif self.stages:
             self.stages.child_ended(role, code)
+
+    def setup_ended(self, code: int) -> None:
+        """Start Ray after container.setup, and handle the messages that came meanwhile."""
+        if self.context.deadline is not None:
+            return
+        self.setup.ended(code)
+        environment.restore_search_path()  # it may have made the folder of the user's packages
+        self.start_ray()
+        for line in self.setup.waiting:
+            self.dispatch(line)
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -209,18 +255,25 @@ class ContainerProcess:
         """Handle a message by the method of its type; other lines and types are ignored."""
         message = protocol.decode(line)
         handle = getattr(self, "on_" + message["type"], None) if message else None
-        if message and handle:
-            try:
-                handle(message)
-            except Unfit:
-                self.context.send("unfit")
-                self.ray.version_text = ""
+        if message and self.setup.is_running and message["type"] not in setup.MEANWHILE:
+            self.setup.waiting.append(line)
+        elif message and handle:
+            self.send_unfit(handle, message)
+
+    def send_unfit(self, handle: "Callable[[Any], None]", argument: "Any") -> None:
+        """Call a function, and send `unfit` where a check in it has failed."""
+        try:
+            handle(argument)
+        except Unfit:
+            self.context.send("unfit")
+            self.ray.version_text = ""
 
     def pause(self) -> "Optional[float]":
         """Seconds until the next turn of the loop if nothing happens; None: wait for an event."""
         if self.head.is_waiting or self.context.deadline is not None:
             return SHORT_PAUSE
-        return LONG_PAUSE if self.ray.watch.is_active or (self.stages and self.stages.doing) else None
+        is_busy = self.setup.is_running or self.ray.watch.is_active or (self.stages and self.stages.doing)
+        return LONG_PAUSE if is_busy else None
 
     def tick(self) -> None:
         """Act on signals and the time. Called in each turn of the loop."""
@@ -228,6 +281,7 @@ class ContainerProcess:
             self.is_signalled = False
             self.context.send("signalled")
             self.stop(None, is_warning=False)
+        self.setup.tick()
         self.ray.watch.tick()
         if self.stages:
             self.stages.tick()
@@ -279,15 +333,22 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     finally:
         process.end()
         process_tree.kill_descendants()
+        if context.rank >= 0 and ray_logs.are_kept(context.settings, context.has_succeeded):
+            try:
+                ray_logs.set_aside(folder)
+            except OSError as error:
+                sys.stderr.write("cannot keep Ray's logs: %s\n" % error)
         empty_folder(folder)
     return 0
 
 
 def empty_folder(folder: str) -> None:
-    """Remove everything in a folder."""
+    """Remove everything in a folder but Ray's logs that were set aside."""
     import shutil
 
     for name in os.listdir(folder):
+        if name == ray_logs.FOLDER:
+            continue
         path = os.path.join(folder, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)

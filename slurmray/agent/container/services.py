@@ -4,6 +4,7 @@ import json
 import os
 
 from ..errors import JobError
+from ..places import places
 from . import environment
 from .readiness_check import NOT_READY
 from .stage import Stage
@@ -12,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Set
 
+    from ..settings import Settings
     from .node_context import NodeContext
     from .ray.start import RayProcess
     from .stage import Item
@@ -140,22 +142,18 @@ class Services(Stage):
             context.phase("services", "%s on %s; the job continues" % (text, context.name))
 
 
-def places(where: str, nodes: "List[str]") -> "List[str]":
-    """The nodes on which a service runs. nodes: of the job, the head node first."""
-    return {"head": nodes[:1], "workers": nodes[1:]}.get(where, nodes)
-
-
-def variables(services: "List[Item]", nodes: "List[str]") -> "Dict[str, str]":
+def variables(settings: "Settings", nodes: "List[str]") -> "Dict[str, str]":
     """SERVICE_NAME_HOSTS and SERVICE_NAME_URL of each service, for the trainer.
 
     The URL is that of the readiness check, with the first of the hosts in place of a loopback address.
+    nodes: of the job, the head node first.
     """
     import re
 
     found = {}
-    for item in services:
+    for item in settings["services"]:
         name = "SERVICE_" + item["name"].upper().replace("-", "_")
-        hosts = places(item["where"], nodes)
+        hosts = places(item["where"], nodes, settings["ray"]["nodes"])
         found[name + "_HOSTS"] = ",".join(hosts)
         url = (item.get("ready") or {}).get("http")
         if url:
@@ -171,8 +169,7 @@ def write_script(context: "NodeContext", item: "Item", env: "Dict[str, str]") ->
     """
     import shlex
 
-    settings_env = dict(context.settings["env"], **context.job["env"])
-    exports = environment.export_lines(dict(settings_env, **env))
+    exports = environment.export_lines(dict(context.env, **env))
     script = SERVICE_SCRIPT % (exports, " ".join(map(shlex.quote, item["run"])))
     path = os.path.join(context.folder, "new-" + item["name"])
     with open(path, "wb") as file:

@@ -41,7 +41,8 @@ class Stage:
 
     def facts(self) -> "Dict[str, str]":
         """Variables about the job and this node; with RAY_ADDRESS once the cluster is ready."""
-        return self.context.facts(self.ray.gcs_address if self.context.is_ready else "")
+        context = self.context
+        return context.facts(self.ray.gcs_address if context.is_ready and context.is_in_ray else "")
 
     def environment(self) -> "Dict[str, str]":
         """Environment of the stage's programs: Ray's environment and facts()."""

@@ -10,6 +10,7 @@ import time
 
 from .. import heartbeat
 from ..errors import Finished
+from ..places import places
 from . import environment
 from .prepare import PrepareStage
 from .services import Services
@@ -55,8 +56,9 @@ class Stages:
 
     def _own_items(self, items: "List[Item]") -> "List[Item]":
         """The items that run on this node."""
-        here = "head" if self.context.is_head else "workers"
-        return [each for each in items if each["where"] in ("all", here)]
+        context = self.context
+        nodes, ray_nodes = context.job["nodes"], context.settings["ray"]["nodes"]
+        return [each for each in items if context.name in places(each["where"], nodes, ray_nodes)]
 
     def begin(self) -> None:
         """Begin all stages that may begin now, unless the job is being ended."""

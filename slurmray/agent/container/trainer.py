@@ -62,14 +62,14 @@ class Trainer:
         if not self._open_output():
             return False
         context, settings = self.context, self.context.settings["trainer"]
-        argv = settings["command"] or [*context.program("check"), str(len(context.job["nodes"]))]
+        argv = settings["command"] or [*context.program("check"), str(len(context.ray_nodes))]
         if context.job["attempt"]:
             argv = argv + settings["resume"]
         facts = context.facts("")
         env = ray_environment.trainer_environment(self.ray.env, facts, self.ray.address, self.ray.ports)
-        for name, value in services.variables(context.settings["services"], context.job["nodes"]).items():
+        for name, value in services.variables(context.settings, context.job["nodes"]).items():
             env.setdefault(name, value)
-        env.update(self.ray.node_env)
+        env.update(self.ray.preset_env)
         out, err = self._streams["out"], self._streams["err"]
         try:
             if self.is_ray_job:

@@ -65,11 +65,17 @@ class Actions:
     def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
         """Send a node those of these jobs that have ended. For nodes without Slurm's commands."""
 
-    def start_services(self) -> None:
-        """Start services that are steps of their own: with pyxis, those with an image of their own."""
+    def start_services(self, folder: str) -> None:
+        """Start services that are steps of their own: with pyxis, those with an image of their own.
 
-    def read_trainer_output(self) -> None:
-        """Copy the trainer's output to the job's log. The trainer starts once its output is read."""
+        folder: the job's folder on the nodes.
+        """
+
+    def read_trainer_output(self, folder: str) -> None:
+        """Copy the trainer's output to the job's log. The trainer starts once its output is read.
+
+        folder: the job's folder on the head node.
+        """
 
     def write_heartbeat_file(self) -> None:
         """Write a heartbeat into the run directory, for nodes that get no messages any more."""
@@ -114,6 +120,7 @@ class Controller:
         self._is_limit_sent = False
         self._is_waiting_logged = False
         self._peers: "Set[str]" = set()
+        self._folder = ""  # the job's folder on the head node
         self._is_proxy_set = False
         self._phases: "Set[Tuple[str, str]]" = set()
         self._targets: "List[List[Any]]" = []  # [node, address, port] that the head node is to connect to
@@ -229,7 +236,7 @@ class Controller:
     def _on_reachable_at(self, node: str, message: "protocol.Message", now: float) -> None:
         self._targets.append([node, message["address"], message["port"]])
         self._targets_due = self._targets_due or now + REACHABILITY_WAIT
-        if len(self._targets) == len(self.job["nodes"]) - 1:
+        if len(self._targets) == self.settings["ray"]["nodes"] - 1:
             self._targets_due = now
 
     def _on_finding(self, node: str, message: "protocol.Message", now: float) -> None:
@@ -254,11 +261,13 @@ class Controller:
     def _on_checked(self, node: str, message: "protocol.Message", now: float) -> None:
         self._checked.add(node)
         self._peers.update(message["addresses"])
+        if node == self.head:
+            self._folder = message["folder"]
         self._is_proxy_set = self._is_proxy_set or message["proxy"]
         if len(self._checked) == len(self.job["nodes"]):
             self.findings.show()
             if not self.failure:
-                self.actions.start_services()
+                self.actions.start_services(self._folder)
                 # Only a proxy's exceptions (no_proxy) need the addresses of all nodes.
                 peers = sorted(self._peers) if self._is_proxy_set else []
                 self.actions.send({"type": "start_ray", "peers": peers})
@@ -280,7 +289,7 @@ class Controller:
         self.is_training = True
         self.findings.show()
         self.log.event("trainer", command=message["command"])
-        self.actions.read_trainer_output()
+        self.actions.read_trainer_output(self._folder)
 
     def _on_attach(self, _node: str, message: "protocol.Message", _now: float) -> None:
         self.log.event("attach", command=message["command"])

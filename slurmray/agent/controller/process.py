@@ -10,6 +10,7 @@ import traceback
 import zlib
 
 from .. import background_io, errors, heartbeat, job_log, loader, paths, protocol, script
+from ..places import places
 from . import job_record, step_environment
 from .decisions import Actions, Controller
 
@@ -115,6 +116,7 @@ class ControllerProcess(Actions):
         attempt = job_record.restarts(self._record)
         if attempt is None:
             attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
+        run_dir = paths.expand_in_batch("run_dir", settings["run_dir"])
         return {
             "id": number,
             "name": env.get("SLURM_JOB_NAME", ""),
@@ -124,7 +126,7 @@ class ControllerProcess(Actions):
             "nodes": self.nodes,
             "cpus": cpus,
             "grace": self._grace(),
-            "run_dir": os.path.join(paths.host_path(settings["run_dir"]), "%s-%d" % (number, attempt)),
+            "run_dir": os.path.join(paths.host_path(run_dir), "%s-%d" % (number, attempt)),
             "log_file": os.readlink("/proc/self/fd/2"),
             "mark": os.urandom(16).hex(),
             "token": os.urandom(32).hex(),
@@ -191,7 +193,8 @@ class ControllerProcess(Actions):
             run_dir=run_dir,
         )
         if self.settings["checks"]["same_commit"]:
-            job["commit"] = paths.commit_of(paths.host_path(self.settings["checks"]["same_commit"]))
+            path = paths.expand_in_batch("checks.same_commit", self.settings["checks"]["same_commit"])
+            job["commit"] = paths.commit_of(paths.host_path(path))
         self._count_attempts(job)
 
     def _count_attempts(self, job: "Job") -> None:
@@ -260,7 +263,7 @@ class ControllerProcess(Actions):
             return settings["container"]["step_args"]
         from ..node.runtimes import pyxis
 
-        return pyxis.step_options(settings, self._job(), os.environ["SLURM_SUBMIT_DIR"], image)
+        return pyxis.step_options(settings, self._job(), image)
 
     def _run_once(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
         """Wait for messages and signals, at most half a second, and handle them."""
@@ -302,6 +305,8 @@ class ControllerProcess(Actions):
     def _end_step(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
         """Have every node clean up by closing its input; wait for the end of the step, not for lost nodes."""
         controller.begin_end()
+        if controller.trainer_code == 0 and not controller.failure:
+            self.send({"type": "succeeded"})
         assert self._outbox
         self._outbox.close()
         due, signals = self.clock.now() + END_WAIT, ["TERM", "KILL"]
@@ -365,10 +370,8 @@ class ControllerProcess(Actions):
         if self._outbox:
             self._outbox.send(protocol.encode(message))
 
-    def read_trainer_output(self) -> None:
+    def read_trainer_output(self, folder: str) -> None:
         """Start processes that copy the trainer's output. Slurm and runtimes would buffer it."""
-        job = self._job()
-        folder = paths.job_folder(self.settings["temp_dir"], job)
         for name, target in (("out", "1"), ("err", "2")):
             # They ignore SIGTERM: after scancel the trainer still has its grace period.
             argv = [
@@ -389,26 +392,23 @@ class ControllerProcess(Actions):
 
         self._requests.submit(find)
 
-    def start_services(self) -> None:
+    def start_services(self, folder: str) -> None:
         if self.settings["container"]["runtimes"] == ["pyxis"]:
             for service in self.settings["services"]:
                 if service.get("image"):
-                    self._start_service(service)
+                    self._start_service(service, folder)
 
-    def _start_service(self, service: "Dict[str, Any]") -> None:
+    def _start_service(self, service: "Dict[str, Any]", folder: str) -> None:
         """Start the step of a service with an image of its own: see start_service in the story."""
         settings, job, name = self.settings, self._job(), service["name"]
-        count, options = len(self.nodes), []
-        if service["where"] == "head":
-            count, options = 1, ["--nodelist=" + self.nodes[0]]
-        elif service["where"] == "workers":
-            count, options = count - 1, ["--exclude=" + self.nodes[0]]
+        nodes = places(service["where"], self.nodes, settings["ray"]["nodes"])
+        options = ["--nodelist=" + ",".join(nodes)]
         if settings["on_node_loss"] == "continue":
             options += ["--no-kill", "--kill-on-bad-exit=0"]
         options += self._container_options(service["image"])
-        folder, logs = paths.job_folder(settings["temp_dir"], job), os.path.join(job["run_dir"], "logs")
+        logs = os.path.join(job["run_dir"], "logs")
         argv = script.story_command(
-            self.text, "start_service", str(count), str(job["cpus"]), folder, name, logs, *options
+            self.text, "start_service", str(len(nodes)), str(job["cpus"]), folder, name, logs, *options
         )
         env = step_environment.step_environment(os.environ, self.text, self._record)
 

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from .. import background_io, errors, heartbeat, job_log, paths, protocol, script
+from .. import background_io, errors, heartbeat, job_log, paths, protocol, ray_logs, script
 from . import detached_process
 from .api import NodeApi, Result
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ANSWER_WAIT = 30.0  # seconds for the controller's answer about leftovers
 TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL to a command
+LOGS_WAIT = 4.0  # seconds for the archive of Ray's logs
 CLIENT_WAIT = 10.0  # seconds for the container to exit once its input is closed
 SUCCESSORS = 6  # workers that may requeue or cancel the job when the head node is lost, in this order
 SUCCESSOR_WAIT = 10.0  # seconds by which each waits longer than the one before
@@ -38,6 +39,7 @@ FORWARDED = (
     "ready",
     "stage_done",
     "check_health",
+    "succeeded",
     "stop",
     "stop_at_limit",
 )
@@ -77,6 +79,9 @@ class NodeAgent(NodeApi):
         self._is_input_over = False
         self._is_stop_requested = False  # Slurm sent SIGTERM
         self._is_unfit = False
+        self._has_succeeded = False  # the trainer exited with 0
+        self._env_file: "Dict[str, str]" = {}
+        self._node_env: "Dict[str, str]" = {}
         self._is_cleaning_up = False  # commands are not interrupted, although the node is stopped
         self._container: "Optional[detached_process.DetachedProcess]" = None
         self._waiting: "List[protocol.Message]" = []  # messages for a container that has not started
@@ -126,6 +131,7 @@ class NodeAgent(NodeApi):
                         self._changed.notify_all()
             elif message["type"] in FORWARDED:
                 self.has_head_started = self.has_head_started or message["type"] == "head_versions"
+                self._has_succeeded = self._has_succeeded or message["type"] == "succeeded"
                 self._forward(message)
 
     def _forward(self, message: "protocol.Message") -> None:
@@ -171,7 +177,7 @@ class NodeAgent(NodeApi):
 
     def work(self) -> None:
         """Do the work of this node from the first check to the clean-up, which always happens."""
-        from . import checks, facts, host_services, job_folder, leftovers, runtimes
+        from . import checks, facts, host_services, job_folder, leftovers, runtimes, variables
 
         runtime: "Optional[Runtime]" = None
         services: "Optional[HostServices]" = None
@@ -180,13 +186,17 @@ class NodeAgent(NodeApi):
             checks.open_run_directory(self)
             self._run_setup()
             self.env = facts.without_foreign_session(self.env)
+            checks.expand_paths(self)
             checks.check_node(self)
+            self._env_file = variables.env_file(self)
+            self._node_env = variables.node_env(self)
             self.folder = job_folder.make(self, script.agent_of(self._text))
             runtime = runtimes.choose(self)
             leftovers.remove(self, runtime)
             runtime.prepare_container()
             addresses = facts.all_addresses(self.name)
-            self._send({"type": "checked", "addresses": addresses, "proxy": self._has_proxy()})
+            found = {"addresses": addresses, "proxy": self._has_proxy(), "folder": self.folder}
+            self._send(dict(found, type="checked"))
             self.require_no_findings()
             runtime.ensure_image()
             runtime.pull_service_images()
@@ -235,9 +245,10 @@ class NodeAgent(NodeApi):
 
     def _run_setup(self) -> None:
         """Run the job spec's `setup`. Its environment is that of everything started on this node."""
-        commands = self.settings["setup"]
-        if not commands or self._is_set_up:
-            return
+        if self.settings["setup"] and not self._is_set_up:
+            self.env = self.environment_after(self.settings["setup"], "setup")
+
+    def environment_after(self, commands: str, field: str) -> "Dict[str, str]":
         path = os.path.join(self.job["run_dir"], "logs", "." + self.name + ".env")
         # The story's function writes the environment to descriptor 3.
         argv = [
@@ -248,20 +259,21 @@ class NodeAgent(NodeApi):
             *self.story_command("run_setup", commands),
         ]
         try:
-            # Without `doing`: a setup that hangs must not extend ray.ready_timeout.
+            # Without `doing`: commands that hang must not extend ray.ready_timeout.
             result = self._run(argv, None, None)
             with open(path, "rb") as file:
                 environment = file.read().decode("utf-8", "surrogateescape")
         finally:
             paths.remove_file(path)
         if result.code or not environment:
-            text = "setup exited with %d: %s" % (
+            text = "%s exited with %d: %s" % (
+                field,
                 result.code,
                 " / ".join(result.out.splitlines()[-3:]) or "no output",
             )
             raise errors.JobError("preflight", text)
         pairs = (entry.partition("=") for entry in environment.split("\0"))
-        self.env = {name: value for name, equals, value in pairs if equals}
+        return {name: value for name, equals, value in pairs if equals}
 
     def _run_container(self, runtime: "Runtime", services: "HostServices") -> None:
         """Start the container process and wait for its end."""
@@ -298,6 +310,8 @@ class NodeAgent(NodeApi):
                 "memory": facts.memory_of_job(self.env),
                 "addresses": facts.resolved_addresses(self.name),
                 "exec_prefix": runtime.exec_prefix,
+                "env_file": self._env_file,
+                "node_env": self._node_env,
                 "workdir": self.settings["container"]["workdir"] or self.env["SLURM_SUBMIT_DIR"],
             },
         ]
@@ -313,8 +327,27 @@ class NodeAgent(NodeApi):
             self._container.end(CLIENT_WAIT)
         if runtime and self._container and not runtime.remove():
             self.phase("end", "cannot end all processes of %s on %s" % (self.container_name, self.name))
+        if self.folder and self._container:
+            self._keep_ray_logs()
         if self.folder and not job_folder.remove(self, runtime):
             self.phase("end", "cannot remove %s on %s" % (self.folder, self.name))
+
+    def _keep_ray_logs(self) -> None:
+        """Keep Ray's logs if the job spec wants that. Not for long: the run directory may be slow."""
+        if not ray_logs.are_kept(self.settings, self._has_succeeded):
+            return
+        logs = os.path.dirname(self.log_path)
+
+        def keep() -> None:
+            try:
+                if ray_logs.archive(self.inside, os.path.join(logs, self.name + "-ray.tar.gz")):
+                    self.phase("end", "Ray's logs of each node are in %s" % logs)
+            except OSError as error:
+                self.phase("end", "%s: cannot keep Ray's logs: %s" % (self.name, error))
+
+        thread = threading.Thread(target=keep, daemon=True)
+        thread.start()
+        thread.join(LOGS_WAIT)
 
     def _end_without_head(self) -> None:
         """Handle missing heartbeats: the head node is lost, or this one is cut off.
@@ -506,7 +539,7 @@ class NodeAgent(NodeApi):
 
     def _has_proxy(self) -> bool:
         names = ("http_proxy", "https_proxy", "all_proxy")
-        given = (self.settings["env"], self.job["env"], self.env)
+        given = (self.settings["env"], self.job["env"], self._env_file, self._node_env, self.env)
         return any(env.get(name) or env.get(name.upper()) for env in given for name in names)
 
     def _send(self, message: "protocol.Message") -> None:

@@ -68,6 +68,13 @@ class NodeApi:
         """
         raise NotImplementedError
 
+    def environment_after(self, commands: str, field: str) -> "Dict[str, str]":
+        """Run commands (bash) of a field of the job spec on this host, and return their environment.
+
+        JobError where they fail. Raises errors.Stopped.
+        """
+        raise NotImplementedError
+
     def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
         """Those of these jobs that have ended, by the controller; none if it does not know."""
         raise NotImplementedError

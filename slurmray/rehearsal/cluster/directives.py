@@ -135,13 +135,17 @@ def requirements_of(script: str) -> Requirements:
         partitions=tuple(given.get("partition", "batch").split(",")),
         options={"Licenses": given["licenses"].replace("|", ",")} if given.get("licenses") else {},
     )
+    overrides = [argument for name, (argument, _) in _OVERRIDDEN.items() if name in given]
     notes = [f"--{name}={given[name]}: {text}" for name, text in _NO_EFFECT.items() if name in given]
     notes += [f"--{name}={given[name]}: {text}" for name, (_, text) in _OVERRIDDEN.items() if name in given]
+    if first := re.match("[0-9]+", given.get("array", "")):
+        overrides.append(f"--array={first[0]}")
+        notes.append(f"--array={given['array']}: only the task {first[0]} runs")
     return Requirements(
         cluster,
         tuple(filter(None, given.get("reservation", "").split(","))),
         "hold" in given,
-        tuple(argument for name, (argument, _) in _OVERRIDDEN.items() if name in given),
+        tuple(overrides),
         tuple(notes),
     )
 

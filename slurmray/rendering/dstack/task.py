@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from slurmray import __version__
 from slurmray.agent.container.ray import ports as port_places
+from slurmray.agent.paths import VARIABLE
 from slurmray.errors import Problem, SpecError
 from slurmray.presets import advise
 from slurmray.rendering.dstack.commands import FACTS, commands, environment, ports_of
@@ -36,7 +37,7 @@ USED = {
 # Fields and sections that dstack has no use for; leaving them out does not change the trainer's results.
 LEFT_OUT = {
     *("slurm", "run_dir", "container.pull", "container.ulimits", "checks", "preflight"),
-    *("stop.lead", "stop.grace", "ray.start", "heartbeat_timeout"),
+    *("stop.lead", "stop.grace", "ray.start", "ray.keep_logs", "heartbeat_timeout"),
 }
 # What to do about some of the other fields, which are all refused.
 FIXES = {
@@ -46,6 +47,7 @@ FIXES = {
     "ray.head": "under dstack all nodes offer the same; leave ray.head out",
     "on_node_loss": "dstack ends a run when it loses a node; set it to fail",
 }
+_NO_VARIABLES = "dstack expands no variables; write the path"
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
@@ -110,6 +112,16 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
         for number, item in enumerate(spec.prepare)
         if item.where == "all"
     ]
+    problems += [
+        _refusal(path, _NO_VARIABLES)
+        for path, value in (
+            ("container.workdir", spec.container.workdir),
+            ("ray.temp_dir", spec.ray.temp_dir),
+        )
+        if re.search(VARIABLE, value or "")
+    ]
+    if dict(spec.slurm.given()).get("array"):
+        problems.append(_refusal("slurm.array", "dstack has no arrays; submit one run for each index"))
 
     def checked(path: str, make: Callable[..., Any], *given: object, items: tuple[int, ...] = ()) -> Any:
         try:
@@ -242,6 +254,8 @@ def _duration(text: str | None) -> str | None:
 def _volume(mount: Mount) -> str:
     """Convert a mount to a volume: a folder of the instance (InstanceMountPoint of dstack)."""
     place = mount.destination or mount.source
+    if re.search(VARIABLE, f"{mount.source}:{place}"):
+        raise ValueError(_NO_VARIABLES)
     if not mount.source.startswith("/") or ".." in (mount.source + "/" + place).split("/"):
         raise ValueError(
             f"dstack mounts absolute paths of its instances, without `..`, got {shown(mount.source)}"

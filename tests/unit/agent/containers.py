@@ -177,16 +177,20 @@ SETTINGS: dict[str, Any] = {
         "args": [],
         "step_args": [],
         "workdir": "/",
+        "setup": "",
+        "setup_timeout": 600,
         "shm_size": "",
     },
     "checks": {"paths": [], "same_commit": "", "bf16": False},
     "ray": {
+        "nodes": 0,
         "gpus": 2,
         "head": {"gpus": 2, "cpus": None, "memory": None},
         "port": "auto",
         "dashboard_port": "auto",
         "auth": "auto",
         "metrics": False,
+        "keep_logs": "on_failure",
         "debug": "none",
         "start": "fast",
         "args": [],
@@ -196,7 +200,9 @@ SETTINGS: dict[str, Any] = {
     "network": {"interface": "", "family": "auto"},
     "env": {},
     "env_from_submitter": [],
-    "node_env": {},
+    "env_file": "",
+    "node_env": "",
+    "preset_env": {},
     "prepare": [],
     "services": [],
     "trainer": {"nnodes": 2, "launch": "exec", "command": ["true"], "resume": [], "runtime_env": None},
@@ -226,7 +232,7 @@ def settings(**changes: Any) -> dict[str, Any]:
     """Return SETTINGS with changes; dicts are merged."""
     found: dict[str, Any] = json.loads(json.dumps(SETTINGS))
     for key, value in changes.items():
-        if isinstance(found.get(key), dict) and key not in ("env", "node_env"):
+        if isinstance(found.get(key), dict) and key not in ("env", "preset_env"):
             found[key].update(value)
         else:
             found[key] = value
@@ -355,9 +361,14 @@ class Cluster:
         this_job: dict[str, Any] | None = None,
         role: str = "container",
         peers: Sequence[str] = (),
+        variables: dict[str, dict[str, str]] | None = None,
     ) -> None:
-        """Start the container processes, and Ray in them. peers: addresses of all nodes."""
+        """Start the container processes, and Ray in them.
+
+        peers: addresses of all nodes. variables: `env_file` and `node_env` of each node.
+        """
         this_job = {**(this_job or job()), "nodes": self.names}
+        spec["ray"]["nodes"] = spec["ray"].get("nodes") or len(self.names)
         for rank, name in enumerate(self.names):
             node = Node(self.folder / f"job-{name}", name, self.env, role)
             self.nodes.append(node)
@@ -371,6 +382,7 @@ class Cluster:
                 addresses=["127.0.0.1"],
                 exec_prefix=["podman", "exec", "it"],
                 workdir=spec["container"]["workdir"],
+                **(variables or {"env_file": {}, "node_env": {}}),
             )
         self.send("start_ray", peers=list(peers))
 

@@ -39,6 +39,9 @@ class FakeNode(NodeApi):
             "container": {**CONTAINER, **(container or {})},
             "checks": {"paths": [], "same_commit": "", "bf16": False},
             "services": [],
+            "env_file": "",
+            "node_env": "",
+            "trainer": {"runtime_env": None},
             **settings,
         }
         self.settings = values

@@ -11,6 +11,8 @@ from slurmray.agent.controller.decisions import Actions, Controller, Outcome
 from slurmray.agent.job_log import LINES, JobLog
 from slurmray.events import EVENTS
 
+FOLDER = "/tmp/ray-9-0-abcdef"
+
 
 class RecordedLog(JobLog):
     """Events and log lines in lists, instead of files."""
@@ -50,6 +52,7 @@ class Cluster(Actions):
             "timeouts": {"ready": 600, "heartbeat": 25},
             "prepare": [],
             "services": [],
+            "ray": {"nodes": nodes},
             "container": {"runtimes": ["podman"]},
             **settings,
         }
@@ -70,10 +73,12 @@ class Cluster(Actions):
         else:
             self.sent.append(message)
 
-    def start_services(self) -> None:
+    def start_services(self, folder: str) -> None:
+        assert folder == FOLDER
         self.has_started_services = True
 
-    def read_trainer_output(self) -> None:
+    def read_trainer_output(self, folder: str) -> None:
+        assert folder == FOLDER
         self.reads_output = True
 
     def write_heartbeat_file(self) -> None:
@@ -112,7 +117,7 @@ class Cluster(Actions):
         """Start all nodes; they pass their checks."""
         self.receive_from_all("started", step="0")
         for number, node in enumerate(self.nodes, 1):
-            self.receive(node, "checked", addresses=[f"10.0.0.{number}"], proxy=False)
+            self.receive(node, "checked", addresses=[f"10.0.0.{number}"], proxy=False, folder=FOLDER)
 
     def train(self) -> None:
         """Start all nodes, Ray and the trainer."""

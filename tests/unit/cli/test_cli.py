@@ -260,6 +260,66 @@ def test_a_script_of_another_job_spec_is_not_replaced_unnoticed() -> None:
     assert [line % "b.yaml" in text for text in seen] == [False, False, False, True, False]
 
 
+def write_specs(**specs: str) -> None:
+    for name, text in specs.items():
+        Path(f"{name}.yaml").write_text(text)
+
+
+def test_a_script_for_each_of_several_job_specs() -> None:
+    write_specs(a="name: small\nslurm: {nodes: 2}\n", b="name: large\n")
+    done = run("render", "a.yaml", "b.yaml", "--time", "1:00:00")
+    assert (done.returncode, done.stdout) == (0, "")
+    small, large = Path("small.sh").read_text(), Path("large.sh").read_text()
+    assert "#SBATCH --nodes=2\n" in small
+    assert "#SBATCH --nodes=1\n" in large
+    assert "#SBATCH --time=1:00:00\n" in small
+    assert "#SBATCH --time=1:00:00\n" in large
+    assert settings_of(small)["render_again"] == "slurmray render a.yaml --time 1:00:00 -o '{name}.sh'"
+    for name in ("small", "large"):
+        assert f"submit it with: sbatch {name}.sh\n" in done.stderr
+    again = shlex.split(settings_of(large)["render_again"])
+    assert run(*again[1:]).returncode == 0
+    assert Path("large.sh").read_text() == large
+
+
+def test_the_name_of_the_job_in_the_output() -> None:
+    write_specs(a="name: a b\n")
+    assert run("render", "a.yaml", "-o", "x-{name}.sh").returncode == 0
+    assert Path("x-a b.sh").exists()
+    refused = run("render", "a.yaml", "--job-name", "a/b", "-o", "{name}.sh")
+    assert (refused.returncode, refused.stderr) == (2, "a.yaml: name: a/b has a /, and {name} is in -o\n")
+
+
+def test_mistakes_in_several_job_specs() -> None:
+    """All are reported, and nothing is written."""
+    write_specs(a="slurm: {nodes: 0}\n", b="x: 1\n", c="name: c\n", d="name: c\n", e="name: e\n")
+    done = run("render", "a.yaml", "c.yaml", "b.yaml")
+    assert (done.returncode, [line[:7] for line in done.stderr.splitlines()]) == (2, ["a.yaml:", "b.yaml:"])
+    done = run("render", "c.yaml", "d.yaml")
+    line = "d.yaml: name: c is also that of c.yaml; give each its own\n"
+    assert (done.returncode, done.stderr) == (2, line)
+    for output in ("x.sh", "-"):
+        done = run("render", "c.yaml", "e.yaml", "-o", output)
+        line = f"-o {output}: is one file for 2 job specs; use {{name}} in it\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+    Path("e.sh").write_text("mine")
+    assert run("render", "c.yaml", "e.yaml").returncode == 2
+    assert not list(Path().glob("c*.sh"))
+
+
+def test_standard_input_that_is_not_read() -> None:
+    line = "standard input was not read; slurmray render - takes it as the job spec\n"
+    assert run("render", "--nodes", "2", stdin="name: a\n").stderr.endswith(line)
+    write_specs(a="name: a\n")
+    with Path("a.yaml").open() as file:
+        argv = [sys.executable, "-m", "slurmray", "render"]
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(argv, stdin=file, capture_output=True, text=True, check=False, env=env)
+    assert done.stderr.endswith(line)
+    for args, stdin in ((["a.yaml"], "name: a\n"), ([], ""), (["-"], "name: a\n")):
+        assert line not in run("render", *args, stdin=stdin).stderr
+
+
 def test_an_edited_script_is_kept_until_forced() -> None:
     assert run("render").returncode == 0
     assert run("render").returncode == 0
@@ -621,7 +681,8 @@ def test_every_field_of_the_schema_is_described(capsys: pytest.CaptureFixture[st
     assert "$id" not in document
     for part in (document, *document["$defs"].values()):
         for name, field in part["properties"].items():
-            assert "$ref" in field or field.get("description"), name
+            is_section = any("$ref" in each for each in field.get("anyOf", []))
+            assert is_section or field.get("description"), name
 
 
 def test_findings_of_a_preset_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

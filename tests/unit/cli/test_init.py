@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import slurmray
 from slurmray.cli import main
 from slurmray.errors import ExitCode
 from slurmray.loading.load import load_spec
@@ -41,7 +42,8 @@ def test_an_example_is_ready_to_be_rendered(
 def test_all_changes_together(name: str, current_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job equals the example with the same flags for `slurmray render`."""
     gpus = "2" if name == "roll" else "8"  # the number in its configuration
-    changes = {**CHANGES, "--nodes": "4", "--gpus-per-node": gpus}
+    nodes = "2" if name == "skyrl" else "4"  # for the number of its inference engines
+    changes = {**CHANGES, "--nodes": nodes, "--gpus-per-node": gpus}
     args = [arg for change in changes.items() for arg in change]
     assert main(["init", name, *args]) == 0
     made = load_spec(current_folder / "job.yaml").model_dump()
@@ -55,7 +57,7 @@ def without_folders(spec: Any) -> Any:
         return {name: without_folders(value) for name, value in spec.items()}
     if isinstance(spec, list):
         return [without_folders(value) for value in spec]
-    return spec.removeprefix("examples/") if isinstance(spec, str) else spec
+    return spec.replace("examples/", "") if isinstance(spec, str) else spec
 
 
 def test_existing_files_are_kept(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,3 +131,16 @@ def test_placements_that_no_longer_fit_are_listed(capsys: pytest.CaptureFixture[
     assert todo.startswith("to fix: job.yaml:")
     assert "_num_nodes 2, the job has 1 node x 8 = 8" in todo
     assert then == "next: slurmray render job.yaml"
+
+
+@pytest.mark.usefixtures("current_folder")
+def test_the_editor_s_line() -> None:
+    """It names the schema of this version, and is only for editors."""
+    assert main(["init", "hello"]) == 0
+    first, _, rest = Path("job.yaml").read_text().partition("\n")
+    version = slurmray.__version__
+    url = (
+        f"https://raw.githubusercontent.com/slurmray/slurmray/v{version}/docs/reference/job-spec.schema.json"
+    )
+    assert first == f"# yaml-language-server: $schema={url}"
+    assert rest == EXAMPLES["hello"].read_text().replace("examples/hello.yaml", "job.yaml")

@@ -68,7 +68,7 @@ from slurmray.native.parameters import job_data
             {"timeout_min": 3, "stop": {"lead": 180}},
             r"stop: lead of 180 s is not less than slurm\.time, 3: .*",
         ),
-        ({"slurm_array": "0-3"}, r"slurm\.array: an array is not supported.*"),
+        ({"slurm_array": "0-3"}, r"slurm_array: use map_array, or batch"),
     ],
 )
 @pytest.mark.parametrize("cluster", ["slurm", "local", "debug"])

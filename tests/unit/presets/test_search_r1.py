@@ -88,7 +88,7 @@ def test_a_retriever_on_the_loopback_must_be_on_every_node(override: str, expect
         (["trainer.n_gpus_per_node=4"], "trainer.n_gpus_per_node=4: 2 nodes x 4 = 8 GPUs"),
         (["trainer.n_gpus_per_node=16"], "trainer.n_gpus_per_node=16: 2 nodes x 16 = 32 GPUs"),
         (["trainer.n_gpus_per_node=0"], "trainer.n_gpus_per_node=0: 2 nodes x 0 = 0 GPUs"),
-        (["+trainer.nnodes=2"], "+trainer.nnodes: verl's configuration already has this key"),
+        (["+trainer.nnodes=2"], "+trainer.nnodes: the trainer's configuration already has this key"),
         ([f"{TP}=3"], "rollout.tensor_model_parallel_size=3: engines of 3 do not divide 2 nodes x 8 = 16 GPUs"),
         ([f"{TP}=5"], "rollout.tensor_model_parallel_size=5: engines of 5 do not divide 2 nodes x 8 = 16 GPUs"),
         ([f"{TP}=64"], "rollout.tensor_model_parallel_size=64: engines of 64 do not divide 2 nodes x 8 = 16 GPUs"),

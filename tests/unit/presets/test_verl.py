@@ -127,7 +127,7 @@ def test_settings_have_the_arguments() -> None:
         (["trainer.n_gpus_per_node=4"], "trainer.n_gpus_per_node=4: 2 nodes x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: leave trainer.n_gpus_per_node out, then it is 8, or set slurm.gpus_per_node: 4"),
         (["++trainer.n_gpus_per_node=16"], "trainer.n_gpus_per_node=16: 2 nodes x 16 = 32 GPUs, the job has 2 nodes x 8 = 16: leave trainer.n_gpus_per_node out, then it is 8, or set slurm.gpus_per_node: 16"),
         (["trainer.nnodes=2", "trainer.nnodes=3"], "trainer.nnodes=3: 3 nodes x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: leave trainer.nnodes out, then it is 2, or set slurm.nodes: 3"),
-        (["+trainer.nnodes=2"], "+trainer.nnodes: verl's configuration already has this key, and Hydra adds only new ones: leave the + out"),
+        (["+trainer.nnodes=2"], "+trainer.nnodes: the trainer's configuration already has this key, and Hydra adds only new ones: leave the + out"),
         ([f"{TP}=3"], "rollout.tensor_model_parallel_size=3: engines of 3 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
         ([f"{TP}=32"], "rollout.tensor_model_parallel_size=32: engines of 32 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
         ([f"{TP}=4", f"{PP}=3"], "rollout.tensor_model_parallel_size=4 x pipeline_model_parallel_size=3: engines of 12 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
@@ -265,12 +265,12 @@ def test_an_idle_pool_is_worth_a_note() -> None:
         ("critic.model.fsdp_config.param_offload=False", None, None),
         ("critic.model.fsdp_config.grad_offload=False", "0.4.1", "critic.model.fsdp_config.grad_offload: verl 0.4.1 has no such key: leave it out"),
         ("actor_rollout_ref.actor.fsdp_config.grad_offload=False", "0.3", "actor_rollout_ref.actor.fsdp_config.grad_offload: verl 0.3 has no such key: leave it out"),
-        ("+trainer.val_only=false", "0.9.1", "+trainer.val_only: verl's configuration already has this key, and Hydra adds only new ones: leave the + out"),
+        ("+trainer.val_only=false", "0.9.1", "+trainer.val_only: the trainer's configuration already has this key, and Hydra adds only new ones: leave the + out"),
         ("+trainer.val_only=false", "0.4.0", None),
-        ("+trainer.val_before_train=false", "0.4.0", "+trainer.val_before_train: verl's configuration already has this key, and Hydra adds only new ones: leave the + out"),
+        ("+trainer.val_before_train=false", "0.4.0", "+trainer.val_before_train: the trainer's configuration already has this key, and Hydra adds only new ones: leave the + out"),
         ("++trainer.val_only=false", "0.9.1", None),
         ("critic.fsdp.param_offload=False", "0.9.1", None),
-        ("+trainer.val_only=false", "0." + "9" * 5000, "+trainer.val_only: verl's configuration already has this key, and Hydra adds only new ones: leave the + out"),
+        ("+trainer.val_only=false", "0." + "9" * 5000, "+trainer.val_only: the trainer's configuration already has this key, and Hydra adds only new ones: leave the + out"),
     ],
 )  # fmt: skip
 def test_keys_of_another_version(override: str, version: str | None, expected: str | None) -> None:
@@ -330,7 +330,7 @@ def test_problems_have_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     assert (
         mistakes("preset: verll")
-        == "job.yaml:1:9: preset.name: expected verl, search-r1, rlinf, roll or openrlhf, got 'verll'"
+        == "job.yaml:1:9: preset.name: expected verl, search-r1, rlinf, roll, openrlhf, nemo-rl, skyrl or slime, got 'verll'"
     )
     assert mistakes("preset: [verl]") == "job.yaml:1:9: preset: expected `name: value` pairs, got a list"
     assert mistakes("preset: {version: 1}") == "job.yaml:1:9: preset.name: is required"

@@ -54,6 +54,7 @@ VALUES: dict[syntax.Kind, str | bool | None] = {
     "optional": None,
     "time": "8642015",
     "size": "8642016G",
+    "array": "8642018",
 }
 # A value for every field. None occurs in the templates.
 MARKED: dict[str, Any] = {
@@ -83,12 +84,16 @@ MARKED: dict[str, Any] = {
         "accelerator": "amd",
         "mounts": ["Zmark-source:/Zmark-destination:ro,rslave"],
         "workdir": "/Zmark-workdir",
+        "setup": "Zmark-setup-inside",
+        "setup_timeout": 8642019,
         "shm_size": "8642008k",
         "ulimits": ["nofile=8642009"],
         "args": ["Zmark-arg"],
     },
     "env": {"Zmark_name": "Zmark-env", "Zmark_secret": None},
-    "network": {"interface": "Zmark-interface", "family": "ipv6"},
+    "env_file": "Zmark-env-file",
+    "node_env": "Zmark-node-env",
+    "network": {"interface": "Zmark-interface", "subnet": "8642::/16", "family": "ipv6"},
     "ray": {
         "port": 58642,
         "dashboard_port": 58643,
@@ -98,6 +103,7 @@ MARKED: dict[str, Any] = {
         "start": "plain",
         "auth": "none",
         "metrics": True,
+        "keep_logs": "never",
         "debug": "legacy",
         "runtime_env": {"env_vars": {"Zmark-variable": "Zmark-value"}, "pip": ["Zmark-pip"]},
         "args": ["Zmark-ray-arg"],

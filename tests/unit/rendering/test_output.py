@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.errors import ExitCode, UsageError
-from slurmray.rendering.output import seal, write_script
+from slurmray.rendering.output import seal, write_scripts
 
 TEXT = seal("#!/bin/bash\n#SBATCH --nodes=2\n#\n# Rendered by slurmray 1.2 from a job spec.\necho é\n")
 OTHER = seal("#!/bin/bash\n# Rendered by slurmray 1.2 from a job spec.\necho other\n")
@@ -27,7 +27,7 @@ def as_nobody() -> Iterator[None]:
 
 def refusal(path: Path) -> str:
     with pytest.raises(UsageError) as caught:
-        write_script(path, TEXT, force=False)
+        write_scripts({path: TEXT}, force=False)
     assert caught.value.exit_code == ExitCode.USAGE
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
@@ -57,14 +57,14 @@ def umask() -> Iterator[None]:
 @pytest.mark.usefixtures("umask")
 def test_written_executable_and_overwritten_while_untouched(tmp_path: Path) -> None:
     script = tmp_path / "generated.sh"
-    write_script(script, TEXT, force=False)
+    write_scripts({script: TEXT}, force=False)
     assert script.read_text() == TEXT
     assert script.stat().st_mode & 0o7777 == 0o755
-    write_script(script, OTHER, force=False)
+    write_scripts({script: OTHER}, force=False)
     assert script.read_text() == OTHER
     assert list(tmp_path.iterdir()) == [script]
     task = tmp_path / "generated.dstack.yml"
-    write_script(task, seal("# Rendered by slurmray 1.2 from a job spec.\ntype: task\n"), force=False)
+    write_scripts({task: seal("# Rendered by slurmray 1.2 from a job spec.\ntype: task\n")}, force=False)
     assert task.stat().st_mode & 0o7777 == 0o644
 
 
@@ -72,10 +72,10 @@ def test_written_executable_and_overwritten_while_untouched(tmp_path: Path) -> N
 def test_umask_and_mode_of_the_user_are_respected(tmp_path: Path) -> None:
     os.umask(0o077)
     script = tmp_path / "generated.sh"
-    write_script(script, TEXT, force=False)
+    write_scripts({script: TEXT}, force=False)
     assert script.stat().st_mode & 0o7777 == 0o700
     script.chmod(0o600)
-    write_script(script, OTHER, force=False)
+    write_scripts({script: OTHER}, force=False)
     assert script.stat().st_mode & 0o7777 == 0o600
 
 
@@ -87,7 +87,7 @@ def test_an_edited_script_is_kept(tmp_path: Path, edited: str) -> None:
     script.write_text(edited)
     assert "was edited" in refusal(script)
     assert script.read_text() == edited
-    write_script(script, TEXT, force=True)
+    write_scripts({script: TEXT}, force=True)
     assert script.read_text() == TEXT
 
 
@@ -101,9 +101,9 @@ def test_other_files_are_kept(tmp_path: Path, content: bytes) -> None:
 
 def test_a_link_is_followed(tmp_path: Path) -> None:
     script, link = tmp_path / "real.sh", tmp_path / "link.sh"
-    write_script(script, TEXT, force=False)
+    write_scripts({script: TEXT}, force=False)
     link.symlink_to("real.sh")
-    write_script(link, OTHER, force=False)
+    write_scripts({link: OTHER}, force=False)
     assert link.is_symlink()
     assert script.read_text() == OTHER
 
@@ -112,9 +112,9 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
 def test_a_script_with_secrets_is_private(tmp_path: Path, before: int | None) -> None:
     script = tmp_path / "generated.sh"
     if before:
-        write_script(script, TEXT, force=False)
+        write_scripts({script: TEXT}, force=False)
         script.chmod(before)
-    write_script(script, OTHER, force=False, is_private=True)
+    write_scripts({script: OTHER}, force=False, is_private=True)
     assert script.stat().st_mode & 0o777 == 0o700
 
 
@@ -144,7 +144,7 @@ def test_an_unwritable_folder(tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "generated.sh"
-    write_script(script, TEXT, force=False)
+    write_scripts({script: TEXT}, force=False)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

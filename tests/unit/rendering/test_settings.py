@@ -142,7 +142,7 @@ def test_a_preset() -> None:
     assert settings(**job, run=run)["checks"]["bf16"]
     assert not settings(**job, run=run, preflight="none")["checks"]["bf16"]
     roll = settings(**{**job, "preset": "roll"}, run=["python3", "main.py"])
-    assert (roll["node_env"]["RANK"], roll["node_env"]["MASTER_PORT"]) == ("rank", "ray_port")
+    assert (roll["preset_env"]["RANK"], roll["preset_env"]["MASTER_PORT"]) == ("rank", "ray_port")
 
 
 def test_a_runtime_environment_is_content_or_a_path() -> None:

@@ -69,7 +69,7 @@ def test_one_edit(before: str, after: str, expected: str, is_sealed_again: bool)
 
 
 def test_two_edits() -> None:
-    text = script().replace('"nodes": 2', '"nodes": 3').replace("--rm --interactive", "--interactive")
+    text = script().replace('"nodes": 2', '"nodes": 3', 1).replace("--rm --interactive", "--interactive")
     lines = [i for i, line in enumerate(text.splitlines(), 1) if "run --interactive" in line]
     at = line_of(text, '"nodes": 3')
     assert verdict_on(text) == f"settings edited (line {at}); story changed, lines {lines[0]}, {lines[1]}"
@@ -102,7 +102,7 @@ def test_another_version() -> None:
     assert verdict_on(other.replace("--mpi=none", "")) == "story changed"
     assert verdict_on(other.replace("import json", "import os", 1)) == "agent changed"
     at = line_of(other, '"nodes": 2')
-    assert verdict_on(other.replace('"nodes": 2', '"nodes": 3')) == f"settings edited (line {at})"
+    assert verdict_on(other.replace('"nodes": 2', '"nodes": 3', 1)) == f"settings edited (line {at})"
 
 
 def test_a_site(tmp_path: Path) -> None:

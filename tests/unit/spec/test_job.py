@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from slurmray.errors import SpecError
+from slurmray.errors import SpecError, UsageError
 from slurmray.slurm import syntax
 from slurmray.spec.container import DEFAULT_IMAGE
+from slurmray.spec.fields import JobFields
 from slurmray.spec.job import JobSpec
 
 
-def spec(**fields: object) -> JobSpec:
+def spec(**fields: Any) -> JobSpec:
     return JobSpec(**fields)
 
 
@@ -42,6 +42,7 @@ def test_every_option_of_sbatch_is_a_field_and_arrives() -> None:
     samples: dict[str, str | None] = {
         **{"nodes": "2", "cpus-per-task": "4", "gpus-per-node": "h100:8", "gres": "nvme:1"},
         "exclusive": "user",
+        "array": "0-3%2",
     }
     values = {"flag": None, "time": "1-0", "size": "2G"}
     wanted: dict[str, str | None] = {
@@ -110,6 +111,21 @@ def test_gpus_that_slurm_does_not_count() -> None:
         {"services": [{"name": "a", "run": "b", "image": "x:y:z"}]},
         {"container": {"user": "root"}},
         {"container": {"workdir": "x"}},
+        *(
+            {"slurm": {"array": wrong}}
+            for wrong in ("a", "0-", "-3", "0-3%0", "0-3:0", "0 - 3", "0-3%2,4", "[0-3]")
+        ),
+        {"slurm": {"extra": ["--array=0-3"]}},
+        {"container": {"mounts": ["a:x"]}},
+        {"container": {"setup_timeout": 0}},
+        {"container": {"runtime": "none", "setup": "true"}},
+        {"network": {"subnet": "10.3.0.1/16"}},
+        {"network": {"subnet": "10.3.0.0/33"}},
+        {"network": {"subnet": "ib0"}},
+        {"network": {"subnet": "10.3.0.0/16", "family": "ipv6"}},
+        {"ray": {"keep_logs": "sometimes"}},
+        {"env_file": ""},
+        {"node_env": "a\0b"},
         {"container": {"shm_size": "64 GB"}},
         {"container": {"ulimits": ["memlock"]}},
         {"container": {"mounts": ["a:/x", "b:/x/"]}},
@@ -269,9 +285,44 @@ def test_longest_temp_dir() -> None:
     assert spec(ray={"temp_dir": "/" + "a" * 17}).ray.temp_dir == "/" + "a" * 17
 
 
+def test_paths_with_variables_are_checked_on_the_nodes() -> None:
+    path = "$SLURM_TMPDIR/a-long-name-of-a-folder"
+    job = spec(
+        run_dir=path,
+        ray={"temp_dir": path},
+        container={"workdir": path, "mounts": [f"{path}:$HOME/x:ro"], "runtime": "apptainer", "image": path},
+    )
+    assert job.container.mounts[0] == (path, "$HOME/x", ("ro",))
+    assert "needs runtime apptainer" in refusal(container={"image": path})
+
+
 def test_nothing_changes_afterwards() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        spec().name = "x"
+    for part, name in ((spec(), "name"), (spec().slurm, "nodes"), (spec().container, "imago")):
+        with pytest.raises(UsageError, match=rf"{name}: a job spec does not change; use model_copy\("):
+            setattr(part, name, "x")
+
+
+def test_a_copy_is_a_valid_job_spec() -> None:
+    job = spec(name="a", slurm={"nodes": 2}, env={"A": None})
+    assert job.model_copy(update={"name": "b", "slurm": {"nodes": "3"}}) == spec(
+        name="b", slurm={"nodes": 3}, env={"A": None}
+    )
+    assert job.model_copy() == job
+    with pytest.raises(SpecError, match="slrum: unknown field, did you mean slurm"):
+        job.model_copy(update={"slrum": {}})
+    with pytest.raises(SpecError, match="9 are more than the 0 of a node"):
+        job.model_copy(update={"ray": {"head": {"gpus": 9}}})
+
+
+def test_mistakes_from_pydantic_s_own_methods() -> None:
+    for make in (JobSpec.model_validate, JobSpec.model_validate_strings):
+        with pytest.raises(SpecError, match="slrum: unknown field"):
+            make({"slrum": "x"})
+
+
+def test_keyword_arguments_are_the_fields() -> None:
+    """They are written down twice, as type checkers do not read pydantic's conversions."""
+    assert list(JobFields.__annotations__) == list(JobSpec.model_fields)
 
 
 @pytest.mark.parametrize(
@@ -309,6 +360,11 @@ def test_nodes_that_the_trainer_counts(head: dict[str, Any], gpus: int, nodes: i
         ([(2, "all")], 3, 0, (6, 0, 2)),
         ([(2, "head"), (1, "all")], 1, None, (5, 5, 1)),
         ([(8, "all")], 3, None, (0, 0, 3)),
+        ([(8, 1)], 3, None, (8, 8, 2)),
+        ([(8, 2)], 3, None, (8, 8, 1)),
+        ([(4, 1), (4, 2)], 4, None, (8, 8, 2)),
+        ([(4, 1), (2, "all"), (2, "workers")], 4, None, (4, 4, 3)),
+        ([(4, 1)], 4, 0, (8, 0, 2)),
     ],
 )
 def test_gpus_by_role(
@@ -334,7 +390,7 @@ def test_gpus_that_services_cannot_have() -> None:
     assert spec(slurm=slurm, services=services((5, "head"), (5, "workers"))).head_gpus == 3
     text = "they use workers 5 + all 4 = 9 GPUs, a node has 8: give them fewer"
     assert text in refusal(slurm=slurm, services=services((5, "head"), (5, "workers"), (4, "all")))
-    text = "services: workers: a job of 1 node has no workers; use where: all"
+    text = "services: workers: 1 node in Ray leaves no workers; use where: all"
     assert text in refusal(slurm={"nodes": 1, "gpus_per_node": 8}, services=services((5, "workers")))
 
 
@@ -342,3 +398,30 @@ def test_gpus_that_services_cannot_have() -> None:
 def test_a_service_that_needs_ray_is_in_its_container(place: dict[str, Any]) -> None:
     text = "needs_ray is for services in Ray's container: leave host and image out"
     assert text in refusal(services=[{"name": "a", "run": "b", "needs_ray": True, **place}])
+
+
+@pytest.mark.parametrize(
+    ("service", "nodes", "text"),
+    [
+        ({"where": 3}, 3, "a: where: 3 of 3 nodes leaves none for Ray; raise slurm.nodes"),
+        ({"where": "4", "shared": True}, 3, "a: where: 4 of 3 nodes leaves none for Ray"),
+        ({"where": 0}, 3, "expected head, workers, all or a number of nodes, got '0'"),
+        ({"where": "some"}, 3, "expected head, workers, all or a number of nodes, got 'some'"),
+        ({"where": 1, "needs_ray": True}, 3, "needs_ray is for nodes in Ray: set shared: true"),
+        ({"where": "all", "shared": True}, 3, "shared is for a number of nodes in where"),
+        ({"where": 1, "shared": True, "gpus": 1}, 3, "Ray has the same number on all workers"),
+        ({"where": 1, "gpus": 9}, 3, "they use a 9 = 9 GPUs, a node has 8"),
+        ({"where": "workers"}, 1, "a: 1 node in Ray leaves no workers; use where: all"),
+    ],
+)
+def test_nodes_of_services(service: dict[str, Any], nodes: int, text: str) -> None:
+    found = refusal(
+        slurm={"nodes": nodes, "gpus_per_node": 8}, services=[{"name": "a", "run": "x", **service}]
+    )
+    assert text in found, found
+
+
+def test_shared_nodes_of_services_are_in_ray() -> None:
+    service = {"name": "a", "run": "x", "where": 3, "shared": True, "needs_ray": True}
+    job = spec(slurm={"nodes": 3}, services=[service])
+    assert (job.ray_nodes, job.trainer_nodes, job.services[0].where) == (3, 3, 3)

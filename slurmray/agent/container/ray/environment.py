@@ -59,12 +59,11 @@ def auth_variables(token: "Optional[str]") -> "Dict[str, str]":
 def ray_environment(
     temp_dir: str, user_env: "Mapping[str, str]", token: "Optional[str]", version: "Version", metrics: bool
 ) -> "Dict[str, str]":
-    """Environment that Ray and the trainer inherit; user_env, `env` of the job spec, overrides the defaults.
+    """Environment that Ray and the trainer inherit; user_env, of the job spec, overrides the defaults.
 
     temp_dir, metrics: of default_variables(). token: of auth_variables().
     """
     env = dict(os.environ)
-    env.pop("RAY_ADDRESS", None)  # without a container, it may be that of the submitter's Ray
     if "ROCR_VISIBLE_DEVICES" in env:
         # Slurm sets it for GPUs of any vendor. On NVIDIA's nodes it means nothing, and verl's Worker fails if
         # it, or HIP_VISIBLE_DEVICES with other values, is set beside CUDA_VISIBLE_DEVICES.
@@ -74,6 +73,7 @@ def ray_environment(
             env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
     env.update(default_variables(temp_dir, metrics))
     env.update(user_env)
+    env.pop("RAY_ADDRESS", None)  # without a container, or in env_file, it may be that of another Ray
     env.update(auth_variables(token))
     return env
 

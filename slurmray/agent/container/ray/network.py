@@ -27,13 +27,18 @@ def local_addresses() -> "List[Tuple[str, Address]]":
 
 
 def choose_address(
-    candidates: "List[str]", local: "List[Tuple[str, Address]]", family: str = "auto", interface: str = ""
+    candidates: "List[str]",
+    local: "List[Tuple[str, Address]]",
+    family: str = "auto",
+    interface: str = "",
+    subnet: str = "",
 ) -> str:
     """The address at which other nodes reach this one. NetworkError where there is none.
 
     candidates: addresses of the node's name, in the resolver's order. local: as returned by
-    local_addresses(). family: ipv4, ipv6, or auto, which prefers IPv4.
+    local_addresses(). family: ipv4, ipv6, or auto, which prefers IPv4. interface, subnet: "" for any.
     """
+    network = ipaddress.ip_network(subnet) if subnet else None
     if interface and interface not in {name for name, _ in local}:
         names = ", ".join(sorted({name for name, _ in local}))
         raise NetworkError("no interface %s; this node has %s. Set network.interface" % (interface, names))
@@ -41,7 +46,8 @@ def choose_address(
         (name, address)
         for name, address in local
         if not (address.is_loopback or address.is_link_local or address.is_unspecified)
-        and (name == interface if interface else not name.startswith(VIRTUAL))
+        and (name == interface if interface else network or not name.startswith(VIRTUAL))
+        and (network is None or address in network)
     ]
     named = []
     for text in candidates:
@@ -58,10 +64,9 @@ def choose_address(
                 return str(address)
     seen = ", ".join("%s on %s" % (address, name) for name, address in local) or "no address at all"
     wanted = {"ipv4": "IPv4", "ipv6": "IPv6", "auto": "usable"}[family]
-    where = " on %s" % interface if interface else ""
-    raise NetworkError(
-        "no %s address%s; found %s. Set network.interface or network.family" % (wanted, where, seen)
-    )
+    where = (" on %s" % interface if interface else "") + (" in %s" % subnet if subnet else "")
+    fix = "Set network.subnet" if subnet else "Set network.interface or network.family"
+    raise NetworkError("no %s address%s; found %s. %s" % (wanted, where, seen, fix))
 
 
 def interface_of(address: str, local: "List[Tuple[str, Address]]") -> str:

@@ -33,7 +33,7 @@ class RayProcess:
         self.cluster: "Optional[str]" = None  # on a worker: `host:port` of the GCS
         self.ports: "List[int]" = []
         self.env: "Dict[str, str]" = {}  # of Ray, the trainer, prepare steps and services
-        self.node_env: "Dict[str, str]" = {}  # variables of the preset that depend on the node
+        self.preset_env: "Dict[str, str]" = {}  # variables of the preset that depend on the node
         self.gpu_mask: "Dict[str, str]" = {}  # variable that hides the services' GPUs from Ray
         self._tries = 0
         self._lease: "Optional[socket.socket]" = None
@@ -51,8 +51,7 @@ class RayProcess:
             danger = "runs without a token: every user who can connect can run code"
             context.phase("ray", "Ray %s %s" % (self.version_text, danger))
         env = environment.default_environment(context.user, context.folder)
-        env.update(settings["env"])
-        env.update(job["env"])
+        env.update(context.env)
         env.update(self.gpu_mask)
         self.env = ray_environment.ray_environment(
             context.folder, env, token, self.version, settings["ray"]["metrics"]
@@ -170,13 +169,13 @@ class RayProcess:
         found = environment.network_environment(self.env, self.address, peers, local)
         facts = {
             "rank": str(context.rank),
-            "nodes": str(len(context.job["nodes"])),
+            "nodes": str(len(context.ray_nodes)),
             "head": head,
             "ray_port": str(port),
             "interface": network.interface_of(self.address, local),
         }
-        self.node_env = {name: facts[fact] for name, fact in context.settings["node_env"].items()}
-        found.update(self.node_env)
+        self.preset_env = {name: facts[fact] for name, fact in context.settings["preset_env"].items()}
+        found.update(self.preset_env)
         if context.settings["ray"]["metrics"]:
             found.update(ray_environment.metrics_environment(self.env, self.ports))
         return found

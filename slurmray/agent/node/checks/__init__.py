@@ -4,13 +4,14 @@ import os
 
 from ... import paths
 from . import storage
+from .expansion import expand_paths
 from .run_directory import open_run_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..api import NodeApi
 
-__all__ = ["check_node", "open_run_directory"]
+__all__ = ["check_node", "expand_paths", "open_run_directory"]
 
 
 def check_node(node: "NodeApi") -> None:

@@ -20,7 +20,7 @@ def mount_options(node: "NodeApi", runtime: "Runtime") -> "List[str]":
     targets = set()
     for mount in node.settings["container"]["mounts"]:
         source = normalize(node.host_path(mount["source"]))
-        target = mount["destination"] or source
+        target = normalize(mount["destination"]) if mount["destination"] else source
         targets.add(target)
         mounts.append(_bind(node, runtime, source, target, mount["options"]))
     if submit_dir not in targets:

@@ -3,6 +3,7 @@
 import os
 import re
 
+from ... import paths
 from ...errors import JobError
 from .mounts import normalize
 from .none import NoRuntime
@@ -43,19 +44,16 @@ class Pyxis(NoRuntime):
         return self.node.story_command("use_service", self.node.folder, name)
 
 
-def step_options(settings: "Settings", job: "Job", submit_dir: str, image: str) -> "List[str]":
+def step_options(settings: "Settings", job: "Job", image: str) -> "List[str]":
     """Options for the srun of a step in a container. JobError where Pyxis cannot express a mount."""
     container = settings["container"]
-    mounts = [
-        (path, path, "") for path in (settings["temp_dir"], os.path.dirname(job["run_dir"]), submit_dir)
-    ]
+    submit_dir = os.environ["SLURM_SUBMIT_DIR"]
+    temp_dir = paths.expand_in_batch("ray.temp_dir", settings["temp_dir"])
+    mounts = [(path, path, "") for path in (temp_dir, os.path.dirname(job["run_dir"]), submit_dir)]
     for mount in container["mounts"]:
-        text = mount["source"]
-        if text == "~" or text.startswith("~/"):
-            text = os.environ["HOME"] + text[1:]
-        source = normalize(os.path.join(submit_dir, text))
-        flags = "+".join(mount["options"])
-        mounts.append((source, mount["destination"] or source, flags))
+        source = normalize(paths.host_path(paths.expand_in_batch("container.mounts", mount["source"])))
+        target = paths.expand_in_batch("container.mounts", mount["destination"]) or source
+        mounts.append((source, target, "+".join(mount["options"])))
     for source, target, _ in mounts:
         for path in (source, target):
             if re.search(r"[\s,:]", path):
@@ -65,6 +63,6 @@ def step_options(settings: "Settings", job: "Job", submit_dir: str, image: str) 
     return [
         "--no-container-remap-root",
         "--container-mounts=" + ",".join(texts),
-        "--container-image=" + image,
+        "--container-image=" + paths.expand_in_batch("container.image", image),
         *container["step_args"],
     ]

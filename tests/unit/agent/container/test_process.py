@@ -37,7 +37,7 @@ SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), 
 def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
     spec = settings(
         env={"MINE": "yes"},
-        node_env={"PRESET_RANK": "rank", "PRESET_NODES": "nodes"},
+        preset_env={"PRESET_RANK": "rank", "PRESET_NODES": "nodes"},
         trainer=trainer(sys.executable, "-c", SHOW, "it's", '"$HOME"', "a\nb"),
     )
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
@@ -505,3 +505,131 @@ def test_an_unknown_protocol_version_is_reported(tmp_path: Path) -> None:
         assert message["kind"] == "internal"
         assert "protocol version 99" in message["message"]
         node.close()
+
+
+def setup_in_container(commands: str, timeout: int = 600, **spec: Any) -> dict[str, Any]:
+    return settings(container={"setup": commands, "setup_timeout": timeout}, trainer=trainer("true"), **spec)
+
+
+def test_setup_in_the_container(tmp_path: Path) -> None:
+    """It can install Ray itself; the worker's messages wait for it."""
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        (tmp_path / "lib").rename(tmp_path / "later")
+        (tmp_path / "lib").mkdir()
+        install = (
+            f"flock {tmp_path} cp -r {tmp_path}/later/. {tmp_path}/lib; echo installed by $USER, $MINE, $PWD"
+        )
+        made.start(setup_in_container("sleep 1; " + install, env={"MINE": "mine"}))
+        assert made.run_until("exit")["code"] == 0
+        for node in made.nodes:
+            assert "installed by alice, mine, /\n" in node.log.read_text()
+            assert node.close() == 0
+            assert list(node.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("level", ["fail", "none"])
+def test_a_setup_in_the_container_that_fails(tmp_path: Path, level: str) -> None:
+    commands = "echo one\nfalse | true\necho ERROR: no such package >&2\n(exit 3)\necho not reached"
+    with cluster(tmp_path) as made:
+        made.start(setup_in_container(commands, preflight=level))
+        finding = made.run_until("finding")
+        made.run_until("unfit")
+        assert "not reached" not in made.head.log.read_text()
+    assert finding["kind"] == "preflight"
+    assert (finding["check"], finding["wanted"]) == ("container.setup", "exit code 0")
+    assert finding["found"] == "exited with 3: ERROR: no such package"
+
+
+def test_a_setup_in_the_container_without_end(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.start(setup_in_container("trap '' TERM; sleep 1000", timeout=1))
+        assert made.run_until("heartbeat")["doing"] == "container.setup"
+        finding = made.run_until("finding")
+        assert (finding["found"], finding["fix"]) == ("no end after 1 s", "raise container.setup_timeout")
+        made.run_until("unfit")
+        assert made.head.close() == 0
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["stop", "stop_at_limit"])
+def test_the_job_ends_during_the_setup_in_the_container(tmp_path: Path, kind: str) -> None:
+    with cluster(tmp_path) as made:
+        made.start(setup_in_container("sleep 1000"))
+        made.run_until("phase", text="container.setup runs")
+        made.send(kind, seconds=1)
+        assert made.head.process.wait(20) == 0
+    assert left_over(tmp_path) == []
+
+
+def test_the_tether_ends_during_the_setup_in_the_container(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.start(setup_in_container("sleep 1000"))
+        made.run_until("phase", text="container.setup runs")
+        assert made.head.close() == 0
+    assert left_over(tmp_path) == []
+
+
+def test_variables_that_the_node_knows(tmp_path: Path) -> None:
+    """env_file < env of the job spec < node_env."""
+    names = ("A", "B", "C", "RAY_ADDRESS")
+    show = f"import json, os; print(json.dumps([os.environ[name] for name in {names}]))"
+    spec = settings(env={"B": "spec", "C": "spec"}, trainer=trainer(sys.executable, "-c", show))
+    given = dict.fromkeys(names, "file")
+    with cluster(tmp_path) as made:
+        made.start(spec, variables={"env_file": given, "node_env": {"C": "node"}})
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, "\n")
+        values = json.loads(made.output())
+    assert values[:3] == ["file", "spec", "node"]
+    assert values[3].startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("has_succeeded", [True, False])
+def test_ray_s_logs_stay_for_the_node_agent(tmp_path: Path, has_succeeded: bool) -> None:
+    with cluster(tmp_path) as made:
+        made.start(settings(trainer=trainer("true")))
+        made.run_until("exit")
+        logs = made.head.folder / "session_latest/logs"
+        logs.mkdir(parents=True)
+        (logs / "raylet.out").write_text("raylet")
+        if has_succeeded:
+            made.send("succeeded")
+        assert made.head.close() == 0
+    left = [str(path.relative_to(made.head.folder)) for path in sorted(made.head.folder.rglob("*"))]
+    assert left == ([] if has_succeeded else ["ray-logs", "ray-logs/raylet.out"])
+
+
+def test_a_node_for_services_alone(tmp_path: Path) -> None:
+    """It is not in Ray, does the prepare steps of all nodes, and is healthy."""
+    log = tmp_path / "log"
+    fields = {"host": False, "needs_ray": False, "env": {}, "restarts": 1, "on_end": "fail"}
+    run = (
+        f"echo $NODE_RANK $CUDA_VISIBLE_DEVICES ${{RAY_ADDRESS-none}} >>{log}; "
+        f"until [[ -e {log}.end ]]; do sleep 0.1; done; rm {log}.end"
+    )
+    spec = settings(
+        prepare=[
+            {"name": "data", "run": ["true"], "where": "all", "needs_ray": needs_ray, "once": True}
+            for needs_ray in (False, True)
+        ],
+        services=[{"name": "judge", "run": ["bash", "-c", run], "where": 1, "gpus": 2, **fields}],
+        trainer=shell(f"echo $SERVICE_JUDGE_HOSTS; until [[ -e {log}.over ]]; do sleep 0.1; done"),
+        ray={"nodes": 1},
+    )
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(spec)
+        made.run_until("trainer")
+        assert "1/1 nodes, 2/2 GPUs" in [m["text"] for m in made.head.received if m["type"] == "phase"]
+        wait_for_output(made, "\n")
+        assert made.output() == "gpu-2\n"
+        made.send("check_health")
+        assert {made.run_until("healthy")["node"] for _ in made.nodes} == {"gpu-1", "gpu-2"}
+        (tmp_path / "log.end").touch()
+        made.run_until("phase", text="service judge exited with 0 on gpu-2: restart 1 of 1")
+        while log.read_text().count("\n") < 2:
+            time.sleep(0.05)
+        assert log.read_text() == "1 0,1 none\n" * 2
+        assert "ray start" not in made.nodes[1].log.read_text()
+        (tmp_path / "log.over").touch()
+        assert made.run_until("exit")["code"] == 0
+        assert {node.close() for node in made.nodes} == {0}

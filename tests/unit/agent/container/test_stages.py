@@ -40,6 +40,7 @@ class Node(node_context.NodeContext):
                 for item in spec.get("services", [])
             ],
             gpus_per_node=spec.get("gpus", 0),
+            ray={"nodes": spec.get("ray_nodes", 2)},
         )
         nodes = ["gpu-1", "gpu-2"]
         self.job = job(id="7", attempt=1, nodes=nodes, **attempt_job)  # type: ignore[assignment]
@@ -268,11 +269,14 @@ def test_the_gpus_of_services_on_a_worker(node: Callable[..., Node], tmp_path: P
         ("workers", "http://[::1]:80", ("n2,n3", "http://n2:80")),
         ("workers", "http://localhost.example:80", ("n2,n3", "http://localhost.example:80")),
         ("head", None, ("n1", None)),
+        (2, "http://localhost:80", ("n2,n3", "http://n2:80")),
     ],
 )
-def test_where_the_trainer_finds_a_service(where: str, url: str | None, expected: tuple[str, str]) -> None:
+def test_where_the_trainer_finds_a_service(
+    where: str | int, url: str | None, expected: tuple[str, str]
+) -> None:
     item = {"name": "my-judge", "where": where, **({"ready": {"http": url, "timeout": 1}} if url else {})}
-    found = variables([item], ["n1", "n2", "n3"])
+    found = variables(settings(services=[item], ray={"nodes": 3}), ["n1", "n2", "n3"])  # type: ignore[arg-type]
     assert (found.pop("SERVICE_MY_JUDGE_HOSTS"), found.pop("SERVICE_MY_JUDGE_URL", None)) == expected
     assert found == {}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..simulation import Cluster
+from ..simulation import FOLDER, Cluster
 
 
 def test_a_job_from_its_start_to_its_end() -> None:
@@ -24,19 +24,19 @@ def test_a_job_from_its_start_to_its_end() -> None:
 
 def test_ray_starts_when_all_nodes_are_checked() -> None:
     cluster = Cluster()
-    cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False)
-    cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False)
+    cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+    cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False, folder=FOLDER)
     assert cluster.types() == []
-    cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False)
+    cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False, folder=FOLDER)
     assert cluster.types() == []
-    cluster.receive("node3", "checked", addresses=["10.0.0.3"], proxy=False)
+    cluster.receive("node3", "checked", addresses=["10.0.0.3"], proxy=False, folder=FOLDER)
     assert cluster.sent == [{"type": "start_ray", "peers": []}]
 
 
 def test_all_addresses_are_sent_only_if_a_proxy_is_set() -> None:
     cluster = Cluster()
     for node, proxy in (("node1", False), ("node2", True), ("node3", False)):
-        cluster.receive(node, "checked", addresses=[f"a-{node}"], proxy=proxy)
+        cluster.receive(node, "checked", addresses=[f"a-{node}"], proxy=proxy, folder=FOLDER)
     assert cluster.sent == [{"type": "start_ray", "peers": ["a-node1", "a-node2", "a-node3"]}]
 
 
@@ -215,10 +215,10 @@ def test_no_wait_for_nodes_that_have_passed_their_checks() -> None:
     row = {"kind": "preflight", "check": "mount", "found": "none", "wanted": "it", "fix": "mkdir"}
     cluster.receive("node1", "finding", **row)
     for node in ("node1", "node2"):
-        cluster.receive(node, "checked", addresses=[], proxy=False)
+        cluster.receive(node, "checked", addresses=[], proxy=False, folder=FOLDER)
     cluster.receive("node1", "unfit")
     assert not cluster.wait(1)
-    cluster.receive("node3", "checked", addresses=[], proxy=False)
+    cluster.receive("node3", "checked", addresses=[], proxy=False, folder=FOLDER)
     assert cluster.wait(1)
     assert "start_ray" not in cluster.types()
 
@@ -289,7 +289,7 @@ def test_each_node_has_time_to_answer_check_health() -> None:
 def test_controller_waits_for_findings_about_the_image() -> None:
     cluster = Cluster(nodes=2)
     for node in cluster.nodes:
-        cluster.receive(node, "checked", addresses=[], proxy=False)
+        cluster.receive(node, "checked", addresses=[], proxy=False, folder=FOLDER)
     row = {"kind": "image", "check": "python3", "found": "no Ray", "wanted": "Ray", "fix": "install it"}
     cluster.receive("node1", "finding", **row)
     cluster.receive("node1", "unfit")

@@ -64,7 +64,7 @@ else:
     os.makedirs(inside)
     for name in ("out", "err"):
         os.mkfifo(inside + "/" + name)
-    send("checked", addresses=["10.0.0.1"], proxy=False)
+    send("checked", addresses=["10.0.0.1"], proxy=False, folder=os.path.dirname(inside))
     receive("start_ray")
     send("ready")
     receive("ready")

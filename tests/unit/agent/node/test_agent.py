@@ -358,3 +358,69 @@ def test_container_ends_with_its_killed_task(nodes: list[NodeProcess], tmp_path:
     node.wait_for("phase", text="up")
     node.process.kill()
     assert "end of input" in node.container_log("end of input")
+
+
+def test_variables_of_the_node(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    (tmp_path / "keys.env").write_text("KEY=value-of-the-key\nGID=0\n")
+    (tmp_path / "keys.env").chmod(0o600)
+    commands = 'echo on "$SLURMD_NODENAME"; export GID=$((1 + 2)) HERE="$PWD"; LOCAL=1; cd /; unset HOME'
+    node = start(
+        nodes, tmp_path, setup="export SITE=/site", node_env=commands, env_file="$SLURM_SUBMIT_DIR/keys.env"
+    )
+    node.send_job()
+    node.wait_for("phase", text="up")
+    node.send("start_ray", peers=[])
+    message = json.loads(node.container_log("start_ray").splitlines()[4])
+    assert message["env_file"] == {"KEY": "value-of-the-key", "GID": "0"}
+    assert message["node_env"] == {"GID": "3", "HERE": str(tmp_path)}
+    assert "on node1" in node.log()
+    node.end()
+    written = "".join(path.read_text() for path in node.run_dir.rglob("*") if path.is_file())
+    assert "value-of-the-key" not in written + node.text + json.dumps(node.messages)
+
+
+def test_a_node_env_that_fails(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, node_env="echo no card; exit 3")
+    node.send_job()
+    failed = node.wait_for("failed")
+    assert (failed["kind"], failed["message"]) == ("preflight", "node_env exited with 3: no card")
+
+
+def test_a_path_with_a_variable_that_is_not_set(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, checks={"paths": ["$SCRATCH/data"]})
+    node.send_job()
+    assert node.wait_for("finding", check="checks.paths")["found"] == "$SCRATCH is not set"
+    node.wait_for("unfit")
+    assert list(node.temp.iterdir()) == []
+
+
+@pytest.mark.parametrize("has_succeeded", [True, False])
+def test_ray_s_logs_after_a_failure(nodes: list[NodeProcess], tmp_path: Path, has_succeeded: bool) -> None:
+    node = start(nodes, tmp_path)
+    node.send_job()
+    node.wait_for("phase", text="up")
+    logs = node.temp / "ray-7-0-012345/inside/session_latest/logs"
+    logs.mkdir(parents=True)
+    (logs / "raylet.out").write_text("raylet")
+    if has_succeeded:
+        node.send("succeeded")
+    assert node.end() == 0
+    kept = list((node.run_dir / "logs").glob("*.tar.gz"))
+    assert kept == ([] if has_succeeded else [node.run_dir / "logs/node1-ray.tar.gz"])
+    texts = [message["text"] for message in node.messages if message["type"] == "phase"]
+    told = f"Ray's logs of each node are in {node.run_dir}/logs"
+    assert texts[-1:] == (texts[-1:] if has_succeeded else [told])
+    assert (told in texts) != has_succeeded
+    assert list(node.temp.iterdir()) == []
+
+
+def test_a_run_directory_that_stalls_at_the_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path)
+    node.send_job()
+    node.wait_for("phase", text="up")
+    logs = node.temp / "ray-7-0-012345/inside/session_latest/logs"
+    logs.mkdir(parents=True)
+    (logs / "raylet.out").write_text("raylet")
+    os.mkfifo(node.run_dir / "logs/node1-ray.tar.gz.part")  # opening it to write waits for a reader
+    assert node.end() == 0
+    assert list(node.temp.iterdir()) == []

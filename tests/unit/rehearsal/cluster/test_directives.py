@@ -87,6 +87,13 @@ def test_options_that_are_not_imitated_are_listed() -> None:
     assert requirements.reservations == ("a", "b")
 
 
+@pytest.mark.parametrize("indexes", ["3", "3-19%4", "3,5"])
+def test_only_the_first_task_of_an_array_runs(indexes: str) -> None:
+    requirements = requirements_of(f"#SBATCH --array={indexes}\n")
+    assert requirements.overrides == ("--array=3",)
+    assert requirements.notes == (f"--array={indexes}: only the task 3 runs",)
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

@@ -197,6 +197,10 @@ def test_variables() -> None:
             {"prepare": [{"name": "a", "run": "b", "where": "all"}]},
             "prepare, item 1: a: under dstack prepare steps run on the head node only; move it",
         ),
+        ({"slurm": {"array": "0-3"}}, "slurm.array: dstack has no arrays"),
+        ({"container": {"workdir": "$HOME"}}, "container.workdir: dstack expands no variables"),
+        ({"container": {"mounts": ["/a:$B"]}}, "container.mounts, item 1: dstack expands no variables"),
+        ({"ray": {"temp_dir": "$T"}}, "ray.temp_dir: dstack expands no variables"),
         ({"ray": {"port": 6381}}, "ray: --port and --object-manager-port are both 6381 under dstack; set it"),
         (
             {"ray": {"dashboard_port": 29500}},
@@ -250,7 +254,8 @@ def test_every_field_is_used_left_out_or_refused() -> None:
     }
     assert refused == {
         *("container.runtime", "container.build", "container.archive", "container.args"),
-        *("container.command", "container.step_args"),
+        *("container.command", "container.step_args", "container.setup", "container.setup_timeout"),
+        *("env_file", "node_env", "network.subnet"),
         *("network.interface", "network.family", "on_node_loss", "requeue.exit_code"),
         *(
             "ray.head.gpus",

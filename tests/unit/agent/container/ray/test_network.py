@@ -55,6 +55,28 @@ def test_choose_address(
 
 
 @pytest.mark.parametrize(
+    ("subnet", "family", "interface", "expected"),
+    [
+        ("10.1.0.0/16", "auto", "", "10.1.0.5"),
+        ("10.1.0.0/16", "ipv4", "ib0", "10.1.0.5"),
+        ("fd01::/64", "auto", "", "fd01::5"),
+        ("10.0.0.0/8", "auto", "", "10.0.0.5"),
+        ("172.17.0.0/16", "auto", "", "172.17.0.1"),  # although it is a bridge
+    ],
+)
+def test_an_address_of_a_subnet(subnet: str, family: str, interface: str, expected: str) -> None:
+    local = [*BOTH, *addresses("docker0=172.17.0.1")]
+    assert network.choose_address(["10.0.0.5"], local, family, interface, subnet) == expected
+
+
+def test_no_address_of_a_subnet() -> None:
+    with pytest.raises(
+        network.NetworkError, match=r"no usable address in 10\.9\.0\.0/16; .* network\.subnet"
+    ):
+        network.choose_address(["10.0.0.5"], BOTH, "auto", "", "10.9.0.0/16")
+
+
+@pytest.mark.parametrize(
     ("local", "family", "interface", "expected"),
     [
         (ONLY_4, "ipv6", "", "no IPv6 address; found 127.0.0.1 on lo, ::1 on lo, 10.0.0.5 on eth0"),

@@ -29,17 +29,20 @@ def test_step_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from slurmray.agent.node.runtimes import pyxis
 
     monkeypatch.setenv("HOME", "/home/alice")
+    monkeypatch.setenv("SLURM_SUBMIT_DIR", "/submit")
+    monkeypatch.setenv("SCRATCH", "/scratch")
     mounts = [
         {"source": "data/../x", "destination": "", "options": []},
         {"source": "~/y", "destination": "/y", "options": ["ro", "rslave"]},
         {"source": "/z", "destination": "/z", "options": []},
+        {"source": "$SCRATCH/${SCRATCH}", "destination": "/$$", "options": []},
     ]
     node = FakeNode(tmp_path, {"mounts": mounts, "step_args": ["--container-mount-home"]}, temp_dir="/tmp")
     node.job["run_dir"] = "/runs/9-0"
     own = "/tmp:/tmp,/runs:/runs,/submit:/submit"
-    assert pyxis.step_options(node.settings, node.job, "/submit", "vllm/vllm-openai") == [
+    assert pyxis.step_options(node.settings, node.job, "vllm/vllm-openai") == [
         "--no-container-remap-root",
-        f"--container-mounts={own},/submit/x:/submit/x,/home/alice/y:/y:ro+rslave,/z:/z",
+        f"--container-mounts={own},/submit/x:/submit/x,/home/alice/y:/y:ro+rslave,/z:/z,/scratch/scratch:/$",
         "--container-image=vllm/vllm-openai",
         "--container-mount-home",
     ]
@@ -50,7 +53,8 @@ def test_step_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     for path in ("/a b", "/a,b", "/a\nb", "/a:b"):
         with pytest.raises(errors.JobError, match="pyxis cannot mount") as error:
-            pyxis.step_options(node.settings, node.job, path, "a")
+            monkeypatch.setenv("SLURM_SUBMIT_DIR", path)
+            pyxis.step_options(node.settings, node.job, "a")
         assert error.value.kind == "config"
 
 

@@ -1,0 +1,65 @@
+"""Expands the variables in the paths of the job spec, e.g. $SCRATCH, to their values on this node."""
+
+import os
+
+from ... import paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..api import NodeApi
+
+
+def expand_paths(node: "NodeApi") -> None:
+    """Expand the paths in the node's settings, in place. Raises Unfit where a variable is not set.
+
+    Not `run_dir`, which the controller expands.
+    """
+
+    def expanded(field: str, path: str) -> str:
+        try:
+            return paths.expand(path, node.env)
+        except paths.UnsetError as error:
+            fix = "set it in setup, or write the path"
+            node.finding("preflight", field, "%s is not set" % error, "a variable of this node", fix)
+            return path
+
+    def absolute(field: str, path: str) -> str:
+        found = expanded(field, path)
+        if found and found != path and not found.startswith("/"):
+            fix = "let %s begin with / there" % path
+            node.finding("preflight", field, found, "an absolute path", fix)
+        return found
+
+    settings = node.settings
+    container, checks, trainer = settings["container"], settings["checks"], settings["trainer"]
+    settings["temp_dir"] = _short(node, settings["temp_dir"], absolute("ray.temp_dir", settings["temp_dir"]))
+    settings["env_file"] = expanded("env_file", settings["env_file"])
+    container["image"] = expanded("container.image", container["image"])
+    container["source"] = expanded("container.image", container["source"])
+    container["archive"] = expanded("container.archive", container["archive"])
+    container["workdir"] = absolute("container.workdir", container["workdir"])
+    build = container["build"]
+    if build:
+        build["file"] = expanded("container.build.file", build["file"])
+        build["context"] = expanded("container.build.context", build["context"])
+    for mount in container["mounts"]:
+        mount["source"] = expanded("container.mounts", mount["source"])
+        mount["destination"] = absolute("container.mounts", mount["destination"])
+    checks["paths"] = [expanded("checks.paths", path) for path in checks["paths"]]
+    checks["same_commit"] = expanded("checks.same_commit", checks["same_commit"])
+    if isinstance(trainer["runtime_env"], str):
+        trainer["runtime_env"] = expanded("ray.runtime_env", trainer["runtime_env"])
+    node.require_no_findings()
+
+
+def _short(node: "NodeApi", path: str, found: str) -> str:
+    """The expanded temp folder. Records a finding if Ray's sockets cannot be in it."""
+    if found == path:
+        return found
+    import re
+
+    found = os.path.normpath(found)
+    if len(found) > paths.TEMP_DIR_MAX or not re.match(paths.TEMP_DIR_PATTERN, found):
+        wanted = "at most %d of the characters A-Z a-z 0-9 _ . - /" % paths.TEMP_DIR_MAX
+        node.finding("preflight", "ray.temp_dir", found, wanted, "use a shorter path, e.g. /tmp")
+    return found

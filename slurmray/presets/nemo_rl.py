@@ -1,0 +1,41 @@
+"""NeMo-RL: Hydra overrides of `cluster` and of the placement of generation.
+
+Sources: NeMo-RL 0.7.0, nemo_rl/algorithms/grpo.py (how it divides the nodes between training and generation)
+and examples/configs/grpo_math_1B.yaml.
+"""
+
+from __future__ import annotations
+
+from slurmray.presets import verl
+from slurmray.presets.context import PresetContext, counted
+
+_NODES, _GPUS = "cluster.num_nodes", "cluster.gpus_per_node"
+_COLOCATED = "policy.generation.colocated.enabled"
+_OF_GENERATION = "policy.generation.colocated.resources"
+
+
+def advise(context: PresetContext) -> None:
+    """Fill in the number of nodes and GPUs, and check them and those of generation."""
+    verl.fill_single_pool(context, _NODES, _GPUS)
+    colocated = context.command.override(_COLOCATED)
+    if colocated and colocated.value == "false":
+        _check_generation(context)
+
+
+def _check_generation(context: PresetContext) -> None:
+    """Check the nodes, or on one node the GPUs, that generation has for itself."""
+    if context.nodes > 1:
+        name, most, noun = f"{_OF_GENERATION}.num_nodes", context.nodes - 1, "node"
+    else:
+        name, most, noun = f"{_OF_GENERATION}.gpus_per_node", context.gpus - 1, "GPU"
+    option = context.command.override(name)
+    number = context.parse_count(option, name, option.value) if option else None
+    if option and number is not None and not 1 <= number <= most:
+        text = f"{name}={number}: {context.allocation}, and training needs at least 1 {noun}"
+        context.add_problem(option, f"{text}: write {counted(most, noun)} or less, at least 1")
+    gpus_name = f"{_OF_GENERATION}.gpus_per_node"
+    option = context.command.override(gpus_name)
+    number = context.parse_count(option, gpus_name, option.value) if option and context.nodes > 1 else None
+    if number is not None and number != context.gpus:
+        text = f"{gpus_name}={number}: with several nodes generation has whole ones"
+        context.add_problem(option, f"{text}: write {context.gpus}")

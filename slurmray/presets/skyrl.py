@@ -1,0 +1,46 @@
+"""SkyRL: overrides of `trainer.placement` and of the number and size of inference engines.
+
+Sources: SkyRL 0.3.0, skyrl/train/utils/utils.py (validate_cfg) and skyrl/train/config/config.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+from slurmray.presets import verl
+from slurmray.presets.context import PresetContext
+
+_PLACEMENT = "trainer.placement"
+_ENGINES = "generator.inference_engine"
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+def advise(context: PresetContext) -> None:
+    """Fill in the number of nodes and GPUs, and check them and the inference engines."""
+    colocate = context.command.override(f"{_PLACEMENT}.colocate_all")
+    if colocate and colocate.value != "true":
+        return  # only the user knows how to divide the nodes
+    for model in ("policy", "ref"):
+        keys = (f"{_PLACEMENT}.{model}_num_nodes", f"{_PLACEMENT}.{model}_num_gpus_per_node")
+        verl.fill_single_pool(context, *keys)
+    _check_engines(context)
+
+
+def _check_engines(context: PresetContext) -> None:
+    """Check that the engines use as many GPUs as the policy, whose GPUs they share."""
+    keys = [f"{_ENGINES}.{name}" for name in ("num_engines", *_SIZES)]
+    options = [context.command.override(key) for key in keys]
+    numbers = [
+        context.parse_count(option, key, option.value) if option else 1
+        for key, option in zip(keys, options, strict=True)
+    ]
+    if None in numbers or context.problems:
+        return
+    count, *sizes = (number or 0 for number in numbers)
+    size = math.prod(sizes)
+    if count * size == context.total:
+        return
+    whole = size and context.total % size == 0
+    fix = f"set {keys[0]}={context.total // size}" if whole else f"choose sizes that divide {context.total}"
+    text = f"{keys[0]}={count}: {count} engines x {size} = {count * size} GPUs, {context.allocation}"
+    context.add_problem(options[0] or next(filter(None, options), None), f"{text}: {fix}")

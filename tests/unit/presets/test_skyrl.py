@@ -1,0 +1,81 @@
+"""SkyRL's preset: nodes and GPUs of policy and reference model, and the inference engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slurmray.presets import advise
+from slurmray.spec.job import JobSpec
+
+MAIN = ["python3", "-m", "skyrl.train.entrypoints.main_base"]
+ENGINES = "generator.inference_engine"
+FOUR = [f"{ENGINES}.num_engines=4", f"{ENGINES}.tensor_parallel_size=4"]
+FILLED_IN = [
+    f"trainer.placement.{model}_{count}"
+    for model in ("policy", "ref")
+    for count in ("num_nodes=2", "num_gpus_per_node=8")
+]
+
+
+def job(*overrides: str, **fields: Any) -> JobSpec:
+    """A job of SkyRL on 2 nodes with 8 GPUs each."""
+    slurm = {"nodes": 2, "gpus_per_node": 8}
+    return JobSpec.model_validate({"preset": "skyrl", "slurm": slurm, "run": [*MAIN, *overrides], **fields})
+
+
+def test_nodes_and_gpus_are_filled_in() -> None:
+    advice = advise(job(*FOUR))
+    assert advice.run == [*MAIN, *FOUR, *FILLED_IN]
+    assert (advice.env, advice.problems, advice.notes) == ({}, [], [])
+
+
+def test_nothing_is_filled_in_where_models_have_their_own_gpus() -> None:
+    advice = advise(job("trainer.placement.colocate_all=false"))
+    assert advice.run == [*MAIN, "trainer.placement.colocate_all=false"]
+    assert advice.problems == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [f"{ENGINES}.num_engines=16"],
+        [
+            f"{ENGINES}.num_engines=1",
+            f"{ENGINES}.tensor_parallel_size=8",
+            f"{ENGINES}.pipeline_parallel_size=2",
+        ],
+        [f"{ENGINES}.num_engines=2", f"{ENGINES}.tensor_parallel_size=4", f"{ENGINES}.data_parallel_size=2"],
+        [f"{ENGINES}.num_engines=$N"],
+        [*FOUR, "trainer.placement.colocate_all=true", *FILLED_IN],
+    ],
+)
+def test_accepted(overrides: list[str]) -> None:
+    assert advise(job(*overrides)).problems == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        (
+            [f"{ENGINES}.num_engines=2", f"{ENGINES}.tensor_parallel_size=4"],
+            f"{ENGINES}.num_engines=2: 2 engines x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: "
+            f"set {ENGINES}.num_engines=4",
+        ),
+        ([], f"{ENGINES}.num_engines=1: 1 engines x 1 = 1 GPUs"),
+        (
+            [f"{ENGINES}.tensor_parallel_size=3"],
+            f"{ENGINES}.num_engines=1: 1 engines x 3 = 3 GPUs, the job has 2 nodes x 8 = 16: "
+            "choose sizes that divide 16",
+        ),
+        (
+            [*FOUR, "trainer.placement.policy_num_nodes=1"],
+            "trainer.placement.policy_num_nodes=1: 1 node x 8 = 8 GPUs",
+        ),
+        ([*FOUR, "trainer.placement.ref_num_gpus_per_node=4"], "trainer.placement.ref_num_gpus_per_node=4: "),
+    ],
+)
+def test_refused(overrides: list[str], text: str) -> None:
+    (finding,) = advise(job(*overrides)).problems
+    assert finding.text.startswith(text)
