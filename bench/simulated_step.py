@@ -59,6 +59,8 @@ class Step:
     def run(self) -> Result:
         """Simulate the job until its end."""
         while not self.is_training:
+            if self.is_stdin_closed:
+                sys.exit("the controller has ended before the trainer could start")
             self._poll(1.0)
         start_cpu, start_seconds = cpu_seconds(self.controller), time.monotonic() - self.started
         self._due = start = time.monotonic()

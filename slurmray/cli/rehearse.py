@@ -14,6 +14,9 @@ from slurmray.errors import UsageError
 @click.argument("job", required=False, metavar="", type=FILE)
 @click.option("--nodes", metavar="N", help="Number of nodes.")
 @click.option(
+    "--gpus-per-node", metavar="G", help="GPUs on each node; Slurm and Ray count them, there are none."
+)
+@click.option(
     "--runtime", type=click.Choice(["podman", "docker", "none"]), help="Container runtime of the nodes."
 )
 @click.option(
@@ -37,6 +40,7 @@ def rehearse(
     *,
     job: Path | None,
     nodes: str | None,
+    gpus_per_node: str | None,
     runtime: str | None,
     settings: tuple[str, ...],
     build_image: bool,
@@ -70,7 +74,12 @@ def rehearse(
         session.down()
         return 0
     options = session.Options(Path.cwd(), build_image, suite, keep)
-    return session.rehearse(_script(job, nodes, runtime, settings, command), options)
+    flags: dict[str, str | tuple[str, ...] | None] = {
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "runtime": runtime,
+    }
+    return session.rehearse(_script(job, flags, settings, command), options)
 
 
 def _refuse_more(flag: str, *command: str) -> None:
@@ -82,10 +91,13 @@ def _refuse_more(flag: str, *command: str) -> None:
 
 
 def _script(
-    job: Path | None, nodes: str | None, runtime: str | None, settings: tuple[str, ...], trainer: list[str]
+    job: Path | None,
+    flags: dict[str, str | tuple[str, ...] | None],
+    settings: tuple[str, ...],
+    trainer: list[str],
 ) -> str:
     if job and _is_script(job):
-        if nodes or runtime or settings or trainer:
+        if any(flags.values()) or settings or trainer:
             raise UsageError(f"{job}: is a rendered script; change the job spec instead and render it again")
         from slurmray.yaml_source import decode
 
@@ -95,7 +107,7 @@ def _script(
             raise UsageError(f"{job}: {error.strerror}") from error
     from slurmray.cli.render import given, render_job, warn_of_unset
 
-    spec, script = render_job(job, given(settings, {"nodes": nodes, "runtime": runtime}), trainer)
+    spec, script = render_job(job, given(settings, flags), trainer)
     warn_of_unset(spec)
     return script
 

@@ -541,6 +541,13 @@ def test_a_template_that_cannot_be_used(
     assert not Path("generated.sh").exists()
 
 
+def test_a_rehearsal_with_the_options_of_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda script, _: seen.append(script))
+    assert cli.main(["rehearse", "--nodes", "2", "--gpus-per-node", "8", "--runtime", "podman"]) == 0
+    assert {"#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8"} <= set(seen[0].splitlines())
+
+
 def test_a_script_is_rehearsed_with_the_template_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
     def fake(script: str, _: object) -> int:
         Path("seen.sh").write_text(script)
