@@ -98,7 +98,7 @@ def test_a_gcs_that_stalls(fault: Fault) -> None:
     assert fault.cluster.run(["pkill", "-STOP", "-x", "gcs_server"], host="node1").returncode == 0
     assert fault.cluster.run(["pkill", "-CONT", "-x", "raylet"], host="node2").returncode == 0
     resume = ["bash", "-c", "sleep 20; pkill -CONT -x gcs_server"]
-    assert fault.cluster.run(resume, host="node1").returncode == 0
+    assert fault.cluster.run(resume, host="node1").returncode == 0, fault.log()
     fault.start_clock()
     job = fault.wait_end("\ntrained\n")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log

@@ -361,11 +361,11 @@ class Cluster:
         this_job: dict[str, Any] | None = None,
         role: str = "container",
         peers: Sequence[str] = (),
-        variables: dict[str, dict[str, str]] | None = None,
+        variables: dict[str, dict[str, dict[str, str]]] | None = None,
     ) -> None:
         """Start the container processes, and Ray in them.
 
-        peers: addresses of all nodes. variables: `env_file` and `node_env` of each node.
+        peers: addresses of all nodes. variables: `env_file` and `node_env` of a node.
         """
         this_job = {**(this_job or job()), "nodes": self.names}
         spec["ray"]["nodes"] = spec["ray"].get("nodes") or len(self.names)
@@ -382,7 +382,7 @@ class Cluster:
                 addresses=["127.0.0.1"],
                 exec_prefix=["podman", "exec", "it"],
                 workdir=spec["container"]["workdir"],
-                **(variables or {"env_file": {}, "node_env": {}}),
+                **(variables or {}).get(name, {"env_file": {}, "node_env": {}}),
             )
         self.send("start_ray", peers=list(peers))
 

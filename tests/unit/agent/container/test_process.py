@@ -519,7 +519,9 @@ def test_setup_in_the_container(tmp_path: Path) -> None:
         install = (
             f"flock {tmp_path} cp -r {tmp_path}/later/. {tmp_path}/lib; echo installed by $USER, $MINE, $PWD"
         )
-        made.start(setup_in_container("sleep 1; " + install, env={"MINE": "mine"}))
+        slow = {"gpu-2": {"env_file": {}, "node_env": {"SLOW": "4"}}}
+        spec = setup_in_container("sleep ${SLOW-1}; " + install, env={"MINE": "mine"})
+        made.start(spec, variables=slow)
         assert made.run_until("exit")["code"] == 0
         for node in made.nodes:
             assert "installed by alice, mine, /\n" in node.log.read_text()
@@ -576,7 +578,7 @@ def test_variables_that_the_node_knows(tmp_path: Path) -> None:
     spec = settings(env={"B": "spec", "C": "spec"}, trainer=trainer(sys.executable, "-c", show))
     given = dict.fromkeys(names, "file")
     with cluster(tmp_path) as made:
-        made.start(spec, variables={"env_file": given, "node_env": {"C": "node"}})
+        made.start(spec, variables={"gpu-1": {"env_file": given, "node_env": {"C": "node"}}})
         assert made.run_until("exit")["code"] == 0
         wait_for_output(made, "\n")
         values = json.loads(made.output())
