@@ -394,14 +394,20 @@ def test_a_path_with_a_variable_that_is_not_set(nodes: list[NodeProcess], tmp_pa
     assert list(node.temp.iterdir()) == []
 
 
-@pytest.mark.parametrize("has_succeeded", [True, False])
-def test_ray_s_logs_after_a_failure(nodes: list[NodeProcess], tmp_path: Path, has_succeeded: bool) -> None:
-    node = start(nodes, tmp_path)
+def start_with_ray_logs(nodes: list[NodeProcess], folder: Path) -> NodeProcess:
+    """Start a node, and write a log of Ray when its container runs."""
+    node = start(nodes, folder)
     node.send_job()
     node.wait_for("phase", text="up")
     logs = node.temp / "ray-7-0-012345/inside/session_latest/logs"
     logs.mkdir(parents=True)
     (logs / "raylet.out").write_text("raylet")
+    return node
+
+
+@pytest.mark.parametrize("has_succeeded", [True, False])
+def test_ray_s_logs_after_a_failure(nodes: list[NodeProcess], tmp_path: Path, has_succeeded: bool) -> None:
+    node = start_with_ray_logs(nodes, tmp_path)
     if has_succeeded:
         node.send("succeeded")
     assert node.end() == 0
@@ -409,18 +415,12 @@ def test_ray_s_logs_after_a_failure(nodes: list[NodeProcess], tmp_path: Path, ha
     assert kept == ([] if has_succeeded else [node.run_dir / "logs/node1-ray.tar.gz"])
     texts = [message["text"] for message in node.messages if message["type"] == "phase"]
     told = f"Ray's logs of each node are in {node.run_dir}/logs"
-    assert texts[-1:] == (texts[-1:] if has_succeeded else [told])
     assert (told in texts) != has_succeeded
     assert list(node.temp.iterdir()) == []
 
 
 def test_a_run_directory_that_stalls_at_the_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path)
-    node.send_job()
-    node.wait_for("phase", text="up")
-    logs = node.temp / "ray-7-0-012345/inside/session_latest/logs"
-    logs.mkdir(parents=True)
-    (logs / "raylet.out").write_text("raylet")
+    node = start_with_ray_logs(nodes, tmp_path)
     os.mkfifo(node.run_dir / "logs/node1-ray.tar.gz.part")  # opening it to write waits for a reader
     assert node.end() == 0
     assert list(node.temp.iterdir()) == []
