@@ -31,9 +31,14 @@ def parsed(text: str, is_fast: bool) -> Any:
 @given(st.lists(st.sampled_from(TOKENS), max_size=15).map("".join))
 @example("a: [1, {b: 'c'}]\nd: |\n  x\n  y\n")
 @example("a: &x\n  b: 1\nc:\n  <<: *x\n")
+@example("a: \t")
 def test_libyaml_changes_no_value(text: str) -> None:
-    """Where it finds an error, the text is parsed again without it."""
-    assert parsed(text, is_fast=True) in ("an error", parsed(text, is_fast=False))
+    """Where it finds an error, the text is parsed again without it.
+
+    A tab between two tokens is valid YAML and valid for libyaml; PyYAML's own scanner finds an error there.
+    """
+    fast, slow = parsed(text, is_fast=True), parsed(text, is_fast=False)
+    assert fast in ("an error", slow) or (slow == "an error" and "\t" in text)
 
 
 def test_libyaml_is_used() -> None:

@@ -20,6 +20,20 @@ import sys, time
 if any(argument.endswith({programs!r}) for argument in sys.orig_argv):
     {statement}
 """
+# Makes Ray run another program in place of the raylet of one node.
+RAYLET = """
+import subprocess
+init = subprocess.Popen.__init__
+def replaced(self, argv, *args, **kwargs):
+    is_raylet = "--raylet_socket_name" in str(argv) and "--node-name={host}" in str(argv)
+    init(self, [{program!r}, *argv] if is_raylet else argv, *args, **kwargs)
+subprocess.Popen.__init__ = replaced
+"""
+# Its name is raylet from the start, and it stops before it can join.
+STOPPED = """#!/bin/sh
+kill -STOP $$
+exec "$@"
+"""
 AGENTS = ("/dashboard/agent.py", "/runtime_env/agent/main.py")
 DASHBOARD = ("/dashboard/dashboard.py",)
 PORT = 8465
@@ -27,17 +41,24 @@ PORT = 8465
 
 def submit(fault: Fault, programs: tuple[str, ...], statement: str, run: Sequence[str], **ray: Any) -> None:
     """Submit a job in which these programs of Ray run `statement` first."""
-    (fault.jobs.folder / "sitecustomize.py").write_text(
-        IMPORTS.format(programs=programs, statement=statement)
-    )
+    submit_with(fault, IMPORTS.format(programs=programs, statement=statement), run, **ray)
+
+
+def submit_with(fault: Fault, customization: str, run: Sequence[str], **ray: Any) -> None:
+    """Submit a job with a sitecustomize.py for Ray's programs."""
+    (fault.jobs.folder / "sitecustomize.py").write_text(customization)
     path = [str(fault.jobs.folder), *([str(bare.packages())] if fault.runtime == "none" else [])]
     fault.submit(run, env={"PYTHONPATH": ":".join(path)}, ray=ray)
 
 
-def stop_raylet(fault: Fault, host: str) -> None:
-    """Stop the raylet of a host (SIGSTOP) before it has joined."""
-    stop = "until pkill -STOP -f '/raylet [-]-raylet_socket_name'; do sleep 0.01; done"
-    assert fault.cluster.run(["timeout", "60", "bash", "-c", stop], host=host).returncode == 0
+def submit_with_stopped_raylet(fault: Fault, host: str) -> None:
+    """Submit a job, and wait until the raylet of a host has started and stopped itself (SIGSTOP)."""
+    program = fault.jobs.folder / "raylet"
+    program.write_text(STOPPED)
+    program.chmod(0o755)
+    submit_with(fault, RAYLET.format(host=host, program=str(program)), ["echo", "trained"])
+    wait = "until pgrep --runstates T -x raylet; do sleep 0.1; done"
+    assert fault.cluster.run(["timeout", "60", "bash", "-c", wait], host=host).returncode == 0, fault.log()
     fault.wait_for_log(f"waiting for {host}")
 
 
@@ -78,8 +99,7 @@ def test_a_dashboard_that_fails(fault: Fault, port: int | str) -> None:
 @pytest.mark.parametrize("host", ["node1", "node2"])
 @pytest.mark.full
 def test_a_late_raylet(fault: Fault, host: str) -> None:
-    fault.submit(["echo", "trained"])
-    stop_raylet(fault, host)
+    submit_with_stopped_raylet(fault, host)
     assert (
         fault.cluster.run(["bash", "-c", f"sleep {SLOW}; pkill -CONT -x raylet"], host=host).returncode == 0
     )
@@ -92,8 +112,7 @@ def test_a_late_raylet(fault: Fault, host: str) -> None:
 @pytest.mark.full
 def test_a_gcs_that_stalls(fault: Fault) -> None:
     """For longer than the 5 s that Ray itself gives a new node to connect."""
-    fault.submit(["echo", "trained"])
-    stop_raylet(fault, "node2")
+    submit_with_stopped_raylet(fault, "node2")
     # First, or the raylet might join in between.
     assert fault.cluster.run(["pkill", "-STOP", "-x", "gcs_server"], host="node1").returncode == 0
     assert fault.cluster.run(["pkill", "-CONT", "-x", "raylet"], host="node2").returncode == 0
@@ -107,8 +126,7 @@ def test_a_gcs_that_stalls(fault: Fault) -> None:
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.parametrize("host", ["node1", pytest.param("node2", marks=pytest.mark.full)])
 def test_a_raylet_that_ends(fault: Fault, host: str) -> None:
-    fault.submit(["echo", "trained"])
-    stop_raylet(fault, host)
+    submit_with_stopped_raylet(fault, host)
     fault.kill(host, "-x", "raylet")
     job = fault.wait_end(f"{host}: raylet exited while Ray was starting", within=10)
     assert (job.state, job.code) == ("FAILED", "67:0"), job.log
@@ -119,8 +137,7 @@ def test_a_raylet_that_ends(fault: Fault, host: str) -> None:
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 @pytest.mark.full
 def test_a_gcs_that_ends(fault: Fault) -> None:
-    fault.submit(["echo", "trained"])
-    stop_raylet(fault, "node1")
+    submit_with_stopped_raylet(fault, "node1")
     fault.kill("node1", "-x", "gcs_server")
     job = fault.wait_end("node1: gcs_server exited while Ray was starting", within=10)
     assert (job.state, job.code) == ("FAILED", "67:0"), job.log
