@@ -130,17 +130,22 @@ _HEADER = "| field | value | default | meaning |\n|---|---|---|---|"
 
 
 def _sections(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield (name, description, table row of each field by its path); parents come before their sections."""
-    queue = [("", document)]
+    """Yield (name, description, table row of each field by its path); parents come before their sections.
+
+    A section has no rows for fields that it shares with its parent.
+    """
+    queue: list[tuple[str, dict[str, Any], dict[str, Any]]] = [("", document, {})]
     while queue:
-        name, section = queue.pop(0)
+        name, section, parent = queue.pop(0)
         fields = {}
         for field, info in section["properties"].items():
+            if parent.get(field) == info:
+                continue
             path = f"{name}.{field}" if name else field
             if below := _reference(info):
-                queue.append((path, document["$defs"][below]))
+                queue.append((path, document["$defs"][below], section["properties"]))
             if below := _reference(info.get("items", {})):
-                queue.append((f"{path}[]", document["$defs"][below]))
+                queue.append((f"{path}[]", document["$defs"][below], section["properties"]))
             text = _linked(" ".join((info.get("description") or "see below").split()))
             default = "required" if field in section.get("required", ()) else _default(info)
             fields[path] = f"| `{path}` | {_value(info)} | {default} | {text} |"

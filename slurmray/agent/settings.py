@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         """The job spec's `ray`."""
 
         nodes: int  # the first ones of the job; the others are for services alone
-        gpus: int  # on each node, not counting those of services; see also `head`
+        gpus: int  # on each node with GPUs, not counting those of services; see also `head`
         head: Head
         port: str  # "auto" or a number
         dashboard_port: str
@@ -107,15 +107,21 @@ if TYPE_CHECKING:
         ready: int  # seconds until the cluster must be ready
         heartbeat: int  # heartbeat timeout: seconds without a message until a node counts as lost
 
+    class Group(TypedDict):
+        """Nodes that are alike: a group of the job spec, or all nodes of a job without groups."""
+
+        name: str  # "" without groups
+        nodes: int
+        gpus_per_node: int
+        cpus_per_node: int  # 0: as many as Slurm allocates
+
     class Settings(TypedDict):
         """All of a script's settings."""
 
         version: str  # of slurmray
         render_again: str  # the command that renders this script; options can be added to its end
-        nodes: int
-        gpus_per_node: int
+        groups: List[Group]
         slurm_counts_gpus: bool  # False: Slurm has no GRES for them, and the job may use all of the node
-        cpus_per_node: int  # 0: as many as Slurm allocates
         run_dir: str
         temp_dir: str
         setup: str
@@ -146,7 +152,7 @@ if TYPE_CHECKING:
         attempt: int  # 0 is the first
         chances: int  # remaining restarts
         nodes: List[str]  # the head node first
-        cpus: int  # of each node
+        cpus: List[int]  # of each node, by group
         grace: int  # seconds
         run_dir: str  # absolute, of this attempt
         log_file: str  # the job's output file

@@ -299,16 +299,22 @@ def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
 
 
 def _summary(spec: JobSpec, target: str) -> str:
-    nodes = spec.slurm.nodes
+    nodes = spec.slurm.node_count
     parts = ["1 node" if nodes == 1 else f"{nodes} nodes"]
-    parts.append(f"{spec.gpus} GPUs each" if spec.gpus else "no GPUs (request them with --gpus-per-node 8)")
+    if spec.slurm.groups:
+        parts += [
+            f"{group.name}: {group.nodes} with {group.gpus or 'no'} GPUs" for group in spec.slurm.groups
+        ]
+    else:
+        no_gpus = "no GPUs (request them with --gpus-per-node 8)"
+        parts.append(f"{spec.gpus} GPUs each" if spec.gpus else no_gpus)
     of_services = nodes - spec.ray_nodes
     if of_services:
         parts.append(f"{'1 node' if of_services == 1 else f'{of_services} nodes'} for services")
-    if spec.trainer_nodes < spec.ray_nodes:
+    if spec.trainer_nodes < spec.ray_nodes and not spec.slurm.groups:
         total = spec.trainer_nodes * spec.ray_gpus
         parts.append(f"{total} GPUs for the trainer, as the head node offers {spec.head_gpus}")
-    if not spec.slurm.cpus_per_task:
+    if not all(component.cpus_per_task for component in spec.slurm.components):
         default = "Slurm's default, often 1" if target == "slurm" else "2 or more, as the instance has"
         parts.append(f"CPUs: {default} (request more with --cpus-per-task 8)")
     parts.append("the built-in check" if spec.run is None else "your command")

@@ -47,6 +47,6 @@ def remarks(spec: JobSpec) -> list[str]:
     text = " ".join(spec.run) if isinstance(spec.run, list) else spec.run or ""
     for words, remark, on_one_node in _COMMANDS:
         command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)
-        if command and (on_one_node or spec.slurm.nodes > 1):
+        if command and (on_one_node or spec.slurm.node_count > 1):
             found.append(f"run: `{command[1]}`: {remark}")
     return found

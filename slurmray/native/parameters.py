@@ -42,6 +42,7 @@ _FIXES = {
     "slurm_error": "logs are in the executor's folder: leave it out",
     "slurm_extra": "use slurm_additional_parameters",
     "slurm_gpus_per_node": "use gpus_per_node",
+    "slurm_groups": "RayExecutor's nodes are all alike: use nodes, or submit()",
     "slurm_mem": "use mem_gb",
     "slurm_nodes": "use nodes",
     "slurm_output": "logs are in the executor's folder: leave it out",

@@ -81,8 +81,11 @@ def _skip_reason(spec: JobSpec, preset: Preset) -> Finding | None:
         text = f"{preset.name} needs GPUs, and the job requests none: set slurm.gpus_per_node"
         return Finding(("preset",), text)
     if preset.name in _ON_ALL_NODES and spec.trainer_nodes < spec.ray_nodes:
-        text = f"{preset.name} places its parts on all nodes in Ray: leave ray.head.gpus out"
-        return Finding(("ray", "head", "gpus"), text)
+        text = f"{preset.name} places its parts on all nodes in Ray:"
+        fix = "leave ray.head.gpus out"
+        if spec.slurm.groups:
+            fix = "give all groups in slurm.groups the same number of GPUs"
+        return Finding(("ray", "head", "gpus"), f"{text} {fix}")
     if spec.ray_nodes * spec.ray_gpus > MAX_GPUS:
         text = f"the job has {spec.ray_nodes} x {spec.ray_gpus} GPUs, placement is checked up to {MAX_GPUS}"
         return Finding(("preset",), f"{text}: request fewer, or leave preset out")

@@ -69,10 +69,12 @@ class PresetContext:
     def allocation(self) -> str:
         """For example `the job has 2 nodes x 8 = 16`, with the GPUs that services use."""
         spec, without = self.spec, []
-        if self.nodes < spec.ray_nodes:
+        if self.nodes == spec.ray_nodes - 1:
             without.append("the head node")
-        if spec.ray_nodes < spec.slurm.nodes:
-            without.append(f"{counted(spec.slurm.nodes - spec.ray_nodes, 'node')} of services")
+        elif self.nodes < spec.ray_nodes:
+            without.append(f"{spec.ray_nodes - self.nodes} nodes with fewer GPUs")
+        if spec.ray_nodes < spec.slurm.node_count:
+            without.append(f"{counted(spec.slurm.node_count - spec.ray_nodes, 'node')} of services")
         nodes, other = counted(self.nodes, "node"), without and f" without {' and '.join(without)}"
         return f"the job has {nodes} x {self.gpus} = {self.total}{other or ''}{self.services_note}"
 
@@ -88,13 +90,17 @@ class PresetContext:
         more = f", {gpus} and those of services" if of_services else ""
         return f"set {self.spec.gpus_field}: {gpus + of_services}{more}"
 
-    def nodes_for(self, gpus: int) -> int:
-        """Return slurm.nodes of a job whose trainer has that many GPUs."""
-        return self.slurm_nodes(-(-gpus // self.gpus))
+    def nodes_fix(self, nodes: int) -> str:
+        """Return how to request nodes of which the trainer counts that many."""
+        slurm, more = self.spec.slurm, nodes - self.nodes
+        for group in slurm.groups:
+            if group.gpus:
+                return f"set nodes: {group.nodes + more} in the group {group.name}"
+        return f"set slurm.nodes: {slurm.node_count + more}"
 
-    def slurm_nodes(self, nodes: int) -> int:
-        """Return slurm.nodes of a job whose trainer counts that many nodes."""
-        return nodes + self.spec.slurm.nodes - self.nodes
+    def nodes_fix_for(self, gpus: int) -> str:
+        """Return how to request nodes on which the trainer has that many GPUs."""
+        return self.nodes_fix(-(-gpus // self.gpus))
 
     def lookup(self, path: Path) -> Any:
         """Return the value at a path of the trainer's own file; None if there is none."""
@@ -126,8 +132,7 @@ class PresetContext:
             cause = f"{' + '.join(parts)} = {count} GPUs"
         else:
             cause = f"{', '.join(parts)} reach GPU {highest}"
-        nodes = self.nodes_for(highest + 1)
-        fix = f"set slurm.nodes: {nodes}, or place them on GPUs 0 to {self.total - 1}"
+        fix = f"{self.nodes_fix_for(highest + 1)}, or place them on GPUs 0 to {self.total - 1}"
         return f"{cause}, {self.allocation}: {fix}"
 
     def note_idle(self, parts: list[str], used: set[int]) -> None:

@@ -149,11 +149,7 @@ def _models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str, _Siz
             number = flags.number(f"{model} {count}", default)
             option = flags.option(f"{model} {count}")
             if option and number > most:
-                fix = (
-                    f"set slurm.nodes: {context.slurm_nodes(number)}"
-                    if count == "num_nodes"
-                    else context.gpus_fix(number)
-                )
+                fix = context.nodes_fix(number) if count == "num_nodes" else context.gpus_fix(number)
                 text = f"{flags.name(f'{model} {count}')} {number}, {context.allocation}"
                 context.add_problem(option, f"{text}: write {most} or less, or {fix}")
                 raise _UnknownValue
@@ -228,6 +224,6 @@ def _check_total(
     if total > context.total:
         fix = f"make them smaller, let some share by {flags.name('actor and ref')} or {flags.name('all')}"
         option = next((size.option for size in groups.values() if size.option), None)
-        context.add_problem(option, f"{text}: {fix}, or set slurm.nodes: {context.nodes_for(total)}")
+        context.add_problem(option, f"{text}: {fix}, or {context.nodes_fix_for(total)}")
     elif total < context.total and not context.problems:
         context.notes.append(f"{text}: {context.total - total} idle")

@@ -97,7 +97,7 @@ def _check_equal(
     number = context.parse_count(at, key, value)
     if number is None or number == expected:
         return
-    fix = context.gpus_fix(number) if key == _GPUS else f"set slurm.nodes: {number}"
+    fix = context.gpus_fix(number) if key == _GPUS else context.nodes_fix(number)
     context.add_problem_at(at, f"{key} is {value}, {context.allocation}: write {expected}, or {fix}")
 
 

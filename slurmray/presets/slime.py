@@ -60,7 +60,7 @@ def _check(context: PresetContext, numbers: dict[str, int], shares: bool) -> Non
     used = max(actor, rollout) if shares else actor + rollout
     text = f"{parts} = {used} GPUs, {context.allocation}"
     if used > context.total:
-        fix = f"lower {_NODES} or {_ROLLOUT}, or set slurm.nodes: {context.nodes_for(used)}"
+        fix = f"lower {_NODES} or {_ROLLOUT}, or {context.nodes_fix_for(used)}"
         context.add_problem(_option(context, _NODES, _GPUS, _ROLLOUT), f"{text}: {fix}")
     elif used < context.total:
         context.notes.append(f"{text}: {context.total - used} idle")

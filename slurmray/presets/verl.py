@@ -74,11 +74,7 @@ def fill_single_pool(context: PresetContext, nodes_key: str = NODES, gpus_key: s
         elif option.prefix == "+":
             context.add_problem(option, f"+{key}: {_PLUS_REFUSED}")
         elif (number := numbers[key]) is not None and number != expected:
-            other_fix = (
-                f"set slurm.nodes: {context.slurm_nodes(number)}"
-                if key == nodes_key
-                else context.gpus_fix(number)
-            )
+            other_fix = context.nodes_fix(number) if key == nodes_key else context.gpus_fix(number)
             fix = f"leave {key} out, then it is {expected}, or {other_fix}"
             context.add_problem(option, f"{key}={number}: {text}: {fix}")
 
@@ -169,7 +165,7 @@ def _check_pool_sizes(context: PresetContext, parts: list[tuple[str, int, int]])
         fix = f"set {too_wide[0]} to {context.gpus} or less"
         context.add_problem(context.command.override(too_wide[0]), f"{text}: {cause}: {fix}")
     elif total > context.total:
-        fix = f"make a pool smaller, or set slurm.nodes: {context.nodes_for(total)}"
+        fix = f"make a pool smaller, or {context.nodes_fix_for(total)}"
         option = context.command.override(NODES)
         context.add_problem(option, f"{text} = {total} GPUs, {context.allocation}: {fix}")
     elif total < context.total:

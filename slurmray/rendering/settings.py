@@ -9,6 +9,7 @@ from slurmray.presets import Advice, advise
 from slurmray.rendering.container_args import container_args, image_of, with_registry
 from slurmray.spec.job import JobSpec
 from slurmray.spec.ray import DEBUG_ENV
+from slurmray.spec.slurm import Component, GroupBase
 from slurmray.spec.stages import Prepare, Service
 
 if TYPE_CHECKING:
@@ -30,10 +31,8 @@ def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
     return {
         "version": __version__,
         "render_again": render_again,
-        "nodes": spec.slurm.nodes,
-        "gpus_per_node": spec.gpus,
+        "groups": [_group(component, spec) for component in spec.slurm.components],
         "slurm_counts_gpus": spec.ray.gpus_per_node is None,
-        "cpus_per_node": spec.slurm.cpus_per_task or 0,
         "run_dir": spec.run_dir,
         "temp_dir": spec.ray.temp_dir,
         "setup": spec.setup,
@@ -70,6 +69,15 @@ def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
             "resume": advice.resume,
             "runtime_env": spec.ray.runtime_env,
         },
+    }
+
+
+def _group(component: Component, spec: JobSpec) -> shape.Group:
+    return {
+        "name": component.name if isinstance(component, GroupBase) else "",
+        "nodes": component.nodes,
+        "gpus_per_node": spec.ray.gpus_per_node or component.gpus,
+        "cpus_per_node": component.cpus_per_task or 0,
     }
 
 

@@ -154,7 +154,8 @@ class Job:
     def _accounted(self) -> End | None:
         """Return the end in the accounting; None without accounting, or if the job has no end there."""
         output = commands.sacct("State,ExitCode", *self._clusters(), f"--jobs={self.id}")
-        state, _, code = output.strip().partition("|")
+        # A heterogeneous job has a line for each component.
+        state, _, code = output.strip().partition("\n")[0].partition("|")
         end = parse_end(state, code) if code else None
         return end if end and end.state in FINAL else None
 

@@ -50,9 +50,12 @@ class End(NamedTuple):
 
 
 def parse_job(text: str) -> dict[str, str]:
-    """Return the fields of a job from the output of `scontrol show job`; {} for an empty text."""
+    """Return the fields of a job from the output of `scontrol show job`; {} for an empty text.
+
+    Of a heterogeneous job, which has a record for each component: those of the first one.
+    """
     fields: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text.partition("\n\n")[0].splitlines():
         name, _, value = line.strip().partition("=")
         fields |= {name: value} if name in _LINE_FIELDS else dict(re.findall(r"(\S+?)=(\S*)", line))
     return fields

@@ -119,6 +119,19 @@ OPTIONS: dict[str, Option] = {
     "wckey": Option("Workload characterization key."),
 }
 
+# Options that all groups of a heterogeneous job share: sbatch passes them on from one component to those
+# after it, or reads them in the first one only (slurm.schedmd.com/heterogeneous_jobs.html).
+OF_WHOLE_JOB = """
+acctg-freq array batch bb bbf begin cluster-constraint clusters comment deadline delay-boot dependency error
+get-user-env gid hold ignore-pbs kill-on-invalid-dep mail-type mail-user mcs-label nice output priority
+profile propagate reboot stepmgr time time-min uid verbose wait wait-all-nodes wckey
+""".split()  # noqa: SIM905 - one name a line would hide the rest
+# Those that sbatch passes on and that may yet differ between groups.
+PASSED_ON = ("account", "distribution", "exclude", "mem", "qos", "reservation")
+
+# The line between the components of a heterogeneous job.
+NEXT_COMPONENT = "#SBATCH hetjob"
+
 # Options of which a job can have one (sbatch's own messages).
 EXCLUSIVE = (("mem", "mem-per-cpu", "mem-per-gpu"), ("cpus-per-task", "cpus-per-gpu"))
 

@@ -221,7 +221,11 @@ class JobSpec(Model):
     @field_validator("ray")
     @classmethod
     def _check_gpus(cls, value: Ray, info: ValidationInfo) -> Ray:
-        if value.gpus_per_node and "slurm" in info.data and _gpus_of_slurm(info.data["slurm"]):
+        if not value.gpus_per_node or "slurm" not in info.data:
+            return value
+        if info.data["slurm"].groups:
+            raise ValueError("gpus_per_node is of all nodes, and slurm has groups; leave it out")
+        if info.data["slurm"].gpus:
             raise ValueError(
                 "gpus_per_node is for GPUs without GRES, and slurm requests some; use one of them"
             )
@@ -232,12 +236,13 @@ class JobSpec(Model):
     def _check_head(cls, value: Ray, info: ValidationInfo) -> Ray:
         if "slurm" not in info.data or value.head.gpus is None:
             return value
-        slurm, gpus = info.data["slurm"], value.head.gpus
-        available = _gpus(slurm, value)
+        gpus, (available, *others) = value.head.gpus, _gpus_of_nodes(info.data["slurm"], value)
         if gpus > available:
-            raise ValueError(f"head.gpus: {gpus} are more than the {available} of a node; leave it out")
-        if gpus < available and slurm.nodes == 1:
-            raise ValueError(f"head.gpus: {gpus} leaves none for a trainer on 1 node; leave it out")
+            raise ValueError(
+                f"head.gpus: {gpus} are more than the {available} of the head node; leave it out"
+            )
+        if gpus < available and not any(others):
+            raise ValueError(f"head.gpus: {gpus} leaves too few for a trainer; leave it out")
         return value
 
     @field_validator("launch")
@@ -261,6 +266,14 @@ class JobSpec(Model):
             raise ValueError(f"lead of {value.lead} s is not less than slurm.time, {time}: {fix}")
         return value
 
+    @field_validator("on_node_loss")
+    @classmethod
+    def _check_node_loss(cls, value: str, info: ValidationInfo) -> str:
+        # Seen with Slurm 22.05 and 24.11 when a node is set DOWN, even with --no-kill in each component.
+        if value == "continue" and "slurm" in info.data and info.data["slurm"].groups:
+            raise ValueError("Slurm ends a job with groups when it loses one of its nodes; use fail")
+        return value
+
     @field_validator("prepare", "services")
     @classmethod
     def _check_names(cls, value: list[Prepare] | list[Service]) -> list[Prepare] | list[Service]:
@@ -278,6 +291,11 @@ class JobSpec(Model):
                 wrong.append(f"{service.name}: image needs runtime podman, docker or pyxis; leave it out")
             elif service.image and (why := misfit(service.image, runtime)):
                 wrong.append(f"{service.name}: image: {why}")
+            elif service.image and runtime == "pyxis" and "slurm" in info.data and info.data["slurm"].groups:
+                # The service is a step, and a step has nodes of one component only.
+                wrong.append(
+                    f"{service.name}: image is not possible with pyxis and slurm.groups; leave it out"
+                )
         if wrong:
             raise ValueError(*wrong)
         return value
@@ -288,17 +306,20 @@ class JobSpec(Model):
         if not {"slurm", "ray"} <= info.data.keys():
             return value
         slurm, ray = info.data["slurm"], info.data["ray"]
-        available = _gpus(slurm, ray)
-        used, there = max((_service_gpus(value, role), role) for role in ("head", "workers", "services"))
-        if used > available:
-            text = f"they use {_service_shares(value, there)} = {used} GPUs, a node has {available}"
-            raise ValueError(f"{text}: give them fewer, or request more with {_gpus_field(ray)}")
+        nodes = _gpus_of_nodes(slurm, ray)
+        in_ray = slurm.node_count - _service_nodes(value)
+        places = {"workers": nodes[1:in_ray], "head": nodes[:1], "services": nodes[in_ray:]}
+        for role, gpus in places.items():
+            used, available = _service_gpus(value, role), min(gpus, default=0)
+            if gpus and used > available:
+                text = f"they use {_service_shares(value, role)} = {used} GPUs, a node has {available}"
+                raise ValueError(f"{text}: give them fewer, or request more with {_gpus_field(ray)}")
         return value
 
     @field_validator("services")
     @classmethod
     def _check_service_nodes(cls, value: list[Service], info: ValidationInfo) -> list[Service]:
-        nodes = info.data["slurm"].nodes if "slurm" in info.data else None
+        nodes = info.data["slurm"].node_count if "slurm" in info.data else None
         if nodes is None:
             return value
         wrong = [
@@ -324,52 +345,66 @@ class JobSpec(Model):
     @property
     def ray_nodes(self) -> int:
         """Nodes in Ray: the first ones of the job, without those that are for services alone."""
-        return self.slurm.nodes - _service_nodes(self.services)
+        return self.slurm.node_count - _service_nodes(self.services)
 
     @property
     def ray_gpus(self) -> int:
-        """GPUs of each worker node for Ray, without those of services; of the head node if it is alone."""
-        return self.gpus - _service_gpus(self.services, "head" if self.ray_nodes == 1 else "workers")
+        """GPUs of each worker node for Ray, without those of services; of the head node if only it has some.
+
+        In a job with groups: of the nodes that have GPUs.
+        """
+        return self.gpus - _service_gpus(self.services, self._role_with_gpus)
 
     @property
     def head_gpus(self) -> int:
         """GPUs of the head node for Ray, at most as many as of the others."""
-        offered = self.gpus if self.ray.head.gpus is None else self.ray.head.gpus
-        return min(self.ray_gpus, offered, self.gpus - _service_gpus(self.services, "head"))
+        available = self._gpus_of_nodes[0]
+        offered = available if self.ray.head.gpus is None else self.ray.head.gpus
+        return min(self.ray_gpus, offered, available - _service_gpus(self.services, "head"))
 
     @property
     def trainer_nodes(self) -> int:
-        """Nodes that the trainer counts: those in Ray, without a head node that offers fewer GPUs."""
-        return self.ray_nodes - (self.head_gpus < self.ray_gpus)
+        """Nodes that the trainer counts: those in Ray with all of its GPUs, or all without GPUs."""
+        if not self.ray_gpus:
+            return self.ray_nodes
+        workers = self._gpus_of_nodes[1 : self.ray_nodes]
+        return (self.head_gpus == self.ray_gpus) + sum(gpus > 0 for gpus in workers)
 
     @property
     def gpus_of_services(self) -> str:
         """GPUs of each service on these nodes, e.g. `retriever 2 + judge 1`; empty if they use none."""
-        return _service_shares(self.services, "head" if self.ray_nodes == 1 else "workers")
+        return _service_shares(self.services, self._role_with_gpus)
 
     @property
     def gpus(self) -> int:
-        """GPUs on each node; 0 if none are requested."""
-        return _gpus(self.slurm, self.ray)
+        """GPUs on each node that has some; 0 if none are requested."""
+        return max(self._gpus_of_nodes)
 
     @property
     def gpus_field(self) -> str:
         """The field with the number of GPUs."""
         return _gpus_field(self.ray)
 
+    @property
+    def _gpus_of_nodes(self) -> list[int]:
+        return _gpus_of_nodes(self.slurm, self.ray)
+
+    @property
+    def _role_with_gpus(self) -> str:
+        return "workers" if any(self._gpus_of_nodes[1 : self.ray_nodes]) else "head"
+
 
 def _gpus_field(ray: Ray) -> str:
     return "ray.gpus_per_node" if ray.gpus_per_node else "slurm.gpus_per_node"
 
 
-def _gpus(slurm: SlurmOptions, ray: Ray) -> int:
-    return ray.gpus_per_node or _gpus_of_slurm(slurm)
-
-
-def _gpus_of_slurm(options: SlurmOptions) -> int:
-    if options.gpus_per_node is not None:
-        return syntax.gpus_in_count(options.gpus_per_node)[1]
-    return syntax.gpus_in_gres(options.gres)[1] if options.gres is not None else 0
+def _gpus_of_nodes(slurm: SlurmOptions, ray: Ray) -> list[int]:
+    """The number of GPUs of each node, the head node first."""
+    return [
+        gpus
+        for component in slurm.components
+        for gpus in [ray.gpus_per_node or component.gpus] * component.nodes
+    ]
 
 
 def _service_nodes(services: list[Service]) -> int:

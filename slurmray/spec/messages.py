@@ -100,14 +100,17 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def _unknown(path: Path, model: type[BaseModel]) -> str:
     section, name = tuple(part for part in path[:-1] if isinstance(part, str)), str(path[-1])
-    if section in ((), ("slurm",)) and (instead := syntax.RESERVED.get(name.replace("_", "-"))):
+    of_slurm = (("slurm",), ("slurm", "groups"))
+    if section in ((), *of_slurm) and (instead := syntax.RESERVED.get(name.replace("_", "-"))):
         return instead
     sections = dict(_sections(model))
     if meant := _meant(section, name.replace("-", "_"), sections):
         return f"unknown field, did you mean {meant}?"
-    if section == ("slurm",):
+    if section in of_slurm:
         option = name.replace("_", "-")
-        return f"unknown field; if your Slurm has this option, put --{option}=VALUE into slurm.extra"
+        return (
+            f"unknown field; if your Slurm has this option, put --{option}=VALUE into {dotted(section)}.extra"
+        )
     return f"unknown field; known here: {', '.join(sections.get(section, []))}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -47,11 +48,35 @@ DEBUG_ENV: dict[str, dict[str, str]] = {
 }
 
 
-def _check_reserved(text: str) -> str:
-    option = text.partition("=")[0]
+# Resources that have options of their own, which Ray requires (ray/_private/resource_spec.py).
+_OWN_OPTION = {
+    "CPU": RAY_RESERVED["--num-cpus"],
+    "GPU": RAY_RESERVED["--num-gpus"],
+    "memory": "use --memory, or ray.head.memory",
+    "object_store_memory": "use --object-store-memory",
+}
+
+
+def _check_option(text: str) -> str:
+    option, _, value = text.partition("=")
     if instead := RAY_RESERVED.get(option):
         raise ValueError(f"{option}: {instead}")
+    if option == "--resources":
+        _check_resources(value)
     return text
+
+
+def _check_resources(value: str) -> None:
+    try:
+        resources = json.loads(value)
+    except ValueError:
+        resources = None
+    if not isinstance(resources, dict):
+        raise ValueError(
+            """--resources: expected JSON in the same entry, e.g. '--resources={"fast-disk": 1}'"""
+        )
+    if wrong := [f"--resources: {name}: {_OWN_OPTION[name]}" for name in resources if name in _OWN_OPTION]:
+        raise ValueError(*wrong)
 
 
 _MEMORY = "[1-9][0-9]*[KMGT]"
@@ -64,7 +89,7 @@ def _check_memory(text: str) -> str:
 
 
 MemorySize = Annotated[Line, AfterValidator(_check_memory), pattern(f"^{_MEMORY}$")]
-RayOption = Annotated[Text, AfterValidator(_check_reserved)]
+RayOption = Annotated[Text, AfterValidator(_check_option)]
 
 
 class Head(Model):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Container, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
@@ -18,7 +19,7 @@ from pydantic import (
 
 from slurmray.errors import UsageError
 from slurmray.slurm import syntax
-from slurmray.spec.types import Count, Flag, Line, Switch, pattern, repeated
+from slurmray.spec.types import Count, Flag, Line, Switch, pattern, repeated, shown
 
 
 class Model(BaseModel):
@@ -45,13 +46,22 @@ class Model(BaseModel):
         }
 
 
+_GROUP_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,31}"
+
+
+def _check_group_name(name: str) -> str:
+    if not re.fullmatch(_GROUP_NAME, name):
+        raise ValueError(f"expected up to 32 letters, digits and _ . -, e.g. gpu, got {shown(name)}")
+    return name
+
+
 def _check_extra(entry: str) -> str:
     syntax.split_extra(entry)
     return entry
 
 
-class SlurmBase(Model):
-    """sbatch's long options, with underscores for dashes. Those that are not set have the site's defaults."""
+class Component(Model):
+    """Nodes of a job that are alike: a group, or all of them."""
 
     nodes: Count = Field(default=1, le=65536)
     """Number of nodes."""
@@ -87,7 +97,7 @@ class SlurmBase(Model):
             syntax.gpus_in_gres(value)
         return value
 
-    @field_validator("exclusive", check_fields=False)  # of SlurmOptions
+    @field_validator("exclusive", check_fields=False)  # see _option_fields
     @classmethod
     def _check_exclusive(cls, value: bool | str) -> bool | str:
         if isinstance(value, str) and value not in ("user", "mcs", "topo"):
@@ -95,7 +105,7 @@ class SlurmBase(Model):
         return value
 
     @model_validator(mode="after")
-    def _check_duplicates(self) -> SlurmBase:
+    def _check_duplicates(self) -> Self:
         names = [name for name, _ in self.given()]
         wrong = [f"--{name} is set twice; remove it from slurm.extra" for name in repeated(names)]
         for group in syntax.EXCLUSIVE:
@@ -108,6 +118,13 @@ class SlurmBase(Model):
             raise ValueError(*wrong)
         return self
 
+    @property
+    def gpus(self) -> int:
+        """GPUs on each node that are requested from Slurm."""
+        if self.gpus_per_node is not None:
+            return syntax.gpus_in_count(self.gpus_per_node)[1]
+        return syntax.gpus_in_gres(self.gres)[1] if self.gres is not None else 0
+
     def given(self) -> Iterator[tuple[str, str | None]]:
         """Yield (option, value) of each option that is set, in the order of OPTIONS; value None: a flag."""
         for option in syntax.OPTIONS:
@@ -118,8 +135,90 @@ class SlurmBase(Model):
             yield syntax.split_extra(entry)
 
 
-def _option_fields() -> dict[str, Any]:
-    """Return the fields that SlurmBase lacks, for create_model. Option --extra is possible in slurm.extra."""
+class GroupBase(Component):
+    """Nodes with the same resources, a component of a heterogeneous job. Further fields: as in `slurm`.
+
+    An option of `slurm` counts for every group that does not set it; null: not for this group.
+    """
+
+    name: Annotated[Line, AfterValidator(_check_group_name), pattern(f"^{_GROUP_NAME}$")]
+    """Name. In Ray, each of the nodes has 1 of the resource `group:NAME`."""
+
+
+class SlurmBase(Component):
+    """sbatch's long options, with underscores for dashes. Those that are not set have the site's defaults."""
+
+    if TYPE_CHECKING:
+        groups: list[GroupBase] = []
+
+    @field_validator("groups", mode="before", check_fields=False)  # see SlurmOptions
+    @classmethod
+    def _complete_groups(cls, value: object, info: ValidationInfo) -> object:
+        """Give each group the options of the section that it does not set."""
+        if not isinstance(value, list | tuple):
+            return value
+        common = {
+            name: given
+            for name, given in info.data.items()
+            if name in SlurmGroup.model_fields and name != "nodes" and given != cls.model_fields[name].default
+        }
+        groups = [
+            {name: getattr(group, name) for name in group.model_fields_set}
+            if isinstance(group, SlurmGroup)
+            else group
+            for group in value
+        ]
+        return [{**common, **group} if isinstance(group, dict) else group for group in groups]
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        if not self.groups:
+            return self
+        names = [group.name for group in self.groups]
+        wrong = [f"two groups are called {name}; rename one" for name in repeated(names)]
+        if len(names) == 1:
+            wrong.append("groups: one group is a job without groups; move its fields into slurm")
+        if "nodes" in self.model_fields_set:
+            wrong.append("nodes: each group has its own; leave it out")
+        if dict(self.given()).get("array"):
+            wrong.append("array: Slurm has none of jobs with groups; leave one of them out")
+        counts = sorted({group.gpus for group in self.groups if group.gpus})
+        if len(counts) > 1:
+            counted = " and ".join(map(str, counts))
+            wrong.append(
+                f"groups: nodes with {counted} GPUs; trainers count nodes with the same number, so give all "
+                "groups with GPUs the same"
+            )
+        wrong += self._inherited_options()
+        if wrong:
+            raise ValueError(*wrong)
+        return self
+
+    def _inherited_options(self) -> Iterator[str]:
+        """Yield a problem for each option that Slurm would pass on to a group without it."""
+        for option in syntax.PASSED_ON:
+            having = [group.name for group in self.groups if option in dict(group.given())]
+            lacking = [group.name for group in self.groups if group.name not in having]
+            order = [group.name for group in self.groups]
+            if having and lacking and order.index(having[0]) < order.index(lacking[-1]):
+                yield (
+                    f"groups: {option} of {having[0]} would be that of {lacking[-1]}, too: Slurm passes it "
+                    "on; set it in both"
+                )
+
+    @property
+    def components(self) -> list[Component]:
+        """The groups, or this section as the only component of a job without groups."""
+        return [*self.groups] or [self]
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes of the job."""
+        return sum(component.nodes for component in self.components)
+
+
+def _option_fields(left_out: Container[str] = ()) -> dict[str, Any]:
+    """Return the fields that Component lacks, for create_model. Option --extra is possible in slurm.extra."""
     kinds: dict[syntax.Kind, tuple[Any, Any]] = {
         "value": (Line | None, None),
         **{
@@ -135,13 +234,33 @@ def _option_fields() -> dict[str, Any]:
     return {
         name: (kinds[option.kind][0], Field(default=kinds[option.kind][1], description=option.help))
         for option_name, option in syntax.OPTIONS.items()
-        if (name := option_name.replace("-", "_")) not in SlurmBase.model_fields
+        if option_name not in left_out
+        and (name := option_name.replace("-", "_")) not in Component.model_fields
     }
 
 
 if TYPE_CHECKING:
+    SlurmGroup = GroupBase
     SlurmOptions = SlurmBase
 else:
+    SlurmGroup = create_model(
+        "SlurmGroup",
+        __base__=GroupBase,
+        __doc__=GroupBase.__doc__,
+        **_option_fields(syntax.OF_WHOLE_JOB),
+    )
     SlurmOptions = create_model(
-        "SlurmOptions", __base__=SlurmBase, __doc__=SlurmBase.__doc__, **_option_fields()
+        "SlurmOptions",
+        __base__=SlurmBase,
+        __doc__=SlurmBase.__doc__,
+        **_option_fields(),
+        # The last field, as the groups get the values of the others.
+        groups=(
+            list[SlurmGroup],
+            Field(
+                default=[],
+                description="Groups of nodes with different resources, e.g. a head node without GPUs: a "
+                "heterogeneous job. The first node of the first group is the head node.",
+            ),
+        ),
     )

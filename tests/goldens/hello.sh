@@ -27,10 +27,10 @@
 {
   "version": "0.1.0",
   "render_again": "slurmray render examples/hello.yaml",
-  "nodes": 2,
-  "gpus_per_node": 8,
+  "groups": [
+    {"name": "", "nodes": 2, "gpus_per_node": 8, "cpus_per_node": 4}
+  ],
   "slurm_counts_gpus": true,
-  "cpus_per_node": 4,
   "run_dir": "slurmray-runs",
   "temp_dir": "/tmp",
   "setup": "",
@@ -201,5 +201,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-79 files of slurmray/agent
+81 files of slurmray/agent
 AGENT

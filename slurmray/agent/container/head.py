@@ -3,6 +3,7 @@
 import os
 import subprocess
 
+from .. import groups
 from ..errors import Finished, JobError
 from . import preflight, process_tree
 from .ray import attach, ports, probe
@@ -43,10 +44,9 @@ class Head:
     def preload_probe(self) -> None:
         """Start the readiness probe early: importing Ray takes seconds."""
         context = self.context
-        ready = str(context.settings["timeouts"]["ready"])
-        options = context.settings["ray"]
-        gpus = [str(options["head"]["gpus"]), str(options["gpus"])]
-        argv = [*context.program("probe"), context.name, *gpus, ready, *context.ray_nodes]
+        argv = [*context.program("probe"), context.name, str(context.settings["timeouts"]["ready"])]
+        for rank, name in enumerate(context.ray_nodes):
+            argv += [name, str(groups.ray_gpus(context.settings, rank))]
         child = context.children.spawn("probe", argv, self.ray.env, 1, stdin=subprocess.PIPE)
         self._probe_input = child.stdin
 

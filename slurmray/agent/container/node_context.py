@@ -2,14 +2,14 @@
 
 import os
 
-from .. import protocol
+from .. import groups, protocol
 from . import process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
-    from ..settings import Job, Settings
+    from ..settings import Group, Job, Settings
 
 STDOUT = 1
 
@@ -54,6 +54,16 @@ class NodeContext:
     def is_head(self) -> bool:
         """Whether this is the head node."""
         return self.rank == 0
+
+    @property
+    def group(self) -> "Group":
+        """The group of this node."""
+        return self.settings["groups"][groups.number_of(self.settings, self.rank)]
+
+    @property
+    def cpus(self) -> int:
+        """CPUs of the job on this node."""
+        return self.job["cpus"][groups.number_of(self.settings, self.rank)]
 
     @property
     def ray_nodes(self) -> "List[str]":

@@ -113,7 +113,7 @@ class Services(Stage):
         item = self.items[name]
         if item["needs_ray"] and not item["gpus"]:
             return {}
-        first: int = self.context.settings["gpus_per_node"]
+        first = self.context.group["gpus_per_node"]
         first -= sum(each["gpus"] for each in self._all_items)
         for each in self._all_items:
             if each["name"] == name:

@@ -110,7 +110,7 @@ class Stages:
     def gpu_mask(self) -> "Dict[str, str]":
         """The variable that hides the services' GPUs on this node from Ray and the trainer; {} for none."""
         used = self._gpus_of_services
-        return environment.visible_gpus(0, self.context.settings["gpus_per_node"] - used) if used else {}
+        return environment.visible_gpus(0, self.context.group["gpus_per_node"] - used) if used else {}
 
     def stop_services(self) -> None:
         """Stop services in reverse order with SIGTERM, STOP_EACH apart, in at most STOP_ALL."""

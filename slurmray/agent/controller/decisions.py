@@ -97,7 +97,7 @@ class Controller:
         self.findings = findings.Findings(log)
         self.failure: "Optional[Failure]" = None
         self.trainer_code: "Optional[int]" = None
-        self.step = ""  # Slurm's number of the step
+        self.has_started = False  # a task of the step
         self.is_training = False
         self.is_stopping = False  # Slurm is ending the job
         self.is_time_up = False  # Slurm sent the warning signal
@@ -113,6 +113,7 @@ class Controller:
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
         self._healthy: "Set[str]" = set()
         self._signalled: "Set[str]" = set()
+        self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
         self._service_steps_over: "Dict[str, Tuple[int, float]]" = {}  # exit code of srun, and when
         self._left_out: "Set[str]" = set()  # lost or failed workers that the job continues without
         self._health_check_until: "Optional[float]" = None
@@ -148,9 +149,10 @@ class Controller:
         """Handle a line of the step's output that is not a message."""
         self.log.write(line)
 
-    def on_step_over(self) -> None:
-        """Note that srun has closed its output: no task runs any more."""
-        self.is_step_over = True
+    def on_step_over(self, nodes: "List[str]", now: float) -> None:
+        """Note that an srun has closed its output: no task runs any more on its nodes."""
+        self._without_task.update(dict.fromkeys(nodes, now))
+        self.is_step_over = len(self._without_task) == len(self.job["nodes"])
 
     def on_service_step_over(self, name: str, code: int, now: float) -> None:
         """Note that the step of a service has ended; srun exited with `code`. May be called again."""
@@ -177,7 +179,7 @@ class Controller:
         elif now > FINDINGS_WAIT and not self._is_waiting_logged and self._unchecked():
             self._is_waiting_logged = True
             self.log.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
-        self._check_service_steps(now)
+        self._check_steps(now)
         if self.is_stopping and self._stop_until is None:
             self.log.event("stop")
             self.actions.send({"type": "stop", "seconds": self.job["grace"]})
@@ -214,8 +216,8 @@ class Controller:
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def _on_started(self, _node: str, message: "protocol.Message", _now: float) -> None:
-        self.step = message["step"]
+    def _on_started(self, _node: str, _message: "protocol.Message", _now: float) -> None:
+        self.has_started = True
 
     def _on_phase(self, _node: str, message: "protocol.Message", _now: float) -> None:
         phase = (message["phase"], message["text"])
@@ -241,7 +243,7 @@ class Controller:
 
     def _on_finding(self, node: str, message: "protocol.Message", now: float) -> None:
         kind, fix = message["kind"], message["fix"]
-        if kind == "config":
+        if kind == "config" and fix.startswith("--"):
             fix = self.settings["render_again"] + " " + fix
         row = [message["check"], message["found"], message["wanted"], fix]
         self.findings.add(node, kind, row)
@@ -324,8 +326,12 @@ class Controller:
         if node != self.head and not (self.is_stopping or self.is_time_up or self.is_ending):
             self._fail(node, "ray", "container exited unexpectedly (not stopped by Slurm)")
 
-    def _check_service_steps(self, now: float) -> None:
-        """Fail where the step of a service has ended, unless Slurm has ended it."""
+    def _check_steps(self, now: float) -> None:
+        """Fail where the step of a group of nodes or of a service has ended, unless Slurm has ended it."""
+        for node, then in self._without_task.items():
+            is_known = node in self.gone or node in self.lost or self.is_stopping or self.is_time_up
+            if now - then > STEP_SIGNAL_DELAY and not is_known:
+                self._fail(node, "ray", "its step ended unexpectedly. The job's log has the messages of srun")
         for name, (code, then) in self._service_steps_over.items():
             if now - then > STEP_SIGNAL_DELAY and not (self.is_stopping or self.is_time_up):
                 text = "the step of service %s ended, srun exited with %d. Its log has the reason"
@@ -436,7 +442,7 @@ class Controller:
             return Controller.failed("time_limit", "", "time limit or preemption near: " + ended)
         if is_slurm:
             return Controller.stopped()
-        if not failure and not self.step and self.settings["container"]["runtimes"] == ["pyxis"]:
+        if not failure and not self.has_started and self.settings["container"]["runtimes"] == ["pyxis"]:
             text = "pyxis started no container, its errors are above. Correct container.image or its mounts"
             return Controller.failed("image", "", text)
         if not failure:

@@ -13,12 +13,13 @@ from .. import background_io, errors, heartbeat, job_log, loader, paths, protoco
 from ..places import places
 from . import job_record, step_environment
 from .decisions import Actions, Controller
+from .step import Step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
-    from ..settings import Job
+    from ..settings import Group, Job
     from .decisions import Outcome
 
 LOG_LINES = 15  # last lines of a node's log that are shown in the job's log
@@ -54,13 +55,12 @@ class ControllerProcess(Actions):
         self.is_stopping = False
         self.is_time_up = False
         self.job: "Optional[Job]" = None
-        self._record = ""  # see job_record; "": unknown
-        self._outbox: "Optional[background_io.PipeWriter]" = None
+        self._records: "List[str]" = []  # of each component of the job, see job_record; "": unknown
+        self._steps: "List[Step]" = []
         self._files = background_io.CallQueue()  # for writes to the run directory
         self._requests = background_io.CallQueue()  # to slurmctld
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
-        self._decoder = protocol.LineDecoder(protocol.MAX_TEXT)
         self._wake = self._catch_signals()
 
     def run(self) -> int:
@@ -95,25 +95,20 @@ class ControllerProcess(Actions):
     def make_job(self) -> "Job":
         """Describe this attempt. JobError where the allocation does not fit the script."""
         settings, env = self.settings, os.environ
-        again = settings["render_again"]
-        nodes = int(env["SLURM_JOB_NUM_NODES"])
-        if nodes != settings["nodes"]:
-            text = "the allocation has %d nodes, the script is for %d: %s --nodes %d"
-            raise errors.JobError("config", text % (nodes, settings["nodes"], again, nodes))
-        if len(self.nodes) != nodes:
-            text = "scontrol names %d of %d nodes in %s"
-            raise errors.JobError("internal", text % (len(self.nodes), nodes, env["SLURM_JOB_NODELIST"]))
-        cpus, wanted = self._cpus(), settings["cpus_per_node"]
-        if wanted and cpus != wanted:
-            text = "the allocation has %d CPUs, the script is for %d: %s --cpus-per-task %d"
-            raise errors.JobError("config", text % (cpus, wanted, again, cpus))
+        environments = self._environments()
+        for group, each in zip(settings["groups"], environments):
+            if each is not environments[0]:  # the story has found those of the first one
+                argv = ["scontrol", "show", "hostnames", each["SLURM_JOB_NODELIST"]]
+                self.nodes += _output_of(argv, 20).split()
+            self._check_group(group, each)
         missing = [name for name in settings["env_from_submitter"] if name not in env]
         if missing:
             text = "env.%s is not set where the job was submitted: export it and run sbatch again"
             raise errors.JobError("config", text % missing[0])
         number = env["SLURM_JOB_ID"]
-        self._record = job_record.record_of(_output_of(["scontrol", "show", "job", number], 20), number)
-        attempt = job_record.restarts(self._record)
+        shown = _output_of(["scontrol", "show", "job", number], 20)
+        self._records = [job_record.record_of(shown, each["SLURM_JOB_ID"]) for each in environments]
+        attempt = job_record.restarts(self._records[0])
         if attempt is None:
             attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
         run_dir = paths.expand_in_batch("run_dir", settings["run_dir"])
@@ -124,7 +119,7 @@ class ControllerProcess(Actions):
             "attempt": attempt,
             "chances": 0,
             "nodes": self.nodes,
-            "cpus": cpus,
+            "cpus": [_cpus(*each) for each in zip(settings["groups"], environments)],
             "grace": self._grace(),
             "run_dir": os.path.join(paths.host_path(run_dir), "%s-%d" % (number, attempt)),
             "log_file": os.readlink("/proc/self/fd/2"),
@@ -136,22 +131,39 @@ class ControllerProcess(Actions):
             "commit": "",
         }
 
-    def _cpus(self) -> int:
-        """CPUs of each node: --cpus-per-task, or the fewest that a node of the job has."""
-        given = os.environ.get("SLURM_CPUS_PER_TASK")
-        if given and self.settings["cpus_per_node"]:  # else it is not this job's
-            return int(given)
-        counts = os.environ["SLURM_JOB_CPUS_PER_NODE"].split(",")  # e.g. 72(x2),36
-        return min(int(count.partition("(")[0]) for count in counts)
+    def _environments(self) -> "List[Dict[str, str]]":
+        """The environment of each component of the job."""
+        count = len(self.settings["groups"])
+        if count == 1:
+            return [dict(os.environ)]
+        return [step_environment.of_component(os.environ, number) for number in range(count)]
+
+    def _check_group(self, group: "Group", env: "Dict[str, str]") -> None:
+        """Check that the allocation has the nodes and CPUs of a group; JobError."""
+        nodes, cpus = int(env["SLURM_JOB_NUM_NODES"]), _cpus(group, env)
+        for name, found, wanted, option in (
+            ("nodes", nodes, group["nodes"], "--nodes"),
+            ("CPUs", cpus, group["cpus_per_node"] or cpus, "--cpus-per-task"),
+        ):
+            if found == wanted:
+                continue
+            text, fix = (
+                "the allocation has %d %s%s, the script is for %d: %s",
+                "give sbatch no options for it",
+            )
+            place = " in group " + group["name"] if group["name"] else ""
+            if not place:
+                fix = "%s %s %d" % (self.settings["render_again"], option, found)
+            raise errors.JobError("config", text % (found, name, place, wanted, fix))
 
     def _name_for_commands(self, number: str) -> str:
         """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks."""
-        if "SLURM_ARRAY_TASK_ID" in os.environ and not self._record:
+        if "SLURM_ARRAY_TASK_ID" in os.environ and not self._records[0]:
             text = (
                 "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"
             )
             raise errors.JobError("config", text % number)
-        return job_record.array_task(self._record) or number
+        return job_record.array_task(self._records[0]) or number
 
     def _grace(self) -> int:
         """The grace period in seconds, shortened so that clean-up ends before KillWait does."""
@@ -218,12 +230,12 @@ class ControllerProcess(Actions):
         """Start one task on every node, handle their messages, and end the step."""
         job = self._job()
         controller = Controller(self.settings, job, self.log, self)
-        srun = self._start_step()
+        self._start_steps()
         self.send({"type": "job", "job": job})
         while not controller.is_over(self.clock.now()):
-            self._run_once(srun, controller)
-        self._end_step(srun, controller)
-        srun_code = srun.wait()
+            self._run_once(controller)
+        self._end_steps(controller)
+        srun_code = max(step.process.wait() for step in self._steps)
         self._end_output(controller.trainer_code is None)
         if not (controller.failure or self.is_stopping) and controller.trainer_code is None:
             # Slurm's SIGTERM may end all tasks before it reaches this process.
@@ -240,21 +252,27 @@ class ControllerProcess(Actions):
             self._restart(reason, controller.is_requeue_requested())
         return outcome
 
-    def _start_step(self) -> "subprocess.Popen[bytes]":
+    def _start_steps(self) -> None:
         settings, job = self.settings, self._job()
         options = ["--no-kill"] if settings["on_node_loss"] == "continue" else []
         options += self._container_options(settings["container"]["image"])
-        argv = script.story_command(self.text, "start_step", str(len(self.nodes)), str(job["cpus"]), *options)
-        env = step_environment.step_environment(os.environ, self.text, self._record)
-        env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python
-        srun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
-        assert srun.stdin and srun.stdout
-        self._outbox = background_io.PipeWriter(os.dup(srun.stdin.fileno()))
-        srun.stdin.close()
         agent = script.agent_of(self.text)
         text = self.text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
-        self._outbox.send(zlib.compress(text.encode("utf-8", "surrogateescape")))
-        return srun
+        data = zlib.compress(text.encode("utf-8", "surrogateescape"))
+        first = 0
+        for number, environment in enumerate(self._environments()):
+            nodes = job["nodes"][first : first + settings["groups"][number]["nodes"]]
+            first += len(nodes)
+            counts = [str(len(nodes)), str(job["cpus"][number])]
+            group = ["--het-group=%d" % number] if len(settings["groups"]) > 1 else []
+            argv = script.story_command(self.text, "start_step", *counts, *group, *options)
+            env = step_environment.step_environment(environment, self.text, self._records[number], number)
+            env["SLURM_JOB_ID"] = job["id"]  # srun refuses the id of a component
+            env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python
+            name = environment["SLURM_JOB_ID"] if number else job["name_for_commands"]
+            step = Step(argv, env, name, nodes)
+            step.outbox.send(data)
+            self._steps.append(step)
 
     def _container_options(self, image: str) -> "List[str]":
         """Options of a step whose tasks srun may start in a container."""
@@ -265,20 +283,21 @@ class ControllerProcess(Actions):
 
         return pyxis.step_options(settings, self._job(), image)
 
-    def _run_once(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
+    def _run_once(self, controller: Controller) -> None:
         """Wait for messages and signals, at most half a second, and handle them."""
-        assert srun.stdout
-        messages = srun.stdout.fileno()
-        ready, _, _ = select.select([messages, self._wake], [], [], 0.5)
+        running = [step for step in self._steps if not step.is_over]
+        inputs: "List[Any]" = [*running, self._wake]
+        ready, _, _ = select.select(inputs, [], [], 0.5)
         if self._wake in ready:
             os.read(self._wake, 4096)
         now = self.clock.now()
-        if messages in ready:
-            data = os.read(messages, 1 << 16)
-            if not data:
-                controller.on_step_over()
-            for line in self._decoder.feed(data):
-                self._receive(line, controller, now)
+        for step in running:
+            if step not in ready:
+                continue
+            for line in step.read():
+                self._receive(line, step, controller, now)
+            if step.is_over:
+                controller.on_step_over(step.nodes, now)
         for name, service in list(self._services.items()):
             code = service.poll()
             if code is not None:
@@ -291,35 +310,40 @@ class ControllerProcess(Actions):
         controller.is_time_up = controller.is_time_up or self.is_time_up
 
     @staticmethod
-    def _receive(line: bytes, controller: Controller, now: float) -> None:
+    def _receive(line: bytes, step: Step, controller: Controller, now: float) -> None:
         try:
             message = protocol.decode(line)
         except protocol.ProtocolError as error:
             controller.on_output(str(error))
             return
         if message:
+            if message["type"] == "started":
+                step.number = message["step"]
             controller.on_message(message, now)
         else:
             controller.on_output(line.decode("utf-8", "replace"))
 
-    def _end_step(self, srun: "subprocess.Popen[bytes]", controller: Controller) -> None:
-        """Have every node clean up by closing its input; wait for the end of the step, not for lost nodes."""
+    def _end_steps(self, controller: Controller) -> None:
+        """Have every node clean up by closing its input; wait for the steps to end, not for lost nodes."""
         controller.begin_end()
         if controller.trainer_code == 0 and not controller.failure:
             self.send({"type": "succeeded"})
-        assert self._outbox
-        self._outbox.close()
+        for step in self._steps:
+            step.outbox.close()
         due, signals = self.clock.now() + END_WAIT, ["TERM", "KILL"]
         while not controller.is_step_over:
-            self._run_once(srun, controller)
+            self._run_once(controller)
             now = self.clock.now()
+            running = [step for step in self._steps if not step.is_over]
             if controller.all_nodes_ended() or (now > due and not signals):
-                srun.kill()  # every node that can clean up has done so, or had its time
+                for step in running:
+                    step.process.kill()  # every node that can clean up has done so, or had its time
             elif now > due:
                 # Not to srun: it would have all tasks killed before they can clean up.
-                if controller.step:
-                    step = "%s.%s" % (self._job()["name_for_commands"], controller.step)
-                    _output_of(["scancel", "--signal=" + signals[0], step], 10)
+                for step in running:
+                    if step.number:
+                        name = "%s.%s" % (step.job, step.number)
+                        _output_of(["scancel", "--signal=" + signals[0], name], 10)
                 signals, due = signals[1:], now + SIGNAL_WAIT
         for service in list(self._services.values()):
             try:
@@ -367,8 +391,9 @@ class ControllerProcess(Actions):
     # -- actions -----------------------------------------------------------------------------------------
 
     def send(self, message: "Dict[str, Any]") -> None:
-        if self._outbox:
-            self._outbox.send(protocol.encode(message))
+        data = protocol.encode(message)
+        for step in self._steps:
+            step.outbox.send(data)
 
     def read_trainer_output(self, folder: str) -> None:
         """Start processes that copy the trainer's output. Slurm and runtimes would buffer it."""
@@ -408,9 +433,9 @@ class ControllerProcess(Actions):
         options += self._container_options(service["image"])
         logs = os.path.join(job["run_dir"], "logs")
         argv = script.story_command(
-            self.text, "start_service", str(len(nodes)), str(job["cpus"]), folder, name, logs, *options
+            self.text, "start_service", str(len(nodes)), str(job["cpus"][0]), folder, name, logs, *options
         )
-        env = step_environment.step_environment(os.environ, self.text, self._record)
+        env = step_environment.step_environment(os.environ, self.text, self._records[0])
 
         def start() -> None:
             with open(os.path.join(logs, "service-%s.log" % name), "ab") as log:
@@ -452,6 +477,15 @@ class ControllerProcess(Actions):
             for number in (signal.SIGUSR1, signal.SIGUSR2):
                 signal.signal(number, lambda *_: setattr(self, "is_time_up", True))
         return wake
+
+
+def _cpus(group: "Group", env: "Dict[str, str]") -> int:
+    """CPUs of each node of a component: --cpus-per-task, or the fewest that one has. env: its variables."""
+    given = env.get("SLURM_CPUS_PER_TASK")
+    if given and group["cpus_per_node"]:  # else it is not this job's
+        return int(given)
+    counts = env["SLURM_JOB_CPUS_PER_NODE"].split(",")  # e.g. 72(x2),36
+    return min(int(count.partition("(")[0]) for count in counts)
 
 
 def _run(argv: "List[str]", seconds: float, env: "Optional[Dict[str, str]]" = None) -> "Tuple[int, str, str]":

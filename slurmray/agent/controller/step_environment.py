@@ -47,9 +47,30 @@ IF_GIVEN = {
 MEMORY = ("MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU")
 
 
-def step_environment(env: "Mapping[str, str]", script: str, record: str) -> "Dict[str, str]":
-    """The environment for srun. script: with its directives. record: of this job, see job_record."""
-    given = set(re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE))
+NEXT_COMPONENT = "\n#SBATCH hetjob\n"
+
+
+def of_component(env: "Mapping[str, str]", number: int) -> "Dict[str, str]":
+    """The environment of a heterogeneous job, with the variables that a job of one component would have.
+
+    Those of each component end in _HET_GROUP_NUMBER; some without it are those of the first one.
+    """
+    ending = re.compile("_(HET|PACK)_GROUP_[0-9]+$")
+    of_components = {ending.sub("", name) for name in env if ending.search(name)}
+    own = "_HET_GROUP_%d" % number
+    found = {
+        name: value for name, value in env.items() if name not in of_components and not ending.search(name)
+    }
+    found.update((name[: -len(own)], value) for name, value in env.items() if name.endswith(own))
+    return found
+
+
+def step_environment(
+    env: "Mapping[str, str]", script: str, record: str, component: int = 0
+) -> "Dict[str, str]":
+    """The environment for srun. script: with its directives. record: of this component, see job_record."""
+    directives = script.split(NEXT_COMPONENT)[component]
+    given = set(re.findall(r"^#SBATCH --([a-z-]+)", directives, re.MULTILINE))
     removed = set(NEVER)
     removed.update(name for name, option in IF_GIVEN.items() if option not in given)
     memory = job_record.memory_variable(record)

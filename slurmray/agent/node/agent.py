@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from .. import background_io, errors, heartbeat, job_log, paths, protocol, ray_logs, script
+from .. import background_io, errors, groups, heartbeat, job_log, paths, protocol, ray_logs, script
 from . import detached_process
 from .api import NodeApi, Result
 
@@ -234,7 +234,11 @@ class NodeAgent(NodeApi):
                     raise errors.Stopped
                 self._changed.wait(1)
         job = self.job = self._job
-        self.is_head = self.name == job["nodes"][0]
+        self._rank = job["nodes"].index(self.name)
+        self.is_head = self._rank == 0
+        number = groups.number_of(self.settings, self._rank)
+        self.group, self.cpus = self.settings["groups"][number], job["cpus"][number]
+        self.env["SLURM_JOB_ID"] = job["id"]  # of the job, not of a component of it
         self.container_name = "slurmray-%s-%d-%s" % (job["id"], job["attempt"], self.name)
         self.log_path = os.path.join(job["run_dir"], "logs", self.name + ".log")
 
@@ -305,7 +309,7 @@ class NodeAgent(NodeApi):
             {"type": "job", "job": self.job},
             {
                 "type": "node",
-                "rank": self.job["nodes"].index(self.name),
+                "rank": self._rank,
                 "user": facts.user_name(),
                 "memory": facts.memory_of_job(self.env),
                 "addresses": facts.resolved_addresses(self.name),

@@ -4,7 +4,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set
 
-    from ..settings import Job, Settings
+    from ..settings import Group, Job, Settings
 
 
 class Result:
@@ -30,6 +30,8 @@ class NodeApi:
     is_head: bool
     settings: "Settings"
     job: "Job"
+    group: "Group"  # of this node
+    cpus: int  # of the job on this node
     env: "Dict[str, str]"  # after `setup`; for everything started on the node
     folder: str  # the job's folder on the node; "" until it is made
     container_name: str

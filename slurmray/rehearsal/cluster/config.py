@@ -111,7 +111,7 @@ def slurm_conf(cluster: ClusterConfig) -> str:
         "AccountingStorageType": "accounting_storage/none",
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core_Memory",
-        "SchedulerParameters": "batch_sched_delay=0,sched_interval=2",
+        "SchedulerParameters": "batch_sched_delay=0,sched_interval=2,bf_interval=1",
         "SlurmdParameters": "config_overrides",
         "ReturnToService": "2",
         "MinJobAge": "100000",

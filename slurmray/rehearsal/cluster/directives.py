@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
@@ -49,6 +50,11 @@ class Requirements:
     held: bool
     overrides: tuple[str, ...]
     notes: tuple[str, ...]
+
+
+def components(script: str) -> list[str]:
+    """Return the script, or for each component of a heterogeneous job the lines with its options."""
+    return re.split(rf"^{syntax.NEXT_COMPONENT}$", script, flags=re.MULTILINE)
 
 
 def split_directives(script: str) -> list[str]:
@@ -104,37 +110,10 @@ def options(script: str) -> dict[str, str]:
 
 def requirements_of(script: str) -> Requirements:
     """Return the requirements of a script; ValueError for an option that a rehearsal cannot handle."""
-    given = options(script)
+    parts = [options(part) for part in components(script)]
+    given = parts[0]  # with the options of the whole job
     if "clusters" in given:
         raise ValueError("--clusters: needs Slurm's accounting database, which a rehearsal does not have")
-    gpu = syntax.gpus_in_gres(given.get("gres", ""))
-    if "gpus-per-node" in given and given["gpus-per-node"] != "0":
-        gpu = syntax.gpus_in_count(given["gpus-per-node"])
-    gres = [Gres("gpu", gpu[0] or "", gpu[1])] if gpu[1] else []
-    gres += [
-        other for element in syntax.gres_elements(given.get("gres", "")) if (other := _other_gres(element))
-    ]
-    cpus = max(
-        _count("cpus-per-task", given.get("cpus-per-task"))
-        * (_count("ntasks-per-node", given.get("ntasks-per-node")) or 1),
-        _count("cpus-per-gpu", given.get("cpus-per-gpu")) * gpu[1],
-        _count("mincpus", given.get("mincpus")),
-    )
-    memory = max(
-        _mebibytes(given.get("mem", "")),
-        _mebibytes(given.get("mem-per-cpu", "")) * (cpus or 1),
-        _mebibytes(given.get("mem-per-gpu", "")) * gpu[1],
-    )
-    cluster = ClusterConfig(
-        nodes=_nodes(given),
-        absent=tuple(hosts(given.get("exclude", ""))),
-        cpus=cpus or ClusterConfig.cpus,
-        memory=max(memory, ClusterConfig.memory),
-        gres=tuple(gres),
-        features=tuple(dict.fromkeys(_features(given))),
-        partitions=tuple(given.get("partition", "batch").split(",")),
-        options={"Licenses": given["licenses"].replace("|", ",")} if given.get("licenses") else {},
-    )
     overrides = [argument for name, (argument, _) in _OVERRIDDEN.items() if name in given]
     notes = [f"--{name}={given[name]}: {text}" for name, text in _NO_EFFECT.items() if name in given]
     notes += [f"--{name}={given[name]}: {text}" for name, (_, text) in _OVERRIDDEN.items() if name in given]
@@ -142,12 +121,74 @@ def requirements_of(script: str) -> Requirements:
         overrides.append(f"--array={first[0]}")
         notes.append(f"--array={given['array']}: only the task {first[0]} runs")
     return Requirements(
-        cluster,
+        _cluster(parts),
         tuple(filter(None, given.get("reservation", "").split(","))),
         "hold" in given,
         tuple(overrides),
         tuple(notes),
     )
+
+
+def _cluster(parts: Sequence[Mapping[str, str]]) -> ClusterConfig:
+    """Return a cluster with nodes for each component of a job. Each node has what any of them asks for."""
+    cpus, memory = zip(*map(_cpus_and_memory, parts), strict=True)
+    licenses = parts[0].get("licenses", "")
+    excluded = dict.fromkeys(name for part in parts for name in hosts(part.get("exclude", "")))
+    nodes = _nodes(parts, excluded)
+    return ClusterConfig(
+        nodes=nodes,
+        absent=tuple(name for name in excluded if name not in nodes),
+        cpus=max(cpus) or ClusterConfig.cpus,
+        memory=max(*memory, ClusterConfig.memory),
+        gres=_merged(gres for part in parts for gres in _gres(part)),
+        features=tuple(dict.fromkeys(feature for part in parts for feature in _features(part))),
+        partitions=tuple(
+            dict.fromkeys(name for part in parts for name in part.get("partition", "batch").split(","))
+        ),
+        options={"Licenses": licenses.replace("|", ",")} if licenses else {},
+    )
+
+
+def _merged(found: Iterable[Gres]) -> tuple[Gres, ...]:
+    numbers: dict[tuple[str, str], int] = {}
+    for name, kind, number in found:
+        numbers[name, kind] = max(number, numbers.get((name, kind), 0))
+    typed = {name for name, kind in numbers if kind}  # they are also those of a request without a type
+    return tuple(
+        Gres(name, kind, number) for (name, kind), number in numbers.items() if kind or name not in typed
+    )
+
+
+def _gres(given: Mapping[str, str]) -> list[Gres]:
+    kind, gpus = _gpus(given)
+    found = [Gres("gpu", kind, gpus)] if gpus else []
+    elements = syntax.gres_elements(given.get("gres", ""))
+    return found + [other for element in elements if (other := _other_gres(element))]
+
+
+def _gpus(given: Mapping[str, str]) -> tuple[str, int]:
+    """Return type ("" for any) and number of the GPUs of each node."""
+    kind, gpus = syntax.gpus_in_gres(given.get("gres", ""))
+    if "gpus-per-node" in given and given["gpus-per-node"] != "0":
+        kind, gpus = syntax.gpus_in_count(given["gpus-per-node"])
+    return kind or "", gpus
+
+
+def _cpus_and_memory(given: Mapping[str, str]) -> tuple[int, int]:
+    """Return CPUs and MiB of each node."""
+    _, gpus = _gpus(given)
+    cpus = max(
+        _count("cpus-per-task", given.get("cpus-per-task"))
+        * (_count("ntasks-per-node", given.get("ntasks-per-node")) or 1),
+        _count("cpus-per-gpu", given.get("cpus-per-gpu")) * gpus,
+        _count("mincpus", given.get("mincpus")),
+    )
+    memory = max(
+        _mebibytes(given.get("mem", "")),
+        _mebibytes(given.get("mem-per-cpu", "")) * (cpus or 1),
+        _mebibytes(given.get("mem-per-gpu", "")) * gpus,
+    )
+    return cpus, memory
 
 
 def hosts(text: str) -> list[str]:
@@ -178,18 +219,17 @@ def _count(name: str, text: str | None) -> int:
     return int(text or 0)
 
 
-def _nodes(given: dict[str, str]) -> tuple[str, ...]:
-    named = hosts(given.get("nodelist", ""))
-    count = _count("nodes", given.get("nodes", "1").partition("-")[0])
+def _nodes(parts: Sequence[Mapping[str, str]], excluded: Collection[str]) -> tuple[str, ...]:
+    listed = [hosts(part.get("nodelist", "")) for part in parts]
     more = (f"node{number}" for number in range(1, 10_000))
-    taken = {*named, *hosts(given.get("exclude", ""))}
-    while len(named) < count:
-        if (name := next(more)) not in taken:
-            named.append(name)
-    return tuple(named)
+    found = [name for names in listed for name in names]
+    for part, names in zip(parts, listed, strict=True):
+        for _ in range(_count("nodes", part.get("nodes", "1").partition("-")[0]) - len(names)):
+            found.append(next(name for name in more if name not in {*found, *excluded}))
+    return tuple(found)
 
 
-def _features(given: dict[str, str]) -> list[str]:
+def _features(given: Mapping[str, str]) -> list[str]:
     text = " ".join(given.get(name, "") for name in ("constraint", "prefer", "batch"))
     return re.findall(r"[A-Za-z_][\w.:-]*", text)
 

@@ -122,6 +122,10 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
     ]
     if dict(spec.slurm.given()).get("array"):
         problems.append(_refusal("slurm.array", "dstack has no arrays; submit one run for each index"))
+    if spec.slurm.groups:
+        problems.append(
+            _refusal("slurm.groups", "under dstack all nodes are alike; use nodes and gpus_per_node")
+        )
 
     def checked(path: str, make: Callable[..., Any], *given: object, items: tuple[int, ...] = ()) -> Any:
         try:

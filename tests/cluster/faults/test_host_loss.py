@@ -64,6 +64,9 @@ def test_the_job_continues(fault: Fault, cluster: SlurmCluster) -> None:
     cluster.power_off("node2")
     fault.wait_for_log("] node loss: node2: no heartbeat for")
     time.sleep(10)  # meanwhile srun still sends to the lost node
+    # As slurmctld does after SlurmdTimeout.
+    cluster.run(["scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=lost"])
+    time.sleep(2)
     (fault.jobs.folder / "go").touch()
     job = fault.wait_end(dead=True, lost=True)
     assert job.last_line == "done: trainer exited with 0", job.log

@@ -147,13 +147,17 @@ def main():
 """,
 }
 
+
+def group(nodes: int, gpus: int, name: str = "") -> dict[str, Any]:
+    """Return a group of nodes, as in the settings."""
+    return {"name": name, "nodes": nodes, "gpus_per_node": gpus, "cpus_per_node": 0}
+
+
 SETTINGS: dict[str, Any] = {
     "version": "0",
     "render_again": "slurmray render job.yaml",
-    "nodes": 1,
-    "gpus_per_node": 2,
+    "groups": [group(1, 2)],
     "slurm_counts_gpus": True,
-    "cpus_per_node": 0,
     "run_dir": "slurmray-runs",
     "temp_dir": "/tmp",
     "setup": "",
@@ -215,7 +219,7 @@ JOB: dict[str, Any] = {
     "attempt": 0,
     "chances": 0,
     "nodes": ["gpu-1"],
-    "cpus": 4,
+    "cpus": [4],
     "grace": 10,
     "run_dir": "/nowhere",
     "log_file": "/nowhere/log",
@@ -369,10 +373,12 @@ class Cluster:
         """
         this_job = {**(this_job or job()), "nodes": self.names}
         spec["ray"]["nodes"] = spec["ray"].get("nodes") or len(self.names)
+        if len(spec["groups"]) == 1:
+            spec["groups"][0]["nodes"] = len(self.names)
         for rank, name in enumerate(self.names):
             node = Node(self.folder / f"job-{name}", name, self.env, role)
             self.nodes.append(node)
-            node.send("settings", settings={**spec, "nodes": len(self.names)})
+            node.send("settings", settings=spec)
             node.send("job", job=this_job)
             node.send(
                 "node",

@@ -11,7 +11,7 @@ from typing import Any
 from slurmray.agent import errors
 from slurmray.agent.node.api import NodeApi, Result
 
-from .containers import SETTINGS
+from .containers import SETTINGS, group
 
 CONTAINER: dict[str, Any] = {
     **SETTINGS["container"],
@@ -25,14 +25,15 @@ CONTAINER: dict[str, Any] = {
 class FakeNode(NodeApi):
     """A node with its programs in `bin` of a folder, and its files below that folder."""
 
-    def __init__(self, folder: Path, container: dict[str, Any] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, container: dict[str, Any] | None = None, gpus: int = 0, **settings: Any
+    ) -> None:
         self.root = folder
         self.name = "node1"
         self.is_head = True
         for name in ("bin", "submit", "temp", "run/logs", "tmp"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         values: Any = {
-            "gpus_per_node": 0,
             "slurm_counts_gpus": True,
             "temp_dir": str(folder / "temp"),
             "preflight": "fail",
@@ -49,12 +50,13 @@ class FakeNode(NodeApi):
             "id": "9",
             "attempt": 0,
             "nodes": ["node1"],
-            "cpus": 1,
             "run_dir": str(folder / "run"),
             "mark": "abcdef0123",
             "commit": "",
         }
         self.job = job
+        of_node: Any = group(1, gpus)
+        self.group, self.cpus = of_node, 1
         self.env = {
             "PATH": f"{folder}/bin:/usr/bin:/bin",
             "HOME": str(folder),

@@ -133,7 +133,7 @@ class Cluster(Actions):
         self.controller.begin_end()
         with redirect_stderr(io.StringIO()):
             self.receive_from_all("gone")
-        self.controller.on_step_over()
+        self.controller.on_step_over(self.nodes, self.now)
         return self.controller.outcome(0)
 
     def types(self) -> list[str]:

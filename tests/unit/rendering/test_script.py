@@ -103,7 +103,7 @@ def test_values_are_only_in_directives_and_settings(image: dict[str, Any], value
     files = {"preset.config", "template", "include"}  # read before or during rendering
     # Fields that others in MARKED exclude.
     unset = {*files, f"container.{other}", "container.step_args", "ray.gpus_per_node"}
-    unset |= {f"slurm.{name}" for name in ("mem_per_cpu", "mem_per_gpu", "cpus_per_gpu")}
+    unset |= {f"slurm.{name}" for name in ("mem_per_cpu", "mem_per_gpu", "cpus_per_gpu", "groups")}
     assert set(left_at_default(spec)) == unset, "give a new field a value in MARKED"
     text = render_script(spec, "Zmark-command")
     head, _, rest = text.partition("\n: <<'SETTINGS'\n")

@@ -69,10 +69,12 @@ def test_a_spec_with_every_field_has_these_types_too() -> None:
 def test_misfits_finds_wrong_types() -> None:
     hint, names = annotations()
     found: dict[str, Any] = {**settings_of(JobSpec(), "again")}
-    assert misfits({**found, "nodes": "2"}, hint, names) == [".nodes: '2' is no <class 'int'>"]
-    assert misfits({**found, "nodes": True}, hint, names)
+    (group,) = found["groups"]
+    wrong = {**found, "groups": [{**group, "nodes": "2"}]}
+    assert misfits(wrong, hint, names) == [".groups[].nodes: '2' is no <class 'int'>"]
+    assert misfits({**found, "groups": [{**group, "nodes": True}]}, hint, names)
     assert misfits({**found, "env": {"A": None}}, hint, names)
-    assert misfits({key: found[key] for key in found if key != "nodes"}, hint, names)
+    assert misfits({key: found[key] for key in found if key != "groups"}, hint, names)
 
 
 def settings(**fields: Any) -> Any:
@@ -108,12 +110,15 @@ def test_arguments_for_the_runtime() -> None:
 
 
 def test_gpus_of_the_job_and_of_ray() -> None:
-    assert settings(slurm={"gres": "gpu:h100:2,nvme:1"})["gpus_per_node"] == 2
+    def gpus(found: Any) -> tuple[int, int, bool]:
+        (group,) = found["groups"]
+        return group["gpus_per_node"], found["ray"]["gpus"], found["slurm_counts_gpus"]
+
+    assert gpus(settings(slurm={"gres": "gpu:h100:2,nvme:1"})) == (2, 2, True)
     services = [{"name": "a", "run": "x", "gpus": 2}, {"name": "b", "run": "x", "gpus": 1}]
-    found = settings(slurm={"gpus_per_node": "8"}, services=services)
-    assert (found["gpus_per_node"], found["ray"]["gpus"], found["slurm_counts_gpus"]) == (8, 5, True)
+    assert gpus(settings(slurm={"gpus_per_node": "8"}, services=services)) == (8, 5, True)
     found = settings(ray={"gpus_per_node": 4}, services=services[:1])
-    assert (found["gpus_per_node"], found["ray"]["gpus"], found["slurm_counts_gpus"]) == (4, 2, False)
+    assert gpus(found) == (4, 2, False)
     assert found["container"]["accelerators"] == ["nvidia", "amd"]
 
 

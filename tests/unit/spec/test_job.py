@@ -310,7 +310,7 @@ def test_a_copy_is_a_valid_job_spec() -> None:
     assert job.model_copy() == job
     with pytest.raises(SpecError, match="slrum: unknown field, did you mean slurm"):
         job.model_copy(update={"slrum": {}})
-    with pytest.raises(SpecError, match="9 are more than the 0 of a node"):
+    with pytest.raises(SpecError, match="9 are more than the 0 of the head node"):
         job.model_copy(update={"ray": {"head": {"gpus": 9}}})
 
 
@@ -328,8 +328,8 @@ def test_keyword_arguments_are_the_fields() -> None:
 @pytest.mark.parametrize(
     ("head", "nodes", "text"),
     [
-        ({"gpus": 9}, 2, "ray: head.gpus: 9 are more than the 8 of a node; leave it out"),
-        ({"gpus": 0}, 1, "ray: head.gpus: 0 leaves none for a trainer on 1 node; leave it out"),
+        ({"gpus": 9}, 2, "ray: head.gpus: 9 are more than the 8 of the head node; leave it out"),
+        ({"gpus": 0}, 1, "ray: head.gpus: 0 leaves too few for a trainer; leave it out"),
         ({"memory": "32GB"}, 2, "ray.head.memory: expected a number with K, M, G or T, e.g. 32G, got '32GB'"),
         ({"cpus": -1}, 2, "ray.head.cpus: "),
     ],
@@ -425,3 +425,129 @@ def test_shared_nodes_of_services_are_in_ray() -> None:
     service = {"name": "a", "run": "x", "where": 3, "shared": True, "needs_ray": True}
     job = spec(slurm={"nodes": 3}, services=[service])
     assert (job.ray_nodes, job.trainer_nodes, job.services[0].where) == (3, 3, 3)
+
+
+CPU_HEAD = {"name": "head", "nodes": 1, "cpus_per_task": 16}
+GPU_NODES = {"name": "gpu", "nodes": 4, "gpus_per_node": 8, "partition": "h100"}
+
+
+def test_groups_have_the_options_of_the_section_that_they_do_not_set() -> None:
+    slurm = {"partition": "batch", "mem": "1G", "exclusive": True, "time": "1:00:00", "cpus_per_task": 2}
+    quick = {**GPU_NODES, "exclusive": False, "mem": None}
+    job = spec(slurm={**slurm, "groups": [{**CPU_HEAD, "mem": None}, quick]})
+    head, gpu = (dict(group.given()) for group in job.slurm.groups)
+    assert head == {"nodes": "1", "cpus-per-task": "16", "partition": "batch", "exclusive": None}
+    assert gpu == {"nodes": "4", "cpus-per-task": "2", "gpus-per-node": "8", "partition": "h100"}
+    assert job.model_copy() == job
+
+
+@pytest.mark.parametrize(
+    ("groups", "more", "expected"),
+    [
+        ([CPU_HEAD, GPU_NODES], {}, (5, 8, 0, 8, 5, 4)),
+        ([GPU_NODES, CPU_HEAD], {}, (5, 8, 8, 8, 5, 4)),
+        ([CPU_HEAD, {"name": "more"}], {}, (2, 0, 0, 0, 2, 2)),
+        ([{**GPU_NODES, "nodes": 1}, {"name": "cpu", "nodes": 2}], {}, (3, 8, 8, 8, 3, 1)),
+        (
+            [CPU_HEAD, GPU_NODES],
+            {"services": [{"name": "a", "run": "x", "where": 1, "gpus": 8}]},
+            (5, 8, 0, 8, 4, 3),
+        ),
+        (
+            [{**GPU_NODES, "nodes": 1}, CPU_HEAD],
+            {"services": [{"name": "a", "run": "x", "where": "head", "gpus": 2}]},
+            (2, 8, 6, 6, 2, 1),
+        ),
+        ([{**GPU_NODES, "nodes": 2}, CPU_HEAD], {"ray": {"head": {"gpus": 0}}}, (3, 8, 0, 8, 3, 1)),
+    ],
+)
+def test_gpus_of_groups(
+    groups: list[dict[str, Any]], more: dict[str, Any], expected: tuple[int, ...]
+) -> None:
+    """Nodes, GPUs of a node, GPUs for Ray on the head node and on others, nodes in Ray and of the trainer."""
+    job = spec(slurm={"groups": groups}, **more)
+    assert (
+        job.slurm.node_count,
+        job.gpus,
+        job.head_gpus,
+        job.ray_gpus,
+        job.ray_nodes,
+        job.trainer_nodes,
+    ) == expected
+
+
+@pytest.mark.parametrize(
+    ("slurm", "more", "text"),
+    [
+        ({"groups": [GPU_NODES]}, {}, "slurm: groups: one group is a job without groups; move its fields"),
+        ({"groups": [CPU_HEAD, CPU_HEAD]}, {}, "slurm: two groups are called head; rename one"),
+        (
+            {"groups": [CPU_HEAD, GPU_NODES], "nodes": 5},
+            {},
+            "slurm: nodes: each group has its own; leave it out",
+        ),
+        (
+            {"groups": [CPU_HEAD, GPU_NODES], "array": "0-3"},
+            {},
+            "slurm: array: Slurm has none of jobs with groups",
+        ),
+        (
+            {"groups": [{**GPU_NODES, "name": "a", "gpus_per_node": "4"}, GPU_NODES]},
+            {},
+            "slurm: groups: nodes with 4 and 8 GPUs; trainers count nodes with the same number",
+        ),
+        (
+            {"groups": [{**CPU_HEAD, "account": "cpu"}, GPU_NODES]},
+            {},
+            "slurm: groups: account of head would be that of gpu, too: Slurm passes it on; set it in both",
+        ),
+        (
+            {"groups": [{**CPU_HEAD, "time": "1:00"}, GPU_NODES]},
+            {},
+            "item 1, time: unknown field, did you mean slurm.time?",
+        ),
+        (
+            {"groups": [{**CPU_HEAD, "ntasks": 1}, GPU_NODES]},
+            {},
+            "slurmray starts one task on each node; leave it out",
+        ),
+        (
+            {"groups": [{**CPU_HEAD, "name": "a b"}, GPU_NODES]},
+            {},
+            "expected up to 32 letters, digits and _ . -",
+        ),
+        ({"groups": [{"nodes": 1}, GPU_NODES]}, {}, "slurm.groups, item 1, name: is required"),
+        ({"groups": [CPU_HEAD, GPU_NODES]}, {"ray": {"gpus_per_node": 8}}, "gpus_per_node is of all nodes"),
+        ({"groups": [CPU_HEAD, GPU_NODES]}, {"on_node_loss": "continue"}, "on_node_loss: Slurm ends a job"),
+        (
+            {"groups": [CPU_HEAD, GPU_NODES]},
+            {"ray": {"head": {"gpus": 1}}},
+            "head.gpus: 1 are more than the 0 of the head node",
+        ),
+        (
+            {"groups": [CPU_HEAD, GPU_NODES]},
+            {"services": [{"name": "a", "run": "x", "where": "all", "gpus": 1}]},
+            "they use a 1 = 1 GPUs, a node has 0",
+        ),
+        (
+            {"groups": [CPU_HEAD, GPU_NODES]},
+            {"services": [{"name": "a", "run": "x", "image": "b"}], "container": {"runtime": "pyxis"}},
+            "a: image is not possible with pyxis and slurm.groups",
+        ),
+    ],
+)
+def test_groups_that_are_refused(slurm: dict[str, Any], more: dict[str, Any], text: str) -> None:
+    assert text in refusal(slurm=slurm, **more)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ('--resources={"GPU": 1}', "--resources: GPU: use slurm.gpus_per_node, or ray.head.gpus"),
+        ("--resources", "--resources: expected JSON in the same entry"),
+        ("--resources=[1]", "--resources: expected JSON in the same entry"),
+    ],
+)
+def test_resources_that_ray_would_refuse(option: str, text: str) -> None:
+    assert text in refusal(ray={"worker_args": [option]})
+    assert spec(ray={"args": ['--resources={"disk": 1}']}).ray.args

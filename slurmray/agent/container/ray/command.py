@@ -169,6 +169,16 @@ def start_command(
     return argv + extra
 
 
+def with_resource(options: "List[str]", name: str) -> "List[str]":
+    """Options of `ray start` with 1 of a resource added to those of the last `--resources`, which counts."""
+    import json
+
+    given = [each.partition("=")[2] for each in options if each.startswith("--resources=")]
+    resources = json.loads(given[-1]) if given else {}
+    others = [each for each in options if not each.startswith("--resources=")]
+    return [*others, "--resources=" + json.dumps(dict(resources, **{name: 1}))]
+
+
 def _has_grpc() -> bool:
     """Whether Ray Client can run: without grpc `ray start` refuses the option."""
     import importlib.util

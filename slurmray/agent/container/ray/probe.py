@@ -1,7 +1,6 @@
 """The readiness probe: waits until every node is alive in Ray with its GPUs.
 
-Role `probe`, with the arguments NODE HEAD_GPUS GPUS TIMEOUT NODE...: this node, the GPUs of the head node and
-of each other one, seconds, and all nodes, the head node first.
+Role `probe`, with the arguments NODE TIMEOUT NODE GPUS...: this node, seconds, and each node with its GPUs.
 It imports Ray, which takes a second, and then reads `host:port` of the GCS from standard input. Messages to
 the controller go to standard output. Exit code 0: ready. NOT_READY: not ready in time; it has sent `failed`.
 """
@@ -20,10 +19,9 @@ NOT_READY = 3
 
 
 def main(argv: "List[str]") -> int:
-    """Run the probe. argv: NODE HEAD_GPUS GPUS TIMEOUT NODE..."""
-    node, head_gpus, gpus, timeout, *names = argv
-    expected = dict.fromkeys(names, int(gpus))
-    expected[names[0]] = int(head_gpus)
+    """Run the probe. argv: NODE TIMEOUT NODE GPUS..."""
+    node, timeout, *rest = argv
+    expected = dict(zip(rest[::2], map(int, rest[1::2])))
     importlib.import_module("ray._private.state")  # early, while the GCS starts
     address = sys.stdin.read().strip()
     read_table = node_table(address)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+from ... import groups
 from ...errors import JobError
 from .. import environment, process_tree, reachability
 from . import command, network, ports, preload
@@ -88,12 +89,13 @@ class RayProcess:
         more = self._late_environment()
         self.env.update(more)
         extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
+        if context.group["name"]:
+            extra = command.with_resource(extra, "group:" + context.group["name"])
         object_store = command.object_store_size(context.memory)
-        cpus, gpus = context.job["cpus"], settings["ray"]["gpus"]
+        cpus, gpus = context.cpus, groups.ray_gpus(settings, context.rank)
         memory = command.memory_for_tasks(context.memory, object_store)
         if cluster is None:
             head = settings["ray"]["head"]
-            gpus = head["gpus"]
             cpus = cpus if head["cpus"] is None else head["cpus"]
             memory = memory if head["memory"] is None else head["memory"]
         argv = command.start_command(

@@ -29,7 +29,7 @@ def check_node(node: "NodeApi") -> None:
 
 def _check_cpus(node: "NodeApi") -> None:
     allowed = len(os.sched_getaffinity(0))
-    wanted = node.job["cpus"]
+    wanted = node.cpus
     if allowed < wanted and allowed != os.cpu_count():
         fix = "ask the site how steps are bound to CPUs"
         node.finding("warn", "CPUs", "the step may use %d" % allowed, str(wanted), fix)
@@ -60,7 +60,9 @@ def _check_commit(node: "NodeApi") -> None:
 def _check_gpus_of_slurm(node: "NodeApi") -> None:
     text = node.env.get("SLURM_GPUS_ON_NODE", "")
     given = int(text) if text.isdigit() else 0
-    wanted = node.settings["gpus_per_node"]
+    wanted = node.group["gpus_per_node"]
     if given != wanted:
         fix = "--gpus-per-node %d" % given  # the controller prepends the command
+        if node.group["name"]:
+            fix = "set gpus_per_node: %d in the group %s" % (given, node.group["name"])
         node.finding("config", "GPUs", "%d given to the job" % given, str(wanted), fix)

@@ -22,7 +22,7 @@ def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]"
     import glob
 
     vendors = node.settings["container"]["accelerators"]
-    if not vendors:
+    if not (vendors and node.group["gpus_per_node"]):
         return []
     found: "List[str]" = []
     if node.env.get(ACCELERATOR_VARIABLE) == "none":
@@ -38,7 +38,7 @@ def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]"
             "preflight",
             "GPUs",
             "no driver for %s" % " or ".join(vendors),
-            "%d GPUs" % node.settings["gpus_per_node"],
+            "%d GPUs" % node.group["gpus_per_node"],
             "fix the driver, or set container.accelerator: none",
         )
     for pattern in NETWORK_DEVICES:
@@ -51,7 +51,7 @@ def _nvidia(node: "NodeApi", runtime: "Runtime") -> "List[str]":
     """Options for GPUs by UUID, since indices differ inside and outside a job's cgroup."""
     has_mig = "MIG-" in node.env.get("CUDA_VISIBLE_DEVICES", "")
     uuids = _mig_devices(node) if has_mig else _query(node, "uuid")
-    wanted = node.settings["gpus_per_node"]
+    wanted = node.group["gpus_per_node"]
     if not node.settings["slurm_counts_gpus"]:
         uuids = uuids[:wanted]
     if len(uuids) != wanted:
@@ -106,7 +106,7 @@ def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
     """Options for /dev/kfd and each GPU's render node. Groups by number, as names may differ."""
     mask = node.env.get("ROCR_VISIBLE_DEVICES") or node.env.get("SLURM_STEP_GPUS", "")
     wanted = mask.split(",") if mask else []
-    count, renders = node.settings["gpus_per_node"], _render_nodes(root)
+    count, renders = node.group["gpus_per_node"], _render_nodes(root)
     found, fix = "%d named by Slurm", "look at gres.conf of %s: File= is missing" % node.name
     if not node.settings["slurm_counts_gpus"]:
         wanted = [str(index) for index in range(min(count, len(renders)))]

@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.unit.agent.containers import RAY, Cluster, Node, cluster, job, left_over, settings
+from tests.unit.agent.containers import RAY, Cluster, Node, cluster, group, job, left_over, settings
 from tests.unit.texts import TEXTS, TOKENS
 
 
@@ -87,6 +87,22 @@ def test_the_head_node_offers_less_than_the_others(tmp_path: Path) -> None:
         assert json.loads(made.output()) == ["1", "2"]
     assert starts[0] == ["--memory=5368709120", "--num-cpus=1", "--num-gpus=0"]
     assert starts[1][-2:] == ["--num-cpus=4", "--num-gpus=2"]
+
+
+def test_groups_of_nodes(tmp_path: Path) -> None:
+    """Each offers the GPUs of its group, and its group as a further resource."""
+    groups = [group(2, 0, "cpu"), group(1, 2, "gpu")]
+    options = {"head": {"gpus": 0, "cpus": None, "memory": None}, "args": ['--resources={"disk": 3}']}
+    with cluster(tmp_path, "c-1", "c-2", "g-1") as made:
+        made.start(settings(ray=options, groups=groups), job(cpus=[4, 7]))
+        assert made.run_until("exit")["code"] == 0
+        texts = [message.get("text") for message in made.head.received]
+        assert "3/3 nodes, 2/2 GPUs" in texts
+        starts = [
+            re.findall(r"--(num-\w+=\d+|resources=\{.*?\})", node.log.read_text()) for node in made.nodes
+        ]
+    cpu, gpu = (f'resources={{"disk": 3, "group:{name}": 1}}' for name in ("cpu", "gpu"))
+    assert starts == [["num-cpus=4", "num-gpus=0", cpu]] * 2 + [["num-cpus=7", "num-gpus=2", gpu]]
 
 
 SHOW_ALL = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"

@@ -16,7 +16,7 @@ from slurmray.agent.container import node_context, stages
 from slurmray.agent.container.services import variables
 from slurmray.agent.errors import Finished, JobError
 from slurmray.agent.heartbeat import Timer
-from tests.unit.agent.containers import job, settings, write_agent
+from tests.unit.agent.containers import group, job, settings, write_agent
 
 PREPARE: dict[str, Any] = {"where": "head", "needs_ray": False, "once": False}
 SERVICE: dict[str, Any] = {
@@ -39,7 +39,7 @@ class Node(node_context.NodeContext):
                 {**SERVICE, **item, "run": argv(item["run"]), **ready_of(item)}
                 for item in spec.get("services", [])
             ],
-            gpus_per_node=spec.get("gpus", 0),
+            groups=[group(2, spec.get("gpus", 0))],
             ray={"nodes": spec.get("ray_nodes", 2)},
         )
         nodes = ["gpu-1", "gpu-2"]

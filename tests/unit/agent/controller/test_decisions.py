@@ -445,13 +445,42 @@ def test_a_task_that_is_killed() -> None:
 def test_srun_that_is_killed() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.controller.on_step_over()
+    cluster.controller.on_step_over(cluster.nodes, cluster.now)
     assert cluster.controller.is_over(1)
     cluster.controller.begin_end()
     assert (
         cluster.controller.outcome(137).text
         == "failed (71 node lost): node1: the step ended unexpectedly; srun exited with 137"
     )
+
+
+def test_the_step_of_a_group_that_ends() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.on_step_over(["node2", "node3"], cluster.now)
+    assert not cluster.controller.is_over(cluster.now)
+    assert cluster.wait(5)
+    text = "failed (71 node lost): node2: its step ended unexpectedly. The job's log has the messages of srun"
+    assert cluster.end().text == text
+
+
+def test_slurm_ends_the_step_of_a_group_before_it_signals_the_batch_script() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.on_step_over(["node2", "node3"], cluster.now)
+    cluster.wait(2)
+    cluster.controller.is_stopping = True
+    cluster.wait(30)
+    assert cluster.end().source == "slurm"
+
+
+def test_the_nodes_of_a_group_have_cleaned_up() -> None:
+    cluster = Cluster(on_node_loss="continue")
+    cluster.train()
+    for node in ("node2", "node3"):
+        cluster.receive(node, "gone")
+    cluster.controller.on_step_over(["node2", "node3"], cluster.now)
+    assert not cluster.wait(10)
 
 
 @pytest.mark.parametrize(("chances", "restarts"), [(0, False), (1, True)])

@@ -151,5 +151,5 @@ def test_services_do_not_start_where_a_node_is_unfit() -> None:
 @pytest.mark.parametrize(("runtime", "code"), [("pyxis", 66), ("none", 67)])
 def test_no_task_has_started(runtime: str, code: int) -> None:
     cluster = Cluster(container={"runtimes": [runtime]})
-    cluster.controller.on_step_over()
+    cluster.controller.on_step_over(cluster.nodes, cluster.now)
     assert cluster.controller.outcome(1).code == code

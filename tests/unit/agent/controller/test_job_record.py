@@ -57,3 +57,24 @@ def test_no_answer_about_this_job(shown: str) -> None:
 def test_the_step_gets_the_memory_of_this_job(shown: str, kept: list[str]) -> None:
     env = {f"SLURM_{name}": "1" for name in step_environment.MEMORY}
     assert sorted(step_environment.step_environment(env, "", shown)) == [f"SLURM_{name}" for name in kept]
+
+
+def test_the_environment_of_a_component() -> None:
+    """As sbatch of Slurm sets it, some variables without a component's ending as well."""
+    env = {
+        **{"SLURM_JOB_ID": "7", "SLURM_HET_SIZE": "12", "HOME": "/home/a"},
+        **{f"SLURM_JOB_ID_HET_GROUP_{number}": str(7 + number) for number in range(12)},
+        **{"SLURM_MEM_PER_NODE": "5", "SLURM_MEM_PER_NODE_HET_GROUP_0": "5"},
+        **{"SLURM_JOB_ID_PACK_GROUP_1": "8", "SLURM_GPUS_ON_NODE_HET_GROUP_11": "2"},
+    }
+    rest = {"SLURM_HET_SIZE": "12", "HOME": "/home/a"}
+    first, last = (step_environment.of_component(env, number) for number in (0, 11))
+    assert first == {**rest, "SLURM_JOB_ID": "7", "SLURM_MEM_PER_NODE": "5"}
+    assert last == {**rest, "SLURM_JOB_ID": "18", "SLURM_GPUS_ON_NODE": "2"}
+
+
+def test_options_of_a_component() -> None:
+    script = "#SBATCH --hint=x\n#SBATCH hetjob\n#SBATCH --gpus-per-node=8\n\nmain\n"
+    env = {"SLURM_HINT": "x", "SLURM_GPUS_PER_NODE": "8"}
+    found = [step_environment.step_environment(env, script, "", number) for number in (0, 1)]
+    assert found == [{"SLURM_HINT": "x"}, {"SLURM_GPUS_PER_NODE": "8"}]

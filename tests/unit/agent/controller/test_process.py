@@ -189,7 +189,7 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     agent = parts.agent_of(job.script.read_text())
     saved = len(agent.encode()) - len(loader.remove_sections(agent, process.CONTROLLER_ONLY).encode())
     assert sent["text"] == len(job.script.read_bytes()) - saved
-    assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], 2, 10)
+    assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], [2], 10)
     assert (sent["id"], sent["name_for_commands"]) == ("7", "7")
     assert (tmp_path / "slurmray-runs/7-0/mark").read_text() == sent["mark"] + "\n"
     events = job.events()
@@ -323,7 +323,7 @@ def test_srun_gets_no_options_of_another_allocation(tmp_path: Path) -> None:
     job = Job(tmp_path, "fails", {**foreign, **own, "SLURM_CPUS_PER_TASK": "64"}, slurm=slurm)
     assert job.wait()[0] == 66, job.log()
     found = job.job()
-    assert found["cpus"] == 2
+    assert found["cpus"] == [2]
     assert not foreign.keys() & found["srun_env"].keys()
     assert own.items() <= found["srun_env"].items()
 

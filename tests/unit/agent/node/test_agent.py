@@ -114,7 +114,7 @@ class NodeProcess:
             "attempt": 0,
             "chances": chances,
             "nodes": list(nodes),
-            "cpus": 1,
+            "cpus": [1],
             "grace": 5,
             "run_dir": str(self.run_dir),
             "log_file": str(self.folder / "slurm-7.out"),
@@ -341,7 +341,7 @@ def test_run_directory_that_differs_from_the_head_node_s(nodes: list[NodeProcess
 def test_no_heartbeat_of_the_controller(
     nodes: list[NodeProcess], tmp_path: Path, chances: int, call: str
 ) -> None:
-    node = start(nodes, tmp_path)
+    node = start(nodes, tmp_path, slurm={"nodes": 2})
     (tmp_path / "slurm-7.out").touch()
     node.send_job(("head", "node1"), chances)
     node.process.wait(HANG)

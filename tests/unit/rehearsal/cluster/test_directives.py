@@ -77,6 +77,35 @@ def test_cluster_has_what_the_directives_ask_for(lines: list[str], expected: Clu
     assert requirements_of("".join(f"#SBATCH --{line}\n" for line in lines)).cluster == expected
 
 
+def test_cluster_has_what_all_components_ask_for() -> None:
+    script = """
+#SBATCH --time=1:00
+#SBATCH --nodes=1
+#SBATCH --partition=cpu
+#SBATCH --nodelist=big
+#SBATCH --cpus-per-task=64
+#SBATCH hetjob
+#SBATCH --nodes=2
+#SBATCH --partition=h100,a100
+#SBATCH --gpus-per-node=8
+#SBATCH --exclude=node1
+#SBATCH hetjob
+#SBATCH --nodes=1
+#SBATCH --gpus-per-node=h100:8
+#SBATCH --constraint=nvme
+#SBATCH --mem=2T
+"""
+    assert requirements_of(script).cluster == ClusterConfig(
+        nodes=("big", "node2", "node3", "node4"),
+        absent=("node1",),
+        cpus=64,
+        memory=2 * 1024 * 1024,
+        gres=(Gres("gpu", "h100", 8),),
+        features=("nvme",),
+        partitions=("cpu", "h100", "a100", "batch"),
+    )
+
+
 def test_options_that_are_not_imitated_are_listed() -> None:
     requirements = requirements_of(
         "#SBATCH --qos=high\n#SBATCH --begin=now+1hour\n#SBATCH --hold\n#SBATCH --reservation=a,b\n"

@@ -29,7 +29,7 @@ def test_fewer_cpus_than_the_job_has(
 ) -> None:
     """A node may have fewer CPUs than Slurm allocated."""
     node = FakeNode(tmp_path)
-    node.job["cpus"] = 8
+    node.cpus = 8
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(allowed)))
     monkeypatch.setattr(os, "cpu_count", lambda: online)
     checks.check_node(node)
@@ -64,15 +64,19 @@ def test_commit_differs_from_the_head_node_s(tmp_path: Path, monkeypatch: pytest
 
 def test_without_preflight_only_slurm_s_gpus_are_counted(tmp_path: Path) -> None:
     settings = {"paths": ["/no"], "same_commit": "/no", "bf16": False}
-    node = FakeNode(tmp_path, temp_dir="/no", preflight="none", gpus_per_node=8, checks=settings)
-    node.job["cpus"] = 10**6
+    node = FakeNode(tmp_path, temp_dir="/no", preflight="none", gpus=8, checks=settings)
+    node.cpus = 10**6
     node.env["SLURM_GPUS_ON_NODE"] = "4"
     checks.check_node(node)
     assert node.findings == [("config", "GPUs", "4 given to the job", "8", "--gpus-per-node 4")]
+    node.findings, node.group["name"] = [], "gpu"
+    checks.check_node(node)
+    fix = "set gpus_per_node: 4 in the group gpu"
+    assert node.findings == [("config", "GPUs", "4 given to the job", "8", fix)]
 
 
 def test_gpus_that_slurm_does_not_count(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, gpus_per_node=8, slurm_counts_gpus=False)
+    node = FakeNode(tmp_path, gpus=8, slurm_counts_gpus=False)
     checks.check_node(node)
     assert findings(node, "GPUs") == []
 

@@ -29,7 +29,7 @@ def make_node(
     minors: minor numbers of AMD's render nodes, 0 for a CPU. models: lines of name and compute capability.
     """
     checks: dict[str, Any] = {"paths": [], "same_commit": "", "bf16": bf16}
-    node = FakeNode(work, {"accelerators": list(vendors)}, gpus_per_node=2, checks=checks)
+    node = FakeNode(work, {"accelerators": list(vendors)}, gpus=2, checks=checks)
     node.env.update(environment or {})
     for device in devices.split():
         path = work / "dev" / device

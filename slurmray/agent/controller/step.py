@@ -1,0 +1,37 @@
+"""A step of the job: one srun with a task on each node, in a heterogeneous job one for each component."""
+
+import os
+import subprocess
+
+from .. import background_io, protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+
+class Step:
+    """A running srun. Its tasks read messages from its standard input and write theirs to its output."""
+
+    def __init__(self, argv: "List[str]", env: "Dict[str, str]", job: str, nodes: "List[str]") -> None:
+        """Start srun. job: for scancel. nodes: of its tasks."""
+        self.job = job
+        self.nodes = nodes
+        self.number = ""  # Slurm's, for scancel; "": no task has started
+        self.is_over = False  # no task runs any more
+        self._decoder = protocol.LineDecoder(protocol.MAX_TEXT)
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        assert self.process.stdin and self.process.stdout  # noqa: S101 - opened with PIPE
+        self.outbox = background_io.PipeWriter(os.dup(self.process.stdin.fileno()))
+        self.process.stdin.close()
+        self._output = self.process.stdout.fileno()
+
+    def fileno(self) -> int:
+        """The descriptor to select on."""
+        return self._output
+
+    def read(self) -> "List[bytes]":
+        """Lines of the output, when there is some; sets `is_over` at its end."""
+        data = os.read(self._output, 1 << 16)
+        self.is_over = not data
+        return self._decoder.feed(data)

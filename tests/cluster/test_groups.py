@@ -1,0 +1,117 @@
+"""Heterogeneous jobs: groups of nodes with different resources."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.config import USERS, ClusterConfig
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.images import rootless, suites
+
+from .conftest import GPUS
+from .jobs import HANG, Jobs
+
+GROUPS = """
+slurm:
+  mem: 1G
+  groups:
+    - {name: head, nodes: 1, cpus_per_task: 1}
+    - {name: gpu, nodes: 2, cpus_per_task: 2, gpus_per_node: 8}
+"""
+# Prints what each node offers to Ray, and where a task that asks for a node of the group gpu runs.
+TRAINER = """
+import json, os, ray
+ray.init(logging_level="warning")
+nodes = ray.nodes()
+names = {row["NodeID"]: row["NodeName"] for row in nodes}
+kinds = ("CPU", "GPU", "group:head", "group:gpu")
+offers = {row["NodeName"]: [row["Resources"].get(kind, 0) for kind in kinds] for row in nodes}
+@ray.remote(num_cpus=1, resources={"group:gpu": 1})
+def place():
+    return names[ray.get_runtime_context().get_node_id()]
+places = sorted(ray.get([place.remote(), place.remote()]))
+facts = [os.environ[name] for name in ("NNODES", "GPUS_PER_NODE", "SLURM_JOB_ID")]
+print(json.dumps([offers, places, facts]))
+"""
+
+
+@pytest.fixture(scope="module", params=["own", pytest.param("trixie", marks=pytest.mark.full)])
+def cluster(podman_layout: Layout, archive: Path, request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
+    """Three hosts with Podman, with this machine's Slurm and with 24.11."""
+    if request.param == "own":
+        yield request.getfixturevalue("podman_cluster")
+        return
+    root = suites.root(machine.cache_folder(), request.param, print)
+    layout = dataclasses.replace(podman_layout, root=root)
+    with SlurmCluster(ClusterConfig(nodes=("node1", "node2", "node3"), gres=GPUS), layout) as cluster:
+        rootless.load_for_user(cluster, archive, USERS[0], print)
+        yield cluster
+
+
+@pytest.fixture
+def jobs(cluster: SlurmCluster, folder: Path) -> Jobs:
+    return Jobs(cluster, folder, "alice")
+
+
+def test_a_head_node_of_another_kind(jobs: Jobs) -> None:
+    (jobs.folder / "train.py").write_text(TRAINER)
+    job = jobs.run(GROUPS, ["python3", "train.py"])
+    assert job.code == "0:0", job.log
+    assert "probe: 3/3 nodes, 16/16 GPUs" in job.log
+    offers, places, facts = json.loads(next(line for line in job.log.splitlines() if line.startswith("[{")))
+    (head, gpu_1, gpu_2) = job.events[0]["nodes"]
+    assert offers == {head: [1, 0, 1, 0], gpu_1: [2, 8, 0, 1], gpu_2: [2, 8, 0, 1]}
+    assert places == sorted((gpu_1, gpu_2))
+    assert facts == ["2", "8", str(job.id)]
+
+
+def test_scancel(jobs: Jobs) -> None:
+    """The trainer gets its grace period, and no node keeps anything."""
+    run = "trap 'echo saves; sleep 1; echo saved; exit 3' TERM; echo started; while true; do sleep 0.1; done"
+    number = jobs.submit(GROUPS, ["bash", "-c", run])
+    jobs.wait_for(number, "\nstarted\n")
+    jobs.cluster.run(["scancel", str(number)])
+    job = jobs.wait_end(number)
+    assert job.state == "CANCELLED", job.log
+    assert "\nsaves\n" in job.log, job.log
+    assert "\nsaved\n" in job.log, job.log
+    assert job.last_line == "done: trainer exited with 3"
+
+
+@pytest.mark.full
+def test_the_end_of_a_node_s_task(jobs: Jobs) -> None:
+    """The srun of one group ends, the other one's goes on."""
+    number = jobs.submit(GROUPS, ["bash", "-c", "echo started; sleep 600"])
+    jobs.wait_for(number, "\nstarted\n")
+    steps = jobs.cluster.run(["squeue", "--noheader", "--steps", "--format=%i"]).stdout.split()
+    (step,) = (step for step in steps if step.startswith(f"{number + 1}."))
+    jobs.cluster.run(["scancel", "--signal=KILL", step])
+    assert jobs.cluster.wait(number, HANG) == ("FAILED", "71:0"), jobs.log(number)
+    assert re.search(r"failed \(71 node lost\): node\d: the node's task was killed\n", jobs.log(number))
+    assert jobs.run(GROUPS, ["true"]).code == "0:0", "it removes what is left of the job above"
+
+
+@pytest.mark.full
+def test_a_requeue(jobs: Jobs) -> None:
+    run = "[[ $SLURMRAY_ATTEMPT = 1 ]] || exit 75"
+    number = jobs.submit(GROUPS + "requeue: {exit_code: 75}\n", ["bash", "-c", run])
+    job = jobs.wait_end(number)
+    assert job.code == "0:0", job.log
+    assert (jobs.folder / f"slurmray-runs/{number}-1/events.jsonl").exists()
+
+
+@pytest.mark.full
+def test_an_allocation_that_does_not_fit(jobs: Jobs) -> None:
+    text = jobs.script(GROUPS, ["true"]).read_text()
+    (jobs.folder / "generated.sh").write_text(text.replace("#SBATCH --nodes=2\n", "#SBATCH --nodes=1\n"))
+    job = jobs.wait_end(jobs.cluster.sbatch(jobs.folder / "generated.sh", "alice", folder=jobs.folder))
+    assert job.code == "64:0", job.log
+    assert "the allocation has 1 nodes in group gpu, the script is for 2" in job.last_line
