@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from slurmray import history
 from slurmray.errors import ExitCode, SpecError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.environment import clean_environment
@@ -73,7 +75,34 @@ def submit(spec: JobSpec | str | Path) -> Job:
     script = render(spec)
     for note in remarks(spec):
         warnings.warn(note, stacklevel=2)
-    submitted = commands.sbatch(text=script)
-    if submitted.message:
-        warnings.warn(f"job {submitted.number}: {submitted.message}", stacklevel=2)
-    return Job(submitted.number, run_dir=spec.run_dir, cluster=submitted.cluster)
+    job, messages = submit_script(spec, script)
+    for message in messages:
+        warnings.warn(message, stacklevel=2)
+    return job
+
+
+def submit_script(spec: JobSpec, script: str, *arguments: str) -> tuple[Job, list[str]]:
+    """Submit a rendered script and remember the job; return it and messages for the user.
+
+    arguments: more options of sbatch.
+    """
+    submitted = commands.sbatch(*arguments, text=script)
+    messages = [f"job {submitted.number}: {submitted.message}"] if submitted.message else []
+    gpus = sum(
+        component.nodes * (spec.ray.gpus_per_node or component.gpus) for component in spec.slurm.components
+    )
+    run = history.Run(
+        submitted.number,
+        spec.name,
+        submitted.cluster,
+        str(Path.cwd()),
+        spec.run_dir,
+        time.time(),
+        spec.slurm.node_count,
+        gpus,
+    )
+    try:
+        history.remember(run)
+    except OSError as error:
+        messages.append(f"{history.path()}: {error.strerror}; slurmray list will not know this job")
+    return Job(submitted.number, run_dir=spec.run_dir, cluster=submitted.cluster), messages

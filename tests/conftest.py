@@ -31,6 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(cache))
 
 
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test adds jobs to those that this user has submitted."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 def variant(nodeid: str) -> int:
     """Return the index of a fault case's variant; -1 for other tests."""
     return next((number for number, each in enumerate(VARIANTS) if str(each) in nodeid), -1)

@@ -1,4 +1,4 @@
-"""Writes docs/reference: job spec, command line, exit codes and events, with their JSON Schemas."""
+"""Writes docs/reference: job spec, command line, exit codes, events and messages, with their JSON Schemas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from slurmray import events
+from slurmray import events, signatures
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
 from slurmray.errors import ExitCode
@@ -104,6 +104,7 @@ def files() -> dict[str, str]:
         "reference/exit-codes.md": "\n".join([_NOTE, *_exit_codes(), ""]),
         "reference/events.schema.json": json.dumps(events.schema(), indent=2) + "\n",
         "reference/events.md": f"{_NOTE}\n{events.reference()}",
+        "reference/messages.md": f"{_NOTE}\n{signatures.reference()}",
     }
 
 

@@ -17,16 +17,23 @@ from click.shell_completion import CompletionItem
 from slurmray import __version__
 from slurmray.errors import ExitCode, SlurmrayError, UsageError
 
-# Subcommand NAME is the object NAME in the module slurmray.cli.NAME.
+# Subcommand NAME is the object NAME in the module slurmray.cli.NAME; see get_command for `list`.
 _SUBCOMMANDS = {
     "init": "Copy an example as your own job spec.",
     "render": "Write the sbatch script of a job, or a dstack task.",
+    "submit": "Render a job and submit it with sbatch.",
+    "list": "List your jobs.",
+    "status": "Show where a job stands, and how long each step took.",
+    "logs": "Print the log of a job, of a node or of a service.",
+    "why": "Say what ended a job, and what to do about it.",
+    "cancel": "Cancel a job.",
     "rehearse": "Run a job on a real Slurm that is started on this machine.",
     "verify": "Check whether scripts were edited after rendering.",
     "explain": "Explain an exit code and what to do about it.",
     "schema": "Print the JSON Schema of the job spec.",
 }
-_TAKES_TRAINER = ("render", "rehearse")
+_TAKES_TRAINER = ("render", "submit", "rehearse")
+_TRAINER_TEXT = f"{', '.join(_TAKES_TRAINER[:-1])} or {_TAKES_TRAINER[-1]}"
 _NEEDS_CURRENT_FOLDER = ("init", *_TAKES_TRAINER)
 
 
@@ -39,8 +46,8 @@ class _LazyGroup(click.Group):
         del ctx
         if cmd_name not in _SUBCOMMANDS:
             return None
-        module = importlib.import_module(f"slurmray.cli.{cmd_name}")
-        return cast("click.Command", getattr(module, cmd_name))
+        name = "list_jobs" if cmd_name == "list" else cmd_name  # here `list` is Python's
+        return cast("click.Command", getattr(importlib.import_module(f"slurmray.cli.{name}"), name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -76,6 +83,8 @@ def slurmray() -> None:
       slurmray render --nodes 2                         the built-in check, on two nodes
       slurmray init verl --nodes 4                      a job spec to start from, for verl
       slurmray render job.yaml -- python train.py       a job spec, and the trainer's command
+      slurmray submit job.yaml --follow                 submit it, and show its log until it ends
+      slurmray status                                   where the last job stands
       slurmray rehearse job.yaml                        try it on this machine, without a cluster
 
     \b
@@ -107,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         own, trainer = split(sys.argv[1:] if argv is None else argv)
         if trainer and not own:
-            raise UsageError(f"slurmray: no subcommand before --; use {' or '.join(_TAKES_TRAINER)}")
+            raise UsageError(f"slurmray: no subcommand before --; use {_TRAINER_TEXT}")
         if trainer and own[0] in _SUBCOMMANDS and own[0] not in _TAKES_TRAINER:
             raise UsageError(
                 f"slurmray {own[0]}: takes no trainer command; leave out -- and everything after it"

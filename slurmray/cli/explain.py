@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-import textwrap
 from signal import Signals
 from typing import NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
+from slurmray.cli.terminal import paragraph
 from slurmray.errors import ExitCode, UsageError
 
-_WIDTH = 100
 _WHOSE = (
     "The last line of the job's log shows whose code it is, because a trainer may use the same numbers: "
     "`done`, the trainer's; `failed`, slurmray's; `stopped by Slurm`, Slurm's. Without such a line, the "
@@ -163,19 +162,19 @@ def explain(code: str | None) -> None:
             click.echo(f"{known.value:>3}  {known.name.lower():<10}  {known.meaning}")
         click.echo()
         click.echo("All other codes are the trainer's; 128 + n means signal n.")
-        _paragraph(_WHOSE)
+        paragraph(_WHOSE)
         return
-    title, explanation = _look_up(code)
-    _paragraph(f"{title}: {explanation.meaning}")
+    title, explanation = look_up(code)
+    paragraph(f"{title}: {explanation.meaning}")
     if explanation.cause:
-        _paragraph(f"cause: {explanation.cause}")
+        paragraph(f"cause: {explanation.cause}")
     if explanation.fix:
-        _paragraph(f"fix: {explanation.fix}")
+        paragraph(f"fix: {explanation.fix}")
         if title not in _STATES:
-            _paragraph(_WHOSE)
+            paragraph(_WHOSE)
 
 
-def _look_up(text: str) -> tuple[str, _Explanation]:
+def look_up(text: str) -> tuple[str, _Explanation]:
     """Return title and explanation of a code as the user typed it."""
     if text.upper() in ExitCode.__members__:
         return _ours(ExitCode[text.upper()])
@@ -219,10 +218,3 @@ def _signal(number: int) -> str:
         return Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _paragraph(text: str) -> None:
-    wrapped = textwrap.fill(
-        text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
-    )
-    click.echo(wrapped)

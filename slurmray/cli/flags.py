@@ -90,6 +90,41 @@ def sbatch_options(command: _F) -> _F:
     return command
 
 
+def job_options(command: _F) -> _F:
+    """Add all options that set fields of the job spec."""
+    for option in reversed(_JOB_OPTIONS):
+        command = option(command)
+    return job_flags(sbatch_options(command))
+
+
+_JOB_OPTIONS = (
+    click.option(
+        "--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="Mount a file or folder.  [repeatable]"
+    ),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Environment variable for Ray and the trainer. Without =VALUE, its value is taken from your "
+        "environment at sbatch and is not in the script. The job's log shows VALUE as `...`.  [repeatable]",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="Any field of the job spec, e.g. container.shm_size=64g. PATH+=VALUE adds to a list.  "
+        "[repeatable]",
+    ),
+    click.option(
+        "--template",
+        metavar="FILE",
+        type=click.Path(readable=False),
+        help="A site's template that extends job.sbatch.j2.",
+    ),
+)
+
+
 def _complete_runtime(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[str | CompletionItem]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from slurmray.cli.flags import FILE, job_flags, sbatch_options
+from slurmray.cli.flags import FILE, job_options
 from slurmray.errors import ExitCode, Problem, SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -28,31 +28,7 @@ _NAME = "{name}"  # in -o: the name of the job
 
 @click.command(options_metavar="[JOB.yaml ...] [OPTIONS] [-- COMMAND ...]")
 @click.argument("jobs", nargs=-1, metavar="", type=FILE)
-@job_flags
-@sbatch_options
-@click.option(
-    "--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="Mount a file or folder.  [repeatable]"
-)
-@click.option(
-    "--env",
-    multiple=True,
-    metavar="NAME[=VALUE]",
-    help="Environment variable for Ray and the trainer. Without =VALUE, its value is taken from your "
-    "environment at sbatch and is not in the script. The job's log shows VALUE as `...`.  [repeatable]",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Any field of the job spec, e.g. container.shm_size=64g. PATH+=VALUE adds to a list.  [repeatable]",
-)
-@click.option(
-    "--template",
-    metavar="FILE",
-    type=click.Path(readable=False),
-    help="A site's template that extends job.sbatch.j2.",
-)
+@job_options
 @click.option(
     "-o",
     "--output",
@@ -169,7 +145,7 @@ def _report(path: Path, rendered: _Rendered, before: str, target: str) -> None:
     """Print what was written, hints about the job, and how to submit it. before: see _job_file_of."""
     job, spec, _ = rendered
     if path != _STDOUT:
-        click.echo(f"wrote {path}: {_summary(spec, target)}", err=True)
+        click.echo(f"wrote {path}: {summary(spec, target)}", err=True)
     warn_of_unset(spec, target)
     for line in _remarks(spec, target):
         click.echo(line, err=True)
@@ -298,7 +274,8 @@ def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
             click.echo(f"env.{name} is not set in your environment; export it before {what}", err=True)
 
 
-def _summary(spec: JobSpec, target: str) -> str:
+def summary(spec: JobSpec, target: str) -> str:
+    """Return what a job has, in one line."""
     nodes = spec.slurm.node_count
     parts = ["1 node" if nodes == 1 else f"{nodes} nodes"]
     if spec.slurm.groups:

@@ -12,6 +12,7 @@ import click
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.cluster.directives import Requirements
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.slurm.states import parse_end
 
 # Prefixes of variables about this machine's daemons or a surrounding job, which are wrong on the hosts.
 _DROPPED_VARIABLES = (
@@ -67,11 +68,8 @@ def follow(cluster: SlurmCluster, job: int, write: Callable[[bytes], object]) ->
 
 
 def exit_code(info: dict[str, str]) -> int:
-    """Return the exit code for a shell: the job's, 128 + its signal, or 1 if it failed without either."""
-    code, _, number = info.get("ExitCode", "0:0").partition(":")
-    if int(code) or int(number):
-        return int(code) or 128 + int(number)
-    return 0 if info.get("JobState") == "COMPLETED" else 1
+    """Return the exit code for a shell. info: as follow returns it."""
+    return parse_end(info.get("JobState", ""), info.get("ExitCode", "0:0")).shell_code
 
 
 def leftovers(cluster: SlurmCluster) -> list[str]:

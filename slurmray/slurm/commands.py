@@ -73,6 +73,26 @@ def sbatch(*arguments: str, text: str | None = None) -> Submitted:
     return Submitted(int(found[1]), found[2], done.stderr.strip())
 
 
+def test_only(*arguments: str, text: str) -> str:
+    """Return what `sbatch --test-only` says about a script: when and where it could start."""
+    argv = ["sbatch", "--test-only", *arguments]
+    done = call(argv, text=text, env=clean_environment(os.environ))
+    if done.returncode != 0:
+        raise failure(argv, done.stderr, "correct `slurm` in the job spec")
+    lines = [re.sub(r"^sbatch: ", "", line) for line in done.stderr.splitlines()]
+    return "\n".join(filter(None, lines))
+
+
+def squeue() -> dict[int, str]:
+    """Return {id: state} of this user's jobs that have not ended, in one request."""
+    argv = ["squeue", "--noheader", f"--user={os.getuid()}", "--states=all", "--format=%A %T"]
+    done = call(argv)
+    if done.returncode != 0:
+        raise failure(argv, done.stderr)
+    rows = (line.split() for line in done.stdout.splitlines())
+    return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
+
+
 def sacct(fields: str, *arguments: str) -> str:
     """Return fields of jobs from the accounting, `A|B` a line; empty without accounting, or an answer."""
     argv = ["sacct", "--allocations", "--noheader", "--parsable2", f"--format={fields}", *arguments]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from slurmray.errors import SlurmError, UsageError
@@ -17,6 +20,7 @@ from slurmray.slurm.states import (
     parse_events,
     parse_job,
 )
+from slurmray.slurm.status import Status, make_status
 
 # Seconds between two requests to slurmctld: the first pause, its growth, the longest one.
 _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
@@ -62,36 +66,58 @@ class Job:
         job has not ended. SlurmError as for `state`, but once slurmctld has answered, only after 10 minutes
         without an answer.
         """
-        begun, answered = time.monotonic(), float("-inf")
-        pause = _FIRST_PAUSE
+        begun = time.monotonic()
+        for now, pause in self.polls():
+            if now.state in FINAL:
+                return now
+            left = pause if timeout is None else begun + timeout - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(pause, left))
+        raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
+
+    def polls(self) -> Iterator[tuple[End, float]]:
+        """Yield state and exit code each time it is resumed, and seconds to wait before the next time.
+
+        Without end; errors as for `wait`.
+        """
+        answered, pause, now = float("-inf"), _FIRST_PAUSE, End("UNKNOWN", 0, 0)
         while True:
             try:
-                now = self._current()
+                now = self._current() or self._past()
                 answered = time.monotonic()
             except SlurmError:
                 if time.monotonic() - answered > _SLURMCTLD_TIMEOUT:
                     raise
-            else:
-                now = now or self._past()
-                if now.state in FINAL:
-                    return now
-            left = pause if timeout is None else begun + timeout - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
-            time.sleep(min(pause, left))
+            yield now, pause
             pause = min(pause * _GROWTH, _LONGEST_PAUSE)
 
-    def logs(self) -> str:
+    def status(self) -> Status:
+        """Return where the job stands: phase, steps with their times, findings, and how it ended.
+
+        SlurmError as for `state`. Without a readable run directory it has only what Slurm knows.
+        """
+        record = self._record()
+        end = parse_end(record["JobState"], record["ExitCode"]) if record else self._past()
+        return make_status(self.id, end.state, record, self.events(), time.time())
+
+    def events(self) -> list[Event]:
+        """Return the events of the last attempt, see docs/reference/events.md; [] before it has some."""
+        return events_of_last_attempt(self._runs, self.id)
+
+    def logs(self, last: int | None = None) -> str:
         """Return the job's log so far: its stdout and, if `slurm.error` sets another file, its stderr.
+
+        last: at most so many bytes of each, from the end; None: all.
 
         Empty before the job starts. UsageError if the log cannot be read here, or if Slurm has forgotten the
         job and the log is not in its folder.
         """
         known = bool(self._outputs or self._record())
         parts = []
-        for path in self._outputs or [self._folder / f"slurm-{self.id}.out"]:
+        for path in self.outputs():
             try:
-                parts.append(path.read_text(encoding="utf-8", errors="replace"))
+                parts.append(_read(path, last))
             except FileNotFoundError:
                 if not known:
                     raise UsageError(
@@ -101,6 +127,27 @@ class Job:
             except OSError as error:
                 raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
         return "".join(parts)
+
+    def node_log(self, node: str, attempt: int | None = None, last: int | None = None) -> str:
+        """Return what was printed on a node. attempt: None is the last one. last: as for `logs`.
+
+        UsageError if there is no log.
+        """
+        self._record()  # for the folder
+        number = last_attempt(self._runs, self.id) if attempt is None else attempt
+        folder = self._runs / f"{self.id}-{number}/logs"
+        try:
+            return _read(folder / f"{node}.log", last)
+        except FileNotFoundError:
+            known = sorted(path.stem for path in folder.glob("*.log"))
+            hint = f"there are those of {', '.join(known[:8])}" if known else "it has no logs"
+            raise UsageError(f"{folder}: no log of the node {node}; {hint}") from None
+        except OSError as error:
+            raise UsageError(f"{folder}/{node}.log: cannot be read: {error.strerror}") from None
+
+    def outputs(self) -> list[Path]:
+        """Return the files of the job's log, as Slurm has named them in the last request about the job."""
+        return self._outputs or [self._folder / f"slurm-{self.id}.out"]
 
     def cancel(self) -> None:
         """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses."""
@@ -120,7 +167,7 @@ class Job:
         if state != "RUNNING":
             raise SlurmError(f"job {self.id}: the job is {state}; attach while it is RUNNING")
         run = self._runs / f"{self.id}-{record.get('Restarts', '0')}"
-        events = _events_in(run)
+        events = events_in(run)
         if not events:
             text = f"no events in {run} yet; if there should be some, give Job the run_dir of its job spec"
             raise SlurmError(f"job {self.id}: {text}")
@@ -180,17 +227,38 @@ class Job:
         return [f"--clusters={self.cluster}"] if self.cluster else []
 
 
+def _read(path: Path, last: int | None) -> str:
+    with path.open("rb") as file:
+        if last is not None:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - last))
+        return file.read().decode(errors="replace")
+
+
 def events_of_last_attempt(runs: Path, number: int | str) -> list[Event]:
     """Return the events of a job's last attempt; [] if there are none. UsageError if they cannot be read.
 
     runs: the folder of run directories. number: SLURM_JOB_ID.
     """
-    attempts = [path.name.partition("-")[2] for path in runs.glob(f"{number}-[0-9]*")]
-    last = max((int(attempt) for attempt in attempts if attempt.isdecimal()), default=0)
-    return _events_in(runs / f"{number}-{last}")
+    return events_in(runs / f"{number}-{last_attempt(runs, number)}")
 
 
-def _events_in(run: Path) -> list[Event]:
+def last_attempts(runs: Path) -> dict[str, int]:
+    """Return {job id: number of its last attempt} of the run directories in a folder."""
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError):  # there is none yet
+        for path in runs.iterdir():
+            job, _, attempt = path.name.partition("-")
+            if attempt.isdecimal():
+                found[job] = max(int(attempt), found.get(job, 0))
+    return found
+
+
+def last_attempt(runs: Path, number: int | str) -> int:
+    """Return the number of a job's last attempt that has a run directory; 0 if none has."""
+    return last_attempts(runs).get(str(number), 0)
+
+
+def events_in(run: Path) -> list[Event]:
     """Return the events in a run directory; [] if it has none."""
     path = run / "events.jsonl"
     try:

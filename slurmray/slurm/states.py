@@ -48,6 +48,13 @@ class End(NamedTuple):
     exit_code: int
     signal: int
 
+    @property
+    def shell_code(self) -> int:
+        """The exit code for a shell: the job's, 128 + its signal, or 1 if it failed without either."""
+        if self.exit_code or self.signal:
+            return self.exit_code or 128 + self.signal
+        return 0 if self.state == "COMPLETED" else 1
+
 
 def parse_job(text: str) -> dict[str, str]:
     """Return the fields of a job from the output of `scontrol show job`; {} for an empty text.

@@ -70,10 +70,11 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
         (
             ["xyz"],
-            "slurmray: unknown command 'xyz', known are init, render, rehearse, verify, explain, schema",
+            "slurmray: unknown command 'xyz', known are init, render, submit, list, status, logs, why, "
+            "cancel, rehearse, verify, explain, schema",
         ),
         (["render", "--"], "slurmray: no command after --; for the built-in check, leave out the --"),
-        (["--", "render"], "slurmray: no subcommand before --; use render or rehearse"),
+        (["--", "render"], "slurmray: no subcommand before --; use render, submit or rehearse"),
         (
             ["explain", "--", "71"],
             "slurmray explain: takes no trainer command; leave out -- and everything after it",

@@ -1,0 +1,84 @@
+"""`slurmray status`: where a job stands."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from slurmray.cli.terminal import complete_job
+from slurmray.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from slurmray.slurm.status import Status
+
+_REFRESH = 3.0  # seconds
+
+
+@click.command()
+@click.argument("job", required=False, shell_complete=complete_job)
+@click.option("-w", "--watch", is_flag=True, help="Show it until the job has ended.")
+@click.option("--json", "is_json", is_flag=True, help="Print a JSON object.")
+def status(*, job: str | None, watch: bool, is_json: bool) -> None:
+    """Show where a job stands: its state, how long each step took, and how it ended.
+
+    JOB is an id or a name; without it, the newest one. It works while the job waits or runs, after its end,
+    and when Slurm has forgotten it, as long as its run directory is there.
+
+    \b
+    Examples:
+      slurmray status
+      slurmray status verl --watch
+      slurmray status 1234 --json | jq -r .phase
+    """
+    from slurmray.cli.terminal import job_argument, print_json
+    from slurmray.slurm.states import FINAL
+
+    if watch and (is_json or not sys.stdout.isatty()):
+        raise UsageError("slurmray status --watch: is for a terminal; leave it out here")
+    found, _ = job_argument(job)
+    while True:
+        now = found.status()
+        if is_json:
+            print_json(now.as_dict())
+        else:
+            if watch:
+                click.clear()
+            click.echo("\n".join(_lines(now)))
+        if not watch or now.state in FINAL:
+            return
+        time.sleep(_REFRESH)
+
+
+def _lines(status: Status) -> Iterator[str]:
+    from slurmray.cli.terminal import duration, styled
+
+    color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")
+    attempt = f", attempt {status.attempt}" if status.attempt else ""
+    nodes = ""
+    if status.nodes:
+        count = "1 node" if len(status.nodes) == 1 else f"{len(status.nodes)} nodes"
+        nodes = f" on {count}, head node {status.nodes[0]}"
+    name = f" {status.name}" if status.name else ""
+    yield f"job {status.id}{name}: {styled(status.state, color)}{nodes}{attempt}"
+    if status.reason:
+        yield f"  {status.reason}"
+    if status.expected_start:
+        yield time.strftime("  expected to start at %Y-%m-%d %H:%M", time.localtime(status.expected_start))
+    for step in status.steps:
+        text = " ".join(step.text.split())
+        yield f"  {step.name:<10} {duration(step.seconds):>12}  {text[:100]}".rstrip()
+    for finding in status.findings:
+        text = f"{finding['node']}: {finding['check']}: {finding['found']}, wanted {finding['wanted']}"
+        yield styled(f"  {text}: {finding['fix']}", "yellow" if finding["kind"] == "warn" else "red")
+    if status.end:
+        yield f"  {status.end['text']}"
+        if status.end["source"] == "slurmray":
+            yield from (f"  {code.fix}" for code in ExitCode if code == status.end["exit_code"])
+    if status.log:
+        yield f"  log: {status.log}"
+    if status.run_dir:
+        yield f"  logs of each node: {status.run_dir}/logs"

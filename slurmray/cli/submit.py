@@ -1,0 +1,130 @@
+"""`slurmray submit`: renders a job, submits it with sbatch, and follows it if asked to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slurmray.cli.flags import FILE, job_options
+from slurmray.errors import UsageError
+
+if TYPE_CHECKING:
+    from slurmray.slurm.job import Job
+
+INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
+
+
+@click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
+@click.argument("job", required=False, metavar="", type=FILE)
+@job_options
+@click.option(
+    "-f",
+    "--follow",
+    "is_followed",
+    is_flag=True,
+    help="Show the job's log until it ends, and return its exit code.",
+)
+@click.option("--after", metavar="JOB", help="Start when this job, an id or a name, has exited with 0.")
+@click.option("--dry-run", is_flag=True, help="Print the script instead.")
+@click.option("--test-only", is_flag=True, help="Ask Slurm when it could start, and submit nothing.")
+@click.option("--json", "is_json", is_flag=True, help="Print the job as JSON.")
+@click.pass_obj
+def submit(
+    trainer: list[str],
+    /,
+    job: Path | None,
+    settings: tuple[str, ...],
+    is_followed: bool,
+    after: str | None,
+    dry_run: bool,
+    test_only: bool,
+    is_json: bool,
+    **flags: str | tuple[str, ...] | None,
+) -> int:
+    """Render a job and submit it with sbatch.
+
+    JOB.yaml, options and COMMAND are those of slurmray render. No script is written: Slurm keeps it. slurmray
+    list, status, logs and cancel know the job from then on, by its id or its name.
+
+    With --follow, Ctrl-C asks whether to cancel the job; without an answer it goes on.
+
+    \b
+    Examples:
+      slurmray submit job.yaml --nodes 4
+      slurmray submit job.yaml --follow -- python train.py
+      slurmray submit evaluate.yaml --after verl
+          when the job named verl, the newest one, has ended well
+      slurmray submit job.yaml --test-only
+    """
+    from slurmray import api
+    from slurmray.cli.render import given, render_job, summary, warn_of_unset
+    from slurmray.cli.terminal import job_argument, print_json
+    from slurmray.loading.remarks import remarks
+    from slurmray.presets import advise
+    from slurmray.slurm import commands
+
+    if is_followed and is_json:
+        raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
+    spec, script = render_job(job, given(settings, flags), trainer)
+    options = dict(spec.slurm.given())
+    if options.get("array"):
+        raise UsageError("slurm.array makes several jobs: render the script, and submit it with sbatch")
+    arguments = []
+    if after is not None:
+        if "dependency" in options:
+            raise UsageError("--after and slurm.dependency are both set; use one of them")
+        arguments = [f"--dependency=afterok:{job_argument(after)[0].id}"]
+    warn_of_unset(spec)
+    for line in remarks(spec) + advise(spec).notes:
+        click.echo(line, err=True)
+    if dry_run:
+        click.echo(script.encode(), nl=False)
+        return 0
+    if test_only:
+        click.echo(commands.test_only(*arguments, text=script))
+        return 0
+    submitted, messages = api.submit_script(spec, script, *arguments)
+    for line in messages:
+        click.echo(line, err=True)
+    if is_json:
+        print_json({"id": submitted.id, "cluster": submitted.cluster, "name": spec.name})
+        return 0
+    click.echo(f"submitted job {submitted.id}, {spec.name}: {summary(spec, 'slurm')}", err=is_followed)
+    if is_followed:
+        return follow_to_end(submitted)
+    click.echo(f"follow it with: slurmray logs -f {submitted.id}", err=True)
+    return 0
+
+
+def follow_to_end(job: Job) -> int:
+    """Show a job's log until it ends; return its exit code, or INTERRUPTED after Ctrl-C."""
+    from slurmray.slurm.follow import follow
+
+    try:
+        end = follow(job, _write, lambda text: click.echo(text, err=True))
+    except KeyboardInterrupt:
+        return _ask_to_cancel(job)
+    click.echo(f"job {job.id}: {end.state}", err=True)
+    return end.shell_code
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _ask_to_cancel(job: Job) -> int:
+    click.echo("", err=True)
+    try:
+        is_wanted = sys.stdin.isatty() and click.confirm(f"Cancel job {job.id}?", err=True)
+    except click.Abort:  # Ctrl-C again
+        is_wanted = False
+    if is_wanted:
+        job.cancel()
+        click.echo(f"cancelled job {job.id}", err=True)
+    else:
+        click.echo(f"job {job.id} goes on; cancel it with: slurmray cancel {job.id}", err=True)
+    return INTERRUPTED

@@ -1,0 +1,65 @@
+"""What several subcommands print: colours, durations, and the job that an argument names."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from slurmray import history
+from slurmray.slurm.job import Job
+
+_WIDTH = 100
+
+
+def styled(text: str, color: str) -> str:
+    """The text in a colour, if standard output is a terminal and NO_COLOR is not set."""
+    has_color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return click.style(text, fg=color) if has_color else text
+
+
+def duration(seconds: float) -> str:
+    """A duration with one or two units, e.g. `3.1 s`, `4 min`, `2 h 10 min`, `1 d 3 h`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    hours, days = minutes // 60, minutes // 1440
+    if days:
+        return f"{days} d {hours % 24} h"
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
+
+
+def paragraph(text: str) -> None:
+    """Print a paragraph, in lines of at most 100 characters."""
+    click.echo(
+        textwrap.fill(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    )
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON, for programs."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def job_argument(name: str | None) -> tuple[Job, history.Run]:
+    """Return the job that an argument names: an id, a name, or None for the newest one."""
+    run = history.find(name)
+    return Job(run.id, folder=run.folder, run_dir=run.run_dir, cluster=run.cluster), run
+
+
+def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete ids and names of remembered jobs."""
+    del ctx, param
+    found = [
+        item for run in history.runs()[:200] for item in ((str(run.id), run.name), (run.name, str(run.id)))
+    ]
+    return [
+        CompletionItem(value, help=text)
+        for value, text in dict(reversed(found)).items()
+        if value.startswith(incomplete)
+    ]

@@ -1,0 +1,79 @@
+"""The jobs that this user has submitted with slurmray: a line of JSON for each, in one file."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from slurmray.errors import UsageError
+
+
+class Run(NamedTuple):
+    """A submitted job. folder: where. submitted: seconds since 1970. nodes, gpus: of the whole job."""
+
+    id: int
+    name: str
+    cluster: str | None
+    folder: str
+    run_dir: str
+    submitted: float
+    nodes: int
+    gpus: int
+
+
+def path() -> Path:
+    """The file: runs.jsonl in $XDG_STATE_HOME/slurmray, by default ~/.local/state/slurmray."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "slurmray/runs.jsonl"
+
+
+def remember(run: Run) -> None:
+    """Add a job. OSError if the file cannot be written."""
+    file = path()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, f"{json.dumps(run._asdict())}\n".encode())  # one write: lines do not mix
+    finally:
+        os.close(descriptor)
+
+
+def runs() -> list[Run]:
+    """Return the jobs, newest first. Lines that are not of this version are left out."""
+    try:
+        text = path().read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UsageError(f"{path()}: cannot be read: {error.strerror}") from None
+    found = []
+    for line in reversed(text.splitlines()):
+        try:
+            found.append(Run(**json.loads(line)))
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def find(wanted: str | None) -> Run:
+    """Return the newest job with an id or name; None: the newest of all. UsageError if there is none.
+
+    An id that is not remembered is a job with the default run directory below the current folder.
+    """
+    known = runs()
+    if wanted is None:
+        if not known:
+            raise UsageError("no job was submitted with slurmray submit yet; give the job's id")
+        return known[0]
+    is_id = wanted.isascii() and wanted.isdigit()
+    for run in known:
+        if wanted == (str(run.id) if is_id else run.name):
+            return run
+    if is_id and int(wanted):
+        return Run(int(wanted), "", None, str(Path.cwd()), "slurmray-runs", time.time(), 0, 0)
+    names = list(dict.fromkeys(run.name for run in known))[:5]
+    hint = f"known are {', '.join(names)}" if names else "give its id"
+    raise UsageError(f"no job named {wanted!r} was submitted with slurmray submit; {hint}")

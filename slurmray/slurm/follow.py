@@ -1,0 +1,60 @@
+"""Follows a job: why it waits, its log as it grows, and its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from slurmray.slurm.job import Job
+from slurmray.slurm.states import FINAL, End, is_last_attempt_over
+
+_READ_PAUSE = 1.0  # seconds between two looks at the log
+_LONGEST_PAUSE = 15.0  # seconds between two requests to slurmctld
+_END_PAUSE = 1.0  # the same once the job has recorded its end
+
+
+def follow(job: Job, write: Callable[[bytes], object], notice: Callable[[str], object]) -> End:
+    """Pass the job's log to `write` until the job has ended; return how.
+
+    notice: gets one line when the job waits for another reason than before. Errors as for Job.wait.
+    """
+    offsets: dict[Path, int] = {}
+    noticed = ""
+    is_over = False
+    for end, pause in job.polls():
+        copy_logs(job, offsets, write)
+        if end.state in FINAL:
+            return end
+        if end.state == "PENDING":
+            status = job.status()
+            start = f", expected at {_clock(status.expected_start)}" if status.expected_start else ""
+            if (text := f"queued: {status.reason}{start}") != noticed:
+                notice(text)
+                noticed = text
+        until = time.monotonic() + (_END_PAUSE if is_over else min(pause, _LONGEST_PAUSE))
+        while time.monotonic() < until:
+            time.sleep(_READ_PAUSE)
+            copy_logs(job, offsets, write)
+            if not is_over and is_last_attempt_over(job.events()):
+                is_over = True
+                break
+    raise AssertionError("polls() has no end")
+
+
+def copy_logs(job: Job, offsets: dict[Path, int], write: Callable[[bytes], object]) -> None:
+    """Pass what is new in the job's output files to `write`. offsets: updated; bytes read of each."""
+    for path in job.outputs():
+        try:
+            with path.open("rb") as file:
+                file.seek(offsets.get(path, 0))
+                data = file.read()
+        except OSError:  # it has not started, or the file is not visible here
+            continue
+        offsets[path] = offsets.get(path, 0) + len(data)
+        if data:
+            write(data)
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

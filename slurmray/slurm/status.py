@@ -1,0 +1,165 @@
+"""What a person wants to know about a job, from Slurm's record of it and its events. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from slurmray.slurm.states import Event, is_last_attempt_over
+
+# Why a job is pending (`man squeue`, JOB REASON CODES) -> in words, with what to do if it does not pass by
+# itself. Those that begin with a name in _PREFIXES are many.
+_REASONS = {
+    "BadConstraints": "no node has what it asks for: correct slurm.constraint, or request less",
+    "BeginTime": "it is not to start yet: slurm.begin, or Slurm's two minutes after a requeue",
+    "Dependency": "waits for another job: slurm.dependency",
+    "DependencyNeverSatisfied": "will never start, as the job that it waits for ended otherwise: cancel it",
+    "JobArrayTaskLimit": "waits for other tasks of the array",
+    "JobHeldAdmin": "held by an administrator: ask why",
+    "JobHeldUser": "held by you: scontrol release lets it start",
+    "Licenses": "waits for a license",
+    "PartitionDown": "the partition starts no jobs now",
+    "PartitionInactive": "the partition starts no jobs now",
+    "PartitionNodeLimit": "more nodes than the partition allows: lower slurm.nodes",
+    "PartitionTimeLimit": "longer than the partition allows: lower slurm.time",
+    "Priority": "waits behind jobs with a higher priority",
+    "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
+    "Reservation": "waits for its reservation",
+    "Resources": "waits for free nodes",
+}
+_PREFIXES = {
+    "Assoc": "a limit of your account is reached",
+    "MaxJobs": "a limit on your running jobs is reached",
+    "Nodes_required": "nodes that it needs are down, drained or reserved",
+    "QOS": "a limit of the QOS is reached",
+}
+_TRAINING = "training"
+
+
+class Step(NamedTuple):
+    """A part of a job's way from sbatch to its end.
+
+    name: queued, preflight, a phase of docs/reference/events.md, or training. began: seconds since 1970.
+    seconds: so far, if it is the last one of a job that runs. text: the last message of it.
+    """
+
+    name: str
+    began: float
+    seconds: float
+    text: str
+
+
+class Status(NamedTuple):
+    """Where a job stands.
+
+    state: Slurm's name of it. reason: while it is PENDING, in words. expected_start: Slurm's estimate, in
+    seconds since 1970; None if there is none. phase: name of the last step. nodes: the head node first, empty
+    before the start. attempt: 0 is the first. steps: of the last attempt. findings: of its preflight checks,
+    as in events.jsonl. end: the event of its end; None without one. log: the job's output file; "" if Slurm
+    has forgotten the job. run_dir: of the attempt; "" before the start.
+    """
+
+    id: int
+    name: str
+    state: str
+    reason: str
+    expected_start: float | None
+    phase: str
+    nodes: Sequence[str]
+    attempt: int
+    steps: Sequence[Step]
+    findings: Sequence[Event]
+    end: Event | None
+    log: str
+    run_dir: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {**self._asdict(), "steps": [step._asdict() for step in self.steps]}
+
+
+def make_status(
+    number: int, state: str, record: Mapping[str, str], events: Sequence[Event], now: float
+) -> Status:
+    """Return a job's status. record: of scontrol, empty if Slurm has forgotten the job. events: last attempt.
+
+    now: seconds since 1970.
+    """
+    by_name = {event["event"]: event for event in events}
+    start = by_name.get("start", {})
+    steps = _steps(record, events, now)
+    is_pending = state == "PENDING"
+    return Status(
+        number,
+        record.get("JobName", ""),
+        state,
+        reason_in_words(record.get("Reason", "")) if is_pending else "",
+        _time(record.get("StartTime", "")) if is_pending else None,
+        steps[-1].name if steps else "",
+        start.get("nodes", []),
+        int(start.get("attempt", record.get("Restarts", 0))),
+        steps,
+        [event for event in events if event["event"] == "finding"],
+        by_name.get("end"),
+        record.get("StdOut", ""),
+        start.get("run_dir", ""),
+    )
+
+
+def phase_of(events: Sequence[Event]) -> str:
+    """Return the name of the step that a job is in; "" before the first one."""
+    names = [name for event in events if (name := _step_of(event)[0])]
+    return names[-1] if names else ""
+
+
+def reason_in_words(reason: str) -> str:
+    """Return why a job is pending, in words; Slurm's own name of the reason if it is not known here."""
+    name = reason.partition(",")[0]
+    if name in ("", "None"):
+        return "Slurm has not looked at it yet"
+    words = _REASONS.get(name) or next(
+        (text for prefix, text in _PREFIXES.items() if name.startswith(prefix)), ""
+    )
+    return f"{words} ({reason})" if words else reason
+
+
+def _steps(record: Mapping[str, str], events: Sequence[Event], now: float) -> list[Step]:
+    """The steps of the last attempt; each lasts until the next one begins."""
+    found: list[list[Any]] = []  # name, begin, text
+    queued = _time(record.get("EligibleTime", "")) or _time(record.get("SubmitTime", ""))
+    if queued is not None:
+        found.append(["queued", queued, ""])
+    over = now
+    for event in events:
+        name, text = _step_of(event)
+        if event["event"] == "end":
+            over = event["time"]
+        if name and not (found and found[-1][0] == name):
+            found.append([name, event["time"], text])
+        elif name:
+            found[-1][2] = text
+    if not is_last_attempt_over(events) and (ended := _time(record.get("EndTime", ""))) and ended < now:
+        over = ended  # of a job that could not record its end
+    ends = [begin for _, begin, _ in found][1:] + [over] * bool(found)
+    return [
+        Step(name, begin, max(0.0, end - begin), text)
+        for (name, begin, text), end in zip(found, ends, strict=True)
+    ]
+
+
+def _step_of(event: Event) -> tuple[str, str]:
+    """Name and text of the step that an event belongs to; ("", "") for none."""
+    if event["event"] == "start":
+        return "preflight", ""
+    if event["event"] == "trainer":
+        return _TRAINING, event["command"]
+    return (event["phase"], event["text"]) if event["event"] == "phase" else ("", "")
+
+
+def _time(text: str) -> float | None:
+    """Seconds since 1970 of a time as scontrol prints it, in this host's time zone; None for `Unknown`."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

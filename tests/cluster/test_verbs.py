@@ -1,0 +1,287 @@
+"""slurmray submit, list, status, logs and cancel, with the login host's Slurm commands."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster.config import ClusterConfig
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.images import suites
+
+from .jobs import HANG, Jobs, slurm_commands, wait_until
+
+ROOT = Path(__file__).parents[2]
+ONE = ("--nodes=1", "--cpus-per-task=2", "--mem=1G")
+
+
+def argv_of(*args: str) -> list[str]:
+    return [sys.executable, "-m", "slurmray", *args]
+
+
+def slurmray(*args: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line in the current folder."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        argv_of(*args),
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANG,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def submit(*args: str) -> int:
+    """Submit a job; return its id."""
+    done = slurmray("submit", "--json", *args)
+    assert done.returncode == 0, done.stderr
+    return int(json.loads(done.stdout)["id"])
+
+
+def listed(*args: str) -> list[dict[str, Any]]:
+    return json.loads(slurmray("list", "--json", *args).stdout)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module", params=["own", pytest.param("trixie", marks=pytest.mark.full)])
+def cluster(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
+    """This machine's Slurm, and 24.11, whose commands print other things."""
+    if request.param == "own":
+        yield request.getfixturevalue("podman_cluster")
+        return
+    root = suites.hosts_root(machine.cache_folder(), request.param, print)
+    layout = dataclasses.replace(podman_layout, root=root)
+    with SlurmCluster(ClusterConfig(nodes=("node1",)), layout) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def jobs(cluster: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """Jobs of root, submitted from the current folder."""
+    monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "commands"))
+    monkeypatch.chdir(folder)
+    return Jobs(cluster, folder)
+
+
+def test_from_submit_to_result(jobs: Jobs) -> None:
+    trainer = ("bash", "-c", "echo trained; exit 3")
+    done = slurmray("submit", *ONE, "--job-name=first", "--follow", "--", *trainer)
+    assert done.returncode == 3, done.stderr
+    number = int(re.search(r"submitted job (\d+), first: 1 node, ", done.stderr)[1])  # type: ignore[index]
+    assert done.stdout == jobs.log(number)
+    assert "\ntrained\n" in done.stdout
+    assert done.stderr.endswith(f"job {number}: FAILED\n")
+    job = jobs.wait_end(number)
+    # The same job, by name, and as the newest one.
+    for name in ("first", str(number), None):
+        arguments = [name] if name else []
+        shown = slurmray("status", *arguments).stdout
+        assert shown.startswith(f"job {number} first: FAILED on 1 node, head node node1\n"), shown
+        assert "\n  done: trainer exited with 3\n" in shown
+        assert slurmray("logs", *arguments).stdout == job.log
+    assert "ray start --block" in slurmray("logs", "--node=node1").stdout
+    status = json.loads(slurmray("status", "--json").stdout)
+    names = [step["name"] for step in status["steps"]]
+    assert [name for name in names if name != "end"] == [
+        "queued",
+        "preflight",
+        "container",
+        "ray",
+        "probe",
+        "training",
+    ]
+    # They follow one another without gaps until the end.
+    assert sum(step["seconds"] for step in status["steps"]) == pytest.approx(
+        status["end"]["time"] - status["steps"][0]["began"]
+    )
+    assert status["end"]["exit_code"] == 3
+    assert listed() == []
+    (row,) = listed("--all")
+    assert (row["id"], row["name"], row["state"], row["nodes"], row["gpus"]) == (
+        number,
+        "first",
+        "FAILED",
+        1,
+        0,
+    )
+    assert re.match(r"JOB +NAME +STATE +PHASE .*\n\d+ +first +FAILED ", slurmray("list", "--all").stdout)
+
+
+def test_a_job_that_waits(jobs: Jobs) -> None:
+    number = submit(*ONE, "--hold", "--job-name=held")
+    after = submit(*ONE, "--job-name=later", "--after=held")
+    assert "held by you: scontrol release lets it start (JobHeldUser)" in slurmray("status", "held").stdout
+    waiting = json.loads(slurmray("status", "later", "--json").stdout)
+    assert (waiting["state"], waiting["reason"]) == (
+        "PENDING",
+        "waits for another job: slurm.dependency (Dependency)",
+    )
+    record = jobs.cluster.job(after)
+    assert record["Dependency"].startswith(f"afterok:{number}")
+    assert [(row["id"], row["state"]) for row in listed()] == [(after, "PENDING"), (number, "PENDING")]
+    done = slurmray("cancel", "held", str(after))
+    assert (done.returncode, done.stderr) == (
+        0,
+        f"cancelled job {number}, held\ncancelled job {after}, later\n",
+    )
+    assert "held: has ended already, CANCELLED" in slurmray("cancel", "held").stderr
+    assert listed() == []
+
+
+def test_why(jobs: Jobs) -> None:
+    """The words of the trainer, else its exit code; a job that goes on, or went well, has no cause."""
+    trainer = "echo >&2 \"OSError: [Errno 28] No space left on device: '/ckpt'\"; exit 1"
+    known = submit(*ONE, "--", "bash", "-c", trainer)
+    unknown = submit(*ONE, "--", "bash", "-c", "kill -SEGV $$")
+    good = submit(*ONE, "--", "true")
+    held = submit(*ONE, "--hold")
+    for number in (known, unknown, good):
+        jobs.wait_end(number)
+    shown = slurmray("why", str(known)).stdout
+    assert shown.splitlines() == [
+        f"job {known}, slurmray: FAILED. done: trainer exited with 1",
+        "log: OSError: [Errno 28] No space left on device: '/ckpt'",
+        "cause: A disk was full: often that of checkpoints, or /tmp.",
+        "fix: The line names the file. Free space there, or write to another file system.",
+    ]
+    (cause,) = json.loads(slurmray("why", str(known), "--json").stdout)["causes"]
+    assert cause["line"] == "OSError: [Errno 28] No space left on device: '/ckpt'"
+    shown = slurmray("why", str(unknown)).stdout
+    assert "139: means SIGSEGV (128 + 11)" in shown
+    assert "\nfix: Read the trainer's last lines." in shown
+    assert (
+        slurmray("why", str(good)).stdout == f"job {good}, slurmray: COMPLETED. done: trainer exited with 0\n"
+    )
+    shown = slurmray("why", str(held)).stdout
+    assert shown.startswith(f"job {held}, slurmray has not ended: PENDING, held by you: ")
+    slurmray("cancel", str(held))
+
+
+def test_a_failed_check(jobs: Jobs) -> None:
+    number = submit(*ONE, "--set=checks.paths=[/no/such/path]")
+    jobs.wait_end(number)
+    shown = slurmray("status").stdout
+    assert f"job {number} slurmray: FAILED" in shown
+    assert "node1: checks.paths: /no/such/path" in shown
+    assert "failed (65 preflight): " in shown
+    assert "exclude it: sbatch --exclude=NODE generated.sh" in shown, "the fix of the exit code"
+
+
+def test_nothing_is_submitted(jobs: Jobs) -> None:
+    done = slurmray("submit", *ONE, "--test-only")
+    assert re.match(r"Job \d+ to start at ", done.stdout), done
+    done = slurmray("submit", *ONE, "--dry-run")
+    assert done.stdout.startswith("#!/bin/bash\n#SBATCH --job-name=slurmray\n")
+    refused = slurmray("submit", *ONE, "--partition=nope")
+    assert refused.returncode == 64
+    assert refused.stderr.splitlines()[-1].startswith("sbatch: ")
+    assert listed("--all") == []
+    assert list(jobs.folder.iterdir()) == []
+
+
+class Terminal:
+    """A command line on a terminal of its own."""
+
+    def __init__(self, *args: str) -> None:
+        self._screen, inside = pty.openpty()
+        self._seen = b""
+        self.process = subprocess.Popen(
+            argv_of(*args),
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            preexec_fn=_lead_session,  # noqa: PLW1509 - no threads here
+        )
+        os.close(inside)
+        os.set_blocking(self._screen, False)
+
+    def wait_for(self, text: str) -> str:
+        """Wait until a text is on the screen; return all that was there."""
+        wait_until(lambda: text in self._read(), self._read)
+        return self._read()
+
+    def type(self, text: str) -> None:
+        os.write(self._screen, text.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        os.close(self._screen)
+
+    def _read(self) -> str:
+        with contextlib.suppress(OSError):  # nothing new
+            self._seen += os.read(self._screen, 1 << 16)
+        return self._seen.decode().replace("\r\n", "\n")
+
+
+def _lead_session() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.mark.parametrize(("answer", "state"), [("y", "CANCELLED"), ("n", "RUNNING")])
+def test_ctrl_c_asks(jobs: Jobs, answer: str, state: str) -> None:
+    terminal = Terminal("submit", *ONE, "-f", "--", "bash", "-c", "echo up; sleep 600")
+    try:
+        seen = terminal.wait_for("\nup\n")
+        number = int(re.search(r"submitted job (\d+)", seen)[1])  # type: ignore[index]
+        terminal.type("\x03")
+        terminal.wait_for("Cancel job ")
+        terminal.type(f"{answer}\n")
+        assert terminal.process.wait(HANG) == 130
+        if state == "RUNNING":
+            time.sleep(1)
+            assert jobs.cluster.job(number)["JobState"] == state
+            jobs.cluster.run(["scancel", str(number)])
+        assert jobs.wait_end(number).state == "CANCELLED"
+    finally:
+        terminal.close()
+
+
+def test_watch(jobs: Jobs) -> None:
+    number = submit(*ONE, "--hold")
+    assert slurmray("status", "--watch").returncode == 2, "it is for a terminal"
+    terminal = Terminal("status", "--watch", str(number))
+    try:
+        assert "\x1b[33mPENDING\x1b[0m" in terminal.wait_for("held by you"), "in colour"
+        jobs.cluster.run(["scancel", str(number)])
+        terminal.wait_for("CANCELLED")
+        assert terminal.process.wait(HANG) == 0
+    finally:
+        terminal.close()
+
+
+@pytest.mark.full
+def test_a_job_that_slurm_has_forgotten(
+    jobs: Jobs, podman_layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = submit(*ONE, "--", "true")
+    jobs.wait_end(number)
+    with SlurmCluster(ClusterConfig(nodes=("node1",)), podman_layout) as cluster:  # does not know the job
+        monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "of-another-slurm"))
+        shown = slurmray("status", str(number)).stdout
+        assert re.match(rf"job {number}: COMPLETED on 1 node, head node node1\n", shown), shown
+        assert re.search(r"^  training +[\d.]+ s  true$", shown, re.MULTILINE)
+        assert [row["state"] for row in listed("--all")] == ["COMPLETED"]
+        (jobs.folder / f"slurmray-runs/{number}-0/events.jsonl").unlink()
+        assert [row["state"] for row in listed("--all")] == ["UNKNOWN"]
+        done = slurmray("status", str(number))
+        assert done.returncode == 64
+        assert "unknown to Slurm, and " in done.stderr

@@ -1,0 +1,97 @@
+"""Following a job; Slurm's answers are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmray.slurm import follow
+from slurmray.slurm.job import Job
+from slurmray.slurm.states import End, Event
+from slurmray.slurm.status import Status, make_status
+
+OVER: list[Event] = [{"event": "end", "time": 2.0, "exit_code": 3, "source": "trainer", "text": "done"}]
+
+
+class FakeJob(Job):
+    """A job that changes each time Slurm is asked. states: state, Slurm's reason, new text in the log."""
+
+    def __init__(self, folder: Path, states: list[tuple[str, str, bytes]]) -> None:
+        super().__init__(7, folder=folder)
+        self.states = states
+        self.reason = ""
+        self.is_over = False
+
+    def polls(self) -> Iterator[tuple[End, float]]:
+        for state, reason, text in self.states:
+            self.reason = reason
+            with (self._folder / "slurm-7.out").open("ab") as file:
+                file.write(text)
+            yield End(state, 3 if state == "FAILED" else 0, 0), 0.0
+
+    def status(self) -> Status:
+        return make_status(7, "PENDING", {"Reason": self.reason}, [], 0.0)
+
+    def events(self) -> list[Event]:
+        return OVER if self.is_over else []
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_READ_PAUSE", 0.0)
+
+
+def test_the_log_is_written_once_and_reasons_when_they_change(tmp_path: Path) -> None:
+    job = FakeJob(
+        tmp_path,
+        [
+            ("PENDING", "Priority", b""),
+            ("PENDING", "Priority", b""),
+            ("PENDING", "Resources", b""),
+            ("RUNNING", "None", b"\xff one\n"),
+            ("RUNNING", "None", b""),
+            ("COMPLETING", "None", b"two"),
+            ("FAILED", "None", b"\nthree\n"),
+        ],
+    )
+    written: list[bytes] = []
+    notices: list[str] = []
+    end = follow.follow(job, written.append, notices.append)
+    assert end == End("FAILED", 3, 0)
+    assert end.shell_code == 3
+    assert written == [b"\xff one\n", b"two", b"\nthree\n"]
+    assert notices == [
+        "queued: waits behind jobs with a higher priority (Priority)",
+        "queued: waits for free nodes (Resources)",
+    ]
+
+
+def test_slurm_is_asked_at_once_when_the_job_has_recorded_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that, the pause before the next request would be hours here."""
+
+    class Long(FakeJob):
+        def polls(self) -> Iterator[tuple[End, float]]:
+            yield End("RUNNING", 0, 0), 1e6
+            yield End("COMPLETED", 0, 0), 0.0
+
+    monkeypatch.setattr(follow, "_LONGEST_PAUSE", 1e6)
+    job = Long(tmp_path, [])
+    job.is_over = True
+    assert follow.follow(job, lambda _: None, lambda _: None) == End("COMPLETED", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (End("COMPLETED", 0, 0), 0),
+        (End("FAILED", 71, 0), 71),
+        (End("CANCELLED", 0, 15), 143),
+        (End("NODE_FAIL", 0, 0), 1),
+    ],
+)
+def test_exit_codes_for_a_shell(end: End, code: int) -> None:
+    assert end.shell_code == code

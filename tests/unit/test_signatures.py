@@ -1,0 +1,107 @@
+# ruff: noqa: E501 - a table of lines
+"""Known messages of trainers and Ray; each line is as the program writes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmray import signatures
+
+# (part of the cause, line)
+LINES = [
+    ("more GPUs than Ray", "ValueError: Total available GPUs 8.0 is less than total desired GPUs 16"),
+    (
+        "no node offers",
+        "(autoscaler +25s) Error: No available node types can fulfill resource request {'GPU': 9.0}. Add suitable "
+        "node types to this cluster to resolve this issue.",
+    ),
+    (
+        "no node offers",
+        "(autoscaler +5s) No available node types can fulfill resource requests {'CPU': 64.0}*1.",
+    ),
+    (
+        "shared memory (/dev/shm) was full",
+        "RuntimeError: DataLoader worker (pid 4301) is killed by signal: Bus error. It is possible that "
+        "dataloader's workers are out of shared memory. Please try to raise your shared memory limit.",
+    ),
+    (
+        "GPU had no memory",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+        "79.11 GiB of which 1.05 GiB is free.",
+    ),
+    (
+        "more memory than slurm.mem",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=4833316.0. Some of the step tasks have been OOM "
+        "Killed.",
+    ),
+    ("more memory than slurm.mem", "srun: error: ideafix03: task 0: Out Of Memory"),
+    (
+        "Ray killed a task",
+        "(raylet) 1 worker(s) were killed due to the node running low on memory. Refer to the documentation",
+    ),
+    (
+        "object store is full",
+        "The local object store is full of objects that are still in scope and cannot be evicted. Tip: Use the "
+        "`ray memory` command to list active objects in the cluster.",
+    ),
+    ("A disk was full", "OSError: [Errno 28] No space left on device: '/ckpt/global_step_100'"),
+    ("quota", "OSError: [Errno 122] Disk quota exceeded: '/home/alice/x'"),
+    (
+        "model's name is wrong",
+        "OSError: Qwen/Qwen2.5-0.5B-Instrukt is not a local folder and is not a valid model identifier listed on "
+        "'https://huggingface.co/models'",
+    ),
+    (
+        "could not reach the model hub",
+        "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the "
+        "cached files.",
+    ),
+    (
+        "accepted license",
+        "Cannot access gated repo for url https://huggingface.co/meta-llama/x/resolve/main/a.",
+    ),
+    (
+        "has no key",
+        "wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
+    ),
+    ("Python module", "ModuleNotFoundError: No module named 'flash_attn'"),
+    (
+        "no network interface",
+        "node1:223645:223645 [0] bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found",
+    ),
+    (
+        "does not reach",
+        "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no "
+        "error",
+    ),
+    ("open files", "OSError: [Errno 24] Too many open files: '/proc/1/stat'"),
+    ("A port", "OSError: [Errno 98] Address already in use"),
+]
+
+
+@pytest.mark.parametrize(("cause", "line"), LINES)
+def test_a_line_has_one_signature(cause: str, line: str) -> None:
+    (match,) = signatures.find([("log", f"before\n  {line}\nafter\n")])
+    assert cause in match.signature.cause
+    assert (match.source, match.line) == ("log", line[:300])
+
+
+def test_each_example_has_its_own_signature() -> None:
+    for signature in signatures.SIGNATURES:
+        assert [match.signature for match in signatures.find([("", signature.example)])] == [signature]
+
+
+def test_causes_come_before_what_follows_from_them() -> None:
+    """The first line of each; without a newline at the end, too."""
+    text = "OSError: [Errno 98] Address already in use\nAddress already in use, too\n"
+    other = "HIP out of memory. Tried to allocate 1 MiB"
+    found = signatures.find([("a", text), ("b", other)])
+    assert [(match.source, match.line) for match in found] == [
+        ("b", other),
+        ("a", "OSError: [Errno 98] Address already in use"),
+    ]
+
+
+def test_progress_is_no_cause() -> None:
+    log = "[slurmray   5.0 s] trainer: sh -c 'echo Too many open files'\nstep 1, loss 0.3\nsaved to /ckpt\n"
+    assert signatures.find([("log", log)]) == []
