@@ -52,8 +52,14 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         },
     ),
     "attach": (
-        "The cluster is ready, and Ray can be asked from outside.",
-        {"command": (_TEXT, "a shell command that runs `ray` inside the head node's container")},
+        "The cluster is ready, and commands can be run in its containers from outside.",
+        {
+            "argv": (
+                _NAMES,
+                "runs a command in the head node's container: the arguments that follow, by default a shell",
+            ),
+            "command": (_TEXT, "an example, as a shell command"),
+        },
     ),
     "finding": (
         "A preflight check has found something on a node.",

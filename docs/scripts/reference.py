@@ -39,7 +39,8 @@ _JOB_SPEC = """# Job spec
 A YAML file with these fields. Most jobs need only the ten in the first table; nearly all fields are
 optional. `null` means not set, and `[]` stands for each item of a list. Text fields keep what was typed:
 `12:00:00`, `1e-6`, `007` and `true` need no quotes. Mistakes are reported all at once, with line and
-column.
+column; those in how fields fit together (e.g. GPUs of services and of nodes) once there is no unknown field,
+as a misspelt one would cause others.
 
 An editor with a YAML language server completes and checks a file with a line for the schema. `slurmray init`
 begins job specs with the address of the schema of its version. Without internet, write the schema beside the

@@ -25,6 +25,7 @@ _SUBCOMMANDS = {
     "list": "List your jobs.",
     "status": "Show where a job stands, and how long each step took.",
     "logs": "Print the log of a job, of a node or of a service.",
+    "attach": "Open a shell in a container of a running job, or run a command there.",
     "why": "Say what ended a job, and what to do about it.",
     "cancel": "Cancel a job.",
     "rehearse": "Run a job on a real Slurm that is started on this machine.",
@@ -33,7 +34,8 @@ _SUBCOMMANDS = {
     "schema": "Print the JSON Schema of the job spec.",
 }
 _TAKES_TRAINER = ("render", "submit", "rehearse")
-_TRAINER_TEXT = f"{', '.join(_TAKES_TRAINER[:-1])} or {_TAKES_TRAINER[-1]}"
+_TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
+_COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
 _NEEDS_CURRENT_FOLDER = ("init", *_TAKES_TRAINER)
 
 
@@ -116,11 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         own, trainer = split(sys.argv[1:] if argv is None else argv)
         if trainer and not own:
-            raise UsageError(f"slurmray: no subcommand before --; use {_TRAINER_TEXT}")
-        if trainer and own[0] in _SUBCOMMANDS and own[0] not in _TAKES_TRAINER:
-            raise UsageError(
-                f"slurmray {own[0]}: takes no trainer command; leave out -- and everything after it"
-            )
+            raise UsageError(f"slurmray: no subcommand before --; use {_COMMAND_TEXT}")
+        if trainer and own[0] in _SUBCOMMANDS and own[0] not in _TAKES_COMMAND:
+            raise UsageError(f"slurmray {own[0]}: takes no command; leave out -- and everything after it")
         _check_stdout_and_folder(own)
         code = slurmray.main(own or ["--help"], prog_name="slurmray", standalone_mode=False, obj=trainer)
         sys.stdout.flush()

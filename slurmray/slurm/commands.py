@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from slurmray import process
 from slurmray.errors import SlurmError
@@ -46,10 +46,17 @@ def call(
     try:
         return process.run(argv, text=text, env=env, timeout=timeout)
     except FileNotFoundError:
-        fix = "use a host of the cluster, or `slurmray rehearse`, which needs none"
-        raise SlurmError(f"{argv[0]}: no such command here: {fix}") from None
+        raise _not_installed(argv[0]) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{argv[0]}: no answer within {timeout:g} s: try again later") from None
+
+
+def replace_process(argv: list[str]) -> NoReturn:
+    """Run a command of Slurm in place of this process. SlurmError if it is not installed."""
+    try:
+        os.execvpe(argv[0], argv, clean_environment(os.environ))  # noqa: S606 - there is no shell to start it
+    except FileNotFoundError:
+        raise _not_installed(argv[0]) from None
 
 
 class Submitted(NamedTuple):
@@ -101,6 +108,11 @@ def sacct(fields: str, *arguments: str) -> str:
     except SlurmError:
         return ""
     return done.stdout if done.returncode == 0 else ""
+
+
+def _not_installed(command: str) -> SlurmError:
+    fix = "use a host of the cluster, or `slurmray rehearse`, which needs none"
+    return SlurmError(f"{command}: no such command here: {fix}")
 
 
 def failure(argv: Sequence[str], stderr: str, fix: str = "") -> SlurmError:

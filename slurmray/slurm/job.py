@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from slurmray.errors import SlurmError, UsageError
+from slurmray.errors import SlurmError, SlurmrayError, UsageError
 from slurmray.slurm import commands
+from slurmray.slurm.attach import attach_argv
 from slurmray.slurm.states import (
     FINAL,
     End,
     Event,
-    attach_command_of,
     end_of,
     parse_end,
     parse_events,
@@ -156,11 +156,16 @@ class Job:
         if done.returncode != 0:
             raise commands.failure(argv, done.stderr)
 
-    def attach_command(self) -> str:
-        """Return the shell command, `srun --overlap ...`, that runs `ray` in the head node's container.
+    def attach_argv(
+        self, command: Sequence[str] = (), *, node: str | None = None, is_terminal: bool = False
+    ) -> list[str]:
+        """Return `srun --overlap ...`, which runs a command with the cluster's address and token.
 
-        See docs/guides/debugging.md. It is read from the run directory; UsageError if that cannot be read
-        here. SlurmError while the cluster is not ready.
+        command: empty is a shell. node: in whose container; None is the head node's. is_terminal: whether
+        srun is started on a terminal.
+
+        It is read from the run directory; UsageError if that cannot be read here, or for another node.
+        SlurmError while the cluster is not ready.
         """
         record = self._record()
         state = record.get("JobState", "not known to Slurm")
@@ -171,10 +176,11 @@ class Job:
         if not events:
             text = f"no events in {run} yet; if there should be some, give Job the run_dir of its job spec"
             raise SlurmError(f"job {self.id}: {text}")
-        command = attach_command_of(events)
-        if command is None:
-            raise SlurmError(f"job {self.id}: cluster not ready; see the job's log")
-        return command
+        try:
+            argv = attach_argv(events, command, node, is_terminal=is_terminal)
+        except SlurmrayError as error:
+            raise type(error)(f"job {self.id}: {error}") from None
+        return [*argv[:1], *self._clusters(), *argv[1:]]
 
     def _current(self) -> End | None:
         """Return state and exit code from slurmctld; None if it does not know the job (any more)."""

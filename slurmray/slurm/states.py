@@ -104,8 +104,3 @@ def is_last_attempt_over(events: Iterable[Event]) -> bool:
     """Whether an attempt has ended, and no other one follows."""
     names = {event["event"] for event in events}
     return "end" in names and "requeue" not in names
-
-
-def attach_command_of(events: Iterable[Event]) -> str | None:
-    """Return the shell command that runs `ray` in an attempt's cluster; None until the cluster is ready."""
-    return next((event["command"] for event in events if event["event"] == "attach"), None)

@@ -136,9 +136,10 @@ class Component(Model):
 
 
 class GroupBase(Component):
-    """Nodes with the same resources, a component of a heterogeneous job. Further fields: as in `slurm`.
+    """Nodes with the same resources, a component of a heterogeneous job.
 
-    An option of `slurm` counts for every group that does not set it; null: not for this group.
+    Further fields: those of `slurm`, except for options of the whole job. An option of `slurm` counts for
+    every group that does not set it; null: not for this group.
     """
 
     name: Annotated[Line, AfterValidator(_check_group_name), pattern(f"^{_GROUP_NAME}$")]

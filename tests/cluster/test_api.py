@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -81,7 +80,7 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
     assert job.logs().endswith("\nup\n")
     with pytest.raises(TimeoutError, match=rf"job {job.id} has not ended within 0\.1 s"):
         job.wait(timeout=0.1)
-    attach = shlex.split(job.attach_command())
+    attach = job.attach_argv(["ray", "status"])
     wait_until(
         lambda: " node_" in jobs.cluster.run(attach).stdout, job.logs, 60
     )  # the status has the node after some seconds
@@ -89,7 +88,7 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
     assert job.wait(timeout=HANG).state == "CANCELLED"
     job.cancel()
     with pytest.raises(SlurmError, match="the job is CANCELLED; attach while it is RUNNING"):
-        job.attach_command()
+        job.attach_argv()
     jobs.wait_end(job.id)
     with SlurmCluster(ClusterConfig(nodes=("node1",)), podman_layout) as cluster:  # does not know the job
         monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "of-another-slurm"))
@@ -98,7 +97,7 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
         with pytest.raises(SlurmError, match="give Job the folder in which it was submitted"):
             slurmray.Job(job.id, folder="/").state()
         with pytest.raises(SlurmError, match="not known to Slurm"):
-            slurmray.Job(job.id).attach_command()
+            slurmray.Job(job.id).attach_argv()
 
 
 @pytest.mark.usefixtures("jobs")
@@ -106,7 +105,7 @@ def test_a_job_that_has_not_started() -> None:
     job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
     assert (job.state(), job.logs()) == ("PENDING", "")
     with pytest.raises(SlurmError, match="the job is PENDING; attach while it is RUNNING"):
-        job.attach_command()
+        job.attach_argv()
     job.cancel()
     assert job.wait(timeout=HANG).state == "CANCELLED"
 

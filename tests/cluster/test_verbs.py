@@ -24,6 +24,7 @@ from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import suites
+from slurmray.slurm.job import Job
 
 from .jobs import HANG, Jobs, slurm_commands, wait_until
 
@@ -68,7 +69,7 @@ def cluster(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[S
         return
     root = suites.hosts_root(machine.cache_folder(), request.param, print)
     layout = dataclasses.replace(podman_layout, root=root)
-    with SlurmCluster(ClusterConfig(nodes=("node1",)), layout) as cluster:
+    with SlurmCluster(ClusterConfig(nodes=("node1", "node2")), layout) as cluster:
         yield cluster
 
 
@@ -253,6 +254,41 @@ def test_ctrl_c_asks(jobs: Jobs, answer: str, state: str) -> None:
         assert jobs.wait_end(number).state == "CANCELLED"
     finally:
         terminal.close()
+
+
+def test_attach(jobs: Jobs) -> None:
+    """A command and a shell in the head node's container and in another one, with the job's environment."""
+    wait = "echo up; until [[ -e go ]]; do sleep 0.1; done"
+    number = submit("--nodes=2", *ONE[1:], "--env=MINE=it's", "--", "bash", "-c", wait)
+    jobs.wait_for(number, "\nup\n")
+    show = 'echo "$MINE"; ray list nodes --format=json; exit 5'
+    done = slurmray("attach", "--", "bash", "-c", show)
+    assert done.returncode == 5, done.stderr
+    mine, _, nodes = done.stdout.partition("\n")
+    assert mine == "it's"
+    (start,) = [event for event in Job(number).events() if event["event"] == "start"]
+    assert {node["node_name"] for node in json.loads(nodes)} == set(start["nodes"]), done.stderr
+    for node in start["nodes"]:
+        hostname = slurmray("attach", str(number), f"--node={node}", "--", "cat", "/proc/sys/kernel/hostname")
+        assert hostname.stdout == f"{node}\n", hostname.stderr
+    terminal = Terminal("attach")
+    try:
+        terminal.type("tty; ray status && echo $((6 * 7))-$MINE; exit 3\n")
+        seen = terminal.wait_for("42-it's")
+        assert "/dev/pts/" in seen
+        assert "Autoscaler status" in seen
+        assert terminal.process.wait(HANG) == 3
+    finally:
+        terminal.close()
+    refused = slurmray("attach", "--node=node9")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        f"job {number}: --node: no node node9; its nodes are {', '.join(start['nodes'])}\n",
+    )
+    (jobs.folder / "go").touch()
+    assert jobs.wait_end(number).code == "0:0"
+    ended = slurmray("attach")
+    assert ended.stderr == f"job {number}: the job is COMPLETED; attach while it is RUNNING\n"
 
 
 def test_watch(jobs: Jobs) -> None:

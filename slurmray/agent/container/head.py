@@ -1,6 +1,5 @@
 """The head node from the start of Ray to the start of the trainer."""
 
-import os
 import subprocess
 
 from .. import groups
@@ -113,17 +112,15 @@ class Head:
 
     def _cluster_ready(self) -> None:
         self._wait(None)
-        self._report_attach()
         self.context.send("ready")
 
-    def _report_attach(self) -> None:
-        """Send the command that attaches to the cluster from outside."""
+    def report_attach(self) -> None:
+        """Send how to attach to the job from outside, and an example of a command."""
         context = self.context
-        path = os.path.join(context.folder, "ray")
-        attach.write_ray_command(path, dict(self.ray.env, RAY_ADDRESS=self.ray.gcs_address))
         job = context.job["name_for_commands"]
-        command = attach.attach_command(job, context.name, context.exec_prefix, path)
-        context.send("attach", command=command + (" job list" if self.trainer.is_ray_job else " status"))
+        argv = attach.attach_argv(job, context.name, context.exec_prefix, context.folder)
+        command = ["ray", "job", "list"] if self.trainer.is_ray_job else ["ray", "status"]
+        context.send("attach", argv=argv, command=command)
 
     def _dashboard_host(self) -> str:
         """The address on which the dashboard listens: --dashboard-host in the job spec, or the loopback."""

@@ -16,7 +16,7 @@ from ..errors import Finished, JobError, Unfit
 from . import environment, preflight, process_tree, reachability, setup
 from .head import Head
 from .node_context import NodeContext
-from .ray import network
+from .ray import attach, network
 from .ray.start import RayProcess
 from .trainer import Trainer
 
@@ -131,8 +131,13 @@ class ContainerProcess:
 
     def on_ready(self, _message: "Message") -> None:
         """Continue with stages and trainer: the cluster is ready."""
-        self.context.is_ready = True
+        context = self.context
+        context.is_ready = True
         self.ray.watch.release_ports()
+        address = {"RAY_ADDRESS": self.ray.gcs_address} if context.is_in_ray else {}
+        attach.write_programs(context.folder, dict(self.ray.env, **address))
+        if context.is_head:
+            self.head.report_attach()
         if self.stages:
             self.stages.begin()
         self.head.start_trainer_if_ready()

@@ -294,7 +294,11 @@ class Controller:
         self.actions.read_trainer_output(self._folder)
 
     def _on_attach(self, _node: str, message: "protocol.Message", _now: float) -> None:
-        self.log.event("attach", command=message["command"])
+        import shlex
+
+        argv = message["argv"]
+        command = " ".join(map(shlex.quote, [*argv, *message["command"]]))
+        self.log.event("attach", argv=argv, command=command)
 
     def _on_dashboard(self, node: str, message: "protocol.Message", _now: float) -> None:
         self.log.event("dashboard", node=node, port=message["port"], address=message["address"])

@@ -96,8 +96,8 @@ class ControllerProcess(Actions):
         """Describe this attempt. JobError where the allocation does not fit the script."""
         settings, env = self.settings, os.environ
         environments = self._environments()
-        for group, each in zip(settings["groups"], environments):
-            if each is not environments[0]:  # the story has found those of the first one
+        for component, (group, each) in enumerate(zip(settings["groups"], environments)):
+            if component:  # the story has found those of the first one
                 argv = ["scontrol", "show", "hostnames", each["SLURM_JOB_NODELIST"]]
                 self.nodes += _output_of(argv, 20).split()
             self._check_group(group, each)
@@ -141,19 +141,17 @@ class ControllerProcess(Actions):
     def _check_group(self, group: "Group", env: "Dict[str, str]") -> None:
         """Check that the allocation has the nodes and CPUs of a group; JobError."""
         nodes, cpus = int(env["SLURM_JOB_NUM_NODES"]), _cpus(group, env)
+        place = " in group " + group["name"] if group["name"] else ""
         for name, found, wanted, option in (
             ("nodes", nodes, group["nodes"], "--nodes"),
             ("CPUs", cpus, group["cpus_per_node"] or cpus, "--cpus-per-task"),
         ):
             if found == wanted:
                 continue
-            text, fix = (
-                "the allocation has %d %s%s, the script is for %d: %s",
-                "give sbatch no options for it",
-            )
-            place = " in group " + group["name"] if group["name"] else ""
-            if not place:
-                fix = "%s %s %d" % (self.settings["render_again"], option, found)
+            fix = "%s %s %d" % (self.settings["render_again"], option, found)
+            if place:
+                fix = "give sbatch no options for it"
+            text = "the allocation has %d %s%s, the script is for %d: %s"
             raise errors.JobError("config", text % (found, name, place, wanted, fix))
 
     def _name_for_commands(self, number: str) -> str:

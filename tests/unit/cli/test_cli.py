@@ -70,14 +70,14 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
         (
             ["xyz"],
-            "slurmray: unknown command 'xyz', known are init, render, submit, list, status, logs, why, "
-            "cancel, rehearse, verify, explain, schema",
+            "slurmray: unknown command 'xyz', known are init, render, submit, list, status, logs, "
+            "attach, why, cancel, rehearse, verify, explain, schema",
         ),
         (["render", "--"], "slurmray: no command after --; for the built-in check, leave out the --"),
-        (["--", "render"], "slurmray: no subcommand before --; use render, submit or rehearse"),
+        (["--", "render"], "slurmray: no subcommand before --; use render, submit, rehearse or attach"),
         (
             ["explain", "--", "71"],
-            "slurmray explain: takes no trainer command; leave out -- and everything after it",
+            "slurmray explain: takes no command; leave out -- and everything after it",
         ),
         (["rehearse", "x.sh"], "x.sh: No such file or directory"),
         (["render", "j\udcff.yaml"], r"'j\udcff.yaml': not UTF-8; give the file another name"),

@@ -20,7 +20,7 @@ from slurmray.agent import job_log
 from slurmray.agent.container.node_context import NodeContext
 from slurmray.agent.container.process import ContainerProcess
 from slurmray.agent.container.ray import readiness
-from slurmray.agent.container.ray.attach import attach_command
+from slurmray.agent.container.ray.attach import attach_argv
 from slurmray.agent.container.ray.environment import trainer_environment
 from slurmray.agent.controller.decisions import Controller
 from slurmray.agent.node import agent
@@ -35,7 +35,7 @@ from ..agent.simulation import Cluster
 
 ROOT = Path(__file__).parents[3]
 # They run in tests/cluster: test_rehearse.py and test_verbs.py.
-WITH_SLURM = ("rehearse", "submit", "list", "status", "logs", "why", "cancel")
+WITH_SLURM = ("rehearse", "submit", "list", "status", "logs", "attach", "why", "cancel")
 README = (ROOT / "README.md").read_text()
 CHINESE = (ROOT / "README.zh-CN.md").read_text()
 ARCHITECTURE = (ROOT / "docs/inside/architecture.md").read_text()
@@ -175,8 +175,8 @@ def test_lines_of_the_log(page: str) -> None:
 )
 def test_how_to_attach(page: str, job: str) -> None:
     container = ["podman", "exec", f"slurmray-{job}-0-node1"]
-    command = attach_command(job, "node1", container, f"/tmp/ray-{job}-0-4c81e9/ray")
-    assert f"attach: {command} status\n" in (ROOT / page).read_text()
+    command = " ".join(attach_argv(job, "node1", container, f"/tmp/ray-{job}-0-4c81e9"))
+    assert f"attach: {command} ray status\n" in (ROOT / page).read_text()
 
 
 def last_line_of_a_trainer(code: int) -> str:

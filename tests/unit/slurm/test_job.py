@@ -49,34 +49,50 @@ def test_logs_are_read_once_each(
     assert slurmray.Job(7).logs() == expected
 
 
-def test_attach_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the events of the running attempt, not from the log, which is for people."""
+def test_attach_argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the events of the running attempt."""
     record = f"echo JobState=$STATE Restarts=1; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
     scontrol(tmp_path, monkeypatch, record)
-    (tmp_path / "log").write_text("[slurmray 9.0 s] attach: srun of the log\n")
+    start = event_line("start", job="7", attempt=1, head="gpu-1", nodes=["gpu-1", "gpu-2"])
     runs = tmp_path / "runs"
     for attempt in (0, 1, 2):
         (runs / f"7-{attempt}").mkdir(parents=True)
-        (runs / f"7-{attempt}/events.jsonl").write_text(event_line("attach", command=f"srun {attempt}"))
+        line = event_line("attach", argv=["srun", "-w", "gpu-1", f"/ray-{attempt}/attach"])
+        (runs / f"7-{attempt}/events.jsonl").write_text(start + line)
     monkeypatch.setenv("STATE", "RUNNING")
-    assert slurmray.Job(7, run_dir="runs").attach_command() == "srun 1"
+    job = slurmray.Job(7, run_dir="runs", cluster="c2")
+    assert job.attach_argv() == ["srun", "--clusters=c2", "-w", "gpu-1", "/ray-1/attach"]
+    argv = job.attach_argv(["a", "b c"], node="gpu-2", is_terminal=True)
+    assert argv == ["srun", "--clusters=c2", "--pty", "-w", "gpu-2", "/ray-1/attach", "a", "b c"]
+    with pytest.raises(UsageError, match="job 7: --node: no node gpu-3; its nodes are gpu-1, gpu-2"):
+        job.attach_argv(node="gpu-3")
     with pytest.raises(
         SlurmError, match=r"job 7: no events in .*/slurmray-runs/7-1 yet; .* the run_dir of its"
     ):
-        slurmray.Job(7).attach_command()
-    (runs / "7-1/events.jsonl").write_text(event_line("start"))
+        slurmray.Job(7).attach_argv()
+    container = ["srun", "-w", "gpu-1", "podman", "exec", "slurmray-7-1-gpu-1", "/ray-7-1/attach"]
+    (runs / "7-1/events.jsonl").write_text(start + event_line("attach", argv=container))
+    options = {False: ["--interactive"], True: ["--tty", "--interactive"]}
+    for is_terminal in (False, True):
+        argv = slurmray.Job(7, run_dir="runs").attach_argv(node="gpu-2", is_terminal=is_terminal)
+        of_exec = [*options[is_terminal], "slurmray-7-1-gpu-2", "/ray-7-1/attach"]
+        assert argv[-len(of_exec) - 4 :] == ["-w", "gpu-2", "podman", "exec", *of_exec]
+    (runs / "7-1/events.jsonl").write_text(start + '{"v": 1, "event": "attach", "command": "srun"}\n')
+    with pytest.raises(SlurmError, match="job 7: rendered by an older version of slurmray: use srun"):
+        slurmray.Job(7, run_dir="runs").attach_argv()
+    (runs / "7-1/events.jsonl").write_text(start)
     with pytest.raises(SlurmError, match="job 7: cluster not ready"):
-        slurmray.Job(7, run_dir="runs").attach_command()
+        slurmray.Job(7, run_dir="runs").attach_argv()
     monkeypatch.setenv("STATE", "PENDING")
     with pytest.raises(SlurmError, match="job 7: the job is PENDING; attach while it is RUNNING"):
-        slurmray.Job(7, run_dir="runs").attach_command()
+        slurmray.Job(7, run_dir="runs").attach_argv()
 
 
 def test_a_run_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING; echo WorkDir={tmp_path}")
     (tmp_path / "slurmray-runs/7-0/events.jsonl").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"7-0/events\.jsonl: cannot be read: "):
-        slurmray.Job(7).attach_command()
+        slurmray.Job(7).attach_argv()
 
 
 def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

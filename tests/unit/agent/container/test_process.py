@@ -44,7 +44,7 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
         made.start(spec, job(env={"FROM_ME": "1"}))
         assert made.run_until("exit")["code"] == 7
         head, worker = made.nodes
-        wanted = ["dashboard", "versions", "join", "attach", "ready", "trainer", "exit"]
+        wanted = ["dashboard", "versions", "join", "ready", "attach", "trainer", "exit"]
         assert [kind for kind in head.kinds() if kind in wanted] == wanted
         assert "reachable_at" in worker.kinds()
         findings = [m for node in made.nodes for m in node.received if m["type"] == "finding"]
@@ -64,9 +64,10 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
     assert [env[name] for name in job_facts] == [str(os.getpid()), "my job", "/nowhere"]
     assert "SLURM_ARRAY_TASK_ID" not in env
     assert (env["PRESET_NODES"], env["MASTER_ADDR"], env["RAY_AUTH_MODE"]) == ("2", "127.0.0.1", "token")
-    attach = next(message["command"] for message in head.received if message["type"] == "attach")
-    prefix = "srun --overlap --jobid=7 -N1 -n1 -w gpu-1 podman exec it"
-    assert attach == f"{prefix} {tmp_path}/job-gpu-1/ray status"
+    attach = next(message for message in head.received if message["type"] == "attach")
+    srun = ["srun", "--overlap", "--jobid=7", "-N1", "-n1", "-w", "gpu-1"]
+    assert attach["argv"] == [*srun, "podman", "exec", "it", f"{tmp_path}/job-gpu-1/attach"]
+    assert attach["command"] == ["ray", "status"]
     dashboard = next(message for message in head.received if message["type"] == "dashboard")
     assert (dashboard["address"], dashboard["node"]) == ("127.0.0.1", "gpu-1")
     assert env["RAY_ADDRESS"].startswith("127.0.0.1:")

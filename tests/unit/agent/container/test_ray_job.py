@@ -243,8 +243,8 @@ def test_the_container_process_submits_the_job(tmp_path: Path, how: str, refusal
         assert (tmp_path / "job-gpu-1/submitted").read_text() == repr((name, {"pip": ["x"]}))
         shown = next(message["command"] for message in made.head.received if message["type"] == "trainer")
         assert shown.startswith(f"{name}: bash -c test")
-        attach = next(message["command"] for message in made.head.received if message["type"] == "attach")
-        assert attach.endswith("/ray job list")
+        attach = next(message for message in made.head.received if message["type"] == "attach")
+        assert attach["command"] == ["ray", "job", "list"]
 
 
 def test_an_image_without_the_job_api(tmp_path: Path) -> None:

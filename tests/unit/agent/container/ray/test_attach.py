@@ -1,4 +1,4 @@
-"""The command that attaches to the cluster."""
+"""The programs for users who attach to the job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from slurmray.agent.container.ray import attach
 
 
-def test_ray_command_has_the_trainer_s_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_have_the_trainer_s_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OF_THE_IMAGE", "image")
     monkeypatch.setattr(os, "getpid", lambda: 1)  # in a container
     package = tmp_path / "lib/ray/scripts"
@@ -24,22 +24,32 @@ def test_ray_command_has_the_trainer_s_environment(tmp_path: Path, monkeypatch: 
     (tmp_path / "ray.py").touch()  # must not be imported from the current folder
     env = {"TOKEN": "/t p", "LINES": "it's\n$x", "OF_THE_IMAGE": "image", "PYTHONPATH": str(tmp_path / "lib")}
     env["BASH_FUNC_f%%"] = "() { :; }"
-    attach.write_ray_command(str(tmp_path / "command"), env)
-    assert (tmp_path / "command").stat().st_mode & 0o777 == 0o700
-    assert "OF_THE_IMAGE" not in (tmp_path / "command").read_text()
-    argv = [str(tmp_path / "command"), "job", "it's", ""]
-    text = subprocess.run(argv, env={}, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert text == repr([["ray", "job", "it's", ""], "/t p", "it's\n$x", str(tmp_path)]) + "\n"
+    folder = tmp_path / "the job's folder"
+    folder.mkdir()
+    attach.write_programs(str(folder), env)
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
+        "attach": 0o700,
+        "ray": 0o700,
+    }
+    assert "OF_THE_IMAGE" not in (folder / "attach").read_text()
+
+    def output(*command: str, text: str = "") -> str:
+        argv = [str(folder / "attach"), *command]
+        env = {"PATH": os.environ["PATH"]}
+        return subprocess.run(
+            argv, env=env, cwd=tmp_path, input=text, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert (
+        output("ray", "job", "it's", "")
+        == repr([["ray", "job", "it's", ""], "/t p", "it's\n$x", str(tmp_path)]) + "\n"
+    )
+    assert output("printenv", "TOKEN") == "/t p\n"
+    assert output(text='echo "$TOKEN"') == "/t p\n", "a shell"
 
 
-@pytest.mark.parametrize(
-    ("prefix", "expected"),
-    [
-        (["podman", "exec", "c"], "podman exec c /tmp/ray-7-2/ray"),
-        ([], "/tmp/ray-7-2/ray"),
-        (["--container-image=a b"], "'--container-image=a b' /tmp/ray-7-2/ray"),
-    ],
-)
-def test_attach_command(prefix: list[str], expected: str) -> None:
-    text = attach.attach_command("7_1", "gpu-1", prefix, "/tmp/ray-7-2/ray")
-    assert text == "srun --overlap --jobid=7_1 -N1 -n1 -w gpu-1 " + expected
+@pytest.mark.parametrize("prefix", [["podman", "exec", "c"], [], ["--container-image=a b"]])
+def test_attach_argv(prefix: list[str]) -> None:
+    argv = attach.attach_argv("7_1", "gpu-1", prefix, "/tmp/ray-7-2")
+    srun = ["srun", "--overlap", "--jobid=7_1", "-N1", "-n1", "-w", "gpu-1"]
+    assert argv == [*srun, *prefix, "/tmp/ray-7-2/attach"]
