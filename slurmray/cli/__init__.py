@@ -22,6 +22,7 @@ _SUBCOMMANDS = {
     "init": "Copy an example as your own job spec.",
     "render": "Write the sbatch script of a job, or a dstack task.",
     "submit": "Render a job and submit it with sbatch.",
+    "up": "Start a Ray cluster without a trainer, for notebooks and debugging.",
     "list": "List your jobs.",
     "status": "Show where a job stands, and how long each step took.",
     "logs": "Print the log of a job, of a node or of a service.",
@@ -36,7 +37,7 @@ _SUBCOMMANDS = {
 _TAKES_TRAINER = ("render", "submit", "rehearse")
 _TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
 _COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
-_NEEDS_CURRENT_FOLDER = ("init", *_TAKES_TRAINER)
+_NEEDS_CURRENT_FOLDER = ("init", "up", *_TAKES_TRAINER)
 
 
 class _LazyGroup(click.Group):

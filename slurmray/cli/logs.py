@@ -13,7 +13,7 @@ from slurmray.errors import UsageError
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the job ends.")
 @click.option("--node", metavar="NODE", help="What setup, runtime, Ray and services printed on this node.")
 @click.option("--attempt", type=int, metavar="N", help="With --node: of this attempt.  [default: the last]")
-def logs(*, job: str | None, is_followed: bool, node: str | None, attempt: int | None) -> int:
+def logs(*, job: str | None, is_followed: bool, node: str | None, attempt: int | None) -> int | None:
     """Print the log of a job, progress and the trainer's output; or that of a node.
 
     JOB is an id or a name; without it, the newest one. With -f the exit code is the job's, and Ctrl-C asks
@@ -25,7 +25,7 @@ def logs(*, job: str | None, is_followed: bool, node: str | None, attempt: int |
       slurmray logs 1234 --node gpu-7
       slurmray logs verl --node gpu-7 --attempt 0
     """
-    from slurmray.cli.submit import follow_to_end
+    from slurmray.cli.submit import follow_job
 
     found, _ = job_argument(job)
     if node is not None:
@@ -36,6 +36,6 @@ def logs(*, job: str | None, is_followed: bool, node: str | None, attempt: int |
     if attempt is not None:
         raise UsageError("--attempt: the log of the job has all attempts; use it with --node")
     if is_followed:
-        return follow_to_end(found)
+        return follow_job(found)
     click.echo(found.logs(), nl=False)
     return 0

@@ -275,7 +275,12 @@ def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
 
 
 def summary(spec: JobSpec, target: str) -> str:
-    """Return what a job has, in one line."""
+    """Return what a job has and runs, in one line."""
+    return f"{resources(spec, target)}, {'the built-in check' if spec.run is None else 'your command'}"
+
+
+def resources(spec: JobSpec, target: str) -> str:
+    """Return the resources of a job, in one line."""
     nodes = spec.slurm.node_count
     parts = ["1 node" if nodes == 1 else f"{nodes} nodes"]
     if spec.slurm.groups:
@@ -294,5 +299,4 @@ def summary(spec: JobSpec, target: str) -> str:
     if not all(component.cpus_per_task for component in spec.slurm.components):
         default = "Slurm's default, often 1" if target == "slurm" else "2 or more, as the instance has"
         parts.append(f"CPUs: {default} (request more with --cpus-per-task 8)")
-    parts.append("the built-in check" if spec.run is None else "your command")
     return ", ".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from slurmray.errors import UsageError
 
 if TYPE_CHECKING:
     from slurmray.slurm.job import Job
+    from slurmray.slurm.states import Event
+    from slurmray.spec.job import JobSpec
 
 INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
 
@@ -43,7 +46,7 @@ def submit(
     test_only: bool,
     is_json: bool,
     **flags: str | tuple[str, ...] | None,
-) -> int:
+) -> int | None:
     """Render a job and submit it with sbatch.
 
     JOB.yaml, options and COMMAND are those of slurmray render. No script is written: Slurm keeps it. slurmray
@@ -59,7 +62,6 @@ def submit(
           when the job named verl, the newest one, has ended well
       slurmray submit job.yaml --test-only
     """
-    from slurmray import api
     from slurmray.cli.render import given, render_job, summary, warn_of_unset
     from slurmray.cli.terminal import job_argument, print_json
     from slurmray.loading.remarks import remarks
@@ -86,27 +88,40 @@ def submit(
     if test_only:
         click.echo(commands.test_only(*arguments, text=script))
         return 0
-    submitted, messages = api.submit_script(spec, script, *arguments)
-    for line in messages:
-        click.echo(line, err=True)
+    submitted = send(spec, script, *arguments)
     if is_json:
         print_json({"id": submitted.id, "cluster": submitted.cluster, "name": spec.name})
         return 0
     click.echo(f"submitted job {submitted.id}, {spec.name}: {summary(spec, 'slurm')}", err=is_followed)
     if is_followed:
-        return follow_to_end(submitted)
+        return follow_job(submitted)
     click.echo(f"follow it with: slurmray logs -f {submitted.id}", err=True)
     return 0
 
 
-def follow_to_end(job: Job) -> int:
-    """Show a job's log until it ends; return its exit code, or INTERRUPTED after Ctrl-C."""
+def send(spec: JobSpec, script: str, *arguments: str) -> Job:
+    """Submit a script, show messages for the user, and return the job. arguments: more options of sbatch."""
+    from slurmray import api
+
+    job, messages = api.submit_script(spec, script, *arguments)
+    for line in messages:
+        click.echo(line, err=True)
+    return job
+
+
+def follow_job(job: Job, is_enough: Callable[[Sequence[Event]], bool] = lambda _: False) -> int | None:
+    """Show a job's log until it ends; return its exit code, or INTERRUPTED after Ctrl-C.
+
+    is_enough: None is returned once it is true of the job's events.
+    """
     from slurmray.slurm.follow import follow
 
     try:
-        end = follow(job, _write, lambda text: click.echo(text, err=True))
+        end = follow(job, _write, lambda text: click.echo(text, err=True), is_enough)
     except KeyboardInterrupt:
         return _ask_to_cancel(job)
+    if end is None:
+        return None
     click.echo(f"job {job.id}: {end.state}", err=True)
     return end.shell_code
 

@@ -29,7 +29,9 @@ _FIXES = {
     "time limit": "`sinfo --format='%P %l'` lists the maximum of slurm.time",
     "Unable to contact slurm controller": "try again when `scontrol ping` shows that it is up",
 }
-_PREFIX = re.compile(r"^\w+:? error: (Batch job submission failed: )?")
+_PREFIX = re.compile(r"^\w+:? (error|fatal): (Batch job submission failed: )?")
+# Lines of Slurm before `Could not establish a configuration source`, about DNS records that few sites have.
+_DNS = ("resolve_ctls_from_dns_srv: ", "fetch_config: ", "_establish_config_source: ")
 
 
 def call(
@@ -118,6 +120,7 @@ def _not_installed(command: str) -> SlurmError:
 def failure(argv: Sequence[str], stderr: str, fix: str = "") -> SlurmError:
     """Return the error of a failed command. fix: used if its message has no entry in _FIXES."""
     lines = [_PREFIX.sub("", line) for line in stderr.splitlines()]
-    text = "; ".join(filter(None, lines)) or "failed without a message"
+    text = "; ".join(line for line in lines if line and not line.startswith(_DNS))
+    text = text or "failed without a message"
     fix = next((known for part, known in _FIXES.items() if part in text), fix)
     return SlurmError(f"{argv[0]}: {text}" + (f": {fix}" if fix else ""))

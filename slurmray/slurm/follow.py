@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slurmray.slurm.job import Job
-from slurmray.slurm.states import FINAL, End, is_last_attempt_over
+from slurmray.slurm.states import FINAL, End, Event, is_last_attempt_over
 
 _READ_PAUSE = 1.0  # seconds between two looks at the log
 _LONGEST_PAUSE = 15.0  # seconds between two requests to slurmctld
 _END_PAUSE = 1.0  # the same once the job has recorded its end
 
 
-def follow(job: Job, write: Callable[[bytes], object], notice: Callable[[str], object]) -> End:
+def follow(
+    job: Job,
+    write: Callable[[bytes], object],
+    notice: Callable[[str], object],
+    is_enough: Callable[[Sequence[Event]], bool] = lambda _: False,
+) -> End | None:
     """Pass the job's log to `write` until the job has ended; return how.
 
-    notice: gets one line when the job waits for another reason than before. Errors as for Job.wait.
+    notice: gets one line when the job waits for another reason than before. is_enough: None is returned once
+    it is true of the job's events. Errors as for Job.wait.
     """
     offsets: dict[Path, int] = {}
     noticed = ""
@@ -36,7 +42,10 @@ def follow(job: Job, write: Callable[[bytes], object], notice: Callable[[str], o
         while time.monotonic() < until:
             time.sleep(_READ_PAUSE)
             copy_logs(job, offsets, write)
-            if not is_over and is_last_attempt_over(job.events()):
+            events = job.events()
+            if is_enough(events):
+                return None
+            if not is_over and is_last_attempt_over(events):
                 is_over = True
                 break
     raise AssertionError("polls() has no end")

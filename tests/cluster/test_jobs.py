@@ -340,8 +340,23 @@ def test_setup_in_the_container(jobs: Jobs) -> None:
         assert f" on {node}\n" in (job.run / f"logs/{node}.log").read_text()
 
 
-def test_a_setup_in_the_container_that_fails(jobs: Jobs) -> None:
-    job = jobs.run(TWO + "container: {setup: 'echo No matching distribution >&2; exit 1'}", ["true"])
+@pytest.mark.parametrize(
+    ("setup", "text"),
+    [
+        (
+            "{setup: 'echo No matching distribution >&2; exit 1'}",
+            "exited with 1: No matching distribution | exit code 0 | correct it; the node's log has its "
+            "output",
+        ),
+        pytest.param(
+            "{setup: sleep 600, setup_timeout: 1}",
+            "no end after 1 s | exit code 0 | raise container.setup_timeout",
+            marks=pytest.mark.full,
+        ),
+    ],
+    ids=["exit code", "timeout"],
+)
+def test_a_setup_in_the_container_that_fails(jobs: Jobs, setup: str, text: str) -> None:
+    job = jobs.run(TWO + f"container: {setup}", ["true"])
     assert job.code == "65:0", job.log
-    text = "exited with 1: No matching distribution | exit code 0 | correct it; the node's log has its output"
     assert job.findings == {(node, "container.setup"): text for node in ("node1", "node2")}, job.log

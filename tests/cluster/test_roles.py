@@ -150,6 +150,17 @@ def test_the_end_of_a_service_on_a_node_of_its_own(jobs: Jobs, kind: dict[str, o
 
 
 @pytest.mark.full
+def test_a_node_that_a_service_shares_with_ray(jobs: Jobs) -> None:
+    services = [{"name": "judge", "run": "hostname >judge; sleep 600", "where": 1, "shared": True}]
+    trainer = 'until [[ -s judge ]]; do sleep 0.1; done; echo "$SERVICE_JUDGE_HOSTS, $NNODES nodes"'
+    job = jobs.run(SLURM + yaml.safe_dump({"services": services}), ["bash", "-c", trainer])
+    assert job.code == "0:0", job.log
+    assert "probe: 3/3 nodes, 24/24 GPUs" in job.log
+    assert "\nnode3, 3 nodes\n" in job.log
+    assert (jobs.folder / "judge").read_text() == "node3\n"
+
+
+@pytest.mark.full
 def test_the_built_in_check_beside_a_node_for_a_service(jobs: Jobs) -> None:
     services = [{"name": "judge", "run": "sleep 600", "where": 1}]
     job = jobs.run(SLURM + yaml.safe_dump({"services": services}))

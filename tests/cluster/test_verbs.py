@@ -1,4 +1,4 @@
-"""slurmray submit, list, status, logs and cancel, with the login host's Slurm commands."""
+"""slurmray submit, up, list, status, logs, attach and cancel, with the login host's Slurm commands."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import termios
@@ -289,6 +290,33 @@ def test_attach(jobs: Jobs) -> None:
     assert jobs.wait_end(number).code == "0:0"
     ended = slurmray("attach")
     assert ended.stderr == f"job {number}: the job is COMPLETED; attach while it is RUNNING\n"
+
+
+def test_up(jobs: Jobs) -> None:
+    """A cluster without the trainer of its job spec, until Slurm signals that the time limit is near."""
+    (jobs.folder / "job.yaml").write_text(
+        "preset: verl\nlaunch: ray-job\nray: {runtime_env: {}}\nstop: {signal: USR2}\n"
+        "run: [python3, -m, verl.trainer.main_ppo]\n"
+    )
+    done = slurmray("up", "job.yaml", *ONE)
+    assert done.returncode == 0, done.stderr
+    number = int(re.search(r"submitted job (\d+), ", done.stderr)[1])  # type: ignore[index]
+    usage = done.stdout[done.stdout.index("the Ray cluster is ready:\n") :].splitlines()
+    how = dict(line.split(maxsplit=1) for line in usage if "  slurmray " in line)
+    ray_job = shlex.split(how["Ray"].removeprefix("job").strip())[1:-2]
+    submitted = slurmray(*ray_job, "python3", "-c", "print('a job of Ray')")
+    assert submitted.returncode == 0, submitted.stderr
+    assert "\na job of Ray\n" in submitted.stdout
+    jobs.cluster.run(["scancel", "--batch", "--signal=USR1", str(number)])  # as Slurm does
+    job = jobs.wait_end(number)
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+
+
+def test_up_of_a_job_that_fails(jobs: Jobs) -> None:
+    done = slurmray("up", *ONE, "--set=checks.paths=[/no/such/path]")
+    assert done.returncode == 65, done.stdout
+    number = int(re.search(r"\njob (\d+): FAILED\n$", done.stderr)[1])  # type: ignore[index]
+    assert jobs.wait_end(number).log == done.stdout, "the log only"
 
 
 def test_watch(jobs: Jobs) -> None:

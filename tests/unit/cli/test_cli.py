@@ -70,8 +70,8 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
         (
             ["xyz"],
-            "slurmray: unknown command 'xyz', known are init, render, submit, list, status, logs, "
-            "attach, why, cancel, rehearse, verify, explain, schema",
+            "slurmray: unknown command 'xyz', known are init, render, submit, up, list, status, "
+            "logs, attach, why, cancel, rehearse, verify, explain, schema",
         ),
         (["render", "--"], "slurmray: no command after --; for the built-in check, leave out the --"),
         (["--", "render"], "slurmray: no subcommand before --; use render, submit, rehearse or attach"),

@@ -26,6 +26,14 @@ from slurmray.slurm.commands import call, failure
             "slurm_load_jobs error: Invalid job id specified\n\n",
             "sbatch: Invalid job id specified: correct it",
         ),
+        (
+            "sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+            "sbatch: error: fetch_config: DNS SRV lookup failed\n"
+            "sbatch: error: _establish_config_source: failed to fetch config\n"
+            "sbatch: fatal: Could not establish a configuration source\n",
+            "sbatch: Could not establish a configuration source: this host is not set up for Slurm: "
+            "use a login node",
+        ),
         ("", "sbatch: failed without a message: correct it"),
     ],
 )

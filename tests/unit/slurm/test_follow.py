@@ -84,6 +84,19 @@ def test_slurm_is_asked_at_once_when_the_job_has_recorded_its_end(
     assert follow.follow(job, lambda _: None, lambda _: None) == End("COMPLETED", 0, 0)
 
 
+def test_it_ends_early_once_that_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_LONGEST_PAUSE", 1e6)
+
+    class Running(FakeJob):
+        def polls(self) -> Iterator[tuple[End, float]]:
+            yield End("RUNNING", 0, 0), 1e6
+            raise AssertionError("Slurm was asked again")
+
+    job = Running(tmp_path, [])
+    job.is_over = True
+    assert follow.follow(job, lambda _: None, lambda _: None, lambda events: events == OVER) is None
+
+
 @pytest.mark.parametrize(
     ("end", "code"),
     [

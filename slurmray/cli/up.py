@@ -1,0 +1,65 @@
+"""`slurmray up`: a Ray cluster without a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slurmray.cli.flags import FILE, job_options
+
+if TYPE_CHECKING:
+    from slurmray.slurm.job import Job
+    from slurmray.slurm.states import Event
+
+# In place of the trainer. It exits with 0 at the time limit, whatever stop.signal is.
+_WAIT = "trap 'exit 0' HUP INT QUIT TERM USR1 USR2; while :; do sleep 3600 & wait $!; done"
+_TRAINER_ONLY = ("preset", "launch", "ray.runtime_env")  # fields that go with a trainer
+
+
+@click.command(options_metavar="[JOB.yaml] [OPTIONS]")
+@click.argument("job", required=False, metavar="", type=FILE)
+@job_options
+def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None) -> int:
+    """Start a Ray cluster without a trainer, for notebooks and debugging, and show how to use it.
+
+    JOB.yaml and options are those of slurmray render; `run`, preset and `launch` are left out. The cluster
+    stays until slurmray cancel, or until its time limit. While it starts, Ctrl-C asks whether to cancel it.
+
+    \b
+    Examples:
+      slurmray up --nodes 2 --gpus-per-node 8 --time 2:00:00
+      slurmray up job.yaml
+          with image, mounts, services and so on of a job spec
+    """
+    from slurmray.cli.render import given, render_job, resources, warn_of_unset
+    from slurmray.cli.submit import follow_job, send
+
+    without = [(field, "null") for field in _TRAINER_ONLY]
+    spec, script = render_job(job, [*given(settings, flags), *without], ["sh", "-c", _WAIT])
+    warn_of_unset(spec)
+    submitted = send(spec, script)
+    click.echo(f"submitted job {submitted.id}, {spec.name}: {resources(spec, 'slurm')}", err=True)
+    code = follow_job(submitted, is_enough=_is_training)
+    if code is not None:
+        return code
+    click.echo("\n".join(_how_to_use(submitted)))
+    return 0
+
+
+def _is_training(events: Sequence[Event]) -> bool:
+    return any(event["event"] == "trainer" for event in events)
+
+
+def _how_to_use(job: Job) -> Iterator[str]:
+    dashboard = next(event for event in job.events() if event["event"] == "dashboard")
+    port = dashboard["port"]
+    attach = f"slurmray attach {job.id}"
+    yield "the Ray cluster is ready:"
+    yield f"  shell      {attach}"
+    yield f"  program    {attach} -- python3 train.py"
+    yield f"  Ray job    {attach} -- ray job submit -- python3 train.py"
+    yield f"  dashboard  ssh -L 8265:localhost:{port} {dashboard['node']}, then http://localhost:8265"
+    yield f"  end        slurmray cancel {job.id}"
