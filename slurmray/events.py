@@ -10,6 +10,7 @@ VERSION = 1
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _NUMBER: dict[str, Any] = {"type": "integer"}
+_NUMBERS: dict[str, Any] = {"type": "array", "items": _NUMBER}
 _NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 
 # Event -> (what it means, field -> (JSON type, what it is)).
@@ -21,6 +22,10 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "attempt": (_NUMBER, "how often Slurm has restarted the job"),
             "nodes": (_NAMES, "names of all nodes, the head node first"),
             "nodes_text": (_TEXT, "their number, for people"),
+            "components": (
+                _NUMBERS,
+                "how many of them each component of a heterogeneous job has, in this order; else one number",
+            ),
             "head": (_TEXT, "name of the head node"),
             "run_dir": (_TEXT, "run directory of this attempt, absolute"),
         },

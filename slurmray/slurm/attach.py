@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from slurmray.errors import SlurmError, UsageError
@@ -22,8 +23,12 @@ def attach_argv(
     node = node or head
     if node not in start["nodes"]:
         raise UsageError(f"--node: no node {node}; its nodes are {', '.join(start['nodes'][:8])}")
-    # Node and container have the node's name; the rest is the same on all nodes.
-    names = {head: node, _container(start, head): _container(start, node)}
+    # The rest is the same on all nodes.
+    names = {
+        head: node,
+        _container(start, head): _container(start, node),
+        _component(start, head): _component(start, node),
+    }
     argv = [names.get(argument, argument) for argument in attach["argv"]]
     if is_terminal:
         argv.insert(1, "--pty")
@@ -36,3 +41,10 @@ def attach_argv(
 
 def _container(start: Event, node: str) -> str:
     return f"slurmray-{start['job']}-{start['attempt']}-{node}"
+
+
+def _component(start: Event, node: str) -> str:
+    """srun's option for the component of a heterogeneous job that has a node."""
+    rank = start["nodes"].index(node)
+    ends = itertools.accumulate(start["components"])
+    return f"--het-group={next(number for number, end in enumerate(ends) if rank < end)}"

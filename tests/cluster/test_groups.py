@@ -15,6 +15,8 @@ from slurmray.rehearsal.cluster.config import USERS, ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import rootless, suites
+from slurmray.slurm.attach import attach_argv
+from slurmray.slurm.states import parse_events
 
 from .conftest import GPUS
 from .jobs import HANG, Jobs
@@ -71,6 +73,18 @@ def test_a_head_node_of_another_kind(jobs: Jobs) -> None:
     assert offers == {head: [1, 0, 1, 0], gpu_1: [2, 8, 0, 1], gpu_2: [2, 8, 0, 1]}
     assert places == sorted((gpu_1, gpu_2))
     assert facts == ["2", "8", str(job.id)]
+
+
+def test_attach(jobs: Jobs) -> None:
+    number = jobs.submit(GROUPS, ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
+    jobs.wait_for(number, "\nstarted\n")
+    look = "import os, ray; ray.init(); print(os.uname().nodename, len(ray.nodes()))"
+    events = parse_events((jobs.folder / f"slurmray-runs/{number}-0/events.jsonl").read_text())
+    for node in events[0]["nodes"]:
+        argv = attach_argv(events, ["python3", "-c", look], node, is_terminal=False)
+        assert jobs.cluster.run(argv, "alice").stdout == f"{node} 3\n"
+    (jobs.folder / "go").touch()
+    assert jobs.wait_end(number).code == "0:0"
 
 
 def test_scancel(jobs: Jobs) -> None:

@@ -12,12 +12,16 @@ import pytest
 from slurmray import events
 from slurmray.agent import job_log
 
-EXAMPLES: dict[str, dict[str, Any]] = {"string": {"": "text"}, "integer": {"": 3}, "array": {"": ["node1"]}}
+EXAMPLES = {"string": "text", "integer": 3}
 
 
 def example(name: str) -> dict[str, Any]:
     """Return a value for each field of an event."""
-    return {field: EXAMPLES[kind["type"]][""] for field, (kind, _) in events.EVENTS[name][1].items()}
+    return {field: _example_of(kind) for field, (kind, _) in events.EVENTS[name][1].items()}
+
+
+def _example_of(kind: dict[str, Any]) -> Any:
+    return [_example_of(kind["items"])] if kind["type"] == "array" else EXAMPLES[kind["type"]]
 
 
 def event_line(name: str, **fields: Any) -> str:

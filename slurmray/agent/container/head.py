@@ -118,7 +118,8 @@ class Head:
         """Send how to attach to the job from outside, and an example of a command."""
         context = self.context
         job = context.job["name_for_commands"]
-        argv = attach.attach_argv(job, context.name, context.exec_prefix, context.folder)
+        is_heterogeneous = len(context.settings["groups"]) > 1
+        argv = attach.attach_argv(job, is_heterogeneous, context.name, context.exec_prefix, context.folder)
         command = ["ray", "job", "list"] if self.trainer.is_ray_job else ["ray", "status"]
         context.send("attach", argv=argv, command=command)
 

@@ -199,6 +199,7 @@ class ControllerProcess(Actions):
             attempt=job["attempt"],
             nodes=self.nodes,
             nodes_text="1 node" if count == 1 else "%d nodes" % count,
+            components=[group["nodes"] for group in self.settings["groups"]],
             head=self.nodes[0],
             run_dir=run_dir,
         )

@@ -175,7 +175,7 @@ def test_lines_of_the_log(page: str) -> None:
 )
 def test_how_to_attach(page: str, job: str) -> None:
     container = ["podman", "exec", f"slurmray-{job}-0-node1"]
-    command = " ".join(attach_argv(job, "node1", container, f"/tmp/ray-{job}-0-4c81e9"))
+    command = " ".join(attach_argv(job, False, "node1", container, f"/tmp/ray-{job}-0-4c81e9"))
     assert f"attach: {command} ray status\n" in (ROOT / page).read_text()
 
 

@@ -53,7 +53,8 @@ def test_attach_argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the events of the running attempt."""
     record = f"echo JobState=$STATE Restarts=1; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
     scontrol(tmp_path, monkeypatch, record)
-    start = event_line("start", job="7", attempt=1, head="gpu-1", nodes=["gpu-1", "gpu-2"])
+    names = ["gpu-1", "gpu-2"]
+    start = event_line("start", job="7", attempt=1, head="gpu-1", nodes=names, components=[2])
     runs = tmp_path / "runs"
     for attempt in (0, 1, 2):
         (runs / f"7-{attempt}").mkdir(parents=True)
@@ -77,6 +78,12 @@ def test_attach_argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         argv = slurmray.Job(7, run_dir="runs").attach_argv(node="gpu-2", is_terminal=is_terminal)
         of_exec = [*options[is_terminal], "slurmray-7-1-gpu-2", "/ray-7-1/attach"]
         assert argv[-len(of_exec) - 4 :] == ["-w", "gpu-2", "podman", "exec", *of_exec]
+    groups = event_line("start", job="7", attempt=1, head="gpu-1", nodes=names, components=[1, 1])
+    heterogeneous = ["srun", "--het-group=0", "-w", "gpu-1", "/ray-7-1/attach"]
+    (runs / "7-1/events.jsonl").write_text(groups + event_line("attach", argv=heterogeneous))
+    for node, component in (("gpu-1", 0), ("gpu-2", 1)):
+        argv = slurmray.Job(7, run_dir="runs").attach_argv(node=node)
+        assert argv == ["srun", f"--het-group={component}", "-w", node, "/ray-7-1/attach"]
     (runs / "7-1/events.jsonl").write_text(start + '{"v": 1, "event": "attach", "command": "srun"}\n')
     with pytest.raises(SlurmError, match="job 7: rendered by an older version of slurmray: use srun"):
         slurmray.Job(7, run_dir="runs").attach_argv()

@@ -44,8 +44,11 @@ def write_programs(folder: str, env: "Mapping[str, str]") -> None:
             file.write(os.fsencode(text))
 
 
-def attach_argv(job: str, node: str, exec_prefix: "List[str]", folder: str) -> "List[str]":
-    """argv that runs `attach` from outside. job: for Slurm's commands. folder: the job's."""
+def attach_argv(
+    job: str, is_heterogeneous: bool, head: str, exec_prefix: "List[str]", folder: str
+) -> "List[str]":
+    """argv that runs `attach` on the head node from outside. job: for Slurm's commands. folder: the job's."""
+    component = ["--het-group=0"] if is_heterogeneous else []  # srun has no default for a job from outside
     # For pyxis and none, exec_prefix has options of srun.
-    srun = ["srun", "--overlap", "--jobid=" + job, "-N1", "-n1", "-w", node]
+    srun = ["srun", "--overlap", "--jobid=" + job, *component, "-N1", "-n1", "-w", head]
     return [*srun, *exec_prefix, os.path.join(folder, "attach")]

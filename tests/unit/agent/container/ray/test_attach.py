@@ -50,6 +50,7 @@ def test_commands_have_the_trainer_s_environment(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("prefix", [["podman", "exec", "c"], [], ["--container-image=a b"]])
 def test_attach_argv(prefix: list[str]) -> None:
-    argv = attach.attach_argv("7_1", "gpu-1", prefix, "/tmp/ray-7-2")
-    srun = ["srun", "--overlap", "--jobid=7_1", "-N1", "-n1", "-w", "gpu-1"]
-    assert argv == [*srun, *prefix, "/tmp/ray-7-2/attach"]
+    for is_heterogeneous, component in ((False, []), (True, ["--het-group=0"])):
+        argv = attach.attach_argv("7_1", is_heterogeneous, "gpu-1", prefix, "/tmp/ray-7-2")
+        srun = ["srun", "--overlap", "--jobid=7_1", *component, "-N1", "-n1", "-w", "gpu-1"]
+        assert argv == [*srun, *prefix, "/tmp/ray-7-2/attach"]
