@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 _RENDER_AGAIN = "render it again in Python, with the equivalent of slurmray render"
 
 
-def load(path: str | Path, **fields: Unpack[JobFields]) -> JobSpec:
+def load(path: str | Path, *, profile: str | None = None, **fields: Unpack[JobFields]) -> JobSpec:
     """Return the job spec in a YAML file. SpecError lists all mistakes, each with line and column.
 
     fields: override those of the file; a section's one by one, e.g. `load("job.yaml", slurm={"nodes": 4})`.
+    profile: as --profile of `slurmray render`: None is your configuration's, "none" is none.
     """
+    from slurmray.loading import profile as profiles
     from slurmray.loading.load import load_spec
 
-    return load_spec(Path(path), fields=fields)
+    return load_spec(Path(path), fields=fields, profile=profiles.choose(profile))
 
 
 def render(spec: JobSpec | str | Path) -> str:

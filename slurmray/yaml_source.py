@@ -39,6 +39,15 @@ class Source:
         """Return a place for messages, e.g. `job.yaml:12:5`. path: of its value."""
         return f"{self.names.get(path, self.name)}:{place[0]}:{place[1]}"
 
+    def part(self, path: Path) -> Source:
+        """Return the value at a path by itself."""
+        data = functools.reduce(lambda at, name: at[name], path, self.data)
+        keys, values = (
+            {at[len(path) :]: place for at, place in places.items() if at[: len(path)] == path}
+            for places in (self.keys, self.values)
+        )
+        return Source(self.name, data, keys, values)
+
     def fill(self, other: Source, path: Path = ()) -> None:
         """Add what this text's mappings lack, from those of another text: sections name by name."""
         mine, theirs = (

@@ -25,19 +25,20 @@ _SUBCOMMANDS = {
     "up": "Start a Ray cluster without a trainer, for notebooks and debugging.",
     "list": "List your jobs.",
     "status": "Show where a job stands, and how long each step took.",
-    "logs": "Print the log of a job, of a node or of a service.",
+    "logs": "Print the log of a job or of a node.",
     "attach": "Open a shell in a container of a running job, or run a command there.",
     "why": "Say what ended a job, and what to do about it.",
     "cancel": "Cancel a job.",
     "rehearse": "Run a job on a real Slurm that is started on this machine.",
     "verify": "Check whether scripts were edited after rendering.",
     "explain": "Explain an exit code and what to do about it.",
+    "config": "Show the fields that a profile sets, and where.",
     "schema": "Print the JSON Schema of the job spec.",
 }
 _TAKES_TRAINER = ("render", "submit", "rehearse")
 _TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
 _COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
-_NEEDS_CURRENT_FOLDER = ("init", "up", *_TAKES_TRAINER)
+_NEEDS_CURRENT_FOLDER = ("init", "up", "config", *_TAKES_TRAINER)
 
 
 class _LazyGroup(click.Group):

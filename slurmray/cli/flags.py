@@ -41,7 +41,8 @@ _SHORT = {
     **{"--qos": "-q", "--time": "-t"},
 }
 # Options of sbatch that are something else here, or no text.
-_OTHERS = ("output", "runtime", "extra")
+_OTHERS = ("output", "runtime", "extra", "profile")
+PROFILE = "--profile"
 
 
 class _File(click.Path):
@@ -97,6 +98,27 @@ def job_options(command: _F) -> _F:
     return job_flags(sbatch_options(command))
 
 
+def _complete_runtime(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[str | CompletionItem]:
+    del ctx, param
+    return [name for name in _RUNTIMES if name.startswith(incomplete)]
+
+
+def complete_profile(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[str | CompletionItem]:
+    """Complete names of profiles."""
+    from slurmray.errors import SpecError
+    from slurmray.loading import profile
+
+    del ctx, param
+    try:
+        return [name for name in (*profile.names(), profile.NONE) if name.startswith(incomplete)]
+    except SpecError:
+        return []
+
+
 _JOB_OPTIONS = (
     click.option(
         "--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="Mount a file or folder.  [repeatable]"
@@ -117,16 +139,15 @@ _JOB_OPTIONS = (
         "[repeatable]",
     ),
     click.option(
+        PROFILE,
+        metavar="P",
+        help="Profile of your configuration file, or none; see slurmray config.  [default: the file's]",
+        shell_complete=complete_profile,
+    ),
+    click.option(
         "--template",
         metavar="FILE",
         type=click.Path(readable=False),
         help="A site's template that extends job.sbatch.j2.",
     ),
 )
-
-
-def _complete_runtime(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[str | CompletionItem]:
-    del ctx, param
-    return [name for name in _RUNTIMES if name.startswith(incomplete)]

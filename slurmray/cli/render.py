@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.flags import FILE, PROFILE, job_options
 from slurmray.errors import ExitCode, Problem, SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -180,18 +180,26 @@ def render_job(
     output: Path = DEFAULT_OUTPUT["slurm"],
     target: str = "slurm",
 ) -> tuple[JobSpec, str]:
-    """Return the job spec and its sealed script or task. First three arguments: as in load_spec."""
+    """Return the job spec and its sealed script or task.
+
+    First three arguments: as in load_spec; settings may have PROFILE, too.
+    """
+    from slurmray.loading import profile
     from slurmray.loading.load import load_spec
     from slurmray.rendering.output import seal
 
+    name = dict(settings).get(PROFILE)
+    fields = [(option, value) for option, value in settings if option != PROFILE]
     if target == "dstack":
         from slurmray.rendering.dstack.task import refusals, render_task
 
-        spec = load_spec(job, settings, trainer, refusals)
+        if name is not None:
+            raise UsageError(f"{PROFILE}: for jobs of Slurm; leave it out with --target dstack")
+        spec = load_spec(job, fields, trainer, refusals)
         return spec, seal(render_task(spec))
     from slurmray.rendering.script import render_script
 
-    spec = load_spec(job, settings, trainer)
+    spec = load_spec(job, fields, trainer, profile=profile.choose(name))
     return spec, seal(render_script(spec, _render_command(job, settings, trainer, output)))
 
 

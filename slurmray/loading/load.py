@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
@@ -15,6 +16,9 @@ from slurmray.spec.job import JobSpec
 from slurmray.spec.messages import dotted
 from slurmray.spec.types import shown
 from slurmray.yaml_source import Source
+
+if TYPE_CHECKING:
+    from slurmray.loading.profile import Profile
 
 STDIN = Path("-")
 _LAST = (sys.maxsize, 0)  # sorts mistakes on the command line after those in the file
@@ -29,7 +33,7 @@ FLAGS = {
     **{
         f"--{name}": f"slurm.{name.replace('-', '_')}"
         for name in syntax.OPTIONS
-        if name not in ("output", "extra")
+        if name not in ("output", "extra", "profile")
     },
     "--runtime": "container.runtime",
 }
@@ -49,6 +53,7 @@ def load_spec(
     trainer: Sequence[str] = (),
     refusals: Callable[[JobSpec], list[Problem]] = lambda _: [],
     fields: Mapping[str, Any] | None = None,
+    profile: Profile | None = None,
 ) -> JobSpec:
     """Return the job spec of a file, with settings from the command line. SpecError lists all mistakes.
 
@@ -57,13 +62,14 @@ def load_spec(
     the dotted path of a field, for --set. Then null, lists, mappings and quoted values are parsed as YAML,
     and with a + at its end the value, or each item of a list, is added to a list. trainer: the command after
     `--`, which overrides `run`. refusals: finds more problems in a valid job spec. fields: of the job spec,
-    which override those of the file; those of a section one by one.
+    which override those of the file; those of a section one by one. profile: has the fields that the file and
+    those that it includes lack.
     """
     stdin = _read_stdin() if path == STDIN else b""
     try:
-        return _load(path, stdin, settings, trainer, refusals, fields or {}, is_fast=True)
+        return _load(path, stdin, settings, trainer, refusals, fields or {}, profile, is_fast=True)
     except SpecError:  # once more, for the exact places of the mistakes
-        return _load(path, stdin, settings, trainer, refusals, fields or {}, is_fast=False)
+        return _load(path, stdin, settings, trainer, refusals, fields or {}, profile, is_fast=False)
 
 
 def _load(
@@ -73,15 +79,13 @@ def _load(
     trainer: Sequence[str],
     refusals: Callable[[JobSpec], list[Problem]],
     fields: Mapping[str, Any],
+    profile: Profile | None,
     *,
     is_fast: bool,
 ) -> JobSpec:
     """The same. stdin: its content. is_fast: places of mistakes may be wrong."""
-    text = Source("") if path is None else _read(path, stdin, is_fast)
-    data = text.data if text.data is not None else {}
-    if not isinstance(data, dict):
-        text.add_problem(text.values[()], "expected `name: value` lines, e.g. `name: my-job`")
-        raise SpecError([problem for _, problem in text.problems])
+    text = merged(path, stdin, profile, is_fast)
+    data = text.data
     problems = list(text.problems)
     given: list[_Setting] = []
     for name, value in settings:
@@ -105,11 +109,24 @@ def _load(
     except SpecError as error:
         found = error.problems + find_missing_files(data, error.problems)
     else:
-        found = find_problems(spec) or refusals(spec)
-    problems += [_placed(text, given, problem) for problem in found]
+        found = find_problems(spec) or refusals(spec) or list(profile.refusals(spec) if profile else ())
+    problems += [placed(text, given, problem) for problem in found]
     if problems:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
     return spec
+
+
+def merged(path: Path | None, stdin: bytes, profile: Profile | None, is_fast: bool) -> Source:
+    """Return the fields of a file, of those that it includes, and of a profile, as `load_spec` does."""
+    text = Source("") if path is None else _read(path, stdin, is_fast)
+    if text.data is None:
+        text.data = {}
+    if not isinstance(text.data, dict):
+        text.add_problem(text.values[()], "expected `name: value` lines, e.g. `name: my-job`")
+        raise SpecError([problem for _, problem in text.problems])
+    if profile:
+        text.fill(copy.deepcopy(profile.source))
+    return text
 
 
 def hide_env(name: str, value: str) -> str:
@@ -297,7 +314,7 @@ def _where(text: Source, given: Iterable[_Setting], path: yaml_source.Path) -> t
     return (0, 0), text.name
 
 
-def _placed(text: Source, given: list[_Setting], problem: Problem) -> tuple[yaml_source.Place, Problem]:
+def placed(text: Source, given: list[_Setting], problem: Problem) -> tuple[yaml_source.Place, Problem]:
     """Return the place of a problem as a sort key, and the problem with the place as text."""
     if problem.where:
         return _LAST, problem

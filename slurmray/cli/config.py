@@ -1,0 +1,84 @@
+"""`slurmray config`: the fields of a profile, and where each is set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slurmray.cli.flags import FILE, complete_profile
+
+if TYPE_CHECKING:
+    from slurmray.yaml_source import Path as FieldPath
+    from slurmray.yaml_source import Source
+
+
+@click.command(options_metavar="[JOB.yaml] [OPTIONS]")
+@click.argument("job", required=False, metavar="", type=FILE)
+@click.option(
+    "--profile",
+    "name",
+    metavar="P",
+    help="Profile of your configuration file, or none.  [default: the file's]",
+    shell_complete=complete_profile,
+)
+@click.option("--json", "is_json", is_flag=True, help="Print a JSON array.")
+def config(*, job: Path | None, name: str | None, is_json: bool) -> None:
+    """Show the fields that a profile sets, or a job spec with its profile, and the file and line of each.
+
+    Profiles are defaults for all your job specs, in ~/.config/slurmray/config.yaml, in that of your site,
+    /etc/slurmray/config.yaml, or in the file that SLURMRAY_CONFIG names instead of both:
+
+    \b
+      profile: gpu              # without it: none, unless --profile or SLURMRAY_PROFILE names one
+      profiles:
+        gpu:                    # fields of a job spec, which those of a job override
+          slurm: {account: vision, partition: h100}
+          container: {runtime: podman}
+          forbid: {mem: nodes are not shared here}      # fields of slurm that jobs may not set
+        debug:
+          slurm: {account: vision, partition: debug, time: "30"}
+
+    \b
+    Examples:
+      slurmray config
+      slurmray config job.yaml --profile debug
+    """
+    from slurmray.cli.terminal import print_json
+    from slurmray.loading import profile
+    from slurmray.loading.load import merged
+
+    chosen = profile.choose(name)
+    source = merged(job, b"", chosen, is_fast=False)
+    rows = [
+        {"field": ".".join(path), "value": value, "from": where} for path, value, where in _fields(source, ())
+    ]
+    if is_json:
+        print_json(rows)
+        return
+    if chosen:
+        click.echo(f"profile {chosen.name}, of {', '.join(map(str, profile.files()))}", err=True)
+    else:
+        places = ", ".join(map(str, profile.files())) or "no configuration file"
+        click.echo(f"no profile ({places})", err=True)
+    texts = [(row["field"], json.dumps(row["value"], ensure_ascii=False), row["from"]) for row in rows]
+    widths = [max((len(text[column]) for text in texts), default=0) for column in (0, 1)]
+    for field, value, where in texts:
+        click.echo(f"{field:<{widths[0]}}  {value:<{widths[1]}}  {where}")
+    for field, reason in (chosen.forbidden if chosen else {}).items():
+        click.echo(f"slurm.{field} is not allowed: {reason}")
+
+
+def _fields(source: Source, path: FieldPath) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+    """Yield path, value and place of each field; a list is one value."""
+    value = source.data
+    for name in path:
+        value = value[name]
+    if isinstance(value, dict):
+        for name in value:
+            yield from _fields(source, (*path, name))
+    else:
+        yield tuple(map(str, path)), value, source.where(source.values[path], path)

@@ -1,0 +1,149 @@
+"""Profiles: defaults of a site or a user for job specs, in configuration files.
+
+profile: gpu                # the one that is used without --profile
+profiles:
+  gpu:                      # fields of a job spec, and forbid
+    slurm: {account: vision, partition: h100}
+    forbid: {mem: nodes are not shared here}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from slurmray import yaml_source
+from slurmray.errors import Problem, SpecError
+from slurmray.loading.load import placed
+from slurmray.slurm import syntax
+from slurmray.spec.job import JobSpec
+from slurmray.spec.messages import dotted, problems_of
+from slurmray.spec.slurm import Component, Model
+from slurmray.spec.types import Line
+from slurmray.yaml_source import Source
+
+NONE = "none"  # in place of a name: no profile
+SITE = Path("/etc/slurmray/config.yaml")
+
+
+class Profile(NamedTuple):
+    """A profile. source: fields of a job spec. forbidden: field of `slurm` -> why."""
+
+    name: str
+    source: Source
+    forbidden: Mapping[str, str]
+
+    def refusals(self, spec: JobSpec) -> Iterator[Problem]:
+        """Yield a problem for each forbidden option in a job spec."""
+        sections: list[tuple[yaml_source.Path, Component]] = [(("slurm",), spec.slurm)]
+        sections += [(("slurm", "groups", n), group) for n, group in enumerate(spec.slurm.groups)]
+        for path, section in sections:
+            inherited = [] if section is spec.slurm else list(spec.slurm.given())
+            for option, value in section.given():
+                reason = self.forbidden.get(option.replace("-", "_"))
+                if reason and (option, value) not in inherited:
+                    field = (*path, option.replace("-", "_"))
+                    text = f"{dotted(field)}: not allowed in the profile {self.name}: {reason}"
+                    yield Problem("", text, field)
+
+
+class _Fields(Model):
+    """A profile in a file. The fields of job specs are checked with those of a job."""
+
+    model_config = ConfigDict(extra="allow")
+
+    forbid: dict[Line, Line] = Field(default={})
+
+    @field_validator("forbid")
+    @classmethod
+    def _check_forbid(cls, value: dict[str, str]) -> dict[str, str]:
+        known = [name.replace("-", "_") for name in syntax.OPTIONS]
+        if unknown := [name for name in value if name not in known]:
+            raise ValueError(*(f"{name}: no field of slurm" for name in unknown))
+        return value
+
+    @model_validator(mode="after")
+    def _check_include(self) -> _Fields:
+        if "include" in (self.model_extra or {}):
+            raise ValueError("include is not for profiles; include it in job specs")
+        return self
+
+
+class _Config(Model):
+    """A configuration file."""
+
+    profile: Line | None = None
+    profiles: dict[Line, _Fields | None] = Field(default={})
+
+
+def files() -> list[Path]:
+    """Return the configuration files that exist; the first one has priority.
+
+    $SLURMRAY_CONFIG alone ("": none). Without it ~/.config/slurmray/config.yaml ($XDG_CONFIG_HOME instead of
+    ~/.config), and SITE. SpecError if $SLURMRAY_CONFIG does not exist.
+    """
+    own = os.environ.get("SLURMRAY_CONFIG")
+    if own is None:
+        home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+        return [path for path in (home / "slurmray/config.yaml", SITE) if path.exists()]
+    if own and not Path(own).exists():
+        raise SpecError([Problem("SLURMRAY_CONFIG", f"{own}: no such file; correct it, or unset it")])
+    return [Path(own)] if own else []
+
+
+def names() -> list[str]:
+    """Return the names of all profiles. SpecError for mistakes in the files."""
+    return list(dict.fromkeys(name for path in files() for name in _read(path).data["profiles"]))
+
+
+def choose(name: str | None) -> Profile | None:
+    """Return a profile; None for NONE, or if no profile is named.
+
+    name: None is $SLURMRAY_PROFILE, or else `profile` of the files. Where several files have the profile, the
+    first one's fields have priority. SpecError for an unknown name, and for mistakes in the files.
+    """
+    sources = [_read(path) for path in files()]
+    where = "--profile"
+    if name is None and (variable := os.environ.get("SLURMRAY_PROFILE")):
+        name, where = variable, "SLURMRAY_PROFILE"
+    for source in sources:
+        if name is None and (given := source.data.get("profile")) is not None:
+            name, where = given, source.where(source.values["profile",])
+    if name is None or name == NONE:
+        return None
+    parts = [source.part(("profiles", name)) for source in sources if name in source.data["profiles"]]
+    if not parts:
+        places = f"~/.config/slurmray/config.yaml, {SITE}, or the file that SLURMRAY_CONFIG names"
+        hint = f"known are {', '.join(names())}" if names() else f"define it in {places}"
+        other = "; sbatch's --profile is --set slurm.profile" if where == "--profile" else ""
+        raise SpecError([Problem(where, f"unknown profile {name!r}; {hint}{other}")])
+    forbidden: dict[str, str] = {}
+    for part in reversed(parts):
+        forbidden |= part.data.pop("forbid", None) or {}
+    first, *others = parts
+    for part in others:
+        first.fill(part)
+    return Profile(name, first, forbidden)
+
+
+def _read(path: Path) -> Source:
+    """Read a configuration file. SpecError for its mistakes, except for those in fields of job specs."""
+    try:
+        source = yaml_source.read(str(path), yaml_source.decode(str(path), path.read_bytes()))
+    except OSError as error:
+        raise SpecError([Problem(str(path), f"cannot be read: {error.strerror}")]) from None
+    source.data = {} if source.data is None else source.data
+    found = [problem for _, problem in source.problems]
+    try:
+        _Config.model_validate(source.data)
+    except ValidationError as error:
+        found += [placed(source, [], problem)[1] for problem in problems_of(error, _Config)]
+    if found:
+        raise SpecError(found)
+    profiles = source.data.get("profiles") or {}
+    source.data["profiles"] = {name: fields or {} for name, fields in profiles.items()}
+    return source
