@@ -135,7 +135,7 @@ class ContainerProcess:
         context.is_ready = True
         self.ray.watch.release_ports()
         address = {"RAY_ADDRESS": self.ray.gcs_address} if context.is_in_ray else {}
-        attach.write_programs(context.folder, dict(self.ray.env, **address))
+        attach.write_programs(context.folder, context.workdir, dict(self.ray.env, **address))
         if context.is_head:
             self.head.report_attach()
         if self.stages:

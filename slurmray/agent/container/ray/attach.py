@@ -1,7 +1,8 @@
 """The programs `attach` and `ray` in the job's folder, for users who attach to the job from outside.
 
 `podman exec` and `docker exec` have only the image's environment, without the cluster's address and token and
-`env` of the job spec. `attach` sets them and runs a command, by default a shell. `ray` is Ray's command line.
+`env` of the job spec. `attach` sets them and runs a command, by default a shell, in the trainer's working
+directory. `ray` is Ray's command line.
 """
 
 import os
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 ATTACH = """#!/bin/sh
 %sPATH=%s:$PATH
+cd %s 2>/dev/null || : # pyxis starts another container, where it may not be
 [ $# -gt 0 ] || set -- "$(command -v bash || echo sh)"
 exec "$@"
 """
@@ -30,14 +32,17 @@ main()
 """
 
 
-def write_programs(folder: str, env: "Mapping[str, str]") -> None:
-    """Write both programs, for their owner alone. folder: the job's. env: the environment they set."""
+def write_programs(folder: str, workdir: str, env: "Mapping[str, str]") -> None:
+    """Write both programs, for their owner alone.
+
+    folder: the job's. workdir, env: working directory and environment that `attach` sets.
+    """
     import shlex
 
     given = os.environ if os.getpid() == 1 else {}  # what the container gives to each `exec`
     # isidentifier: not functions that bash has exported.
     new = {name: env[name] for name in sorted(env) if given.get(name) != env[name] and name.isidentifier()}
-    attach = ATTACH % (environment.export_lines(new), shlex.quote(folder))
+    attach = ATTACH % (environment.export_lines(new), shlex.quote(folder), shlex.quote(workdir))
     for name, text in (("attach", attach), ("ray", RAY % shlex.quote(sys.executable))):
         path = os.path.join(folder, name)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:

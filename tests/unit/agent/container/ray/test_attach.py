@@ -26,7 +26,7 @@ def test_commands_have_the_trainer_s_environment(tmp_path: Path, monkeypatch: py
     env["BASH_FUNC_f%%"] = "() { :; }"
     folder = tmp_path / "the job's folder"
     folder.mkdir()
-    attach.write_programs(str(folder), env)
+    attach.write_programs(str(folder), str(tmp_path), env)
     assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
         "attach": 0o700,
         "ray": 0o700,
@@ -37,7 +37,7 @@ def test_commands_have_the_trainer_s_environment(tmp_path: Path, monkeypatch: py
         argv = [str(folder / "attach"), *command]
         env = {"PATH": os.environ["PATH"]}
         return subprocess.run(
-            argv, env=env, cwd=tmp_path, input=text, capture_output=True, text=True, check=True
+            argv, env=env, cwd="/", input=text, capture_output=True, text=True, check=True
         ).stdout
 
     assert (
