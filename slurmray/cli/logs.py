@@ -12,8 +12,16 @@ from slurmray.errors import UsageError
 @click.argument("job", required=False, shell_complete=complete_job)
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the job ends.")
 @click.option("--node", metavar="NODE", help="What setup, runtime, Ray and services printed on this node.")
+@click.option(
+    "--ray",
+    "is_rays",
+    is_flag=True,
+    help="With --node: Ray's own logs, which are kept after a failure (ray.keep_logs).",
+)
 @click.option("--attempt", type=int, metavar="N", help="With --node: of this attempt.  [default: the last]")
-def logs(*, job: str | None, is_followed: bool, node: str | None, attempt: int | None) -> int | None:
+def logs(
+    *, job: str | None, is_followed: bool, node: str | None, is_rays: bool, attempt: int | None
+) -> int | None:
     """Print the log of a job, progress and the trainer's output; or that of a node.
 
     JOB is an id or a name; without it, the newest one. With -f the exit code is the job's, and Ctrl-C asks
@@ -24,6 +32,7 @@ def logs(*, job: str | None, is_followed: bool, node: str | None, attempt: int |
       slurmray logs -f
       slurmray logs 1234 --node gpu-7
       slurmray logs verl --node gpu-7 --attempt 0
+      slurmray logs verl --node gpu-7 --ray | less
     """
     from slurmray.cli.submit import follow_job
 
@@ -31,8 +40,14 @@ def logs(*, job: str | None, is_followed: bool, node: str | None, attempt: int |
     if node is not None:
         if is_followed:
             raise UsageError("-f: follows the log of the job; for that of a node use tail -f")
-        click.echo(found.node_log(node, attempt), nl=False)
+        if not is_rays:
+            click.echo(found.node_log(node, attempt), nl=False)
+            return 0
+        for name, text in found.ray_logs(node, attempt).items():
+            click.echo(f"==> {name} <==\n{text}")
         return 0
+    if is_rays:
+        raise UsageError("--ray: Ray's logs are of one node each; name it with --node")
     if attempt is not None:
         raise UsageError("--attempt: the log of the job has all attempts; use it with --node")
     if is_followed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -133,9 +134,7 @@ class Job:
 
         UsageError if there is no log.
         """
-        self._record()  # for the folder
-        number = last_attempt(self._runs, self.id) if attempt is None else attempt
-        folder = self._runs / f"{self.id}-{number}/logs"
+        folder = self._log_folder(attempt)
         try:
             return _read(folder / f"{node}.log", last)
         except FileNotFoundError:
@@ -144,6 +143,30 @@ class Job:
             raise UsageError(f"{folder}: no log of the node {node}; {hint}") from None
         except OSError as error:
             raise UsageError(f"{folder}/{node}.log: cannot be read: {error.strerror}") from None
+
+    def ray_logs(self, node: str, attempt: int | None = None) -> dict[str, str]:
+        """Return Ray's logs of a node by file name, of each the end: see `ray.keep_logs` in the job spec.
+
+        attempt: None is the last one. UsageError if the node has none.
+        """
+        path = self._log_folder(attempt) / f"{node}-ray.tar.gz"
+        try:
+            with tarfile.open(path) as archive:
+                return {
+                    member.name: file.read().decode(errors="replace")
+                    for member in archive
+                    if (file := archive.extractfile(member))
+                }
+        except FileNotFoundError:
+            hint = "they are kept when the trainer has failed, or with ray.keep_logs: always"
+            raise UsageError(f"{path}: no such file; {hint}") from None
+        except (OSError, tarfile.TarError) as error:
+            raise UsageError(f"{path}: cannot be read: {error}") from None
+
+    def _log_folder(self, attempt: int | None) -> Path:
+        self._record()  # for the folder
+        number = last_attempt(self._runs, self.id) if attempt is None else attempt
+        return self._runs / f"{self.id}-{number}/logs"
 
     def outputs(self) -> list[Path]:
         """Return the files of the job's log, as Slurm has named them in the last request about the job."""

@@ -99,6 +99,7 @@ def test_from_submit_to_result(jobs: Jobs) -> None:
         assert "\n  done: trainer exited with 3\n" in shown
         assert slurmray("logs", *arguments).stdout == job.log
     assert "ray start --block" in slurmray("logs", "--node=node1").stdout
+    assert "==> raylet.out <==\n[" in slurmray("logs", "--node=node1", "--ray").stdout
     status = json.loads(slurmray("status", "--json").stdout)
     names = [step["name"] for step in status["steps"]]
     assert [name for name in names if name != "end"] == [

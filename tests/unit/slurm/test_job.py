@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import slurmray
+from slurmray.agent import ray_logs
 from slurmray.errors import SlurmError, UsageError
 
 from ..test_events import event_line
@@ -93,6 +94,24 @@ def test_attach_argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE", "PENDING")
     with pytest.raises(SlurmError, match="job 7: the job is PENDING; attach while it is RUNNING"):
         slurmray.Job(7, run_dir="runs").attach_argv()
+
+
+def test_ray_s_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
+    session, logs = tmp_path / "ray-logs/old", tmp_path / "slurmray-runs/7-1/logs"
+    session.mkdir(parents=True)
+    logs.mkdir(parents=True)
+    (session / "x.log").write_text("of a subfolder")
+    (tmp_path / "ray-logs/raylet.out").write_bytes(b"\xff one\n")
+    assert ray_logs.archive(str(tmp_path), str(logs / "gpu-1-ray.tar.gz"))
+    job = slurmray.Job(7)
+    assert job.ray_logs("gpu-1") == {"raylet.out": "\ufffd one\n", "old/x.log": "of a subfolder"}
+    assert job.ray_logs("gpu-1", 1) == job.ray_logs("gpu-1")
+    with pytest.raises(UsageError, match=r"7-0/logs/gpu-1-ray\.tar\.gz: no such file; they are kept when"):
+        job.ray_logs("gpu-1", 0)
+    (logs / "gpu-2-ray.tar.gz").write_text("no archive")
+    with pytest.raises(UsageError, match=r"gpu-2-ray\.tar\.gz: cannot be read: "):
+        job.ray_logs("gpu-2")
 
 
 def test_a_run_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
