@@ -199,7 +199,8 @@ class SlurmCluster:
         for info in self.poll(job):
             if info.get("JobState") not in FINAL and time.monotonic() > deadline:
                 log = self.run(["tail", "-n30", info.get("StdOut", "/dev/null")]).stdout
-                raise TimeoutError(f"job {job} is {info.get('JobState')} after {timeout:g} s:\n{log}")
+                state = f"{info.get('JobState')} ({info.get('Reason')})"
+                raise TimeoutError(f"job {job} is {state} after {timeout:g} s:\n{log}")
         return info["JobState"], info["ExitCode"]
 
     def leftovers(self) -> list[str]:
