@@ -108,7 +108,8 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         return list(argv), []
     at = list(argv).index("--")
     if at + 1 == len(argv):
-        raise UsageError("slurmray: no command after --; for the built-in check, leave out the --")
+        without = "a shell" if argv[0] == "attach" else "the built-in check"
+        raise UsageError(f"slurmray: no command after --; for {without}, leave out the --")
     return list(argv[:at]), list(argv[at + 1 :])
 
 

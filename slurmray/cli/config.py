@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slurmray.cli.flags import FILE, complete_profile
+from slurmray.cli.flags import FILE, PROFILE_OPTION
 
 if TYPE_CHECKING:
     from slurmray.yaml_source import Path as FieldPath
@@ -18,15 +18,9 @@ if TYPE_CHECKING:
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS]")
 @click.argument("job", required=False, metavar="", type=FILE)
-@click.option(
-    "--profile",
-    "name",
-    metavar="P",
-    help="Profile of your configuration file, or none.  [default: the file's]",
-    shell_complete=complete_profile,
-)
+@PROFILE_OPTION
 @click.option("--json", "is_json", is_flag=True, help="Print a JSON array.")
-def config(*, job: Path | None, name: str | None, is_json: bool) -> None:
+def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
     """Show the fields that a profile sets, or a job spec with its profile, and the file and line of each.
 
     Profiles are defaults for all your job specs, in ~/.config/slurmray/config.yaml, in that of your site,
@@ -48,11 +42,11 @@ def config(*, job: Path | None, name: str | None, is_json: bool) -> None:
       slurmray config job.yaml --profile debug
     """
     from slurmray.cli.terminal import print_json
-    from slurmray.loading import profile
-    from slurmray.loading.load import merged
+    from slurmray.loading import profile as profiles
+    from slurmray.loading.load import merged, read_stdin
 
-    chosen = profile.choose(name)
-    source = merged(job, b"", chosen, is_fast=False)
+    chosen = profiles.choose(profile)
+    source = merged(job, read_stdin(job), chosen, is_fast=False)
     rows = [
         {"field": ".".join(path), "value": value, "from": where} for path, value, where in _fields(source, ())
     ]
@@ -60,9 +54,9 @@ def config(*, job: Path | None, name: str | None, is_json: bool) -> None:
         print_json(rows)
         return
     if chosen:
-        click.echo(f"profile {chosen.name}, of {', '.join(map(str, profile.files()))}", err=True)
+        click.echo(f"profile {chosen.name}, of {', '.join(map(str, profiles.files()))}", err=True)
     else:
-        places = ", ".join(map(str, profile.files())) or "no configuration file"
+        places = ", ".join(map(str, profiles.files())) or "no configuration file"
         click.echo(f"no profile ({places})", err=True)
     texts = [(row["field"], json.dumps(row["value"], ensure_ascii=False), row["from"]) for row in rows]
     widths = [max((len(text[column]) for text in texts), default=0) for column in (0, 1)]

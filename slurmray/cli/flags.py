@@ -105,10 +105,9 @@ def _complete_runtime(
     return [name for name in _RUNTIMES if name.startswith(incomplete)]
 
 
-def complete_profile(
+def _complete_profile(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[str | CompletionItem]:
-    """Complete names of profiles."""
     from slurmray.errors import SpecError
     from slurmray.loading import profile
 
@@ -119,6 +118,12 @@ def complete_profile(
         return []
 
 
+PROFILE_OPTION = click.option(
+    PROFILE,
+    metavar="P",
+    help="Profile of your configuration file, or none; see slurmray config.  [default: the file's]",
+    shell_complete=_complete_profile,
+)
 _JOB_OPTIONS = (
     click.option(
         "--mount", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="Mount a file or folder.  [repeatable]"
@@ -138,12 +143,7 @@ _JOB_OPTIONS = (
         help="Any field of the job spec, e.g. container.shm_size=64g. PATH+=VALUE adds to a list.  "
         "[repeatable]",
     ),
-    click.option(
-        PROFILE,
-        metavar="P",
-        help="Profile of your configuration file, or none; see slurmray config.  [default: the file's]",
-        shell_complete=complete_profile,
-    ),
+    PROFILE_OPTION,
     click.option(
         "--template",
         metavar="FILE",

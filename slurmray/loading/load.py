@@ -65,7 +65,7 @@ def load_spec(
     which override those of the file; those of a section one by one. profile: has the fields that the file and
     those that it includes lack.
     """
-    stdin = _read_stdin() if path == STDIN else b""
+    stdin = read_stdin(path)
     try:
         return _load(path, stdin, settings, trainer, refusals, fields or {}, profile, is_fast=True)
     except SpecError:  # once more, for the exact places of the mistakes
@@ -117,7 +117,10 @@ def _load(
 
 
 def merged(path: Path | None, stdin: bytes, profile: Profile | None, is_fast: bool) -> Source:
-    """Return the fields of a file, of those that it includes, and of a profile, as `load_spec` does."""
+    """Return the fields of a file, of those that it includes, and of a profile, as `load_spec` does.
+
+    stdin: what `read_stdin` returned.
+    """
     text = Source("") if path is None else _read(path, stdin, is_fast)
     if text.data is None:
         text.data = {}
@@ -209,7 +212,10 @@ def _read_file(path: Path, stdin: bytes, is_fast: bool) -> Source:
     raise SpecError([Problem(name, text)])
 
 
-def _read_stdin() -> bytes:
+def read_stdin(path: Path | None) -> bytes:
+    """Return standard input for STDIN, and nothing for other files. SpecError if it is closed."""
+    if path != STDIN:
+        return b""
     if sys.stdin is None:
         raise SpecError([Problem("stdin", "is closed; pipe the job spec to it, or use a file")])
     return sys.stdin.buffer.read()

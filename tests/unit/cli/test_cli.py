@@ -74,6 +74,7 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
             "logs, attach, why, cancel, rehearse, verify, explain, config, schema",
         ),
         (["render", "--"], "slurmray: no command after --; for the built-in check, leave out the --"),
+        (["attach", "--"], "slurmray: no command after --; for a shell, leave out the --"),
         (["--", "render"], "slurmray: no subcommand before --; use render, submit, rehearse or attach"),
         (
             ["explain", "--", "71"],

@@ -12,7 +12,7 @@ from slurmray.errors import SpecError
 from slurmray.loading import profile
 from slurmray.loading.load import load_spec
 
-from ..cli.command_line import main
+from ..cli.command_line import main, run
 
 SITE = """
 profile: cpu
@@ -188,6 +188,8 @@ def test_config(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         {"field": "slurm.partition", "value": "cpu", "from": f"{site}:4:28"},
         {"field": "slurm.account", "value": "site", "from": f"{site}:4:42"},
     ]
+    text = run("config", "-", "--json", stdin="name: x\n", SLURMRAY_CONFIG=str(site)).stdout
+    assert json.loads(text)[0] == {"field": "name", "value": "x", "from": "stdin:1:7"}
     user.unlink()
     site.unlink()
     assert main(["config"], capsys) == (0, "", "no profile (no configuration file)\n")
