@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from slurmray.slurm.attach import attach_argv
 from slurmray.slurm.states import parse_events
 
 from .conftest import GPUS
-from .jobs import HANG, Jobs
+from .jobs import HANG, Jobs, wait_until
 
 GROUPS = """
 slurm:
@@ -117,9 +118,16 @@ def test_the_end_of_a_node_s_task(jobs: Jobs) -> None:
 def test_a_requeue(jobs: Jobs) -> None:
     run = "[[ $SLURMRAY_ATTEMPT = 1 ]] || exit 75"
     number = jobs.submit(GROUPS + "requeue: {exit_code: 75}\n", ["bash", "-c", run])
+
+    def has_restarted() -> bool:
+        # Slurm's backfill, which starts these jobs, runs only when something in the cluster has changed.
+        jobs.cluster.run(["scontrol", "update", "NodeName=node1", f"Comment={time.time()}"])
+        time.sleep(1)
+        return (jobs.folder / f"slurmray-runs/{number}-1/events.jsonl").exists()
+
+    wait_until(has_restarted, lambda: str(jobs.cluster.job(number)))
     job = jobs.wait_end(number)
     assert job.code == "0:0", job.log
-    assert (jobs.folder / f"slurmray-runs/{number}-1/events.jsonl").exists()
 
 
 @pytest.mark.full
