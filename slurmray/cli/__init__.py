@@ -27,6 +27,7 @@ _SUBCOMMANDS = {
     "status": "Show where a job stands, and how long each step took.",
     "logs": "Print the log of a job or of a node.",
     "attach": "Open a shell in a container of a running job, or run a command there.",
+    "dashboard": "Open Ray's dashboard of a running job.",
     "why": "Say what ended a job, and what to do about it.",
     "cancel": "Cancel a job.",
     "rehearse": "Run a job on a real Slurm that is started on this machine.",

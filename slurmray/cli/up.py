@@ -54,12 +54,10 @@ def _is_training(events: Sequence[Event]) -> bool:
 
 
 def _how_to_use(job: Job) -> Iterator[str]:
-    dashboard = next(event for event in job.events() if event["event"] == "dashboard")
-    port = dashboard["port"]
     attach = f"slurmray attach {job.id}"
     yield "the Ray cluster is ready:"
     yield f"  shell      {attach}"
     yield f"  program    {attach} -- python3 train.py"
     yield f"  Ray job    {attach} -- ray job submit -- python3 train.py"
-    yield f"  dashboard  ssh -L 8265:localhost:{port} {dashboard['node']}, then http://localhost:8265"
+    yield f"  dashboard  slurmray dashboard {job.id}"
     yield f"  end        slurmray cancel {job.id}"

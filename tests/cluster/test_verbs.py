@@ -1,4 +1,4 @@
-"""slurmray submit, up, list, status, logs, attach and cancel, with the login host's Slurm commands."""
+"""From slurmray submit to cancel, with the login host's Slurm commands."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import subprocess
 import sys
 import termios
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -291,6 +293,37 @@ def test_attach(jobs: Jobs) -> None:
     assert jobs.wait_end(number).code == "0:0"
     ended = slurmray("attach")
     assert ended.stderr == f"job {number}: the job is COMPLETED; attach while it is RUNNING\n"
+
+
+def test_dashboard(jobs: Jobs) -> None:
+    """The address that it prints is signed in; without the address nobody sees anything."""
+    number = submit(*ONE, "--", "bash", "-c", "echo up; until [[ -e go ]]; do sleep 0.1; done")
+    jobs.wait_for(number, "\nup\n")
+    terminal = Terminal("dashboard", "--port=0")
+    try:
+        seen = terminal.wait_for("?key=")
+        port, address, path = re.search(r": ssh -L (\d+):.*\n(http://localhost:\d+)(/.+)\n", seen).groups()  # type: ignore[union-attr]
+        assert address.endswith(f":{port}")
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        page = browser.open(address + path, timeout=HANG)
+        assert (page.url, b"<title>Ray Dashboard</title>" in page.read()) == (f"{address}/", True)
+        (start,) = [event for event in Job(number).events() if event["event"] == "start"]
+        nodes = json.load(browser.open(f"{address}/api/v0/nodes", timeout=HANG))["data"]["result"]["result"]
+        assert [node["node_name"] for node in nodes] == start["nodes"]
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.build_opener().open(address, timeout=HANG)
+        taken = slurmray("dashboard", f"--port={port}")
+        assert (taken.returncode, taken.stderr) == (
+            2,
+            f"--port {port}: Address already in use; use another one, or 0 for any\n",
+        )
+        terminal.type("\x03")
+        assert terminal.process.wait(HANG) == 130
+    finally:
+        terminal.close()
+    (jobs.folder / "go").touch()
+    assert jobs.wait_end(number).code == "0:0"
+    assert "the job is COMPLETED; attach while it is RUNNING" in slurmray("dashboard").stderr
 
 
 def test_up(jobs: Jobs) -> None:

@@ -1,0 +1,59 @@
+"""`slurmray dashboard`: Ray's dashboard of a running job, on this host."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+
+import click
+
+from slurmray.cli.terminal import complete_job, job_argument
+from slurmray.errors import UsageError
+
+_PRINT_TOKEN = '[ -z "$RAY_AUTH_TOKEN_PATH" ] || cat "$RAY_AUTH_TOKEN_PATH"'  # noqa: S105 - old Rays have none
+_ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - values of --dashboard-host
+
+
+@click.command()
+@click.argument("job", required=False, shell_complete=complete_job)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8265,
+    show_default=True,
+    help="Port on this host; 0: any.",
+)
+def dashboard(*, job: str | None, port: int) -> None:
+    """Forward Ray's dashboard of a running job to this host, and print its address, which signs you in.
+
+    It needs no ssh to the nodes. On your own machine, forward the port of this host first: the ssh command
+    is printed, too. JOB is an id or a name; without it, the newest one. Ctrl-C ends it.
+
+    \b
+    Examples:
+      slurmray dashboard
+      slurmray dashboard verl --port 9000
+    """
+    from slurmray.slurm import commands
+    from slurmray.slurm.dashboard import Forwarder
+    from slurmray.slurm.environment import clean_environment
+
+    found, _ = job_argument(job)
+    argv = found.attach_argv(["sh", "-c", _PRINT_TOKEN])
+    done = commands.call(argv, env=clean_environment(os.environ))
+    if done.returncode != 0:
+        raise commands.failure(argv, done.stderr)
+    event = next(event for event in found.events() if event["event"] == "dashboard")
+    address = "127.0.0.1" if event["address"] in _ANY_ADDRESS else event["address"]
+    try:
+        server = Forwarder(found.attach_argv, address, event["port"], done.stdout.strip(), port)
+    except OSError as error:
+        raise UsageError(f"--port {port}: {error.strerror}; use another one, or 0 for any") from None
+    with server:
+        ssh = f"ssh -L {server.port}:localhost:{server.port} {getpass.getuser()}@{socket.gethostname()}"
+        click.echo(f"on your own machine: {ssh}", err=True)
+        click.echo(server.url)
+        sys.stdout.flush()
+        server.serve_forever()

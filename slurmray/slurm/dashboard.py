@@ -1,0 +1,148 @@
+"""Forwards connections to Ray's dashboard: each one through a step of the job, so that no ssh is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+import socketserver
+import subprocess
+import threading
+from collections.abc import Callable
+from typing import IO
+
+from slurmray import process
+from slurmray.slurm.environment import clean_environment
+
+COOKIE = "slurmray-dashboard"  # who has it may connect
+_RAYS_COOKIE = "ray-authentication-token"  # of Ray's dashboard since 2.52, for the cluster's token
+_LONGEST_HEAD = 65536  # bytes
+_CHUNK = 65536  # bytes
+_PATIENCE = 5.0  # seconds for the end of a step whose connection is closed
+
+# Runs in the head node's container: copies standard input to the dashboard, and its answers back.
+_RELAY = """
+import os, socket, sys, threading, time
+until = time.monotonic() + 60
+while True:
+    try:
+        dashboard = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+        break
+    except OSError as error:  # Ray starts it after the nodes
+        if time.monotonic() > until:
+            sys.exit("Ray's dashboard: " + error.strerror)
+        time.sleep(0.2)
+def send():
+    while data := os.read(0, 65536):
+        dashboard.sendall(data)
+    dashboard.shutdown(socket.SHUT_WR)
+threading.Thread(target=send, daemon=True).start()
+while data := dashboard.recv(65536):
+    while data:
+        data = data[os.write(1, data):]
+"""
+_REFUSAL = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
+_HINT = b"open the address that slurmray dashboard prints\n"
+
+
+class Forwarder(socketserver.ThreadingTCPServer):
+    """Listens on this host's loopback for whoever has `url`: others of this host could run code as the user.
+
+    port: on which it listens. url: to open in a browser; it has a key, and signs in to Ray.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(
+        self, attach_argv: Callable[[list[str]], list[str]], address: str, port: int, token: str, listen: int
+    ) -> None:
+        """Listen on the port `listen` (0: any). OSError if it is taken.
+
+        attach_argv: as Job.attach_argv. address, port: of the dashboard. token: of the cluster, or "".
+        """
+        self.steps: set[subprocess.Popen[bytes]] = set()
+        super().__init__(("127.0.0.1", listen), _Connection)
+        self.argv = attach_argv(["python3", "-c", _RELAY, address, str(port)])
+        self.port: int = self.server_address[1]
+        self.key = secrets.token_urlsafe()
+        self.path = f"/?key={self.key}"
+        self.url = f"http://localhost:{self.port}{self.path}"
+        cookies = [f"{COOKIE}={self.key}"] + ([f"{_RAYS_COOKIE}={token}"] if token else [])
+        lines = [f"Set-Cookie: {cookie}; Path=/; HttpOnly; SameSite=Strict\r\n" for cookie in cookies]
+        head = "HTTP/1.1 303 See Other\r\nLocation: /\r\nConnection: close\r\nContent-Length: 0\r\n"
+        self.welcome = f"{head}{''.join(lines)}\r\n".encode()
+
+    def start_step(self) -> subprocess.Popen[bytes]:
+        """Start the step of one connection."""
+        env = clean_environment(os.environ)
+        env["SLURM_UNBUFFEREDIO"] = "1"  # otherwise srun keeps what has no newline at its end
+        step = process.start(self.argv, env=env)
+        self.steps.add(step)
+        return step
+
+    def server_close(self) -> None:
+        """End all connections, too."""
+        super().server_close()
+        for step in list(self.steps):
+            step.terminate()
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    """A connection. The headers of its first request decide who it is; then it is copied as it is."""
+
+    server: Forwarder
+    request: socket.socket
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):  # the browser is gone
+            self._answer()
+
+    def _answer(self) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head and len(head) < _LONGEST_HEAD:
+            if not (data := self.request.recv(_CHUNK)):
+                return
+            head += data
+        lines = head.decode("latin-1").split("\r\n")
+        if _is(lines[0].split(" ")[1:2], self.server.path):
+            self.request.sendall(self.server.welcome)
+        elif _is(_cookies(lines), self.server.key):
+            self._forward(head)
+        else:
+            self.request.sendall(_REFUSAL + _HINT)
+
+    def _forward(self, head: bytes) -> None:
+        step = self.server.start_step()
+        assert step.stdin and step.stdout  # noqa: S101 - opened with PIPE
+        threading.Thread(target=self._send, args=(head, step.stdin), daemon=True).start()
+        try:
+            with step.stdout:
+                while data := os.read(step.stdout.fileno(), _CHUNK):
+                    self.request.sendall(data)
+        finally:
+            try:
+                step.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                step.terminate()
+            self.server.steps.discard(step)
+
+    def _send(self, data: bytes, to: IO[bytes]) -> None:
+        with contextlib.suppress(OSError), to:
+            while data:
+                to.write(data)
+                to.flush()
+                data = self.request.recv(_CHUNK)
+
+
+def _is(found: list[str], wanted: str) -> bool:
+    return any(secrets.compare_digest(text.encode(), wanted.encode()) for text in found)
+
+
+def _cookies(lines: list[str]) -> list[str]:
+    """Return the values of COOKIE in the headers."""
+    text = "; ".join(line.partition(":")[2] for line in lines if re.match("cookie:", line, re.IGNORECASE))
+    pairs = (pair.strip().partition("=") for pair in text.split(";"))
+    return [value for name, _, value in pairs if name == COOKIE]

@@ -1,0 +1,124 @@
+"""Connections to a dashboard; a web server of this test is the dashboard, and there is no srun."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from slurmray.slurm.dashboard import COOKIE, Forwarder
+
+
+class Dashboard(http.server.BaseHTTPRequestHandler):
+    """Answers with path and body, without a newline at the end; keeps the connection."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        text = f"{self.path} ".encode() + body
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *args: object) -> None:
+        """Be quiet."""
+
+
+@pytest.fixture(params=["the token", ""])
+def forwarder(request: pytest.FixtureRequest) -> Iterator[Forwarder]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dashboard) as dashboard:
+        threading.Thread(target=dashboard.serve_forever, args=(0.05,), daemon=True).start()
+        with Forwarder(list, "127.0.0.1", dashboard.server_address[1], request.param, 0) as server:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            yield server
+            server.shutdown()
+        dashboard.shutdown()
+
+
+def connect(forwarder: Forwarder) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", forwarder.port, timeout=60)
+
+
+def signed_in(forwarder: Forwarder) -> str:
+    """Sign in as a browser does; return its cookie."""
+    connection = connect(forwarder)
+    connection.request("GET", forwarder.url.partition(str(forwarder.port))[2])
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    cookie, *attributes = answer.headers["Set-Cookie"].split("; ")
+    assert attributes == ["Path=/", "HttpOnly", "SameSite=Strict"]
+    return str(cookie)
+
+
+def test_a_browser(forwarder: Forwarder) -> None:
+    """Many requests on one connection, and large ones."""
+    cookie = signed_in(forwarder)
+    connection = connect(forwarder)
+    for body in (b"small", bytes(range(256)) * 10000, b""):
+        connection.request("POST", "/api/x", body, {"Cookie": f"other=1; {cookie}; more=2"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"/api/x " + body)
+
+
+def test_a_port_that_is_taken(forwarder: Forwarder) -> None:
+    with pytest.raises(OSError, match="in use"):
+        Forwarder(list, "127.0.0.1", 1, "", forwarder.port)
+
+
+def test_a_dashboard_that_is_still_starting() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        with Forwarder(list, "127.0.0.1", port, "", 0) as server:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            connection = connect(server)
+            connection.request("GET", "/", headers={"Cookie": f"{COOKIE}={server.key}"})
+            (step,) = wait_for_step(server)
+            with pytest.raises(subprocess.TimeoutExpired):
+                step.wait(1)
+            reserved.listen()
+            accepted, _ = reserved.accept()
+            with accepted:
+                assert accepted.recv(100).startswith(b"GET / HTTP/1.1\r\n")
+            server.shutdown()
+
+
+def wait_for_step(server: Forwarder) -> set[subprocess.Popen[bytes]]:
+    while not server.steps:
+        time.sleep(0.01)
+    return server.steps
+
+
+@pytest.mark.parametrize("headers", [{}, {"Cookie": f"{COOKIE}="}, {"Cookie": f"{COOKIE}=x; x={COOKIE}"}])
+def test_others_are_refused(forwarder: Forwarder, headers: dict[str, str]) -> None:
+    for path in ("/", "/?key=", "/?key=x", f"{forwarder.path}x"):
+        connection = connect(forwarder)
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Set-Cookie"]) == (403, None)
+        assert b"open the address that" in answer.read()
+
+
+def test_what_is_not_http(forwarder: Forwarder) -> None:
+    connection = connect(forwarder)
+    connection.connect()
+    connection.sock.sendall(b"\r\n\r\n\xff")
+    assert connection.sock.recv(100).startswith(b"HTTP/1.1 403 ")
+
+
+def test_a_relay_that_cannot_start(forwarder: Forwarder) -> None:
+    """As for a job that has ended: the connection is closed."""
+    cookie = signed_in(forwarder)
+    forwarder.argv = ["false"]
+    connection = connect(forwarder)
+    connection.request("POST", "/", b"", {"Cookie": cookie})
+    with pytest.raises(http.client.RemoteDisconnected):
+        connection.getresponse()
