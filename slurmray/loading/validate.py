@@ -53,7 +53,7 @@ def _missing_file(name: str, value: str) -> list[Problem]:
         if target.is_dir():
             text = f"{target} is a folder; set it to the file in it"
         else:
-            text = f"{target} is not a {kind}" if target.exists() else f"no such {kind}: {target}"
+            text = f"{target} is not a {kind}" if target.exists() else f"no such {kind}: {target.absolute()}"
     except RuntimeError:
         text = f"{value}: no such home folder here; write the path without ~"
     except OSError as error:

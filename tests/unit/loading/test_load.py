@@ -512,8 +512,8 @@ def test_build_files_are_looked_up_where_the_job_is_submitted() -> None:
     with pytest.raises(SpecError) as caught:
         load_spec(Path("jobs/job.yaml"))
     assert str(caught.value).split("\n") == [
-        "jobs/job.yaml:3:17: container.build.file: no such file: Dockerfile",
-        "jobs/job.yaml:3:38: container.build.context: no such folder: src",
+        f"jobs/job.yaml:3:17: container.build.file: no such file: {Path.cwd()}/Dockerfile",
+        f"jobs/job.yaml:3:38: container.build.context: no such folder: {Path.cwd()}/src",
     ]
     Path("Dockerfile").touch()
     Path("src").mkdir()
@@ -527,7 +527,7 @@ def test_build_files_are_looked_up_where_the_job_is_submitted() -> None:
 
 
 def test_build_files_are_looked_up_whatever_else_is_wrong() -> None:
-    missing = "container.build.file: no such file: missing"
+    missing = f"container.build.file: no such file: {Path.cwd()}/missing"
     assert mistakes("{slurm: {gpus_per_nod: 8}, container: {build: {file: missing}}}") == [
         "job.yaml:1:10: slurm.gpus_per_nod: unknown field, did you mean gpus_per_node?",
         "job.yaml:1:39: container: build needs a name for the image: set container.image",
@@ -535,7 +535,7 @@ def test_build_files_are_looked_up_whatever_else_is_wrong() -> None:
     ]
     assert mistakes("container: {image: x, build: {file: [], context: gone}}") == [
         "job.yaml:1:37: container.build.file: expected text, got a list",
-        "job.yaml:1:50: container.build.context: no such folder: gone",
+        f"job.yaml:1:50: container.build.context: no such folder: {Path.cwd()}/gone",
     ]
     # Without a possible file there is only this line.
     assert mistakes("container: {build: {file: ''}}") == [
@@ -543,6 +543,4 @@ def test_build_files_are_looked_up_whatever_else_is_wrong() -> None:
     ]
     (refused,) = mistakes("container: {runtime: none, build: {file: missing}}")
     assert refused.endswith("not supported with runtime none: leave it out")
-    assert mistakes("nodes: 2", ("container.build.file", "missing"))[-1] == (
-        "--set container.build.file: no such file: missing"
-    )
+    assert mistakes("nodes: 2", ("container.build.file", "missing"))[-1] == (f"--set {missing}")

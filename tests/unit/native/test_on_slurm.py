@@ -156,7 +156,7 @@ def test_mistakes_and_warnings_at_submission(
     executor = RayExecutor(tmp_path / "runs", cluster="slurm")
     build = {"image": "mine", "build": {"file": "no-such-file"}}
     executor.update_parameters(container=build)
-    with pytest.raises(SpecError, match=r"container\.build\.file: no such file: no-such-file"):
+    with pytest.raises(SpecError, match=r"container\.build\.file: no such file: /.*/no-such-file"):
         executor.submit(print)
     assert [path.suffix for path in (tmp_path / "runs").iterdir()] == [".zip"]
     executor.update_parameters(container=None)
