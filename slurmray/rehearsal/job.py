@@ -51,7 +51,7 @@ def follow(cluster: SlurmCluster, job: int, write: Callable[[bytes], object]) ->
     """
     pending_since = last_answer = time.monotonic()
     read: dict[str, int] = {}
-    for info in cluster.poll(job, pause=0.2):
+    for info in cluster.poll(job):
         state = info.get("JobState", "")
         last_answer = time.monotonic() if state else last_answer
         if time.monotonic() - last_answer > _SLURMCTLD_TIMEOUT:

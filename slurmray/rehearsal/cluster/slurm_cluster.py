@@ -180,14 +180,14 @@ class SlurmCluster:
         """Return the fields of `scontrol show job`."""
         return parse_job(self.run(["scontrol", "show", "job", str(job)]).stdout)
 
-    def poll(self, job: int, pause: float = 0.1) -> Iterator[dict[str, str]]:
+    def poll(self, job: int) -> Iterator[dict[str, str]]:
         """Yield the fields of `scontrol show job` until the job has ended; the last ones have a final state.
 
-        pause: seconds between two requests. The fields are {} if slurmctld does not answer.
+        There are 5 requests a second. The fields are {} if slurmctld does not answer.
         """
         while (fields := self.job(job)).get("JobState") not in FINAL:
             yield fields
-            time.sleep(pause)
+            time.sleep(0.2)
         yield fields
 
     def wait(self, job: int, timeout: float) -> tuple[str, str]:
