@@ -23,6 +23,7 @@ _SUBCOMMANDS = {
     "render": "Write the sbatch script of a job, or a dstack task.",
     "submit": "Render a job and submit it with sbatch.",
     "up": "Start a Ray cluster without a trainer, for notebooks and debugging.",
+    "doctor": "Show what jobs need on this cluster, and check its nodes.",
     "list": "List your jobs.",
     "status": "Show where a job stands, and how long each step took.",
     "logs": "Print the log of a job or of a node.",
@@ -39,7 +40,7 @@ _SUBCOMMANDS = {
 _TAKES_TRAINER = ("render", "submit", "rehearse")
 _TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
 _COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
-_NEEDS_CURRENT_FOLDER = ("init", "up", "config", *_TAKES_TRAINER)
+_NEEDS_CURRENT_FOLDER = ("init", "up", "doctor", "config", *_TAKES_TRAINER)
 
 
 class _LazyGroup(click.Group):

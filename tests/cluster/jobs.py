@@ -137,7 +137,7 @@ def slurm_commands(cluster: SlurmCluster, folder: Path, user: str | None = None)
     """
     folder.mkdir()
     path = os.environ["PATH"]
-    for name in ("sbatch", "scontrol", "sacct", "scancel", "squeue", "srun"):
+    for name in ("sbatch", "scontrol", "sacct", "scancel", "sinfo", "squeue", "srun"):
         command = shlex.join(cluster.argv([f"/usr/bin/{name}"], user))
         # With the original PATH: jobs inherit it, and must not get this folder.
         command = command.replace(f"env -C {cluster.folder}", 'env -C "$PWD"')

@@ -326,6 +326,20 @@ def test_dashboard(jobs: Jobs) -> None:
     assert "the job is COMPLETED; attach while it is RUNNING" in slurmray("dashboard").stderr
 
 
+def test_doctor(jobs: Jobs) -> None:
+    rows = {row["check"]: row for row in json.loads(slurmray("doctor", "--json", *ONE).stdout)}
+    assert rows["Slurm"]["found"].startswith(("22.05.", "24.11."))
+    options = rows["partition batch"]["fix"].removeprefix("a whole node: ").split()
+    assert listed("--all") == [], "nothing was submitted"
+    done = slurmray("doctor", *options)
+    assert done.returncode == 0, done.stdout
+    assert re.match(r"Slurm: 2\d\.\d\d\.\d+\npartition batch: [23] nodes, each 4 CPUs, ", done.stdout)
+    assert "probe: 1/1 node" in done.stdout
+    assert done.stdout.endswith("done: trainer exited with 0\n")
+    (row,) = listed("--all")
+    assert jobs.wait_end(row["id"]).code == "0:0"
+
+
 def test_up(jobs: Jobs) -> None:
     """A cluster without the trainer of its job spec, until Slurm signals that the time limit is near."""
     (jobs.folder / "job.yaml").write_text(

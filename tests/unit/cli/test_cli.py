@@ -70,8 +70,8 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
         (
             ["xyz"],
-            "slurmray: unknown command 'xyz', known are init, render, submit, up, list, status, "
-            "logs, attach, dashboard, why, cancel, rehearse, verify, explain, config, schema",
+            "slurmray: unknown command 'xyz', known are init, render, submit, up, doctor, "
+            "list, status, logs, attach, dashboard, why, cancel, rehearse, verify, explain, config, schema",
         ),
         (["render", "--"], "slurmray: no command after --; for the built-in check, leave out the --"),
         (["attach", "--"], "slurmray: no command after --; for a shell, leave out the --"),

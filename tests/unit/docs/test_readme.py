@@ -35,7 +35,10 @@ from ..agent.simulation import Cluster
 
 ROOT = Path(__file__).parents[3]
 # They run in tests/cluster: test_rehearse.py and test_verbs.py.
-WITH_SLURM = ("rehearse", "submit", "up", "list", "status", "logs", "attach", "dashboard", "why", "cancel")
+WITH_SLURM = (
+    *("rehearse", "doctor", "submit", "up", "list", "status"),
+    *("logs", "attach", "dashboard", "why", "cancel"),
+)
 README = (ROOT / "README.md").read_text()
 CHINESE = (ROOT / "README.zh-CN.md").read_text()
 ARCHITECTURE = (ROOT / "docs/inside/architecture.md").read_text()

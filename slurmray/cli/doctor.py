@@ -1,0 +1,62 @@
+"""`slurmray doctor`: what jobs need on this cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slurmray.cli.flags import job_options
+from slurmray.errors import ExitCode
+
+if TYPE_CHECKING:
+    from slurmray.slurm.site import Row
+
+
+@click.command()
+@job_options
+@click.option("--json", "is_json", is_flag=True, help="Print a JSON array, and submit nothing.")
+def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None) -> int | None:
+    """Show what jobs need on this cluster, and with options check its nodes.
+
+    Without options it asks Slurm and this host, and submits nothing. With options of slurmray render it then
+    submits a job without a trainer, which checks each node's runtime, GPUs, addresses, ports and limits, and
+    shows its log until it ends. The exit code is that of this job, or 64 where jobs cannot run.
+
+    \b
+    Examples:
+      slurmray doctor
+      slurmray doctor --nodes 2 --gpus-per-node 8 --time 10
+    """
+    from slurmray.cli.render import given, render_job
+    from slurmray.cli.submit import follow_job, send
+    from slurmray.cli.terminal import print_json
+    from slurmray.slurm.site import survey
+
+    job = given(settings, flags)
+    spec, script = render_job(None, job, [])  # wrong options come first
+    rows = list(survey(Path.cwd()))
+    if is_json:
+        print_json([row._asdict() for row in rows])
+    else:
+        click.echo("\n".join(_lines(rows)))
+    if any(row.is_wrong for row in rows):
+        return ExitCode.CONFIG
+    if is_json:
+        return None
+    if not job:
+        click.echo("next: slurmray doctor --nodes 2 and the options above check two nodes", err=True)
+        return None
+    return follow_job(send(spec, script))
+
+
+def _lines(rows: Iterable[Row]) -> Iterator[str]:
+    from slurmray.cli.terminal import styled
+
+    for row in rows:
+        color = "red" if row.is_wrong else "yellow" if row.fix else "green"
+        yield f"{styled(row.check, color)}: {row.found}"
+        if row.fix:
+            yield f"  {row.fix}"

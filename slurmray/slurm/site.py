@@ -1,0 +1,119 @@
+"""What a login host can say about its cluster, as far as it concerns jobs."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from slurmray import process
+from slurmray.agent.node.checks import storage
+from slurmray.slurm import commands, syntax
+
+OLDEST_SLURM = (20, 11)
+_RUNTIMES = ("podman", "docker", "apptainer", "singularity")
+_SHORTEST_KILL_WAIT = 17  # seconds: stop.grace (10), and 7 for the clean-up
+
+
+class Row(NamedTuple):
+    """A fact. check: what was looked at. fix: what to do about it, or which option fits; empty: nothing.
+
+    is_wrong: jobs cannot run as long as it is so.
+    """
+
+    check: str
+    found: str
+    fix: str = ""
+    is_wrong: bool = False
+
+
+def survey(folder: Path) -> Iterator[Row]:
+    """Ask Slurm and this host. folder: from which jobs would be submitted. SlurmError if Slurm refuses."""
+    config = parse_config(_output(["scontrol", "show", "config"]))
+    yield from of_config(config)
+    yield from of_partitions(_output(["sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"]))
+    if "associations" in config.get("AccountingStorageEnforce", ""):
+        user = getpass.getuser()
+        show = ["show", "associations", f"user={user}", "format=account"]
+        yield of_accounts(_output(["sacctmgr", "--noheader", "--parsable2", *show]))
+    if "--container-image" in _output(["srun", "--help"]):
+        yield Row("pyxis", "srun has --container-image", "--runtime pyxis uses it")
+    found = [name for name in _RUNTIMES if shutil.which(name)]
+    text = "the nodes may have others, or need `setup: module load NAME`"
+    yield Row("runtimes here", ", ".join(found) or "none", text)
+    # stat(1), because a file server may hang.
+    done = process.run(["stat", "--file-system", "--format=%T", str(folder)], timeout=60)
+    yield of_folder(folder, done.stdout.strip())
+
+
+def _output(argv: list[str]) -> str:
+    done = commands.call(argv)
+    if done.returncode != 0:
+        raise commands.failure(argv, done.stderr)
+    return done.stdout
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Return the values that `scontrol show config` prints, by name."""
+    return dict(re.findall(r"^(\w+) += (.*?) *$", text, re.MULTILINE))
+
+
+def of_config(config: dict[str, str]) -> Iterator[Row]:
+    """Yield what follows from Slurm's configuration."""
+    version = config.get("SLURM_VERSION", "unknown")
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    is_old = bool(number) and number < OLDEST_SLURM
+    yield Row("Slurm", version, "slurmray needs 20.11 or later" if is_old else "", is_old)
+    kill_wait = config.get("KillWait", "").removesuffix(" sec")
+    if kill_wait.isdecimal() and int(kill_wait) < _SHORTEST_KILL_WAIT:
+        fix = f"stop.grace can be {max(0, int(kill_wait) - 7)} s at most; jobs lower it"
+        yield Row("KillWait", f"{kill_wait} s", fix)
+    for name in ("JobContainerType", "NamespaceType"):  # the second one since Slurm 25.11
+        if config.get(name, "").endswith("/tmpfs"):  # noqa: S108 - job_container/tmpfs, namespace/tmpfs
+            fix = "with Docker, set ray.temp_dir to a folder outside /tmp on the nodes' own disks"
+            yield Row("private /tmp", f"{name}={config[name]}", fix)
+
+
+def of_partitions(sinfo: str) -> Iterator[Row]:
+    """Yield a row for each partition and kind of node. sinfo: %P|%a|%l|%F|%c|%m|%G, a line each."""
+    has_gpus = False
+    for line in sinfo.splitlines():
+        name, state, limit, counts, cpus, memory, gres = line.split("|", 6)
+        elements = syntax.gres_elements(re.sub(r"\(.*?\)", "", gres))  # without (S:0-1) and (null)
+        gpus = [each.partition(":")[2] or "1" for each in elements if syntax.is_gpu(each)]
+        has_gpus |= bool(gpus)
+        _, _, other, total = counts.split("/")
+        out = f" ({other} down or drained)" if other != "0" else ""
+        offer = f"{' and '.join(gpus) or 'no'} GPUs"
+        nodes = ("1 node" if total == "1" else f"{total} nodes") + out
+        found = f"{nodes}, each {cpus} CPUs, {memory} MB, {offer}; time limit {limit}"
+        options = {
+            "partition": "" if name.endswith("*") else name,
+            "cpus-per-task": cpus.rstrip("+"),
+            "mem": f"{memory.rstrip('+')}M",
+            "gpus-per-node": "".join(gpus[:1]),
+        }
+        fix = " ".join(f"--{option} {value}" for option, value in options.items() if value)
+        fix = f"a whole node: {fix}" if state == "up" else f"it is {state}: starts no jobs now"
+        yield Row(f"partition {name.rstrip('*')}", found, fix)
+    if not has_gpus:
+        yield Row("GPUs", "Slurm knows none", "if the nodes have some, set ray.gpus_per_node, not slurm's")
+
+
+def of_accounts(sacctmgr: str) -> Row:
+    """Return the accounts of this user. sacctmgr: a name a line."""
+    names = ", ".join(dict.fromkeys(sacctmgr.split()))
+    if not names:
+        return Row("account", "none", "ask your site's administrators for one", is_wrong=True)
+    return Row("account", names, "--account chooses one" if "," in names else "")
+
+
+def of_folder(folder: Path, kind: str) -> Row:
+    """Return what the file system of the folder means. kind: as stat(1) names it."""
+    if storage.is_remote(kind):
+        return Row("this folder", f"{folder}, on {kind}")
+    fix = "submit from a folder that all nodes share; go on if this is one"
+    return Row("this folder", f"{folder}, on {kind or 'an unknown file system'}, not known to be shared", fix)

@@ -1,0 +1,121 @@
+"""What slurmray doctor makes of Slurm's answers, which are those of Slurm 22.05.8, 24.11.5 and 26.05.5."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurmray.errors import SlurmError
+from slurmray.slurm import site
+from slurmray.slurm.site import Row
+
+CONFIG_22_05 = """\
+Configuration data as of 2026-11-25T22:13:01
+AccountingStorageEnforce = none
+JobContainerType        = job_container/none
+KillWait                = 30 sec
+SLURM_VERSION           = 22.05.8
+"""
+CONFIG_24_11 = CONFIG_22_05.replace("22.05.8", "24.11.5").replace("job_container/none", "(null)")
+CONFIG_26_05 = """\
+KillWait                = 30 sec
+NamespaceType           = (null)
+SLURM_VERSION           = 26.05.5
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "rows"),
+    [
+        (CONFIG_22_05, [Row("Slurm", "22.05.8")]),
+        (CONFIG_24_11, [Row("Slurm", "24.11.5")]),
+        (CONFIG_26_05, [Row("Slurm", "26.05.5")]),
+        (
+            "SLURM_VERSION           = 20.02.7\n",
+            [Row("Slurm", "20.02.7", "slurmray needs 20.11 or later", is_wrong=True)],
+        ),
+        (
+            CONFIG_24_11.replace("= 30 sec", "= 5 sec").replace("(null)", "job_container/tmpfs"),
+            [
+                Row("Slurm", "24.11.5"),
+                Row("KillWait", "5 s", "stop.grace can be 0 s at most; jobs lower it"),
+                Row(
+                    "private /tmp",
+                    "JobContainerType=job_container/tmpfs",
+                    "with Docker, set ray.temp_dir to a folder outside /tmp on the nodes' own disks",
+                ),
+            ],
+        ),
+    ],
+)
+def test_the_configuration(config: str, rows: list[Row]) -> None:
+    assert list(site.of_config(site.parse_config(config))) == rows
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "fix"),
+    [
+        (
+            "batch*|up|infinite|0/2/0/2|4|1000000|gpu:8",
+            "2 nodes, each 4 CPUs, 1000000 MB, 8 GPUs; time limit infinite",
+            "a whole node: --cpus-per-task 4 --mem 1000000M --gpus-per-node 8",
+        ),
+        (
+            "h100|up|2-00:00:00|10/2/4/16|96+|1000000+|gpu:h100:8(S:0-1),nic:4",
+            "16 nodes (4 down or drained), each 96+ CPUs, 1000000+ MB, h100:8 GPUs; time limit 2-00:00:00",
+            "a whole node: --partition h100 --cpus-per-task 96 --mem 1000000M --gpus-per-node h100:8",
+        ),
+        (
+            "mixed|inact|1:00|0/1/0/1|4|1|gpu:1g.10gb:4,gpu:a100:1",
+            "1 node, each 4 CPUs, 1 MB, 1g.10gb:4 and a100:1 GPUs; time limit 1:00",
+            "it is inact: starts no jobs now",
+        ),
+    ],
+)
+def test_partitions(line: str, found: str, fix: str) -> None:
+    name = line.partition("|")[0].removesuffix("*")
+    assert next(site.of_partitions(line + "\n")) == Row(f"partition {name}", found, fix)
+
+
+def test_a_cluster_without_gpus_in_slurm() -> None:
+    rows = list(site.of_partitions("a*|up|infinite|0/2/0/2|4|100|(null)\nb|up|1:00|0/2/0/2|4|100|nic:2\n"))
+    assert [row.check for row in rows] == ["partition a", "partition b", "GPUs"]
+    assert "no GPUs" in rows[0].found
+    assert "--gpus-per-node" not in rows[0].fix
+
+
+def test_accounts_and_folders() -> None:
+    assert site.of_accounts("vision\nnlp\nvision\n") == Row("account", "vision, nlp", "--account chooses one")
+    assert site.of_accounts("vision\n") == Row("account", "vision")
+    assert site.of_accounts("").is_wrong
+    assert site.of_folder(Path("/home/x"), "nfs") == Row("this folder", "/home/x, on nfs")
+    for kind in ("tmpfs", ""):
+        assert "submit from a folder that all nodes share" in site.of_folder(Path("/tmp"), kind).fix
+
+
+def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accounts where Slurm enforces them, pyxis, runtimes; the programs of this test answer."""
+    answers = {
+        "scontrol": CONFIG_22_05.replace("= none", "= associations,limits,qos"),
+        "sinfo": "batch*|up|infinite|0/2/0/2|4|1000000|gpu:8",
+        "sacctmgr": "vision\nnlp",
+        "srun": "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH",
+        "stat": "lustre",
+        "podman": "",
+    }
+    for name, text in answers.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "cat").symlink_to("/bin/cat")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    rows = {row.check: row for row in site.survey(Path("/shared"))}
+    assert list(rows) == ["Slurm", "partition batch", "account", "pyxis", "runtimes here", "this folder"]
+    assert rows["account"].found == "vision, nlp"
+    assert rows["runtimes here"].found == "podman"
+    assert rows["this folder"] == Row("this folder", "/shared, on lustre")
+    (tmp_path / "sinfo").write_text(
+        "#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1"
+    )
+    with pytest.raises(SlurmError, match=r"sinfo: .*: try again when `scontrol ping` shows that it is up"):
+        list(site.survey(Path("/shared")))
