@@ -6,12 +6,17 @@ import sys
 
 import click
 
-from slurmray.cli.terminal import complete_job, job_argument
+from slurmray.cli.terminal import complete_job, complete_node, job_argument
 
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
-@click.option("--node", metavar="NODE", help="In the container of this node.  [default: the head node]")
+@click.option(
+    "--node",
+    metavar="NODE",
+    help="In the container of this node.  [default: the head node]",
+    shell_complete=complete_node,
+)
 @click.pass_obj
 def attach(command: list[str], /, *, job: str | None, node: str | None) -> None:
     """Open a shell in a container of a running job, or run a command there: slurmray attach JOB -- COMMAND.

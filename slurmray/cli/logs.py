@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import click
 
-from slurmray.cli.terminal import complete_job, job_argument
+from slurmray.cli.terminal import complete_job, complete_node, job_argument
 from slurmray.errors import UsageError
 
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the job ends.")
-@click.option("--node", metavar="NODE", help="What setup, runtime, Ray and services printed on this node.")
+@click.option(
+    "--node",
+    metavar="NODE",
+    help="What setup, runtime, Ray and services printed on this node.",
+    shell_complete=complete_node,
+)
 @click.option(
     "--ray",
     "is_rays",

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from slurmray import history
+from slurmray.errors import UsageError
 from slurmray.slurm.job import Job
 
 _WIDTH = 100
@@ -63,3 +64,16 @@ def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) ->
         for value, text in dict(reversed(found)).items()
         if value.startswith(incomplete)
     ]
+
+
+def complete_node(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the nodes of the job on the command line, from its run directory."""
+    del param
+    # While an option has no value yet, click leaves arguments before it unparsed.
+    names = [*ctx.args, ctx.params.get("job")]
+    try:
+        events = job_argument(names[0])[0].events()
+    except UsageError:
+        return []
+    nodes = [node for event in events if event["event"] == "start" for node in event["nodes"]]
+    return [CompletionItem(node) for node in nodes if node.startswith(incomplete)]

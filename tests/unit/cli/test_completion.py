@@ -1,14 +1,16 @@
 """Completion of commands, options and values in shells."""
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
 from click.shell_completion import ShellComplete
 
-from slurmray import cli
+from slurmray import cli, history
 from slurmray.errors import ExitCode
 from slurmray.spec.container import Container
 
+from ..test_events import event_line
 from .command_line import imported_by, main, run
 
 
@@ -65,6 +67,16 @@ def test_exit_codes_are_completed() -> None:
         "preflight": ExitCode.PREFLIGHT.meaning,
         "prepare": ExitCode.PREPARE.meaning,
     }
+
+
+def test_nodes_of_the_job_are_completed(tmp_path: Path) -> None:
+    history.remember(history.Run(12, "verl", None, str(tmp_path), "runs", 1.0, 1, 0))
+    assert completions("attach", "--node") == {}, "the job has not started"
+    (tmp_path / "runs/12-1").mkdir(parents=True)
+    (tmp_path / "runs/12-1/events.jsonl").write_text(event_line("start", nodes=["gpu-1", "gpu-2", "cpu-1"]))
+    assert set(completions("attach", "verl", "--node")) == {"gpu-1", "gpu-2", "cpu-1"}
+    assert set(completions("logs", "--node", incomplete="gpu")) == {"gpu-1", "gpu-2"}
+    assert completions("attach", "other", "--node") == {}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
