@@ -127,6 +127,9 @@ def test_from_submit_to_result(jobs: Jobs) -> None:
         0,
     )
     assert re.match(r"JOB +NAME +STATE +PHASE .*\n\d+ +first +FAILED ", slurmray("list", "--all").stdout)
+    done = slurmray("clean", "--older-than=0", "--yes")
+    assert done.stdout.startswith(f"{jobs.folder}/slurmray-runs/{number}-0  "), done.stderr
+    assert list((jobs.folder / "slurmray-runs").iterdir()) == []
 
 
 def test_a_job_that_waits(jobs: Jobs) -> None:

@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[3]
 # They run in tests/cluster: test_rehearse.py and test_verbs.py.
 WITH_SLURM = (
     *("rehearse", "doctor", "submit", "up", "list", "status"),
-    *("logs", "attach", "dashboard", "why", "cancel"),
+    *("logs", "attach", "dashboard", "why", "cancel", "clean"),
 )
 README = (ROOT / "README.md").read_text()
 CHINESE = (ROOT / "README.zh-CN.md").read_text()

@@ -1,0 +1,92 @@
+"""slurmray clean, with a squeue of this test."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmray import history
+
+from .command_line import main
+
+DAY = 86400
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of run directories: of job 7 two attempts, of 8 one that is young, of 9 one that runs."""
+    (tmp_path / "bin").mkdir()
+    squeue = tmp_path / "bin/squeue"
+    squeue.write_text("#!/bin/sh\necho 9 RUNNING; echo 7 COMPLETED\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    runs = tmp_path / "runs"
+    for name, days in {"7-0": 40, "7-1": 35, "8-0": 1, "9-0": 50, "70-0": 50, "7-x": 50, "10-0": 50}.items():
+        write(runs / name, days)
+    for number in (7, 8, 9):
+        history.remember(history.Run(number, "a", None, str(tmp_path), "runs", 1.0, 1, 0))
+    history.remember(history.Run(10, "a", "other-cluster", str(tmp_path), "runs", 1.0, 1, 0))
+    return runs
+
+
+def write(run: Path, days: float) -> None:
+    (run / "logs").mkdir(parents=True)
+    (run / "logs/node1.log").write_bytes(bytes(3_000_000))
+    for name in ("mark", "prepared-model", "events.jsonl"):
+        (run / name).touch()
+    os.utime(run / "events.jsonl", times=(time.time() - days * DAY,) * 2)
+
+
+def names(runs: Path) -> list[str]:
+    return sorted(path.name for path in runs.iterdir())
+
+
+ALL = ["10-0", "7-0", "7-1", "7-x", "70-0", "8-0", "9-0"]
+
+
+def test_only_old_ones_of_remembered_jobs_that_have_ended(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = main(["clean", "--dry-run"], capsys)
+    assert (code, out, err) == (0, f"{runs}/7-0  3.0 MB\n{runs}/7-1  3.0 MB\n", "")
+    code, out, err = main(["clean"], capsys)
+    assert (code, err) == (2, "slurmray clean: would remove these; --yes does it\n")
+    assert names(runs) == ALL
+    assert main(["clean", "--older-than=37", "--yes"], capsys) == (0, f"{runs}/7-0  3.0 MB\n", "")
+    assert names(runs) == ["10-0", "7-1", "7-x", "70-0", "8-0", "9-0"]
+    assert main(["clean", "--yes", "--older-than=0"], capsys)[0] == 0
+    assert names(runs) == ["10-0", "7-x", "70-0", "9-0"]
+    code, out, err = main(["clean", "--yes"], capsys)
+    assert (code, out, err) == (0, "", "no run directory of a job that ended 30 days ago or earlier\n")
+
+
+def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "7-0/checkpoint").mkdir()
+    (runs / "7-0/checkpoint/events.jsonl").write_text("of the trainer")
+    (tmp_path / "elsewhere").mkdir()
+    write(tmp_path / "elsewhere/7-2", 50)
+    (runs / "7-2").symlink_to(tmp_path / "elsewhere/7-2")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/file").touch()
+    for file in (runs / "7-1/logs").iterdir():
+        file.unlink()
+    (runs / "7-1/logs").rmdir()
+    (runs / "7-1/logs").symlink_to(tmp_path / "precious")
+    code, _, err = main(["clean", "--yes"], capsys)
+    text = "has files that the job's programs wrote: these stay"
+    assert (code, err.splitlines()) == (0, [f"{runs}/7-0: {text}", f"{runs}/7-1: {text}"])
+    assert [path.name for path in (runs / "7-0").iterdir()] == ["checkpoint"]
+    assert (runs / "7-0/checkpoint/events.jsonl").exists()
+    assert (tmp_path / "elsewhere/7-2/events.jsonl").exists()
+    assert (tmp_path / "precious/file").exists()
+
+
+def test_a_squeue_that_fails_removes_nothing(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bin/squeue").write_text("#!/bin/sh\nexit 1\n")
+    assert main(["clean", "--yes"], capsys)[0] == 64
+    assert names(runs) == ALL
