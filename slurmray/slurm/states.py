@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from slurmray.events import EVENTS
+
 # Slurm's final states (`man squeue`, JOB STATE CODES). A requeued job is PENDING instead.
 FINAL = (
     "BOOT_FAIL",
@@ -35,6 +37,10 @@ _LINE_FIELDS = (
 
 Event = Mapping[str, Any]
 """A line of events.jsonl; docs/reference/events.md has the fields."""
+
+# Event -> fields that it has always had. Jobs that older versions have rendered do not write the others.
+_NEW_FIELDS = {"start": {"components"}, "attach": {"argv"}}
+_REQUIRED = {name: {"time", *fields} - _NEW_FIELDS.get(name, set()) for name, (_, fields) in EVENTS.items()}
 
 
 class End(NamedTuple):
@@ -75,13 +81,16 @@ def parse_end(state: str, code: str) -> End:
 
 
 def parse_events(text: str) -> list[Event]:
-    """Return the events of one attempt from its events.jsonl."""
+    """Return the events of one attempt from its events.jsonl, without lines that are damaged."""
     events = []
     for line in text.splitlines():
         try:
-            events.append(json.loads(line))
+            event = json.loads(line)
         except ValueError:  # incomplete: it is being written, or the file system is full
             continue
+        name = event.get("event") if isinstance(event, dict) else None
+        if isinstance(name, str) and _REQUIRED.get(name, set()) <= event.keys():
+            events.append(event)
     return events
 
 

@@ -85,7 +85,9 @@ def test_attach_argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for node, component in (("gpu-1", 0), ("gpu-2", 1)):
         argv = slurmray.Job(7, run_dir="runs").attach_argv(node=node)
         assert argv == ["srun", f"--het-group={component}", "-w", node, "/ray-7-1/attach"]
-    (runs / "7-1/events.jsonl").write_text(start + '{"v": 1, "event": "attach", "command": "srun"}\n')
+    (runs / "7-1/events.jsonl").write_text(
+        start + '{"v": 1, "time": 1, "event": "attach", "command": "srun"}\n'
+    )
     with pytest.raises(SlurmError, match="job 7: rendered by an older version of slurmray: use srun"):
         slurmray.Job(7, run_dir="runs").attach_argv()
     (runs / "7-1/events.jsonl").write_text(start)

@@ -54,3 +54,22 @@ def test_last_attempt() -> None:
     assert not is_last_attempt_over(parse_events(running + requeue))
     assert not is_last_attempt_over(parse_events(running + requeue + end))
     assert is_last_attempt_over(parse_events(running + end))
+
+
+def test_damaged_events_are_left_out() -> None:
+    """A line is half written, or the file system has lost a part; events of newer versions stay."""
+    good = event_line("phase", phase="ray")
+    newer = '{"v": 1, "time": 2.0, "event": "new"}\n'
+    bad = [
+        '{"v": 1, "time": 1.0, "event": "end"}',
+        "[1]",
+        '"x"',
+        "null",
+        "{}",
+        '{"event": []}',
+        good[:40],
+        "\0\0",
+    ]
+    events = parse_events(good + "\n".join(bad) + "\n" + newer)
+    assert [event["event"] for event in events] == ["phase", "new"]
+    assert end_of(events) is None
