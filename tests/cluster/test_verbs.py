@@ -287,6 +287,8 @@ def test_attach(jobs: Jobs) -> None:
         assert terminal.process.wait(HANG) == 3
     finally:
         terminal.close()
+    of_bob = jobs.cluster.run(Job(number).attach_argv(["cat", "/proc/self/environ"]), "bob")
+    assert (of_bob.stdout, "Access/permission denied" in of_bob.stderr) == ("", True)
     refused = slurmray("attach", "--node=node9")
     assert (refused.returncode, refused.stderr) == (
         2,
