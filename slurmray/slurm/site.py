@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from slurmray import process
 from slurmray.agent.node.checks import storage
 from slurmray.slurm import commands, syntax
 
@@ -44,9 +43,9 @@ def survey(folder: Path) -> Iterator[Row]:
     found = [name for name in _RUNTIMES if shutil.which(name)]
     text = "the nodes may have others, or need `setup: module load NAME`"
     yield Row("runtimes here", ", ".join(found) or "none", text)
-    # stat(1), because a file server may hang.
-    done = process.run(["stat", "--file-system", "--format=%T", str(folder)], timeout=60)
-    yield of_folder(folder, done.stdout.strip())
+    # A program with a timeout, because a file server may hang.
+    stat = commands.call(["stat", "--file-system", "--format=%T", str(folder)])
+    yield of_folder(folder, stat.stdout.strip())
 
 
 def _output(argv: list[str]) -> str:
