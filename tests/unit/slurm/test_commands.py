@@ -1,10 +1,14 @@
-"""Errors of Slurm's commands."""
+"""Errors and answers of Slurm's commands."""
 
 from __future__ import annotations
+
+import shlex
+from pathlib import Path
 
 import pytest
 
 from slurmray.errors import SlurmError
+from slurmray.slurm import commands
 from slurmray.slurm.commands import call, failure
 
 
@@ -44,3 +48,14 @@ def test_a_failure_is_one_line_with_a_fix(stderr: str, expected: str) -> None:
 def test_a_command_without_an_answer_times_out() -> None:
     with pytest.raises(SlurmError, match=r"^sleep: no answer within 0\.1 s: try again later$"):
         call(["sleep", "60"], timeout=0.1)
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11", "26.05"])
+def test_squeue(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each Slurm printed; tests/unit/slurm/records has the records of these jobs, too."""
+    answer = Path(__file__).parent / f"records/{version}/squeue.txt"
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec /bin/cat {shlex.quote(str(answer))}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    pending = dict.fromkeys((2, 4, 5, 6), "PENDING")
+    assert commands.squeue() == {1: "FAILED", 3: "RUNNING", **pending}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import slurmray
@@ -21,6 +23,38 @@ def test_a_comment_that_looks_like_a_field() -> None:
         "   StdOut=/home/a b/slurm-15.out\n"
     )
     assert (record["JobState"], record["ExitCode"], record["WorkDir"]) == ("CANCELLED", "0:15", "/home/a b")
+
+
+RECORDS = sorted(path for path in (Path(__file__).parent / "records").iterdir())
+
+
+@pytest.mark.parametrize("folder", RECORDS, ids=lambda folder: folder.name)
+def test_records_of_real_jobs(folder: Path) -> None:
+    """What each Slurm printed, for root's jobs in the rehearsal; 26.05 prints the line of sbatch, too."""
+
+    def record(name: str, *fields: str) -> list[str]:
+        found = parse_job((folder / f"scontrol-{name}.txt").read_text())
+        return [found[field] for field in fields]
+
+    names = ("JobId", "JobName", "JobState", "Reason", "ExitCode", "Restarts", "WorkDir")
+    assert record("failed", *names) == ["1", "a job", "FAILED", "NonZeroExitCode", "3:0", "0", "/tmp"]
+    assert record("failed", "Comment", "StdOut") == ["JobState=RUNNING or so", "/tmp/slurm-1.out"]
+    assert record("pending", *names) == ["2", "wrap", "PENDING", "JobHeldUser", "0:0", "0", "/tmp"]
+    assert record("running", *names) == ["3", "wrap", "RUNNING", "None", "0:0", "0", "/tmp"]
+    assert record("running", "StdOut", "NodeList") == ["/tmp/a b-3.out", "node1"]
+    assert record("cancelled", *names) == ["3", "wrap", "CANCELLED", "None", "0:15", "0", "/tmp"]
+    assert record("heterogeneous", *names) == ["4", "wrap", "PENDING", "JobHeldUser", "0:0", "0", "/tmp"]
+    assert record("array", *names) == ["6", "wrap", "PENDING", "JobHeldUser", "0:0", "0", "/tmp"]
+
+
+def test_an_argument_of_sbatch_that_looks_like_a_field() -> None:
+    text = (
+        (RECORDS[-1] / "scontrol-failed.txt")
+        .read_text()
+        .replace("JobState=RUNNING or so", "x JobState=RUNNING")
+    )
+    assert "SubmitLine=sbatch" in text
+    assert parse_job(text)["JobState"] == "FAILED"
 
 
 def test_parse_end() -> None:
