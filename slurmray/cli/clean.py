@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import click
 
+from slurmray import history
 from slurmray.errors import UsageError
 
 _DAY = 86400.0  # seconds
+# What a job writes, see docs/inside/script.md#run-directory; all else is the user's.
+_FILES = ("mark", "heartbeat", "requeue-requested", "prepared-*", "events.jsonl")
 
 
 @click.command()
@@ -34,14 +41,13 @@ def clean(*, days: float, dry_run: bool, yes: bool) -> None:
       slurmray clean --dry-run
       slurmray clean --older-than 7 --yes
     """
-    from slurmray import history
-    from slurmray.slurm import commands, old_runs
+    from slurmray.slurm import commands
     from slurmray.slurm.states import FINAL
 
     busy = [number for number, state in commands.squeue().items() if state not in FINAL]
-    found = list(old_runs.old_run_directories(history.runs(), busy, time.time() - days * _DAY))
+    found = list(_old_run_directories(history.runs(), busy, time.time() - days * _DAY))
     for path in found:
-        click.echo(f"{path}  {old_runs.size(path) / 1e6:.1f} MB")
+        click.echo(f"{path}  {_size(path) / 1e6:.1f} MB")
     if not found:
         click.echo(f"no run directory of a job that ended {days:g} days ago or earlier", err=True)
     if not found or dry_run:
@@ -53,9 +59,51 @@ def clean(*, days: float, dry_run: bool, yes: bool) -> None:
         click.confirm(f"Remove {count}?", abort=True, err=True)
     for path in found:
         try:
-            is_gone = old_runs.remove(path)
+            is_gone = _remove(path)
         except OSError as error:
             click.echo(f"{path}: cannot be removed: {error.strerror}", err=True)
             continue
         if not is_gone:
             click.echo(f"{path}: has files that the job's programs wrote: these stay", err=True)
+
+
+def _old_run_directories(runs: Iterable[history.Run], busy: Iterable[int], before: float) -> Iterator[Path]:
+    """Yield the run directories whose last event is older than `before`, seconds since 1970.
+
+    busy: ids of jobs that have not ended. Jobs of other clusters are left out: they are not asked.
+    """
+    left_out = set(busy)
+    ended = [run for run in runs if run.cluster is None and run.id not in left_out]
+    for run in ended:
+        for path in sorted(Path(run.folder, Path(run.run_dir).expanduser()).glob(f"{run.id}-*")):
+            attempt = path.name.removeprefix(f"{run.id}-")
+            with contextlib.suppress(OSError):
+                is_old = (path / "events.jsonl").stat().st_mtime < before
+                if is_old and attempt.isdecimal() and not path.is_symlink():
+                    yield path
+
+
+def _size(path: Path) -> int:
+    """Return the bytes that `_remove` frees."""
+    files = [file for file in (path / "logs").rglob("*") if file.is_file()]
+    return sum(file.lstat().st_size for file in [*files, *_written(path)])
+
+
+def _remove(path: Path) -> bool:
+    """Remove what the job wrote in a run directory; False if it has other files, which stay.
+
+    OSError if something cannot be removed.
+    """
+    if (path / "logs").is_dir() and not (path / "logs").is_symlink():
+        shutil.rmtree(path / "logs")
+    for file in _written(path):
+        file.unlink()
+    try:
+        path.rmdir()
+    except OSError:
+        return not path.exists()
+    return True
+
+
+def _written(path: Path) -> list[Path]:
+    return [file for pattern in _FILES for file in path.glob(pattern) if file.is_file()]

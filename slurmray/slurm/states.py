@@ -72,8 +72,8 @@ def parse_job(text: str) -> dict[str, str]:
     for line in text.partition("\n\n")[0].splitlines():
         name, _, value = line.strip().partition("=")
         fields |= {name: value} if name in _LINE_FIELDS else dict(re.findall(r"(\S+?)=(\S*)", line))
-    if name := re.match("JobId=.* JobName=(.*)", text):  # the only other one that may have spaces
-        fields["JobName"] = name[1]
+    if job_name := re.match("JobId=.* JobName=(.*)", text):  # the only other one that may have spaces
+        fields["JobName"] = job_name[1]
     return fields
 
 
