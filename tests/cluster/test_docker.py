@@ -71,6 +71,9 @@ def private_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+ON_ONE_CPU = "slurm: {nodes: 2, cpus_per_task: 1, mem: 1G}\n"
+
+
 @contextlib.contextmanager
 def one_cpu() -> Iterator[None]:
     """Processes that are started here run on one CPU."""
@@ -97,7 +100,7 @@ def private_tmp(docker_layout: Layout, private_folder: Path) -> Iterator[Jobs]:
 
 @pytest.mark.full
 def test_a_tmp_that_slurm_makes_for_each_job(private_tmp: Jobs) -> None:
-    job = private_tmp.run(TWO)
+    job = private_tmp.run(ON_ONE_CPU)
     assert job.code == "65:0", job.log
     found = "/tmp is the job's own (job_container/tmpfs), and docker sees the host's"
     fix = "set ray.temp_dir to a folder elsewhere on the node's disk"
@@ -107,5 +110,5 @@ def test_a_tmp_that_slurm_makes_for_each_job(private_tmp: Jobs) -> None:
 
 @pytest.mark.full
 def test_a_temp_folder_that_docker_sees(private_tmp: Jobs) -> None:
-    job = private_tmp.run(TWO + "ray: {temp_dir: /var/tmp}")
+    job = private_tmp.run(ON_ONE_CPU + "ray: {temp_dir: /var/tmp}")
     assert job.code == "0:0", job.log
