@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+import glob
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -13,10 +13,12 @@ import click
 
 from slurmray import history
 from slurmray.errors import UsageError
+from slurmray.slurm.job import events_in
 
 _DAY = 86400.0  # seconds
-# What a job writes, see docs/inside/script.md#run-directory; all else is the user's.
-_FILES = ("mark", "heartbeat", "requeue-requested", "prepared-*", "events.jsonl")
+# What a job writes, see docs/guides/paths.md and docs/inside/script.md#run-directory; all else is the user's.
+_FILES = ("mark", "heartbeat", "requeue-requested", "prepared-*", "logs/service-*.log", "events.jsonl")
+_FILES_OF_NODE = ("logs/{}.log", "logs/{}-ray.tar.gz", "logs/.{}.env")
 
 
 @click.command()
@@ -78,15 +80,15 @@ def _old_run_directories(runs: Iterable[history.Run], busy: Iterable[int], befor
         for path in sorted(Path(run.folder, Path(run.run_dir).expanduser()).glob(f"{run.id}-*")):
             attempt = path.name.removeprefix(f"{run.id}-")
             with contextlib.suppress(OSError):
-                is_old = (path / "events.jsonl").stat().st_mtime < before
+                events = path / "events.jsonl"
+                is_old = events.is_file() and events.stat().st_mtime < before
                 if is_old and attempt.isdecimal() and not path.is_symlink():
                     yield path
 
 
 def _size(path: Path) -> int:
     """Return the bytes that `_remove` frees."""
-    files = [file for file in (path / "logs").rglob("*") if file.is_file()]
-    return sum(file.lstat().st_size for file in [*files, *_written(path)])
+    return sum(file.lstat().st_size for file in _written(path))
 
 
 def _remove(path: Path) -> bool:
@@ -94,16 +96,17 @@ def _remove(path: Path) -> bool:
 
     OSError if something cannot be removed.
     """
-    if (path / "logs").is_dir() and not (path / "logs").is_symlink():
-        shutil.rmtree(path / "logs")
     for file in _written(path):
         file.unlink()
-    try:
-        path.rmdir()
-    except OSError:
-        return not path.exists()
-    return True
+    for folder in (path / "logs", path):
+        with contextlib.suppress(OSError):  # not empty
+            folder.rmdir()
+    return not path.exists()
 
 
 def _written(path: Path) -> list[Path]:
-    return [file for pattern in _FILES for file in path.glob(pattern) if file.is_file()]
+    """Return the files that the job wrote, events.jsonl last: it has the names of the nodes."""
+    nodes = [node for event in events_in(path) if event["event"] == "start" for node in event["nodes"]]
+    patterns = [pattern.format(glob.escape(node)) for node in nodes for pattern in _FILES_OF_NODE]
+    found = [file for pattern in (*patterns, *_FILES) for file in path.glob(pattern) if file.is_file()]
+    return [file for file in found if not file.parent.is_symlink()]

@@ -47,7 +47,7 @@ def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str
     if is_json:
         return None
     if not job:
-        click.echo("next: slurmray doctor --nodes 2 and the options above check two nodes", err=True)
+        click.echo("to check two nodes: slurmray doctor --nodes 2, with the options above", err=True)
         return None
     return follow_job(send(spec, script))
 

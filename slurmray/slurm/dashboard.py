@@ -32,7 +32,7 @@ while True:
         break
     except OSError as error:  # Ray starts it after the nodes
         if time.monotonic() > until:
-            sys.exit("Ray's dashboard: " + error.strerror)
+            sys.exit("Ray's dashboard: " + str(error))
         time.sleep(0.2)
 def send():
     while data := os.read(0, 65536):

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from slurmray.agent.controller.process import CLEAN_UP_TIME
 from slurmray.agent.node.checks import storage
 from slurmray.slurm import commands, syntax
 
 OLDEST_SLURM = (20, 11)
 _RUNTIMES = ("podman", "docker", "apptainer", "singularity")
-_SHORTEST_KILL_WAIT = 17  # seconds: stop.grace (10), and 7 for the clean-up
+_SHORTEST_KILL_WAIT = 10 + CLEAN_UP_TIME  # seconds; 10 is the default of stop.grace
 
 
 class Row(NamedTuple):
@@ -68,7 +69,7 @@ def of_config(config: dict[str, str]) -> Iterator[Row]:
     yield Row("Slurm", version, "slurmray needs 20.11 or later" if is_old else "", is_old)
     kill_wait = config.get("KillWait", "").removesuffix(" sec")
     if kill_wait.isdecimal() and int(kill_wait) < _SHORTEST_KILL_WAIT:
-        fix = f"stop.grace can be {max(0, int(kill_wait) - 7)} s at most; jobs lower it"
+        fix = f"stop.grace can be {max(0, int(kill_wait) - CLEAN_UP_TIME)} s at most; jobs lower it"
         yield Row("KillWait", f"{kill_wait} s", fix)
     for name in ("JobContainerType", "NamespaceType"):  # the second one since Slurm 25.11
         if config.get(name, "").endswith("/tmpfs"):  # noqa: S108 - job_container/tmpfs, namespace/tmpfs

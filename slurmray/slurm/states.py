@@ -39,7 +39,7 @@ _LINE_FIELDS = (
 Event = Mapping[str, Any]
 """A line of events.jsonl; docs/reference/events.md has the fields."""
 
-# Event -> fields that it has always had. Jobs that older versions have rendered do not write the others.
+# Event -> fields that were added later: jobs that older versions have rendered do not write them.
 _NEW_FIELDS = {"start": {"components"}, "attach": {"argv"}}
 _REQUIRED = {name: {"time", *fields} - _NEW_FIELDS.get(name, set()) for name, (_, fields) in EVENTS.items()}
 

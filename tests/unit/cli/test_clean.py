@@ -10,6 +10,7 @@ import pytest
 
 from slurmray import history
 
+from ..test_events import event_line
 from .command_line import main
 
 DAY = 86400
@@ -35,8 +36,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(run: Path, days: float) -> None:
     (run / "logs").mkdir(parents=True)
     (run / "logs/node1.log").write_bytes(bytes(3_000_000))
-    for name in ("mark", "prepared-model", "events.jsonl"):
+    for name in ("mark", "prepared-model", "logs/.node1.env", "logs/service-judge.log"):
         (run / name).touch()
+    (run / "events.jsonl").write_text(event_line("start", nodes=["node1"]))
     os.utime(run / "events.jsonl", times=(time.time() - days * DAY,) * 2)
 
 
@@ -64,13 +66,14 @@ def test_only_old_ones_of_remembered_jobs_that_have_ended(
 
 
 def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "7-0/logs/train.log").touch()
     (runs / "7-0/checkpoint").mkdir()
     (runs / "7-0/checkpoint/events.jsonl").write_text("of the trainer")
     (tmp_path / "elsewhere").mkdir()
     write(tmp_path / "elsewhere/7-2", 50)
     (runs / "7-2").symlink_to(tmp_path / "elsewhere/7-2")
     (tmp_path / "precious").mkdir()
-    (tmp_path / "precious/file").touch()
+    (tmp_path / "precious/node1.log").touch()
     for file in (runs / "7-1/logs").iterdir():
         file.unlink()
     (runs / "7-1/logs").rmdir()
@@ -78,10 +81,11 @@ def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.Capt
     code, _, err = main(["clean", "--yes"], capsys)
     text = "has files that the job's programs wrote: these stay"
     assert (code, err.splitlines()) == (0, [f"{runs}/7-0: {text}", f"{runs}/7-1: {text}"])
-    assert [path.name for path in (runs / "7-0").iterdir()] == ["checkpoint"]
+    assert names(runs / "7-0") == ["checkpoint", "logs"]
+    assert names(runs / "7-0/logs") == ["train.log"]
     assert (runs / "7-0/checkpoint/events.jsonl").exists()
     assert (tmp_path / "elsewhere/7-2/events.jsonl").exists()
-    assert (tmp_path / "precious/file").exists()
+    assert (tmp_path / "precious/node1.log").exists()
 
 
 def test_a_squeue_that_fails_removes_nothing(

@@ -543,4 +543,4 @@ def test_build_files_are_looked_up_whatever_else_is_wrong() -> None:
     ]
     (refused,) = mistakes("container: {runtime: none, build: {file: missing}}")
     assert refused.endswith("not supported with runtime none: leave it out")
-    assert mistakes("nodes: 2", ("container.build.file", "missing"))[-1] == (f"--set {missing}")
+    assert mistakes("nodes: 2", ("container.build.file", "missing"))[-1] == f"--set {missing}"
