@@ -12,9 +12,11 @@ from slurmray import history
 from slurmray.errors import ExitCode, SpecError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.environment import clean_environment
+from slurmray.slurm.host import SshHost, host_of
 from slurmray.slurm.job import Job
 
 if TYPE_CHECKING:
+    from slurmray.loading.profile import Profile
     from slurmray.spec.fields import JobFields
     from slurmray.spec.job import JobSpec
 
@@ -40,18 +42,17 @@ def render(spec: JobSpec | str | Path) -> str:
     SpecError for missing files, and for a placement that does not fit the job. UsageError if `template`
     cannot be used. Relative paths begin at the current folder.
     """
+    return _render(load(spec) if isinstance(spec, str | Path) else spec, is_submitted_here=True)
+
+
+def _render(spec: JobSpec, *, is_submitted_here: bool) -> str:
     from slurmray.loading.validate import find_problems
     from slurmray.rendering.output import seal
     from slurmray.rendering.script import render_script
 
-    spec = _loaded(spec)
-    if problems := find_problems(spec):
+    if problems := find_problems(spec, is_submitted_here=is_submitted_here):
         raise SpecError(problems)
     return seal(render_script(spec, _RENDER_AGAIN))
-
-
-def _loaded(spec: JobSpec | str | Path) -> JobSpec:
-    return load(spec) if isinstance(spec, str | Path) else spec
 
 
 def remarks(spec: JobSpec) -> list[str]:
@@ -64,31 +65,45 @@ def remarks(spec: JobSpec) -> list[str]:
     return [*advise(spec).notes, *(f"env.{name} is not set here: {fix}" for name in unset)]
 
 
-def submit(spec: JobSpec | str | Path) -> Job:
+def submit(spec: JobSpec | str | Path, *, profile: str | None = None) -> Job:
     """Submit a job spec or its file with sbatch, in the current folder, and return its job.
 
-    No file is written: Slurm keeps the script, and `scontrol write batch_script ID -` shows it. Errors as for
-    `render`, SlurmError with Slurm's message and a fix if sbatch fails, and UsageError for an array. Hints,
-    for example about an unset variable that `env` takes from you, are warnings.
+    profile: as for `load`; with its `host`, the job is submitted there, from its `folder`, with the files of
+    `sync`. No script is written: Slurm keeps it, and `scontrol write batch_script ID -` shows it. Errors as
+    for `render`, SlurmError with Slurm's message and a fix if sbatch or ssh fails, and UsageError for an
+    array. Hints, for example about an unset variable that `env` takes from you, are warnings.
     """
-    spec = _loaded(spec)
+    from slurmray.loading import profile as profiles
+
+    chosen = profiles.choose(profile)
+    spec = load(spec, profile=profile) if isinstance(spec, str | Path) else spec
     if dict(spec.slurm.given()).get("array"):
         raise UsageError("submit: slurm.array makes several jobs: submit one for each, or use sbatch")
-    script = render(spec)
+    script = _render(spec, is_submitted_here=not (chosen and chosen.host))
     for note in remarks(spec):
         warnings.warn(note, stacklevel=2)
-    job, messages = submit_script(spec, script)
+    job, messages = submit_script(spec, script, profile=chosen)
     for message in messages:
         warnings.warn(message, stacklevel=2)
     return job
 
 
-def submit_script(spec: JobSpec, script: str, *arguments: str) -> tuple[Job, list[str]]:
+def submit_script(
+    spec: JobSpec, script: str, *arguments: str, profile: Profile | None = None
+) -> tuple[Job, list[str]]:
     """Submit a rendered script and remember the job; return it and messages for the user.
 
-    arguments: more options of sbatch.
+    arguments: more options of sbatch. profile: has the host, see `submit`.
     """
-    submitted = commands.sbatch(*arguments, text=script)
+    host = host_of(profile.host if profile else None)
+    folder = Path.cwd()
+    variables: dict[str, str] = {}
+    if profile and isinstance(host, SshHost):
+        folder = host.prepare_folder(profile.submit_folder(), spec.sync)
+        # sbatch takes the others from the login shell there.
+        given = clean_environment(os.environ)
+        variables = {each: given[each] for each in spec.env_from_submitter if each in given}
+    submitted = commands.sbatch(*arguments, text=script, host=host, folder=folder, variables=variables)
     messages = [f"job {submitted.number}: {submitted.message}"] if submitted.message else []
     gpus = sum(
         component.nodes * (spec.ray.gpus_per_node or component.gpus) for component in spec.slurm.components
@@ -97,14 +112,18 @@ def submit_script(spec: JobSpec, script: str, *arguments: str) -> tuple[Job, lis
         submitted.number,
         spec.name,
         submitted.cluster,
-        str(Path.cwd()),
+        str(folder),
         spec.run_dir,
         time.time(),
         spec.slurm.node_count,
         gpus,
+        host.name,
     )
     try:
         history.remember(run)
     except OSError as error:
         messages.append(f"{history.path()}: {error.strerror}; slurmray list will not know this job")
-    return Job(submitted.number, run_dir=spec.run_dir, cluster=submitted.cluster), messages
+    job = Job(
+        submitted.number, folder=folder, run_dir=spec.run_dir, cluster=submitted.cluster, host=host.name
+    )
+    return job, messages

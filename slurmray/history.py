@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +11,10 @@ from slurmray.errors import UsageError
 
 
 class Run(NamedTuple):
-    """A submitted job. folder: where. submitted: seconds since 1970. nodes, gpus: of the whole job."""
+    """A submitted job. folder: where. submitted: seconds since 1970. nodes, gpus: of the whole job.
+
+    host: on which Slurm and the folder are, as for ssh; None is this one.
+    """
 
     id: int
     name: str
@@ -22,6 +24,7 @@ class Run(NamedTuple):
     submitted: float
     nodes: int
     gpus: int
+    host: str | None = None
 
 
 def path() -> Path:
@@ -58,10 +61,10 @@ def runs() -> list[Run]:
     return found
 
 
-def find(wanted: str | None) -> Run:
+def find(wanted: str | None) -> Run | None:
     """Return the newest job with an id or name; None: the newest of all. UsageError if there is none.
 
-    An id that is not remembered is a job with the default run directory below the current folder.
+    None for an id that is not remembered: it may be a job of sbatch.
     """
     known = runs()
     if wanted is None:
@@ -73,7 +76,7 @@ def find(wanted: str | None) -> Run:
         if wanted == (str(run.id) if is_id else run.name):
             return run
     if is_id and int(wanted):
-        return Run(int(wanted), "", None, str(Path.cwd()), "slurmray-runs", time.time(), 0, 0)
+        return None
     names = list(dict.fromkeys(run.name for run in known))[:5]
     hint = f"known are {', '.join(names)}" if names else "give its id"
     raise UsageError(f"no job named {wanted!r} was submitted with slurmray submit; {hint}")

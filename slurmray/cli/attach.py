@@ -36,4 +36,4 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> None:
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     argv = found.attach_argv(command, node=node, is_terminal=is_terminal)
     sys.stdout.flush()
-    commands.replace_process(argv)
+    commands.replace_process(argv, found.host, is_terminal=is_terminal)

@@ -13,7 +13,7 @@ import click
 
 from slurmray import history
 from slurmray.errors import UsageError
-from slurmray.slurm.job import events_in
+from slurmray.slurm.run_directories import events_in
 
 _DAY = 86400.0  # seconds
 # What a job writes, see docs/guides/paths.md and docs/inside/script.md#run-directory; all else is the user's.
@@ -72,10 +72,10 @@ def clean(*, days: float, dry_run: bool, yes: bool) -> None:
 def _old_run_directories(runs: Iterable[history.Run], busy: Iterable[int], before: float) -> Iterator[Path]:
     """Yield the run directories whose last event is older than `before`, seconds since 1970.
 
-    busy: ids of jobs that have not ended. Jobs of other clusters are left out: they are not asked.
+    busy: ids of jobs that have not ended. Jobs of other clusters and hosts are left out: they are not asked.
     """
     left_out = set(busy)
-    ended = [run for run in runs if run.cluster is None and run.id not in left_out]
+    ended = [run for run in runs if run.cluster is run.host is None and run.id not in left_out]
     for run in ended:
         for path in sorted(Path(run.folder, Path(run.run_dir).expanduser()).glob(f"{run.id}-*")):
             attempt = path.name.removeprefix(f"{run.id}-")

@@ -33,6 +33,9 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
           slurm: {account: vision, partition: h100}
           container: {runtime: podman}
           forbid: {mem: nodes are not shared here}      # fields of slurm that jobs may not set
+        laptop:
+          host: login.example   # jobs are submitted there, through your own ssh
+          folder: runs/vision   # in this folder of it; it begins in your home
         debug:
           slurm: {account: vision, partition: debug, time: "30"}
 
@@ -62,6 +65,8 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
     widths = [max((len(text[column]) for text in texts), default=0) for column in (0, 1)]
     for field, value, where in texts:
         click.echo(f"{field:<{widths[0]}}  {value:<{widths[1]}}  {where}")
+    if chosen and chosen.host:
+        click.echo(f"jobs are submitted on {chosen.host}, in {chosen.submit_folder()}", err=True)
     for field, reason in (chosen.forbidden if chosen else {}).items():
         click.echo(f"slurm.{field} is not allowed: {reason}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
 import socket
 import sys
 
@@ -28,8 +27,9 @@ _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - values of --dashboard-host
 def dashboard(*, job: str | None, port: int) -> None:
     """Forward Ray's dashboard of a running job to this host, and print its address, which signs you in.
 
-    It needs no ssh to the nodes. On your own machine, forward the port of this host first: the ssh command
-    is printed, too. JOB is an id or a name; without it, the newest one. Ctrl-C ends it.
+    It needs no ssh to the nodes. To see it on your own machine, forward the port of this host with the ssh
+    command that is printed, or run slurmray there, with `host` in a profile. JOB is an id or a name; without
+    it, the newest one. Ctrl-C ends it.
 
     \b
     Examples:
@@ -37,23 +37,24 @@ def dashboard(*, job: str | None, port: int) -> None:
       slurmray dashboard verl --port 9000
     """
     from slurmray.slurm import commands
-    from slurmray.slurm.dashboard import Forwarder
-    from slurmray.slurm.environment import clean_environment
+    from slurmray.slurm.dashboard import VARIABLES, Forwarder, relay
 
     found, _ = job_argument(job)
     argv = found.attach_argv(["sh", "-c", _PRINT_TOKEN])
-    done = commands.call(argv, env=clean_environment(os.environ))
+    done = commands.call(argv, host=found.host)
     if done.returncode != 0:
         raise commands.failure(argv, done.stderr)
     event = next(event for event in found.events() if event["event"] == "dashboard")
     address = "127.0.0.1" if event["address"] in _ANY_ADDRESS else event["address"]
+    argv = found.attach_argv(relay(address, event["port"]))
     try:
-        server = Forwarder(found.attach_argv, address, event["port"], done.stdout.strip(), port)
+        server = Forwarder(lambda: found.host.start(argv, VARIABLES), done.stdout.strip(), port)
     except OSError as error:
         raise UsageError(f"--port {port}: {error.strerror}; use another one, or 0 for any") from None
     with server:
-        ssh = f"ssh -L {server.port}:localhost:{server.port} {getpass.getuser()}@{socket.gethostname()}"
-        click.echo(f"on your own machine: {ssh}", err=True)
+        if not found.host.name:
+            ssh = f"ssh -L {server.port}:localhost:{server.port} {getpass.getuser()}@{socket.gethostname()}"
+            click.echo(f"on your own machine: {ssh}", err=True)
         click.echo(server.url)
         sys.stdout.flush()
         server.serve_forever()

@@ -30,14 +30,18 @@ def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str
       slurmray doctor
       slurmray doctor --nodes 2 --gpus-per-node 8 --time 10
     """
-    from slurmray.cli.render import given, render_job
+    from slurmray.cli.render import given, profile_of, render_job
     from slurmray.cli.submit import follow_job, send
     from slurmray.cli.terminal import print_json
+    from slurmray.slurm.host import host_of
     from slurmray.slurm.site import survey
 
     job = given(settings, flags)
     spec, script = render_job(None, job, [])  # wrong options come first
-    rows = list(survey(Path.cwd()))
+    profile = profile_of(job)
+    host = host_of(profile.host if profile else None)
+    folder = Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
+    rows = list(survey(host, folder))
     if is_json:
         print_json([row._asdict() for row in rows])
     else:
@@ -49,7 +53,7 @@ def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str
     if not job:
         click.echo("to check two nodes: slurmray doctor --nodes 2, with the options above", err=True)
         return None
-    return follow_job(send(spec, script))
+    return follow_job(send(spec, script, profile=profile))
 
 
 def _lines(rows: Iterable[Row]) -> Iterator[str]:

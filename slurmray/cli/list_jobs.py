@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import click
 
 from slurmray import history
 from slurmray.cli.terminal import duration, print_json
-from slurmray.errors import UsageError
+from slurmray.errors import SlurmError
 from slurmray.slurm import commands
-from slurmray.slurm.job import events_in, last_attempts
-from slurmray.slurm.states import FINAL, end_of
+from slurmray.slurm.host import Host, host_of
+from slurmray.slurm.run_directories import last_attempts
+from slurmray.slurm.states import FINAL, Event, end_of, parse_events
 from slurmray.slurm.status import phase_of
+
+_States = dict[int, str]
 
 
 @click.command("list")
@@ -31,11 +35,11 @@ def list_jobs(*, with_ended: bool, is_json: bool) -> None:
       slurmray list
       slurmray list --all --json | jq '.[] | select(.state == "FAILED") | .id'
     """
-    states = commands.squeue()
-    runs = [run for run in history.runs() if with_ended or run.id in states]
-    attempts = {place: last_attempts(place) for place in {_place(run) for run in runs}}
-    rows = [_row(run, states.get(run.id, ""), attempts[_place(run)].get(str(run.id), 0)) for run in runs]
-    rows = [row for row in rows if with_ended or row["state"] not in FINAL]
+    known = history.runs()
+    states = _states({(run.host, run.cluster) for run in known})
+    pairs = [(run, states.get((run.host, run.cluster), {}).get(run.id, "")) for run in known]
+    pairs = [(run, state) for run, state in pairs if with_ended or state not in ("", *FINAL)]
+    rows = _rows(pairs)
     if is_json:
         print_json(rows)
         return
@@ -45,30 +49,56 @@ def list_jobs(*, with_ended: bool, is_json: bool) -> None:
         )
         return
     now = time.time()
-    table = [("JOB", "NAME", "STATE", "PHASE", "NODES", "GPUS", "SUBMITTED")]
+    columns = ["id", "name", "state", "phase", "nodes", "gpus"]
+    columns += ["host"] if any(row["host"] for row in rows) else []
+    table = [["JOB", *(column.upper() for column in columns[1:]), "SUBMITTED"]]
     for row in rows:
         ago = f"{duration(max(0, now - row['submitted']))} ago"
-        cells = (row["id"], row["name"], row["state"], row["phase"], row["nodes"], row["gpus"], ago)
-        table.append(tuple(map(str, cells)))  # type: ignore[arg-type] # as many as the header has
+        table.append([*("" if row[column] is None else str(row[column]) for column in columns), ago])
     widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
     for cells in table:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
 
 
-def _place(run: history.Run) -> Path:
-    """The folder of its run directories."""
-    return Path(run.folder, Path(run.run_dir).expanduser())
-
-
-def _row(run: history.Run, state: str, attempt: int) -> dict[str, Any]:
-    """One job. state: Slurm's; "" if it has forgotten the job. It costs a look into the run directory."""
-    phase = ""
-    if state != "PENDING":
+def _states(places: Iterable[tuple[str | None, str | None]]) -> dict[tuple[str | None, str | None], _States]:
+    """Return the states of jobs on each host and cluster. SlurmError if none answers."""
+    found = {}
+    errors = []
+    for host, cluster in places:
         try:
-            events = events_in(_place(run) / f"{run.id}-{attempt}")
-        except UsageError:  # not readable
-            events = []
-        end = end_of(events)
-        state = state or (end.state if end else "UNKNOWN")
-        phase = "" if state in (*FINAL, "UNKNOWN") else phase_of(events)
+            found[host, cluster] = commands.squeue(host_of(host), cluster)
+        except SlurmError as error:
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
+    for each in errors:
+        click.echo(str(each), err=True)
+    return found
+
+
+def _rows(pairs: Sequence[tuple[history.Run, str]]) -> list[dict[str, Any]]:
+    """One row for each job and its state: Slurm's; "" if it has forgotten the job."""
+    events: dict[history.Run, list[Event]] = {}
+    started = [run for run, state in pairs if state != "PENDING"]
+    for name in dict.fromkeys(run.host for run in started):
+        events |= _events(host_of(name), [run for run in started if run.host == name])
+    return [_row(run, state, events.get(run, [])) for run, state in pairs]
+
+
+def _events(host: Host, runs: Sequence[history.Run]) -> dict[history.Run, list[Event]]:
+    """Return the events of the last attempt of each job, of those that can be read."""
+    places = {run: Path(run.folder, host.expand(run.run_dir)) for run in runs}
+    attempts = {place: last_attempts(place, host) for place in set(places.values())}
+    paths = {
+        run: place / f"{run.id}-{attempts[place].get(str(run.id), 0)}/events.jsonl"
+        for run, place in places.items()
+    }
+    texts = host.read_all(list(paths.values()))
+    return {run: parse_events(texts.get(path, b"").decode(errors="replace")) for run, path in paths.items()}
+
+
+def _row(run: history.Run, state: str, events: Sequence[Event]) -> dict[str, Any]:
+    end = end_of(events)
+    state = state or (end.state if end else "UNKNOWN")
+    phase = "" if state in (*FINAL, "UNKNOWN") else phase_of(events)
     return {**run._asdict(), "state": state, "phase": phase}

@@ -17,6 +17,7 @@ from slurmray.cli.flags import FILE, PROFILE, job_options
 from slurmray.errors import ExitCode, Problem, SpecError, UsageError
 
 if TYPE_CHECKING:
+    from slurmray.loading.profile import Profile
     from slurmray.spec.job import JobSpec
 
 # {target: file}
@@ -184,23 +185,28 @@ def render_job(
 
     First three arguments: as in load_spec; settings may have PROFILE, too.
     """
-    from slurmray.loading import profile
     from slurmray.loading.load import load_spec
     from slurmray.rendering.output import seal
 
-    name = dict(settings).get(PROFILE)
     fields = [(option, value) for option, value in settings if option != PROFILE]
     if target == "dstack":
         from slurmray.rendering.dstack.task import refusals, render_task
 
-        if name is not None:
+        if PROFILE in dict(settings):
             raise UsageError(f"{PROFILE}: for jobs of Slurm; leave it out with --target dstack")
         spec = load_spec(job, fields, trainer, refusals)
         return spec, seal(render_task(spec))
     from slurmray.rendering.script import render_script
 
-    spec = load_spec(job, fields, trainer, profile=profile.choose(name))
+    spec = load_spec(job, fields, trainer, profile=profile_of(settings))
     return spec, seal(render_script(spec, _render_command(job, settings, trainer, output)))
+
+
+def profile_of(settings: list[tuple[str, str]]) -> Profile | None:
+    """Return the profile that the options of `given` choose."""
+    from slurmray.loading import profile
+
+    return profile.choose(dict(settings).get(PROFILE))
 
 
 def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:

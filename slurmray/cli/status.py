@@ -47,13 +47,13 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
         else:
             if watch:
                 click.clear()
-            click.echo("\n".join(_lines(now)))
+            click.echo("\n".join(_lines(now, found.host.name)))
         if not watch or now.state in FINAL:
             return
         time.sleep(_REFRESH)
 
 
-def _lines(status: Status) -> Iterator[str]:
+def _lines(status: Status, host: str | None) -> Iterator[str]:
     from slurmray.cli.terminal import duration, styled
 
     color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")
@@ -78,7 +78,8 @@ def _lines(status: Status) -> Iterator[str]:
         yield f"  {status.end['text']}"
         if status.end["source"] == "slurmray":
             yield from (f"  {code.fix}" for code in ExitCode if code == status.end["exit_code"])
+    place = f"{host}:" if host else ""
     if status.log:
-        yield f"  log: {status.log}"
+        yield f"  log: {place}{status.log}"
     if status.run_dir:
-        yield f"  logs of each node: {status.run_dir}/logs"
+        yield f"  logs of each node: {place}{status.run_dir}/logs"

@@ -13,6 +13,7 @@ from slurmray.cli.flags import FILE, job_options
 from slurmray.errors import UsageError
 
 if TYPE_CHECKING:
+    from slurmray.loading.profile import Profile
     from slurmray.slurm.job import Job
     from slurmray.slurm.states import Event
     from slurmray.spec.job import JobSpec
@@ -62,15 +63,19 @@ def submit(
           when the job named verl, the newest one, has ended well
       slurmray submit job.yaml --test-only
     """
-    from slurmray.cli.render import given, render_job, summary, warn_of_unset
+    from slurmray.cli.render import given, profile_of, render_job, summary, warn_of_unset
     from slurmray.cli.terminal import job_argument, print_json
     from slurmray.loading.remarks import remarks
     from slurmray.presets import advise
     from slurmray.slurm import commands
+    from slurmray.slurm.host import host_of
 
     if is_followed and is_json:
         raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
-    spec, script = render_job(job, given(settings, flags), trainer)
+    fields = given(settings, flags)
+    spec, script = render_job(job, fields, trainer)
+    profile = profile_of(fields)
+    host = host_of(profile.host if profile else None)
     options = dict(spec.slurm.given())
     if options.get("array"):
         raise UsageError("slurm.array makes several jobs: render the script, and submit it with sbatch")
@@ -78,32 +83,37 @@ def submit(
     if after is not None:
         if "dependency" in options:
             raise UsageError("--after and slurm.dependency are both set; use one of them")
-        arguments = [f"--dependency=afterok:{job_argument(after)[0].id}"]
+        before = job_argument(after)[0]
+        if before.host is not host:
+            raise UsageError(f"--after {after}: was submitted on {before.host.name or 'this host'}")
+        arguments = [f"--dependency=afterok:{before.id}"]
     warn_of_unset(spec)
-    for line in remarks(spec) + advise(spec).notes:
+    for line in remarks(spec, is_submitted_here=not host.name) + advise(spec).notes:
         click.echo(line, err=True)
     if dry_run:
         click.echo(script.encode(), nl=False)
         return 0
     if test_only:
-        click.echo(commands.test_only(*arguments, text=script))
+        click.echo(commands.test_only(*arguments, text=script, host=host))
         return 0
-    submitted = send(spec, script, *arguments)
+    submitted = send(spec, script, *arguments, profile=profile)
     if is_json:
-        print_json({"id": submitted.id, "cluster": submitted.cluster, "name": spec.name})
+        named = {"id": submitted.id, "cluster": submitted.cluster, "host": host.name, "name": spec.name}
+        print_json(named)
         return 0
-    click.echo(f"submitted job {submitted.id}, {spec.name}: {summary(spec, 'slurm')}", err=is_followed)
+    place = f" on {host.name}" if host.name else ""
+    click.echo(f"submitted job {submitted.id}{place}, {spec.name}: {summary(spec, 'slurm')}", err=is_followed)
     if is_followed:
         return follow_job(submitted)
     click.echo(f"follow it with: slurmray logs -f {submitted.id}", err=True)
     return 0
 
 
-def send(spec: JobSpec, script: str, *arguments: str) -> Job:
-    """Submit a script, show messages for the user, and return the job. arguments: more options of sbatch."""
+def send(spec: JobSpec, script: str, *arguments: str, profile: Profile | None) -> Job:
+    """Submit a script, show messages for the user, and return the job. See api.submit_script."""
     from slurmray import api
 
-    job, messages = api.submit_script(spec, script, *arguments)
+    job, messages = api.submit_script(spec, script, *arguments, profile=profile)
     for line in messages:
         click.echo(line, err=True)
     return job

@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import textwrap
+import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -49,8 +51,19 @@ def print_json(value: Any) -> None:
 
 def job_argument(name: str | None) -> tuple[Job, history.Run]:
     """Return the job that an argument names: an id, a name, or None for the newest one."""
-    run = history.find(name)
-    return Job(run.id, folder=run.folder, run_dir=run.run_dir, cluster=run.cluster), run
+    run = history.find(name) or _not_remembered(int(name or 0))
+    job = Job(run.id, folder=run.folder, run_dir=run.run_dir, cluster=run.cluster, host=run.host)
+    return job, run
+
+
+def _not_remembered(number: int) -> history.Run:
+    """A job with the default run directory, where jobs would be submitted from here."""
+    from slurmray.loading import profile
+
+    chosen = profile.choose(None)
+    folder = chosen.submit_folder() if chosen and chosen.host else Path.cwd()
+    host = chosen.host if chosen else None
+    return history.Run(number, "", None, str(folder), "slurmray-runs", time.time(), 0, 0, host)
 
 
 def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

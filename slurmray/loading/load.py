@@ -86,6 +86,7 @@ def _load(
     """The same. stdin: its content. is_fast: places of mistakes may be wrong."""
     text = merged(path, stdin, profile, is_fast)
     data = text.data
+    is_here = not (profile and profile.host)
     problems = list(text.problems)
     given: list[_Setting] = []
     for name, value in settings:
@@ -107,9 +108,11 @@ def _load(
     try:
         spec = JobSpec(**data)
     except SpecError as error:
-        found = error.problems + find_missing_files(data, error.problems)
+        missing = find_missing_files(data, error.problems, is_submitted_here=is_here)
+        found = error.problems + missing
     else:
-        found = find_problems(spec) or refusals(spec) or list(profile.refusals(spec) if profile else ())
+        found = find_problems(spec, is_submitted_here=is_here) or refusals(spec)
+        found = found or list(profile.refusals(spec) if profile else ())
     problems += [placed(text, given, problem) for problem in found]
     if problems:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])

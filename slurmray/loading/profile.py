@@ -2,14 +2,18 @@
 
 profile: gpu                # the one that is used without --profile
 profiles:
-  gpu:                      # fields of a job spec, and forbid
+  gpu:                      # fields of a job spec, forbid, host and folder
     slurm: {account: vision, partition: h100}
     forbid: {mem: nodes are not shared here}
+  laptop:
+    host: login.example     # jobs are submitted there, through ssh
+    folder: runs/vision     # from this folder of it
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -31,14 +35,27 @@ SITE = Path("/etc/slurmray/config.yaml")
 
 
 class Profile(NamedTuple):
-    """A profile. source: fields of a job spec. forbidden: field of `slurm` -> why."""
+    """A profile. source: fields of a job spec. forbidden: field of `slurm` -> why.
+
+    host: where Slurm is, a name for ssh; None is this host. folder: from which jobs are submitted there,
+    relative to the home folder; None is `slurmray/` and the name of the current folder.
+    """
 
     name: str
     source: Source
     forbidden: Mapping[str, str]
+    host: str | None = None
+    folder: str | None = None
+
+    def submit_folder(self) -> str:
+        """Return the folder on the host from which a job is submitted."""
+        return self.folder or f"slurmray/{Path.cwd().name}"
 
     def refusals(self, spec: JobSpec) -> Iterator[Problem]:
-        """Yield a problem for each forbidden option in a job spec."""
+        """Yield a problem for each forbidden option in a job spec, and for missing files of `sync`."""
+        for number, name in enumerate(spec.sync if self.host else ()):
+            if not Path(name).exists():
+                yield Problem("", f"sync, item {number + 1}: no such file: {name}", ("sync", number))
         sections: list[tuple[yaml_source.Path, Component]] = [(("slurm",), spec.slurm)]
         sections += [(("slurm", "groups", n), group) for n, group in enumerate(spec.slurm.groups)]
         for path, section in sections:
@@ -57,6 +74,15 @@ class _Fields(Model):
     model_config = ConfigDict(extra="allow")
 
     forbid: dict[Line, Line] = Field(default={})
+    host: Line | None = None
+    folder: Line | None = None
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, value: str | None) -> str | None:
+        if value and re.search(r"^-|\s", value):
+            raise ValueError("expected a host as for ssh, e.g. login.example or me@login.example")
+        return value
 
     @field_validator("forbid")
     @classmethod
@@ -122,12 +148,14 @@ def choose(name: str | None) -> Profile | None:
         other = "; sbatch's --profile is --set slurm.profile" if where == "--profile" else ""
         raise SpecError([Problem(where, f"unknown profile {name!r}; {hint}{other}")])
     forbidden: dict[str, str] = {}
+    place: dict[str, str] = {}
     for part in reversed(parts):
         forbidden |= part.data.pop("forbid", None) or {}
+        place |= {key: value for key in ("host", "folder") if (value := part.data.pop(key, None))}
     first, *others = parts
     for part in others:
         first.fill(part)
-    return Profile(name, first, forbidden)
+    return Profile(name, first, forbidden, place.get("host"), place.get("folder"))
 
 
 def _read(path: Path) -> Source:

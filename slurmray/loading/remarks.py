@@ -25,7 +25,7 @@ def secrets_by_value(spec: JobSpec) -> list[str]:
     return [name for name, value in spec.env.items() if value and _SECRET.search(name)]
 
 
-def remarks(spec: JobSpec) -> list[str]:
+def remarks(spec: JobSpec, *, is_submitted_here: bool = True) -> list[str]:
     """Return one line for each remark."""
     found = [
         f"env.{name}: its value is in the script. Leave it out (`{name}: null`, --env {name}), and it is "
@@ -37,7 +37,7 @@ def remarks(spec: JobSpec) -> list[str]:
         folder = str(Path(str(value)).parent)
         if folder.startswith("~"):
             found.append(f"slurm.{name}: Slurm does not expand ~; write the path of the home folder")
-        elif "%" not in folder and not Path(folder).is_dir():
+        elif is_submitted_here and "%" not in folder and not Path(folder).is_dir():
             fix = f"mkdir -p {shlex.quote(folder)}"
             found.append(f"slurm.{name}: there is no folder {folder}, so the job would have no log: {fix}")
     if isinstance(spec.run, list) and len(spec.run) == 1 and re.search(r"\s", spec.run[0].strip()):

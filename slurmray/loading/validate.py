@@ -13,12 +13,14 @@ from slurmray.spec.types import shown
 _BUILD = ("container", "build")
 
 
-def find_problems(spec: JobSpec) -> list[Problem]:
+def find_problems(spec: JobSpec, *, is_submitted_here: bool = True) -> list[Problem]:
     """Return the problems: those in the trainer's own file with a `where`, the others with a `path`.
 
-    Relative paths are relative to the current folder, because a job is submitted where it was rendered.
+    Relative paths are relative to the current folder, because a job is submitted where it was rendered, or in
+    a folder with copies of the same files. Other files of another host are not looked for.
     """
-    found = _missing_files(spec.container.build.model_dump()) if spec.container.build else []
+    build = spec.container.build
+    found = _missing_files(build.model_dump(), is_submitted_here) if build else []
     try:
         advice = advise(spec)
     except SpecError as error:
@@ -27,20 +29,26 @@ def find_problems(spec: JobSpec) -> list[Problem]:
     return found + advice.config_problems
 
 
-def find_missing_files(data: Mapping[str, object], known: Sequence[Problem]) -> list[Problem]:
+def find_missing_files(
+    data: Mapping[str, object], known: Sequence[Problem], *, is_submitted_here: bool
+) -> list[Problem]:
     """Return missing files of an invalid job spec, for fields without a known problem."""
     container = data.get("container")
     build = container.get("build") if isinstance(container, Mapping) else None
     wrong = {problem.path[:3] for problem in known}
     if not isinstance(build, Mapping) or _BUILD in wrong:
         return []
-    return _missing_files({name: value for name, value in build.items() if (*_BUILD, name) not in wrong})
+    given = {name: value for name, value in build.items() if (*_BUILD, name) not in wrong}
+    return _missing_files(given, is_submitted_here)
 
 
-def _missing_files(build: Mapping[str, object]) -> list[Problem]:
+def _missing_files(build: Mapping[str, object], is_submitted_here: bool) -> list[Problem]:
     given = ((name, build.get(name)) for name in ("file", "context"))
     return [
-        problem for name, value in given if isinstance(value, str) for problem in _missing_file(name, value)
+        problem
+        for name, value in given
+        if isinstance(value, str) and (is_submitted_here or not value.startswith(("/", "~")))
+        for problem in _missing_file(name, value)
     ]
 
 

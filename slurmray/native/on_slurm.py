@@ -17,7 +17,7 @@ from slurmray.native.driver import RUN_DIR
 from slurmray.native.parameters import TIMEOUT_MIN, add_driver, job_data
 from slurmray.native.watcher import Watcher
 from slurmray.slurm import commands
-from slurmray.slurm.job import events_of_last_attempt
+from slurmray.slurm.run_directories import events_of_last_attempt
 from slurmray.slurm.states import is_last_attempt_over
 
 

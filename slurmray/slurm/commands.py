@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from slurmray import process
 from slurmray.errors import SlurmError
-from slurmray.slurm.environment import clean_environment
+from slurmray.slurm.host import HERE, Host
 
 # Part of a message of Slurm (src/common/slurm_errno.c, src/common/slurm_opt.c) -> fix.
 _FIXES = {
@@ -37,28 +36,30 @@ _DNS = ("resolve_ctls_from_dns_srv: ", "fetch_config: ", "_establish_config_sour
 def call(
     argv: Sequence[str],
     *,
+    host: Host = HERE,
     text: str | None = None,
-    env: Mapping[str, str] | None = None,
+    folder: str | Path = "",
+    variables: Mapping[str, str] | None = None,
     timeout: float | None = 120,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm in the current folder; SlurmError if it is not installed or does not answer.
+    """Run a command of Slurm; SlurmError if it is not installed or does not answer. See Host.run.
 
-    text: its standard input. env: None is this process's environment. timeout: seconds; None: no limit.
+    The timeout is longer than Slurm's commands retry on their own; None: no limit.
     """
     try:
-        return process.run(argv, text=text, env=env, timeout=timeout)
+        return host.run(argv, text=text, folder=folder, variables=variables, timeout=timeout)
     except FileNotFoundError:
-        raise _not_installed(argv[0]) from None
+        raise _not_installed(argv[0], host) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{argv[0]}: no answer within {timeout:g} s: try again later") from None
 
 
-def replace_process(argv: list[str]) -> NoReturn:
+def replace_process(argv: list[str], host: Host, *, is_terminal: bool) -> NoReturn:
     """Run a command of Slurm in place of this process. SlurmError if it is not installed."""
     try:
-        os.execvpe(argv[0], argv, clean_environment(os.environ))  # noqa: S606 - there is no shell to start it
+        host.replace_process(argv, is_terminal=is_terminal)
     except FileNotFoundError:
-        raise _not_installed(argv[0]) from None
+        raise _not_installed(argv[0], host) from None
 
 
 class Submitted(NamedTuple):
@@ -69,51 +70,61 @@ class Submitted(NamedTuple):
     message: str
 
 
-def sbatch(*arguments: str, text: str | None = None) -> Submitted:
-    """Submit a script: a file in the arguments, or `text`. SlurmError if sbatch fails.
+def sbatch(
+    *arguments: str,
+    text: str | None = None,
+    host: Host = HERE,
+    folder: str | Path = "",
+    variables: Mapping[str, str] | None = None,
+) -> Submitted:
+    """Submit a script: a file in the arguments, or `text`. SlurmError if sbatch fails. See Host.run.
 
     There is no timeout: with slurm.wait, sbatch ends when the job does, with the job's exit code.
     """
     argv = ["sbatch", "--parsable", *arguments]
-    done = call(argv, text=text, env=clean_environment(os.environ), timeout=None)
+    done = call(argv, host=host, text=text, folder=folder, variables=variables, timeout=None)
     found = re.search(r"^([0-9]+)(?:;(\S+))?$", done.stdout, re.MULTILINE)
     if not found:
         raise failure(argv, done.stderr, "correct `slurm` in the job spec")
     return Submitted(int(found[1]), found[2], done.stderr.strip())
 
 
-def test_only(*arguments: str, text: str) -> str:
+def test_only(*arguments: str, text: str, host: Host = HERE) -> str:
     """Return what `sbatch --test-only` says about a script: when and where it could start."""
     argv = ["sbatch", "--test-only", *arguments]
-    done = call(argv, text=text, env=clean_environment(os.environ))
+    done = call(argv, host=host, text=text)
     if done.returncode != 0:
         raise failure(argv, done.stderr, "correct `slurm` in the job spec")
     lines = [re.sub(r"^sbatch: ", "", line) for line in done.stderr.splitlines()]
     return "\n".join(filter(None, lines))
 
 
-def squeue() -> dict[int, str]:
-    """Return {id: state} of this user's jobs that have not ended, in one request."""
-    argv = ["squeue", "--noheader", f"--user={os.getuid()}", "--states=all", "--format=%A %T"]
-    done = call(argv)
+def squeue(host: Host = HERE, cluster: str | None = None) -> dict[int, str]:
+    """Return {id: state} of this user's jobs that have not ended, in one request. cluster: see Job."""
+    clusters = [f"--clusters={cluster}"] if cluster else []
+    argv = ["squeue", *clusters, "--noheader", "--me", "--states=all", "--format=%A %T"]
+    done = call(argv, host=host)
     if done.returncode != 0:
         raise failure(argv, done.stderr)
     rows = (line.split() for line in done.stdout.splitlines())
     return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
 
 
-def sacct(fields: str, *arguments: str) -> str:
+def sacct(fields: str, *arguments: str, host: Host = HERE) -> str:
     """Return fields of jobs from the accounting, `A|B` a line; empty without accounting, or an answer."""
     argv = ["sacct", "--allocations", "--noheader", "--parsable2", f"--format={fields}", *arguments]
     try:
-        done = call(argv)
+        done = call(argv, host=host)
     except SlurmError:
         return ""
     return done.stdout if done.returncode == 0 else ""
 
 
-def _not_installed(command: str) -> SlurmError:
-    fix = "use a host of the cluster, or `slurmray rehearse`, which needs none"
+def _not_installed(command: str, host: Host) -> SlurmError:
+    if host.name:
+        fix = f"`ssh {host.name} bash -lc {command}` must find it: correct PATH in ~/.profile there"
+        return SlurmError(f"{command}: no such command on {host.name}: {fix}")
+    fix = "use a host of the cluster, `host` in a profile, or `slurmray rehearse`, which needs no cluster"
     return SlurmError(f"{command}: no such command here: {fix}")
 
 

@@ -13,9 +13,6 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-from slurmray import process
-from slurmray.slurm.environment import clean_environment
-
 COOKIE = "slurmray-dashboard"  # who has it may connect
 _RAYS_COOKIE = "ray-authentication-token"  # of Ray's dashboard since 2.52, for the cluster's token
 _LONGEST_HEAD = 65536  # bytes
@@ -43,8 +40,15 @@ while data := dashboard.recv(65536):
     while data:
         data = data[os.write(1, data):]
 """
+# Otherwise srun keeps what has no newline at its end.
+VARIABLES = {"SLURM_UNBUFFEREDIO": "1"}
 _REFUSAL = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
 _HINT = b"open the address that slurmray dashboard prints\n"
+
+
+def relay(address: str, port: int) -> list[str]:
+    """Return a command for the head node's container: its input and output are those of the dashboard."""
+    return ["python3", "-c", _RELAY, address, str(port)]
 
 
 class Forwarder(socketserver.ThreadingTCPServer):
@@ -56,16 +60,15 @@ class Forwarder(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(
-        self, attach_argv: Callable[[list[str]], list[str]], address: str, port: int, token: str, listen: int
-    ) -> None:
-        """Listen on the port `listen` (0: any). OSError if it is taken.
+    def __init__(self, start: Callable[[], subprocess.Popen[bytes]], token: str, port: int) -> None:
+        """Listen on a port (0: any). OSError if it is taken.
 
-        attach_argv: as Job.attach_argv. address, port: of the dashboard. token: of the cluster, or "".
+        start: starts a process whose standard input and output are a connection to the dashboard. token: of
+        the cluster, or "".
         """
         self.steps: set[subprocess.Popen[bytes]] = set()
-        super().__init__(("127.0.0.1", listen), _Connection)
-        self.argv = attach_argv(["python3", "-c", _RELAY, address, str(port)])
+        super().__init__(("127.0.0.1", port), _Connection)
+        self.start = start
         self.port: int = self.server_address[1]
         self.key = secrets.token_urlsafe()
         self.path = f"/?key={self.key}"
@@ -77,9 +80,7 @@ class Forwarder(socketserver.ThreadingTCPServer):
 
     def start_step(self) -> subprocess.Popen[bytes]:
         """Start the step of one connection."""
-        env = clean_environment(os.environ)
-        env["SLURM_UNBUFFEREDIO"] = "1"  # otherwise srun keeps what has no newline at its end
-        step = process.start(self.argv, env=env)
+        step = self.start()
         self.steps.add(step)
         return step
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from slurmray.errors import SlurmError
 from slurmray.slurm.job import Job
 from slurmray.slurm.states import FINAL, End, Event, is_last_attempt_over
 
-_READ_PAUSE = 1.0  # seconds between two looks at the log
 _LONGEST_PAUSE = 15.0  # seconds between two requests to slurmctld
 _END_PAUSE = 1.0  # the same once the job has recorded its end
 
@@ -27,6 +28,7 @@ def follow(
     """
     offsets: dict[Path, int] = {}
     noticed = ""
+    events: Sequence[Event] = []
     is_over = False
     for end, pause in job.polls():
         copy_logs(job, offsets, write)
@@ -40,9 +42,10 @@ def follow(
                 noticed = text
         until = time.monotonic() + (_END_PAUSE if is_over else min(pause, _LONGEST_PAUSE))
         while time.monotonic() < until:
-            time.sleep(_READ_PAUSE)
+            time.sleep(job.host.read_pause)
             copy_logs(job, offsets, write)
-            events = job.events()
+            with contextlib.suppress(SlurmError):  # ssh fails for a while
+                events = job.events()
             if is_enough(events):
                 return None
             if not is_over and is_last_attempt_over(events):
@@ -55,10 +58,8 @@ def copy_logs(job: Job, offsets: dict[Path, int], write: Callable[[bytes], objec
     """Pass what is new in the job's output files to `write`. offsets: updated; bytes read of each."""
     for path in job.outputs():
         try:
-            with path.open("rb") as file:
-                file.seek(offsets.get(path, 0))
-                data = file.read()
-        except OSError:  # it has not started, or the file is not visible here
+            data = job.host.read(path, offsets.get(path, 0))
+        except (OSError, SlurmError):  # it has not started, the file is not visible, or ssh fails for a while
             continue
         offsets[path] = offsets.get(path, 0) + len(data)
         if data:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import io
 import tarfile
 import time
 from collections.abc import Iterator, Sequence
@@ -12,15 +11,9 @@ from pathlib import Path
 from slurmray.errors import SlurmError, SlurmrayError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.attach import attach_argv
-from slurmray.slurm.states import (
-    FINAL,
-    End,
-    Event,
-    end_of,
-    parse_end,
-    parse_events,
-    parse_job,
-)
+from slurmray.slurm.host import host_of
+from slurmray.slurm.run_directories import events_in, events_of_last_attempt, last_attempt
+from slurmray.slurm.states import FINAL, End, Event, end_of, parse_end, parse_job
 from slurmray.slurm.status import Status, make_status
 
 # Seconds between two requests to slurmctld: the first pause, its growth, the longest one.
@@ -35,18 +28,26 @@ class Job:
     """
 
     def __init__(
-        self, id: int, *, folder: str | Path = ".", run_dir: str = "slurmray-runs", cluster: str | None = None
+        self,
+        id: int,
+        *,
+        folder: str | Path = ".",
+        run_dir: str = "slurmray-runs",
+        cluster: str | None = None,
+        host: str | None = None,
     ) -> None:
         """Make the job with an id. UsageError if it is no positive integer.
 
         run_dir: as in its job spec. folder: where it was submitted, for a job that Slurm has forgotten.
-        cluster: None is the default one.
+        cluster: None is the default one. host: with Slurm's commands and the files, as for ssh; None is this
+        one.
         """
         if isinstance(id, bool) or not isinstance(id, int) or id < 1:
             raise UsageError(f"Job: expected the number of a job, for example 1234, got {id!r}")
         self.id = id
         self.cluster = cluster
-        self._folder = Path(folder).absolute()
+        self.host = host_of(host)
+        self._folder = Path(folder) if host else Path(folder).absolute()
         self._run_dir = run_dir
         self._outputs: list[Path] = []
 
@@ -104,7 +105,7 @@ class Job:
 
     def events(self) -> list[Event]:
         """Return the events of the last attempt, see docs/reference/events.md; [] before it has some."""
-        return events_of_last_attempt(self._runs, self.id)
+        return events_of_last_attempt(self._runs, self.id, self.host)
 
     def logs(self, last: int | None = None) -> str:
         """Return the job's log so far: its stdout and, if `slurm.error` sets another file, its stderr.
@@ -118,7 +119,7 @@ class Job:
         parts = []
         for path in self.outputs():
             try:
-                parts.append(_read(path, last))
+                parts.append(self.host.read(path, last=last).decode(errors="replace"))
             except FileNotFoundError:
                 if not known:
                     raise UsageError(
@@ -136,9 +137,10 @@ class Job:
         """
         folder = self._log_folder(attempt)
         try:
-            return _read(folder / f"{node}.log", last)
+            return self.host.read(folder / f"{node}.log", last=last).decode(errors="replace")
         except FileNotFoundError:
-            known = sorted(path.stem for path in folder.glob("*.log"))
+            logs = [name for name in self.host.names(folder) if name.endswith(".log")]
+            known = sorted(name.removesuffix(".log") for name in logs)
             hint = f"there are those of {', '.join(known[:8])}" if known else "it has no logs"
             raise UsageError(f"{folder}: no log of the node {node}; {hint}") from None
         except OSError as error:
@@ -151,7 +153,7 @@ class Job:
         """
         path = self._log_folder(attempt) / f"{node}-ray.tar.gz"
         try:
-            with tarfile.open(path) as archive:
+            with tarfile.open(fileobj=io.BytesIO(self.host.read(path))) as archive:
                 return {
                     member.name: file.read().decode(errors="replace")
                     for member in archive
@@ -165,7 +167,7 @@ class Job:
 
     def _log_folder(self, attempt: int | None) -> Path:
         self._record()  # for the folder
-        number = last_attempt(self._runs, self.id) if attempt is None else attempt
+        number = last_attempt(self._runs, self.id, self.host) if attempt is None else attempt
         return self._runs / f"{self.id}-{number}/logs"
 
     def outputs(self) -> list[Path]:
@@ -175,7 +177,7 @@ class Job:
     def cancel(self) -> None:
         """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses."""
         argv = self._argv("scancel", str(self.id))
-        done = commands.call(argv)
+        done = commands.call(argv, host=self.host)
         if done.returncode != 0:
             raise commands.failure(argv, done.stderr)
 
@@ -195,7 +197,7 @@ class Job:
         if state != "RUNNING":
             raise SlurmError(f"job {self.id}: the job is {state}; attach while it is RUNNING")
         run = self._runs / f"{self.id}-{record.get('Restarts', '0')}"
-        events = events_in(run)
+        events = events_in(run, self.host)
         if not events:
             text = f"no events in {run} yet; if there should be some, give Job the run_dir of its job spec"
             raise SlurmError(f"job {self.id}: {text}")
@@ -213,7 +215,8 @@ class Job:
     def _record(self) -> dict[str, str]:
         """Return the fields of `scontrol show job`, {} for an unknown job; store folder and log."""
         argv = self._argv("scontrol", "show", "job", str(self.id))
-        done = commands.call(argv)
+        # Seconds since 1970: the host may be in another time zone.
+        done = commands.call(argv, host=self.host, variables={"SLURM_TIME_FORMAT": "%s"})
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
             raise commands.failure(argv, done.stderr)
         record = parse_job(done.stdout)
@@ -229,7 +232,7 @@ class Job:
 
     def _accounted(self) -> End | None:
         """Return the end in the accounting; None without accounting, or if the job has no end there."""
-        output = commands.sacct("State,ExitCode", *self._clusters(), f"--jobs={self.id}")
+        output = commands.sacct("State,ExitCode", *self._clusters(), f"--jobs={self.id}", host=self.host)
         # A heterogeneous job has a line for each component.
         state, _, code = output.strip().partition("\n")[0].partition("|")
         end = parse_end(state, code) if code else None
@@ -238,7 +241,7 @@ class Job:
     def _recorded(self) -> End:
         """Return the end that the last attempt has recorded in its run directory."""
         runs = self._runs
-        end = end_of(events_of_last_attempt(runs, self.id))
+        end = end_of(events_of_last_attempt(runs, self.id, self.host))
         if end is None:
             fix = "give Job the folder in which it was submitted, and run_dir of its job spec"
             raise SlurmError(f"job {self.id}: unknown to Slurm, and {runs} does not show how it ended: {fix}")
@@ -247,52 +250,10 @@ class Job:
     @property
     def _runs(self) -> Path:
         """The folder of the run directories."""
-        return self._folder / Path(self._run_dir).expanduser()
+        return self._folder / self.host.expand(self._run_dir)
 
     def _argv(self, command: str, *arguments: str) -> list[str]:
         return [command, *self._clusters(), *arguments]
 
     def _clusters(self) -> list[str]:
         return [f"--clusters={self.cluster}"] if self.cluster else []
-
-
-def _read(path: Path, last: int | None) -> str:
-    with path.open("rb") as file:
-        if last is not None:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - last))
-        return file.read().decode(errors="replace")
-
-
-def events_of_last_attempt(runs: Path, number: int | str) -> list[Event]:
-    """Return the events of a job's last attempt; [] if there are none. UsageError if they cannot be read.
-
-    runs: the folder of run directories. number: SLURM_JOB_ID.
-    """
-    return events_in(runs / f"{number}-{last_attempt(runs, number)}")
-
-
-def last_attempts(runs: Path) -> dict[str, int]:
-    """Return {job id: number of its last attempt} of the run directories in a folder."""
-    found: dict[str, int] = {}
-    with contextlib.suppress(OSError):  # there is none yet
-        for path in runs.iterdir():
-            job, _, attempt = path.name.partition("-")
-            if attempt.isdecimal():
-                found[job] = max(int(attempt), found.get(job, 0))
-    return found
-
-
-def last_attempt(runs: Path, number: int | str) -> int:
-    """Return the number of a job's last attempt that has a run directory; 0 if none has."""
-    return last_attempts(runs).get(str(number), 0)
-
-
-def events_in(run: Path) -> list[Event]:
-    """Return the events in a run directory; [] if it has none."""
-    path = run / "events.jsonl"
-    try:
-        return parse_events(path.read_text(encoding="utf-8", errors="replace"))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +10,7 @@ from typing import NamedTuple
 from slurmray.agent.controller.process import CLEAN_UP_TIME
 from slurmray.agent.node.checks import storage
 from slurmray.slurm import commands, syntax
+from slurmray.slurm.host import Host
 
 OLDEST_SLURM = (20, 11)
 _RUNTIMES = ("podman", "docker", "apptainer", "singularity")
@@ -30,30 +29,31 @@ class Row(NamedTuple):
     is_wrong: bool = False
 
 
-def survey(folder: Path) -> Iterator[Row]:
-    """Ask Slurm and this host. folder: from which jobs would be submitted. SlurmError if Slurm refuses."""
-    config = parse_config(_output(["scontrol", "show", "config"]))
+def survey(host: Host, folder: Path) -> Iterator[Row]:
+    """Ask Slurm and a login host. folder: from which jobs would be submitted. SlurmError if Slurm refuses."""
+
+    def output(*argv: str) -> str:
+        done = commands.call(argv, host=host)
+        if done.returncode != 0:
+            raise commands.failure(argv, done.stderr)
+        return done.stdout
+
+    config = parse_config(output("scontrol", "show", "config"))
     yield from of_config(config)
-    yield from of_partitions(_output(["sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"]))
+    yield from of_partitions(output("sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"))
     if "associations" in config.get("AccountingStorageEnforce", ""):
-        user = getpass.getuser()
+        user = output("id", "--user", "--name").strip()
         show = ["show", "associations", f"user={user}", "format=account"]
-        yield of_accounts(_output(["sacctmgr", "--noheader", "--parsable2", *show]))
-    if "--container-image" in _output(["srun", "--help"]):
+        yield of_accounts(output("sacctmgr", "--noheader", "--parsable2", *show))
+    if "--container-image" in output("srun", "--help"):
         yield Row("pyxis", "srun has --container-image", "--runtime pyxis uses it")
-    found = [name for name in _RUNTIMES if shutil.which(name)]
+    which = commands.call(["bash", "-c", f"command -v {' '.join(_RUNTIMES)}"], host=host).stdout
+    found = [Path(line).name for line in which.splitlines()]
     text = "the nodes may have others, or need `setup: module load NAME`"
-    yield Row("runtimes here", ", ".join(found) or "none", text)
+    yield Row(f"runtimes on {host.name}" if host.name else "runtimes here", ", ".join(found) or "none", text)
     # A program with a timeout, because a file server may hang.
-    stat = commands.call(["stat", "--file-system", "--format=%T", str(folder)])
+    stat = commands.call(["stat", "--file-system", "--format=%T", str(folder)], host=host)
     yield of_folder(folder, stat.stdout.strip())
-
-
-def _output(argv: list[str]) -> str:
-    done = commands.call(argv)
-    if done.returncode != 0:
-        raise commands.failure(argv, done.stderr)
-    return done.stdout
 
 
 def parse_config(text: str) -> dict[str, str]:

@@ -158,7 +158,9 @@ def _step_of(event: Event) -> tuple[str, str]:
 
 
 def _time(text: str) -> float | None:
-    """Seconds since 1970 of a time as scontrol prints it, in this host's time zone; None for `Unknown`."""
+    """Seconds since 1970 of a time as scontrol prints it, as such or in this host's zone; None: `Unknown`."""
+    if text.isdecimal():
+        return float(text)
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

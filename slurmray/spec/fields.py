@@ -41,4 +41,5 @@ class JobFields(TypedDict, total=False):
     on_node_loss: str | None
     heartbeat_timeout: int | None
     requeue: Requeue | Section | None
+    sync: Sequence[str] | None
     include: Sequence[str] | str | None

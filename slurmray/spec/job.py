@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Any, Literal, Self, Unpack, cast
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, Self, Unpack, cast
 
 from pydantic import (
+    AfterValidator,
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
@@ -110,6 +112,12 @@ class Requeue(Model):
         return bool(self.max or self.exit_code)
 
 
+def _check_below(path: str) -> str:
+    if path[0] in "/~" or ".." in PurePosixPath(path).parts:
+        raise ValueError(f"{path} is not below the current folder; go to one above both")
+    return path
+
+
 def _one_or_more(schema: dict[str, Any]) -> None:
     """Allow one item in place of a list."""
     items = {"type": schema.pop("type"), "items": schema["items"]}
@@ -171,6 +179,11 @@ class JobSpec(Model):
     a busy node; hence at least 20.
     """
     requeue: Requeue = Field(default_factory=Requeue)
+    sync: list[Annotated[Line, AfterValidator(_check_below)]] = Field(default=[])
+    """Files and folders to copy to the cluster before a job is submitted there, with `host` in a profile.
+
+    They are below the current folder, and get the same paths in the submit folder. Nothing is removed there.
+    """
     include: list[Line] = Field(default=[], json_schema_extra=_one_or_more)
     """Paths of other job specs, relative to this file. They have the fields that this one lacks.
 

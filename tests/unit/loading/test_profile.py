@@ -95,6 +95,29 @@ def test_which_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (profile.names(), chosen()) == ([], None)
 
 
+def test_a_host_and_its_folder(folder: Path) -> None:
+    """The user's values have priority, one by one."""
+    (folder / "slurmray/config.yaml").write_text("profiles: {far: {host: me@login}}\n")
+    (folder / "site.yaml").write_text(
+        "profiles: {far: {host: login, folder: /work/me}, near: {host: login}}\n"
+    )
+    far, near = profile.choose("far"), profile.choose("near")
+    assert far
+    assert near
+    assert (far.host, far.submit_folder()) == ("me@login", "/work/me")
+    assert (near.host, near.submit_folder()) == ("login", f"slurmray/{folder.name}")
+    (folder / "job.yaml").write_text("sync: [job.yaml, no.py]\n")
+    assert mistakes("far") == ["job.yaml:1:18: sync, item 2: no such file: no.py"]
+    assert load_spec(Path("job.yaml")).sync == ["job.yaml", "no.py"]
+
+
+@pytest.mark.parametrize("path", ["/data", "~/data", "a/../../b", "../a"])
+def test_only_files_below_the_current_folder_are_copied(path: str, folder: Path) -> None:
+    (folder / "job.yaml").write_text(f"sync: [{path}]\n")
+    (line,) = mistakes()
+    assert line.startswith(f"job.yaml:1:8: sync, item 1: {path} is not below the current folder")
+
+
 def test_fields_that_a_profile_forbids(folder: Path) -> None:
     text = "slurm:\n  qos: high\n  groups:\n  - {name: a}\n  - {name: b, mem: 1G}\n"
     (folder / "job.yaml").write_text(text)
@@ -126,6 +149,10 @@ def test_fields_that_a_profile_forbids(folder: Path) -> None:
         ),
         ("profiles: {x: {forbid: {memm: a}}}", "USER:1:24: profiles.x.forbid: memm: no field of slurm"),
         ("profiles: {x: {forbid: {mem: }}}", "USER:1:29: profiles.x.forbid.mem: expected text, got null"),
+        (
+            "profiles: {gpu: {host: -oProxyCommand=x}}",
+            "USER:1:24: profiles.gpu.host: expected a host as for ssh",
+        ),
         ("profiles: {a: {, }", "USER:1:16: "),
         ("a: \t\x01", "USER:1:5: the control character '\\x01'"),
     ],

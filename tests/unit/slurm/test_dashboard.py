@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurmray.slurm.dashboard import COOKIE, Forwarder
+from slurmray import process
+from slurmray.slurm.dashboard import COOKIE, Forwarder, relay
 
 
 class Dashboard(http.server.BaseHTTPRequestHandler):
@@ -32,11 +33,17 @@ class Dashboard(http.server.BaseHTTPRequestHandler):
         """Be quiet."""
 
 
+def forward(port: int, token: str, listen: int = 0) -> Forwarder:
+    """Forward a port of this host."""
+    argv = relay("127.0.0.1", port)
+    return Forwarder(lambda: process.start(argv), token, listen)
+
+
 @pytest.fixture(params=["the token", ""])
 def forwarder(request: pytest.FixtureRequest) -> Iterator[Forwarder]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dashboard) as dashboard:
         threading.Thread(target=dashboard.serve_forever, args=(0.05,), daemon=True).start()
-        with Forwarder(list, "127.0.0.1", dashboard.server_address[1], request.param, 0) as server:
+        with forward(dashboard.server_address[1], request.param) as server:
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
             yield server
             server.shutdown()
@@ -70,14 +77,14 @@ def test_a_browser(forwarder: Forwarder) -> None:
 
 def test_a_port_that_is_taken(forwarder: Forwarder) -> None:
     with pytest.raises(OSError, match="in use"):
-        Forwarder(list, "127.0.0.1", 1, "", forwarder.port)
+        forward(1, "", forwarder.port)
 
 
 def test_a_dashboard_that_is_still_starting() -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
-        with Forwarder(list, "127.0.0.1", port, "", 0) as server:
+        with forward(port, "") as server:
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
             connection = connect(server)
             connection.request("GET", "/", headers={"Cookie": f"{COOKIE}={server.key}"})
@@ -117,7 +124,7 @@ def test_what_is_not_http(forwarder: Forwarder) -> None:
 def test_a_relay_that_cannot_start(forwarder: Forwarder) -> None:
     """As for a job that has ended: the connection is closed."""
     cookie = signed_in(forwarder)
-    forwarder.argv = ["false"]
+    forwarder.start = lambda: process.start(["false"])
     connection = connect(forwarder)
     connection.request("POST", "/", b"", {"Cookie": cookie})
     with pytest.raises(http.client.RemoteDisconnected):

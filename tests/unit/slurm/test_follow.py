@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.slurm import follow
+from slurmray.slurm.host import Host
 from slurmray.slurm.job import Job
 from slurmray.slurm.states import End, Event
 from slurmray.slurm.status import Status, make_status
@@ -40,7 +41,7 @@ class FakeJob(Job):
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_READ_PAUSE", 0.0)
+    monkeypatch.setattr(Host, "read_pause", 0.0)
 
 
 def test_the_log_is_written_once_and_reasons_when_they_change(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from slurmray.errors import SlurmError
 from slurmray.slurm import site
+from slurmray.slurm.host import HERE
 from slurmray.slurm.site import Row
 
 CONFIG_22_05 = """\
@@ -107,9 +108,10 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in answers.items():
         (tmp_path / name).write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "cat").symlink_to("/bin/cat")
+    for name in ("bash", "cat", "id"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    rows = {row.check: row for row in site.survey(Path("/shared"))}
+    rows = {row.check: row for row in site.survey(HERE, Path("/shared"))}
     assert list(rows) == ["Slurm", "partition batch", "account", "pyxis", "runtimes here", "this folder"]
     assert rows["account"].found == "vision, nlp"
     assert rows["runtimes here"].found == "podman"
@@ -118,4 +120,4 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1"
     )
     with pytest.raises(SlurmError, match=r"sinfo: .*: try again when `scontrol ping` shows that it is up"):
-        list(site.survey(Path("/shared")))
+        list(site.survey(HERE, Path("/shared")))

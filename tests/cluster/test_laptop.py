@@ -1,0 +1,107 @@
+"""Commands on a machine without Slurm, through a real sshd on the login host, as alice with a key."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmray import process
+from slurmray.rehearsal import machine
+from slurmray.rehearsal.cluster import config
+from slurmray.rehearsal.cluster.config import ClusterConfig
+from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.images import rootless, suites
+
+from .conftest import GPUS
+from .jobs import wait_clean
+from .pages import ROOT, run_page
+
+ALICE = config.USERS[0]
+GREETING = "echo Welcome to the cluster\n"
+SSHD = """\
+HostKey {folder}/host
+UsePAM no
+PasswordAuthentication no
+"""
+SSH = """\
+Host login
+  User alice
+  ProxyCommand {proxy}
+  IdentityFile {folder}/key
+  UserKnownHostsFile {folder}/known
+  StrictHostKeyChecking accept-new
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(podman_layout: Layout, archive: Path) -> Iterator[SlurmCluster]:
+    """Hosts of Debian 12, which have sshd and rsync: the machine itself may have none."""
+    root = suites.root(machine.cache_folder(), "bookworm", print, ("openssh-server", "rsync"))
+    layout = Layout(podman_layout.folder, "podman", podman_layout.store, root)
+    with SlurmCluster(ClusterConfig(nodes=("node1", "node2"), gres=GPUS), layout) as cluster:
+        rootless.load_for_user(cluster, archive, ALICE, print)
+        yield cluster
+
+
+@pytest.fixture
+def laptop(cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder of a machine on which only ssh and rsync can be found."""
+    # Short, for the socket of the shared connection.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / ".ssh").mkdir(mode=0o700)
+        for key in ("host", "key"):
+            process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)])
+        proxy = start_sshd(cluster, folder)
+        (folder / "config").write_text(SSH.format(folder=folder, proxy=proxy))
+        programs = folder / "bin"
+        programs.mkdir()
+        ssh = shlex.join([shutil.which("ssh") or "ssh", "-F", str(folder / "config")])
+        # ssh looks for its configuration in the home of /etc/passwd, whatever HOME is. The proxy needs PATH.
+        path = shlex.quote(os.environ["PATH"])
+        (programs / "ssh").write_text(f'#!/bin/sh\nPATH={path} exec {ssh} "$@"\n')
+        (programs / "ssh").chmod(0o755)
+        (programs / "rsync").symlink_to(shutil.which("rsync") or "rsync")
+        monkeypatch.setenv("PATH", str(programs))
+        monkeypatch.setenv("HOME", name)
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        monkeypatch.delenv("SLURMRAY_CONFIG")
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
+        (tmp_path / "work").mkdir()
+        monkeypatch.chdir(tmp_path / "work")
+        try:
+            yield tmp_path / "work"
+        finally:
+            process.run(["ssh", f"-oControlPath={folder}/.ssh/slurmray-%C", "-O", "exit", "login"])
+            cluster.run(["bash", "-c", "rm -rf ~/runs ~/slurmray ~/.ssh ~/.profile"], ALICE.name)
+
+
+def start_sshd(cluster: SlurmCluster, folder: Path) -> str:
+    """Return the command that connects to an sshd on the login host; alice's key is that in the folder."""
+    place = tempfile.mkdtemp(dir=cluster.folder)
+    shutil.copy(folder / "host", place)
+    Path(place, "sshd_config").write_text(SSHD.format(folder=place))
+    user = "grep -q ^sshd: /etc/passwd || echo sshd:x:100:65534::/run/sshd:/bin/false >>/etc/passwd"
+    done = cluster.run(["bash", "-c", f"mkdir -p /run/sshd; chmod 755 /run/sshd; {user}"])
+    assert done.returncode == 0, done.stderr
+    key = (folder / "key.pub").read_text()
+    write = "umask 077; mkdir -p ~/.ssh; cat >~/.ssh/authorized_keys; printf %s"
+    done = cluster.run(["bash", "-c", f"{write} {shlex.quote(GREETING)} >~/.profile"], ALICE.name, text=key)
+    assert done.returncode == 0, done.stderr
+    sshd = ["/usr/sbin/sshd", "-i", "-e", "-f", f"{place}/sshd_config"]
+    # ssh leaves the connection to a process in the background, and its own parent ends.
+    return shlex.join(cluster.argv(["setpriv", "--pdeathsig", "clear", *sshd], "root"))
+
+
+@pytest.mark.full
+def test_the_first_hour(cluster: SlurmCluster, laptop: Path) -> None:
+    run_page(ROOT / "docs/from-a-laptop.md")
+    assert sorted(path.name for path in laptop.iterdir()) == ["job.yaml", "train.py"]
+    wait_clean(cluster)

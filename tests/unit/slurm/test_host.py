@@ -1,0 +1,134 @@
+"""A host behind ssh; the stand-in for ssh runs commands here, with the user's shell as sshd does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm import commands
+from slurmray.slurm.host import HERE, SshHost
+
+# Its options are those of SshHost; -G prints the configuration. It has the exit code of the command.
+SSH = r"""#!/bin/bash
+while [[ $1 == -* ]]; do
+	[[ $1 != -G ]] || { echo "controlpath none"; exit; }
+	shift
+done
+[[ $1 != nowhere ]] || { echo 'ssh: connect to host nowhere port 22: Connection refused' >&2; exit 255; }
+shift
+cd && exec env -i HOME="$HOME" PATH="$PATH" "$SHELL" -c "$*"
+"""
+HOSTILE = "a b'\"$(touch /tmp/x)`\\\n*\t~é"
+
+
+@pytest.fixture(params=["bash", "sh"])
+def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SshHost:
+    """A host whose login shell prints a greeting. Its home folder is tmp_path/home."""
+    (tmp_path / "bin").mkdir()
+    ssh = tmp_path / "bin/ssh"
+    ssh.write_text(SSH)
+    ssh.chmod(0o755)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".profile").write_text("echo welcome; echo oops >&2; export FROM_PROFILE=1\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("SHELL", request.param)
+    return SshHost("login")
+
+
+def test_a_command(host: SshHost, tmp_path: Path) -> None:
+    """Arguments, input, variables and folder arrive as they are; a greeting does not get into the output."""
+    program = 'pwd; cat; printf "%s|" "$1" "$V" "$FROM_PROFILE"; echo error >&2; exit 3'
+    done = host.run(
+        ["sh", "-c", program, "sh", HOSTILE], text=HOSTILE, folder=tmp_path, variables={"V": HOSTILE}
+    )
+    assert done.returncode == 3
+    assert done.stdout == f"{tmp_path}\n{HOSTILE}{HOSTILE}|{HOSTILE}|1|"
+    assert done.stderr == "error\n"
+    assert host.run(["cat"]).stdout == "", "no input, rather than the script"
+
+
+def test_a_command_with_its_own_input(host: SshHost) -> None:
+    process = host.start(["sh", "-c", 'cat; printf "%s|" "$1" "$V"', "sh", HOSTILE], {"V": HOSTILE})
+    out, _ = process.communicate(b"\0data")
+    assert out == b"\0data" + f"{HOSTILE}|{HOSTILE}|".encode()
+
+
+def test_what_is_not_there(host: SshHost, tmp_path: Path) -> None:
+    for path, error in ((tmp_path / "none", FileNotFoundError), (tmp_path, OSError)):
+        with pytest.raises(error):
+            host.read(path)
+    assert host.names(tmp_path / "none") == []
+    assert host.read_all([tmp_path / "none"]) == {}
+    with pytest.raises(SlurmError, match=r"^sview: no such command on login: `ssh login bash -lc sview`"):
+        commands.call(["sview"], host=host)
+    assert host.run(["sh", "-c", "exit 255"]).returncode == 1, "255 would be ssh's"
+    with pytest.raises(SlurmError, match=r"^ssh nowhere: .*: Connection refused; try `ssh nowhere`$"):
+        commands.squeue(SshHost("nowhere"))
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\xff\n\n", b"no newline", b"-1\n7\n", bytes(300_000)])
+def test_files_are_read_as_on_this_host(data: bytes, host: SshHost, tmp_path: Path) -> None:
+    folder = tmp_path / "-f *'"
+    folder.mkdir()
+    paths = [folder / name for name in ("-one", "two words", "none", "three")]
+    for path in paths:
+        if path.name != "none":
+            path.write_bytes(data + path.name.encode())
+    for arguments in ({}, {"start": 3}, {"start": 10**6}, {"last": 5}, {"last": 10**6}):
+        assert host.read(paths[0], **arguments) == HERE.read(paths[0], **arguments)
+    assert host.read_all(paths) == HERE.read_all(paths)
+    assert sorted(host.names(folder)) == sorted(HERE.names(folder))
+
+
+def test_the_home_folder(host: SshHost, tmp_path: Path) -> None:
+    assert host.expand("~/a") == tmp_path / "home/a"
+    assert host.expand("~") == tmp_path / "home"
+    assert host.expand("a/~") == Path("a/~")
+
+
+def test_files_are_copied(host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    (work / "src/deep").mkdir(parents=True)
+    (work / "src/deep/a b'$.py").write_text("a")
+    (work / "-job").write_text("b")
+    (work / "other").write_text("c")
+    monkeypatch.chdir(work)
+    folder = host.prepare_folder("runs/it's", ["src", "-job"])
+    assert folder == tmp_path / "home/runs/it's"
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert found == ["-job", "src/deep/a b'$.py"]
+    (folder / "result").touch()
+    assert host.prepare_folder(str(folder), ["src"]) == folder
+    assert (folder / "result").exists()
+    with pytest.raises(UsageError, match=r"^sync: rsync: .*none.* No such file"):
+        host.prepare_folder("runs", ["none"])
+    (tmp_path / "home/file").touch()
+    with pytest.raises(UsageError, match=r"^login: .*file.*; correct `folder` in the profile$"):
+        host.prepare_folder("file/a", [])
+
+
+@pytest.mark.usefixtures("host")
+def test_one_connection_for_all_commands(tmp_path: Path) -> None:
+    """Unless the user's configuration does so."""
+    ssh = tmp_path / "bin/ssh"
+    ssh.write_text('#!/bin/sh\n[ "$1" = -G ] && echo "controlpath $PATHS" || echo "$*" >>~/commands\n')
+    for paths, expected in (("none", f'-oControlPath="{tmp_path}/home/.ssh/slurmray-%C"'), ("/x/%C", "")):
+        (tmp_path / "home/commands").unlink(missing_ok=True)
+        ssh.write_text(ssh.read_text().replace("$PATHS", paths))
+        SshHost("login").run(["true"])
+        text = (tmp_path / "home/commands").read_text()
+        assert expected in text
+        assert ("ControlMaster=auto" in text) == bool(expected)
+        ssh.write_text(ssh.read_text().replace(paths, "$PATHS"))
+
+
+def test_others_on_the_host_see_no_values(host: SshHost) -> None:
+    """sbatch gets values of the user's environment."""
+    argv = ["sh", "-c", "exec ps -o args= --ppid $PPID --pid $PPID"]
+    done = host.run(argv, variables={"KEY": "se-cret"})
+    assert "bash -l -s" in done.stdout
+    assert "se-cret" not in done.stdout
