@@ -21,6 +21,7 @@ from slurmray.errors import ExitCode, SlurmrayError, UsageError
 _SUBCOMMANDS = {
     "init": "Copy an example as your own job spec.",
     "render": "Write the sbatch script of a job, or a dstack task.",
+    "check": "Check a job, and ask Slurm when it could start.",
     "submit": "Render a job and submit it with sbatch.",
     "up": "Start a Ray cluster without a trainer, for notebooks and debugging.",
     "doctor": "Show what jobs need on this cluster, and check its nodes.",
@@ -38,7 +39,7 @@ _SUBCOMMANDS = {
     "config": "Show the fields that a profile sets, and where.",
     "schema": "Print the JSON Schema of the job spec.",
 }
-_TAKES_TRAINER = ("render", "submit", "rehearse")
+_TAKES_TRAINER = ("render", "check", "submit", "rehearse")
 _TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
 _COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
 _NEEDS_CURRENT_FOLDER = ("init", "up", "doctor", "config", *_TAKES_TRAINER)

@@ -122,12 +122,12 @@ class SshHost(Host):
     def start(self, argv: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a command as Host.start does, but with a login shell's environment there."""
         assigned = [f"{name}={value}" for name, value in variables.items()]
-        return process.start([*self._ssh(), self.name, _through_login_shell(["env", *assigned, *argv])])
+        command = _through_login_shell(["env", *assigned, *argv])
+        return process.start([*self._ssh(), self.name, command])
 
     def replace_process(self, argv: list[str], *, is_terminal: bool) -> NoReturn:
         """Run ssh with a command in place of this process. is_terminal: the command gets one there, too."""
-        terminal = ["-t"] if is_terminal else []
-        command = [*self._ssh(), *terminal, self.name, _through_login_shell(argv)]
+        command = [*self._ssh(is_terminal=is_terminal), self.name, _through_login_shell(argv)]
         os.execvp("ssh", command)  # noqa: S606 - there is no shell to start it
 
     def read(self, path: Path, start: int = 0, last: int | None = None) -> bytes:
@@ -212,27 +212,34 @@ class SshHost(Host):
     def _home(self) -> str:
         return self._run(["sh", "-c", 'printf %s "$HOME"'], "", "", {}, _TIMEOUT).stdout.decode()
 
-    def _ssh(self) -> list[str]:
-        return ["ssh", *self._options]
+    def _ssh(self, *, is_terminal: bool = False) -> list[str]:
+        """Return ssh with its options. Some undo what a user's configuration sets for working by hand."""
+        options = {
+            "LogLevel": "ERROR",  # no banner in the output
+            "ClearAllForwardings": "yes",  # their ports may be taken
+            "RemoteCommand": "none",
+            **self._shared_connection,
+        }
+        terminal = "-t" if is_terminal else "-T"
+        return ["ssh", terminal, *(f"-o{name}={value}" for name, value in options.items())]
 
     @functools.cached_property
-    def _options(self) -> list[str]:
-        """Options that let all commands use one connection, unless the user's configuration does so."""
+    def _shared_connection(self) -> dict[str, str]:
+        """Options that let all commands use one connection; {} if the user's configuration does so."""
         try:
             config = process.run(["ssh", "-G", self.name]).stdout
         except FileNotFoundError:
             raise SlurmError("ssh: no such command here; install OpenSSH's client") from None
         if re.search("^controlpath (?!none$)", config, re.MULTILINE):
-            return []
+            return {}
         path = Path.home() / ".ssh/slurmray-%C"
-        options = {
+        return {
             "ControlMaster": "auto",
             "ControlPath": f'"{path}"',
             "ControlPersist": "10m",
-            "ConnectTimeout": 15,
-            "ServerAliveInterval": 15,  # ends a connection that a suspended laptop has lost
+            "ConnectTimeout": "15",
+            "ServerAliveInterval": "15",  # ends a connection that a suspended laptop has lost
         }
-        return [f"-o{name}={value}" for name, value in options.items()]
 
 
 HERE = Host()

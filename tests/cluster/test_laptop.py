@@ -28,6 +28,7 @@ GREETING = "echo Welcome to the cluster\n"
 SSHD = """\
 HostKey {folder}/host
 UsePAM no
+Banner {folder}/banner
 PasswordAuthentication no
 """
 SSH = """\
@@ -87,6 +88,7 @@ def start_sshd(cluster: SlurmCluster, folder: Path) -> str:
     """Return the command that connects to an sshd on the login host; alice's key is that in the folder."""
     place = tempfile.mkdtemp(dir=cluster.folder)
     shutil.copy(folder / "host", place)
+    Path(place, "banner").write_text("Authorized use only\n")
     Path(place, "sshd_config").write_text(SSHD.format(folder=place))
     user = "grep -q ^sshd: /etc/passwd || echo sshd:x:100:65534::/run/sshd:/bin/false >>/etc/passwd"
     done = cluster.run(["bash", "-c", f"mkdir -p /run/sshd; chmod 755 /run/sshd; {user}"])

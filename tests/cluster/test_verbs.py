@@ -86,6 +86,9 @@ def jobs(cluster: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pytes
 
 def test_from_submit_to_result(jobs: Jobs) -> None:
     trainer = ("bash", "-c", "echo trained; exit 3")
+    done = slurmray("check", *ONE, "--", *trainer)
+    start = r"Slurm: Job \d+ to start at .* on nodes node1 "
+    assert re.match(rf"slurmray: 1 node, .*, your command\n{start}", done.stdout), done.stdout
     done = slurmray("submit", *ONE, "--job-name=first", "--follow", "--", *trainer)
     assert done.returncode == 3, done.stderr
     number = int(re.search(r"submitted job (\d+), first: 1 node, ", done.stderr)[1])  # type: ignore[index]

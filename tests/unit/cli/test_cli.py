@@ -70,13 +70,16 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
         (
             ["xyz"],
-            "slurmray: unknown command 'xyz', known are init, render, submit, up, doctor, "
+            "slurmray: unknown command 'xyz', known are init, render, check, submit, up, doctor, "
             "list, status, logs, attach, dashboard, why, cancel, clean, rehearse, verify, explain, config, "
             "schema",
         ),
         (["render", "--"], "slurmray: no command after --; for the built-in check, leave out the --"),
         (["attach", "--"], "slurmray: no command after --; for a shell, leave out the --"),
-        (["--", "render"], "slurmray: no subcommand before --; use render, submit, rehearse or attach"),
+        (
+            ["--", "render"],
+            "slurmray: no subcommand before --; use render, check, submit, rehearse or attach",
+        ),
         (
             ["explain", "--", "71"],
             "slurmray explain: takes no command; leave out -- and everything after it",

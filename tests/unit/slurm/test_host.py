@@ -1,4 +1,4 @@
-"""A host behind ssh; the stand-in for ssh runs commands here, with the user's shell as sshd does."""
+"""A host behind ssh, of which there is a stand-in; tests/cluster/test_laptop.py has a real one."""
 
 from __future__ import annotations
 
@@ -10,31 +10,17 @@ from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.host import HERE, SshHost
 
-# Its options are those of SshHost; -G prints the configuration. It has the exit code of the command.
-SSH = r"""#!/bin/bash
-while [[ $1 == -* ]]; do
-	[[ $1 != -G ]] || { echo "controlpath none"; exit; }
-	shift
-done
-[[ $1 != nowhere ]] || { echo 'ssh: connect to host nowhere port 22: Connection refused' >&2; exit 255; }
-shift
-cd && exec env -i HOME="$HOME" PATH="$PATH" "$SHELL" -c "$*"
-"""
+from .. import ssh
+
 HOSTILE = "a b'\"$(touch /tmp/x)`\\\n*\t~é"
 
 
 @pytest.fixture(params=["bash", "sh"])
 def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SshHost:
     """A host whose login shell prints a greeting. Its home folder is tmp_path/home."""
-    (tmp_path / "bin").mkdir()
-    ssh = tmp_path / "bin/ssh"
-    ssh.write_text(SSH)
-    ssh.chmod(0o755)
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / ".profile").write_text("echo welcome; echo oops >&2; export FROM_PROFILE=1\n")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    monkeypatch.setenv("HOME", str(home))
+    home = ssh.install(tmp_path, monkeypatch)
+    with (home / ".profile").open("a") as profile:
+        profile.write("echo welcome; echo oops >&2; export FROM_PROFILE=1\n")
     monkeypatch.setenv("SHELL", request.param)
     return SshHost("login")
 
@@ -114,16 +100,16 @@ def test_files_are_copied(host: SshHost, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("host")
 def test_one_connection_for_all_commands(tmp_path: Path) -> None:
     """Unless the user's configuration does so."""
-    ssh = tmp_path / "bin/ssh"
-    ssh.write_text('#!/bin/sh\n[ "$1" = -G ] && echo "controlpath $PATHS" || echo "$*" >>~/commands\n')
+    program = tmp_path / "bin/ssh"
+    program.write_text('#!/bin/sh\n[ "$1" = -G ] && echo "controlpath $PATHS" || echo "$*" >>~/commands\n')
     for paths, expected in (("none", f'-oControlPath="{tmp_path}/home/.ssh/slurmray-%C"'), ("/x/%C", "")):
         (tmp_path / "home/commands").unlink(missing_ok=True)
-        ssh.write_text(ssh.read_text().replace("$PATHS", paths))
+        program.write_text(program.read_text().replace("$PATHS", paths))
         SshHost("login").run(["true"])
         text = (tmp_path / "home/commands").read_text()
         assert expected in text
         assert ("ControlMaster=auto" in text) == bool(expected)
-        ssh.write_text(ssh.read_text().replace(paths, "$PATHS"))
+        program.write_text(program.read_text().replace(paths, "$PATHS"))
 
 
 def test_others_on_the_host_see_no_values(host: SshHost) -> None:

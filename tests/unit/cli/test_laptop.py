@@ -1,0 +1,111 @@
+"""Commands for jobs on another host; ssh and Slurm's commands are stand-ins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import slurmray
+from slurmray import history
+
+from .. import ssh
+from ..test_events import event_line
+from .command_line import main
+
+SBATCH = """#!/bin/sh
+pwd -P >~/sbatch; echo "$KEY" >>~/sbatch; echo "$@" >>~/sbatch; cat >~/script
+echo 7
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home folder of the host `login`, of the profile `lab`. The current folder is tmp_path/work."""
+    home = ssh.install(tmp_path, monkeypatch)
+    config = tmp_path / "config.yaml"
+    config.write_text("profiles: {lab: {host: login, folder: runs/a}, far: {host: nowhere}}\n")
+    monkeypatch.setenv("SLURMRAY_CONFIG", str(config))
+    monkeypatch.setenv("SLURMRAY_PROFILE", "lab")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    command(tmp_path, "sbatch", SBATCH)
+    command(
+        tmp_path, "scontrol", '#!/bin/sh\necho "JobState=RUNNING ExitCode=0:0"; echo "WorkDir=$HOME/runs/a"\n'
+    )
+    command(tmp_path, "squeue", '#!/bin/sh\n[ "$1" = --clusters=c2 ] && echo 8 PENDING || echo 7 RUNNING\n')
+    return home
+
+
+def command(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "there" / name).write_text(text)
+    (tmp_path / "there" / name).chmod(0o755)
+
+
+def test_submit(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("KEY", "it's secret")
+    Path("train.py").write_text("pass\n")
+    Path("job.yaml").write_text("sync: [train.py]\nenv: {KEY: null}\nslurm: {mem: 1G}\n")
+    code, out, err = main(["submit", "job.yaml"], capsys)
+    assert (code, out.partition(":")[0]) == (0, "submitted job 7 on login, slurmray"), err
+    assert (home / "sbatch").read_text() == f"{home}/runs/a\nit's secret\n--parsable\n"
+    script = (home / "script").read_text()
+    assert script == slurmray_text("job.yaml", capsys)
+    assert "secret" not in script
+    assert (home / "runs/a/train.py").read_text() == "pass\n"
+    (run,) = history.runs()
+    assert (run.host, run.folder) == ("login", f"{home}/runs/a")
+    job = slurmray.submit("job.yaml", profile="lab")
+    assert job.state() == "RUNNING"
+    assert slurmray.Job(7, host="login").state() == "RUNNING"
+    code, _, err = main(["submit", "job.yaml", "--after=7", "--profile=far"], capsys)
+    assert (code, err) == (2, "--after 7: was submitted on login\n")
+
+
+def slurmray_text(job: str, capsys: pytest.CaptureFixture[str]) -> str:
+    code, out, _ = main(["submit", job, "--dry-run"], capsys)
+    assert code == 0
+    return out
+
+
+def test_nothing_is_submitted_if_a_file_is_missing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("job.yaml").write_text("sync: [no.py]\n")
+    code, _, err = main(["submit", "job.yaml"], capsys)
+    assert (code, err) == (2, "job.yaml:1:8: sync, item 1: no such file: no.py\n")
+    code, _, err = main(["submit", "--profile=far"], capsys)
+    assert (code, err) == (
+        64,
+        "ssh nowhere: ssh: connect to host nowhere port 22: Connection refused; try `ssh nowhere`\n",
+    )
+    assert list(home.iterdir()) == [home / ".profile"]
+
+
+def test_a_job_that_is_not_remembered_is_where_jobs_are_submitted(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = home / "runs/a/slurmray-runs/9-0"
+    (run / "logs").mkdir(parents=True)
+    (run / "logs/gpu-1.log").write_text("of the node\n")
+    (run / "events.jsonl").write_text(event_line("start", attempt=0, nodes=["gpu-1"], run_dir=str(run)))
+    assert main(["logs", "9", "--node=gpu-1"], capsys) == (0, "of the node\n", "")
+    code, out, _ = main(["status", "9"], capsys)
+    assert code == 0
+    assert out.startswith("job 9: RUNNING on 1 node, head node gpu-1\n")
+    assert f"\n  logs of each node: login:{run}/logs\n" in out
+
+
+def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One request for each host and cluster; a host that does not answer hides no job of others."""
+    for number, cluster, host in ((7, None, "login"), (8, "c2", "login"), (9, None, "nowhere")):
+        history.remember(history.Run(number, "a", cluster, str(home), "runs", 1.0, 1, 0, host))
+    code, out, err = main(["list", "--json"], capsys)
+    assert code == 0
+    assert [(row["id"], row["state"], row["host"]) for row in json.loads(out)] == [
+        (8, "PENDING", "login"),
+        (7, "RUNNING", "login"),
+    ]
+    assert err.startswith("ssh nowhere: ")
+    header, *lines = main(["list"], capsys)[1].splitlines()
+    assert header.split() == ["JOB", "NAME", "STATE", "PHASE", "NODES", "GPUS", "HOST", "SUBMITTED"]
+    assert [line.split()[5] for line in lines] == ["login", "login"]
