@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from slurmray import history
 from slurmray.errors import UsageError
-from slurmray.slurm.run_directories import events_in
+from slurmray.slurm import commands
+from slurmray.slurm.host import Host, host_of
+from slurmray.slurm.states import FINAL, parse_events
 
 _DAY = 86400.0  # seconds
-# What a job writes, see docs/guides/paths.md and docs/inside/script.md#run-directory; all else is the user's.
-_FILES = ("mark", "heartbeat", "requeue-requested", "prepared-*", "logs/service-*.log", "events.jsonl")
 _FILES_OF_NODE = ("logs/{}.log", "logs/{}-ray.tar.gz", "logs/.{}.env")
+_PROGRAM = Path(__file__).with_name("clean.sh")
+
+
+class _Old(NamedTuple):
+    """The run directory of an ended attempt. nodes: their names. size: of what the job wrote, bytes."""
+
+    host: Host
+    path: Path
+    nodes: Sequence[str]
+    size: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.host.name}:{self.path}" if self.host.name else str(self.path)
 
 
 @click.command()
@@ -43,13 +55,13 @@ def clean(*, days: float, dry_run: bool, yes: bool) -> None:
       slurmray clean --dry-run
       slurmray clean --older-than 7 --yes
     """
-    from slurmray.slurm import commands
-    from slurmray.slurm.states import FINAL
-
-    busy = [number for number, state in commands.squeue().items() if state not in FINAL]
-    found = list(_old_run_directories(history.runs(), busy, time.time() - days * _DAY))
-    for path in found:
-        click.echo(f"{path}  {_size(path) / 1e6:.1f} MB")
+    runs = history.runs()
+    found: list[_Old] = []
+    for name in dict.fromkeys(run.host for run in runs):
+        own = [run for run in runs if run.host == name]
+        found += _old(host_of(name), own, time.time() - days * _DAY)
+    for each in found:
+        click.echo(f"{each}  {each.size / 1e6:.1f} MB")
     if not found:
         click.echo(f"no run directory of a job that ended {days:g} days ago or earlier", err=True)
     if not found or dry_run:
@@ -57,56 +69,45 @@ def clean(*, days: float, dry_run: bool, yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("slurmray clean: would remove these; --yes does it")
-        count = "this run directory" if len(found) == 1 else f"these {len(found)} run directories"
-        click.confirm(f"Remove {count}?", abort=True, err=True)
-    for path in found:
-        try:
-            is_gone = _remove(path)
-        except OSError as error:
-            click.echo(f"{path}: cannot be removed: {error.strerror}", err=True)
-            continue
-        if not is_gone:
-            click.echo(f"{path}: has files that the job's programs wrote: these stay", err=True)
+        what = "this run directory" if len(found) == 1 else f"these {len(found)} run directories"
+        click.confirm(f"Remove {what}?", abort=True, err=True)
+    for each in found:
+        if _run(each, "remove").endswith(" stays\n"):
+            click.echo(f"{each}: has files that the job's programs wrote: these stay", err=True)
 
 
-def _old_run_directories(runs: Iterable[history.Run], busy: Iterable[int], before: float) -> Iterator[Path]:
-    """Yield the run directories whose last event is older than `before`, seconds since 1970.
+def _old(host: Host, runs: Sequence[history.Run], before: float) -> Iterator[_Old]:
+    """Yield the run directories on a host whose last event is older than `before`, seconds since 1970.
 
-    busy: ids of jobs that have not ended. Jobs of other clusters and hosts are left out: they are not asked.
+    Those of jobs that have not ended are left out, and those of other clusters, which are not asked.
     """
-    left_out = set(busy)
-    ended = [run for run in runs if run.cluster is run.host is None and run.id not in left_out]
-    for run in ended:
-        for path in sorted(Path(run.folder, Path(run.run_dir).expanduser()).glob(f"{run.id}-*")):
-            attempt = path.name.removeprefix(f"{run.id}-")
-            with contextlib.suppress(OSError):
-                events = path / "events.jsonl"
-                is_old = events.is_file() and events.stat().st_mtime < before
-                if is_old and attempt.isdecimal() and not path.is_symlink():
-                    yield path
+    busy = [number for number, state in commands.squeue(host).items() if state not in FINAL]
+    ended = [run for run in runs if run.cluster is None and run.id not in busy]
+    paths = [path for run in ended for path in _attempts(host, run)]
+    texts = host.read_all([path / "events.jsonl" for path in paths])
+    for path in paths:
+        events = parse_events(texts.get(path / "events.jsonl", b"").decode(errors="replace"))
+        if events and events[-1]["time"] < before:
+            nodes = [node for event in events if event["event"] == "start" for node in event["nodes"]]
+            old = _Old(host, path, nodes)
+            if answer := _run(old, ""):
+                yield old._replace(size=int(answer.split()[0]))
 
 
-def _size(path: Path) -> int:
-    """Return the bytes that `_remove` frees."""
-    return sum(file.lstat().st_size for file in _written(path))
+def _attempts(host: Host, run: history.Run) -> Iterator[Path]:
+    """Yield the run directories of a job."""
+    folder = Path(run.folder, host.expand(run.run_dir))
+    for name in sorted(host.names(folder)):
+        job, _, attempt = name.partition("-")
+        if job == str(run.id) and attempt.isdecimal():
+            yield folder / name
 
 
-def _remove(path: Path) -> bool:
-    """Remove what the job wrote in a run directory; False if it has other files, which stay.
-
-    OSError if something cannot be removed.
-    """
-    for file in _written(path):
-        file.unlink()
-    for folder in (path / "logs", path):
-        with contextlib.suppress(OSError):  # not empty
-            folder.rmdir()
-    return not path.exists()
-
-
-def _written(path: Path) -> list[Path]:
-    """Return the files that the job wrote, events.jsonl last: it has the names of the nodes."""
-    nodes = [node for event in events_in(path) if event["event"] == "start" for node in event["nodes"]]
-    patterns = [pattern.format(glob.escape(node)) for node in nodes for pattern in _FILES_OF_NODE]
-    found = [file for pattern in (*patterns, *_FILES) for file in path.glob(pattern) if file.is_file()]
-    return [file for file in found if not file.parent.is_symlink()]
+def _run(directory: _Old, remove: str) -> str:
+    """Run clean.sh for a directory; return what it prints."""
+    files = [pattern.format(node) for node in directory.nodes for pattern in _FILES_OF_NODE]
+    argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove, *files]
+    done = commands.call(argv, host=directory.host)
+    if done.stderr:
+        click.echo(done.stderr, err=True, nl=False)
+    return done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -38,8 +39,8 @@ def write(run: Path, days: float) -> None:
     (run / "logs/node1.log").write_bytes(bytes(3_000_000))
     for name in ("mark", "prepared-model", "logs/.node1.env", "logs/service-judge.log"):
         (run / name).touch()
-    (run / "events.jsonl").write_text(event_line("start", nodes=["node1"]))
-    os.utime(run / "events.jsonl", times=(time.time() - days * DAY,) * 2)
+    event = json.loads(event_line("start", nodes=["node1"]))
+    (run / "events.jsonl").write_text(json.dumps({**event, "time": time.time() - days * DAY}))
 
 
 def names(runs: Path) -> list[str]:

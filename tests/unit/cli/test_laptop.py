@@ -109,3 +109,17 @@ def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header, *lines = main(["list"], capsys)[1].splitlines()
     assert header.split() == ["JOB", "NAME", "STATE", "PHASE", "NODES", "GPUS", "HOST", "SUBMITTED"]
     assert [line.split()[5] for line in lines] == ["login", "login"]
+
+
+def test_clean(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (7, 9):  # 7 runs
+        run = home / f"runs/a/slurmray-runs/{number}-0"
+        (run / "logs").mkdir(parents=True)
+        (run / "logs/gpu 1.log").write_text("of the node\n")
+        (run / "events.jsonl").write_text(event_line("start", nodes=["gpu 1"]))
+        history.remember(
+            history.Run(number, "a", None, f"{home}/runs/a", "slurmray-runs", 1.0, 1, 0, "login")
+        )
+    code, out, err = main(["clean", "--yes", "--older-than=0"], capsys)
+    assert (code, out, err) == (0, f"login:{run}  0.0 MB\n", "")
+    assert [path.name for path in run.parent.iterdir()] == ["7-0"]
