@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from slurmray import history
-from slurmray.cli.terminal import duration, print_json
+from slurmray.cli.terminal import print_json
 from slurmray.errors import UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.job import events_in, last_attempts
 from slurmray.slurm.states import FINAL, end_of
 from slurmray.slurm.status import phase_of
+from slurmray.slurm.timeline import duration
 
 
 @click.command("list")
