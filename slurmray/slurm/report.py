@@ -61,7 +61,6 @@ class Attempt(NamedTuple):
 class _Row(NamedTuple):
     """A node in the chart of the bring-up. bars: (step, left, width); `waiting` is the step in progress."""
 
-    name: str
     label: str
     title: str
     top: float
@@ -150,12 +149,10 @@ def _seconds(seconds: float | None) -> str:
 
 def _tick_label(seconds: float, step: float) -> str:
     """A time on an axis. step: seconds between two ticks."""
-    if step < 60:
-        return f"{seconds:g} s"
     for unit, name in ((_DAY, "d"), (3600, "h"), (60, "min")):
         if step >= unit:
             return f"{seconds / unit:g} {name}"
-    raise ValueError(step)
+    return f"{seconds:g} s"
 
 
 def _fix(end: Event | None) -> str:
@@ -180,13 +177,11 @@ def _bars(status: Status) -> list[tuple[Step, float, float]]:
 def _bring_up(timeline: Timeline) -> dict[str, Any]:
     """The chart of the nodes' bring-up: a row for each node."""
     count = len(timeline.nodes)
-    height = 18 if count <= _TALL else 5
-    each = 1 if count <= _TALL else 4  # rows for each label
+    height, bar, text, rows_per_label = (18, 13, 12, 1) if count <= _TALL else (5, 4, 4, 4)
     axis = _Axis(timeline.seconds)
     rows = [
         _Row(
-            node.name,
-            _label(node.name) if number % each == 0 else "",
+            _label(node.name) if number % rows_per_label == 0 else "",
             _title(node),
             number * height,
             _node_bars(node, axis, timeline.seconds),
@@ -197,10 +192,9 @@ def _bring_up(timeline: Timeline) -> dict[str, Any]:
         "rows": rows,
         "ticks": axis.ticks,
         "height": count * height,
-        "bar": height - (5 if each == 1 else 1),
-        "text": 12 if each == 1 else 4,
+        "bar": bar,
+        "text": text,
         "left": _LEFT,
-        "right": _RIGHT,
         "width": _WIDTH,
     }
 

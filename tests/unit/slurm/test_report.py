@@ -215,7 +215,10 @@ def test_a_failure_has_its_fix() -> None:
     page = Page(page_of([start(["gpu-2"]), end], "FAILED"))
     assert f"Fix: {slurmray.errors.ExitCode.NODE_LOST.fix}" in page.text
     assert page.rows("time") == [["2025-11-26 01:21:30 UTC", "gpu-2", text]]
-    assert "It could not record how it ended." in Page(page_of([start(["a"])], "NODE_FAIL")).text
+    unrecorded = Page(page_of([start(["a"])], "NODE_FAIL")).text
+    assert "It could not record how it ended." in unrecorded
+    assert "Failures\nNot recorded." in unrecorded
+    assert "No node was lost, and slurmray has not ended the job." in Page(page_of([start(["a"]), END])).text
 
 
 def test_findings_of_several_nodes_are_one_row() -> None:
