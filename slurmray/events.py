@@ -26,6 +26,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
                 _NUMBERS,
                 "how many of them each component of a heterogeneous job has, in this order; else one number",
             ),
+            "ray_nodes": (_NUMBER, "how many of them, from the first one on, are to be in Ray"),
             "head": (_TEXT, "name of the head node"),
             "run_dir": (_TEXT, "run directory of this attempt, absolute"),
         },
@@ -46,6 +47,19 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         {
             "phase": (_TEXT, "preflight, leftovers, image, container, ray, probe, prepare, services or end"),
             "text": (_TEXT, "one line"),
+        },
+    ),
+    "nodes": (
+        "Nodes are done with a step of their bring-up. Those of many nodes are recorded up to a second late.",
+        {
+            "step": (
+                _TEXT,
+                "agent: their agent runs; checks: preflight checks outside the container are done; "
+                "image: the container starts; container: Ray starts in it (on the head node: has started); "
+                "ray: they are in Ray with all their GPUs",
+            ),
+            "nodes": (_NAMES, "their names"),
+            "gpus": (_NUMBER, "for the step ray the GPUs of each of them in Ray; else 0"),
         },
     ),
     "dashboard": (

@@ -23,6 +23,7 @@ LINES: "Dict[str, str]" = {
     "attach": "attach: {command}",
     "dashboard": "",
     "finding": "",
+    "nodes": "",
     "trainer": "trainer: {command}",
     "node_loss": "node loss: {node}: {text}; the job continues without it",
     "stop": "stop: scancel, preemption or the time limit ends the job",

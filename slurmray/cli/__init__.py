@@ -27,6 +27,7 @@ _SUBCOMMANDS = {
     "doctor": "Show what jobs need on this cluster, and check its nodes.",
     "list": "List your jobs.",
     "status": "Show where a job stands, and how long each step took.",
+    "report": "Write a page about a job: bring-up of each node, findings, failures, settings.",
     "logs": "Print the log of a job or of a node.",
     "attach": "Open a shell in a container of a running job, or run a command there.",
     "dashboard": "Open Ray's dashboard of a running job.",

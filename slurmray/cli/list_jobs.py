@@ -10,13 +10,14 @@ from typing import Any
 import click
 
 from slurmray import history
-from slurmray.cli.terminal import duration, print_json
+from slurmray.cli.terminal import print_json
 from slurmray.errors import SlurmError
 from slurmray.slurm import commands
 from slurmray.slurm.host import Host, host_of
 from slurmray.slurm.run_directories import last_attempts
 from slurmray.slurm.states import FINAL, Event, end_of, parse_events
 from slurmray.slurm.status import phase_of
+from slurmray.slurm.timeline import duration
 
 _States = dict[int, str]
 

@@ -14,8 +14,10 @@ from slurmray.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from slurmray.slurm.status import Status
+    from slurmray.slurm.timeline import Timeline
 
 _REFRESH = 3.0  # seconds
+_NAMES_SHOWN = 4  # nodes that are missing
 
 
 @click.command()
@@ -23,7 +25,7 @@ _REFRESH = 3.0  # seconds
 @click.option("-w", "--watch", is_flag=True, help="Show it until the job has ended.")
 @click.option("--json", "is_json", is_flag=True, help="Print a JSON object.")
 def status(*, job: str | None, watch: bool, is_json: bool) -> None:
-    """Show where a job stands: its state, how long each step took, and how it ended.
+    """Show where a job stands: its state, how long each step took, how its nodes came up, and how it ended.
 
     JOB is an id or a name; without it, the newest one. It works while the job waits or runs, after its end,
     and when Slurm has forgotten it, as long as its run directory is there.
@@ -54,7 +56,8 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
 
 
 def _lines(status: Status, host: str | None) -> Iterator[str]:
-    from slurmray.cli.terminal import duration, styled
+    from slurmray.cli.terminal import styled
+    from slurmray.slurm.timeline import duration
 
     color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")
     attempt = f", attempt {status.attempt}" if status.attempt else ""
@@ -71,6 +74,8 @@ def _lines(status: Status, host: str | None) -> Iterator[str]:
     for step in status.steps:
         text = " ".join(step.text.split())
         yield f"  {step.name:<10} {duration(step.seconds):>12}  {text[:100]}".rstrip()
+    if status.timeline:
+        yield from _bring_up(status.timeline)
     for finding in status.findings:
         text = f"{finding['node']}: {finding['check']}: {finding['found']}, wanted {finding['wanted']}"
         yield styled(f"  {text}: {finding['fix']}", "yellow" if finding["kind"] == "warn" else "red")
@@ -83,3 +88,20 @@ def _lines(status: Status, host: str | None) -> Iterator[str]:
         yield f"  log: {place}{status.log}"
     if status.run_dir:
         yield f"  logs of each node: {place}{status.run_dir}/logs"
+
+
+def _bring_up(timeline: Timeline) -> Iterator[str]:
+    """A table of the steps of the nodes' bring-up: nodes that are done, times, and who is missing."""
+    yield "  bring-up       nodes  half after   all after"
+    for step in timeline.steps:
+        nodes = f"{step.done}/{step.nodes}"
+        half = _seconds(step.half)
+        missing = ", ".join(step.missing[:_NAMES_SHOWN])
+        more = len(step.missing) - _NAMES_SHOWN
+        missing += f" and {more} more" if more > 0 else ""
+        seconds, text = (None, f"missing {missing}") if missing else (step.seconds, f"{step.last} was last")
+        yield f"  {step.step:<10} {nodes:>9}  {half:>10}  {_seconds(seconds):>10}  {text}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""What several subcommands print: colours, durations, and the job that an argument names."""
+"""What several subcommands print: colours, paragraphs, and the job that an argument names."""
 
 from __future__ import annotations
 
@@ -24,17 +24,6 @@ def styled(text: str, color: str) -> str:
     """The text in a colour, if standard output is a terminal and NO_COLOR is not set."""
     has_color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return click.style(text, fg=color) if has_color else text
-
-
-def duration(seconds: float) -> str:
-    """A duration with one or two units, e.g. `3.1 s`, `4 min`, `2 h 10 min`, `1 d 3 h`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    hours, days = minutes // 60, minutes // 1440
-    if days:
-        return f"{days} d {hours % 24} h"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
 
 
 def paragraph(text: str) -> None:

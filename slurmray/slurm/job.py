@@ -103,9 +103,31 @@ class Job:
         end = parse_end(record["JobState"], record["ExitCode"]) if record else self._past()
         return make_status(self.id, end.state, record, self.events(), time.time())
 
-    def events(self) -> list[Event]:
-        """Return the events of the last attempt, see docs/reference/events.md; [] before it has some."""
+    def events(self, attempt: int | None = None) -> list[Event]:
+        """Return the events of an attempt, see docs/reference/events.md; [] before it has some.
+
+        attempt: None is the last one.
+        """
+        if attempt is not None:
+            return events_in(self._runs / f"{self.id}-{attempt}", self.host)
         return events_of_last_attempt(self._runs, self.id, self.host)
+
+    def report(self) -> str:
+        """Return a page about the last attempt, as HTML that needs no other file.
+
+        Errors as for `status`. It has the settings of the job's script, without values of variables, while
+        Slurm knows the job.
+        """
+        from slurmray.slurm.report import render_report
+
+        status = self.status()
+        earlier = [self.events(attempt) for attempt in range(status.attempt)]
+        return render_report(status, self.events(), earlier, self._script(), time.time())
+
+    def _script(self) -> str:
+        """Return the job's script; "" if Slurm does not have it any more, or refuses to show it."""
+        argv = self._argv("scontrol", "write", "batch_script", str(self.id), "-")
+        return commands.call(argv, host=self.host).stdout
 
     def logs(self, last: int | None = None) -> str:
         """Return the job's log so far: its stdout and, if `slurm.error` sets another file, its stderr.

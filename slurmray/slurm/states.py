@@ -40,7 +40,7 @@ Event = Mapping[str, Any]
 """A line of events.jsonl; docs/reference/events.md has the fields."""
 
 # Event -> fields that were added later: jobs that older versions have rendered do not write them.
-_NEW_FIELDS = {"start": {"components"}, "attach": {"argv"}}
+_NEW_FIELDS = {"start": {"components", "ray_nodes"}, "attach": {"argv"}}
 _REQUIRED = {name: {"time", *fields} - _NEW_FIELDS.get(name, set()) for name, (_, fields) in EVENTS.items()}
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from slurmray.slurm.states import Event, is_last_attempt_over
+from slurmray.slurm.timeline import Timeline, make_timeline
 
 # Why a job is pending (`man squeue`, JOB REASON CODES) -> in words, with what to do if it does not pass by
 # itself. Those that begin with a name in _PREFIXES are many.
@@ -55,9 +56,10 @@ class Status(NamedTuple):
 
     state: Slurm's name of it. reason: while it is PENDING, in words. expected_start: Slurm's estimate, in
     seconds since 1970; None if there is none. phase: name of the last step. nodes: the head node first, empty
-    before the start. attempt: 0 is the first. steps: of the last attempt. findings: of its preflight checks,
-    as in events.jsonl. end: the event of its end; None without one. log: the job's output file; "" if Slurm
-    has forgotten the job. run_dir: of the attempt; "" before the start.
+    before the start. attempt: 0 is the first. steps: of the last attempt. timeline: of its nodes; None if
+    it was not recorded. findings: of its preflight checks, as in events.jsonl. end: the event of its end;
+    None without one. log: the job's output file; "" if Slurm has forgotten the job. run_dir: of the attempt;
+    "" before the start.
     """
 
     id: int
@@ -69,14 +71,18 @@ class Status(NamedTuple):
     nodes: Sequence[str]
     attempt: int
     steps: Sequence[Step]
+    timeline: Timeline | None
     findings: Sequence[Event]
     end: Event | None
     log: str
     run_dir: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return {**self._asdict(), "steps": [step._asdict() for step in self.steps]}
+        """Return it for JSON; of the timeline the progress of each step."""
+        own = self._asdict()
+        timeline = own.pop("timeline")
+        bring_up = [step._asdict() for step in timeline.steps] if timeline else []
+        return {**own, "steps": [step._asdict() for step in self.steps], "bring_up": bring_up}
 
 
 def make_status(
@@ -89,6 +95,7 @@ def make_status(
     by_name = {event["event"]: event for event in events}
     start = by_name.get("start", {})
     steps = _steps(record, events, now)
+    over = steps[-1].began + steps[-1].seconds if steps else now
     is_pending = state == "PENDING"
     return Status(
         number,
@@ -100,6 +107,7 @@ def make_status(
         start.get("nodes", []),
         int(start.get("attempt", record.get("Restarts", 0))),
         steps,
+        make_timeline(events, over),
         [event for event in events if event["event"] == "finding"],
         by_name.get("end"),
         record.get("StdOut", ""),

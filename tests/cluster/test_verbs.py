@@ -28,8 +28,10 @@ from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import suites
 from slurmray.slurm.job import Job
+from slurmray.slurm.timeline import STEPS
 
 from .jobs import HANG, Jobs, slurm_commands, wait_until
+from .jobs import Job as EndedJob
 
 ROOT = Path(__file__).parents[2]
 ONE = ("--nodes=1", "--cpus-per-task=2", "--mem=1G")
@@ -120,6 +122,7 @@ def test_from_submit_to_result(jobs: Jobs) -> None:
         status["end"]["time"] - status["steps"][0]["began"]
     )
     assert status["end"]["exit_code"] == 3
+    check_report(job, jobs.folder / f"slurmray-{number}.html")
     assert listed() == []
     (row,) = listed("--all")
     assert (row["id"], row["name"], row["state"], row["nodes"], row["gpus"]) == (
@@ -133,6 +136,22 @@ def test_from_submit_to_result(jobs: Jobs) -> None:
     done = slurmray("clean", "--older-than=0", "--yes")
     assert done.stdout.startswith(f"{jobs.folder}/slurmray-runs/{number}-0  "), done.stderr
     assert list((jobs.folder / "slurmray-runs").iterdir()) == []
+
+
+def check_report(job: EndedJob, page: Path) -> None:
+    """Write the page about a job of one node, and compare its numbers with events.jsonl."""
+    assert slurmray("report").stderr == f"wrote {page.name}\n"
+    text = page.read_text()
+    start = next(event for event in job.events if event["event"] == "start")
+    done = {event["step"]: event for event in job.events if event["event"] == "nodes"}
+    assert [(step, event["nodes"]) for step, event in done.items()] == [(step, ["node1"]) for step in STEPS]
+    times = [f"{event['time'] - start['time']:.3f}" for event in done.values()]
+    cells = "".join(f'<td class="number">{each}</td>' for each in times)
+    assert f'<tr><th scope="row">node1</th>{cells}</tr>' in text
+    assert f'{times[-1]}</td><td class="number">1</td><td class="number">0</td></tr>' in text
+    assert "<strong>done: trainer exited with 3</strong>" in text
+    assert "&#34;echo trained; exit 3&#34;" in text  # of the settings
+    assert re.search(r"^  ray +1/1 +(\d+\.\d) s +\1 s  node1 was last$", slurmray("status").stdout, re.M)
 
 
 def test_a_job_that_waits(jobs: Jobs) -> None:

@@ -8,6 +8,7 @@ import signal
 
 from .. import errors, heartbeat, protocol
 from . import findings
+from .bring_up import BringUp
 from .host_list import host_list
 
 TYPE_CHECKING = False
@@ -95,6 +96,7 @@ class Controller:
         self.head = job["nodes"][0]
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
         self.findings = findings.Findings(log)
+        self.bring_up = BringUp(log, len(job["nodes"]))
         self.failure: "Optional[Failure]" = None
         self.trainer_code: "Optional[int]" = None
         self.has_started = False  # a task of the step
@@ -167,6 +169,7 @@ class Controller:
         self._detect_lost_nodes(now)
         self._send_targets(now)
         self._log_stages(now)
+        self.bring_up.record_if_due(now)
         if self.is_ending:
             return
         if not self.is_training and now > self._ready_deadline and not self.failure:
@@ -209,6 +212,7 @@ class Controller:
     def begin_end(self) -> None:
         """Note that the step is being ended: messages have no consequences from now on."""
         self.is_ending = True
+        self.bring_up.record()
 
     def all_nodes_ended(self) -> bool:
         """Whether some nodes are lost and all others have cleaned up: srun would wait for the lost ones."""
@@ -216,26 +220,36 @@ class Controller:
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def _on_started(self, _node: str, _message: "protocol.Message", _now: float) -> None:
+    def _on_started(self, node: str, _message: "protocol.Message", _now: float) -> None:
         self.has_started = True
+        self.bring_up.done("agent", [node])
 
-    def _on_phase(self, _node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_phase(self, node: str, message: "protocol.Message", _now: float) -> None:
         phase = (message["phase"], message["text"])
+        # Earlier ones are about limits and mounts.
+        if phase[0] == "container" and self.bring_up.is_done("checks", node):
+            self.bring_up.done("image", [node])
         if phase not in self._phases:  # many nodes send the same
             self._phases.add(phase)
             self.log.event("phase", phase=phase[0], text=phase[1])
 
-    def _on_versions(self, _node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_versions(self, node: str, message: "protocol.Message", _now: float) -> None:
+        self.bring_up.done("container", [node])
         self.actions.send({"type": "head_versions", "text": message["text"]})
 
     def _on_join(self, _node: str, message: "protocol.Message", _now: float) -> None:
         self.actions.send({"type": "join", "address": message["address"]})
 
+    def _on_joined(self, _node: str, message: "protocol.Message", _now: float) -> None:
+        self.bring_up.done("ray", message["nodes"], message["gpus"])
+
     def _on_ready(self, _node: str, _message: "protocol.Message", now: float) -> None:
+        self.bring_up.record()
         self.actions.send({"type": "ready"})
         self._begin_stages(now)
 
     def _on_reachable_at(self, node: str, message: "protocol.Message", now: float) -> None:
+        self.bring_up.done("container", [node])
         self._targets.append([node, message["address"], message["port"]])
         self._targets_due = self._targets_due or now + REACHABILITY_WAIT
         if len(self._targets) == self.settings["ray"]["nodes"] - 1:
@@ -262,6 +276,7 @@ class Controller:
 
     def _on_checked(self, node: str, message: "protocol.Message", now: float) -> None:
         self._checked.add(node)
+        self.bring_up.done("checks", [node])
         self._peers.update(message["addresses"])
         if node == self.head:
             self._folder = message["folder"]

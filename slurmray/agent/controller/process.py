@@ -200,6 +200,7 @@ class ControllerProcess(Actions):
             nodes=self.nodes,
             nodes_text="1 node" if count == 1 else "%d nodes" % count,
             components=[group["nodes"] for group in self.settings["groups"]],
+            ray_nodes=self.settings["ray"]["nodes"],
             head=self.nodes[0],
             run_dir=run_dir,
         )

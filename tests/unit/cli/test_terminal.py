@@ -1,29 +1,11 @@
-"""Durations, and jobs by name."""
+"""Jobs by name."""
 
 from __future__ import annotations
 
 import click
-import pytest
 
 from slurmray import history
-from slurmray.cli.terminal import complete_job, duration
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0, "0.0 s"),
-        (3.14, "3.1 s"),
-        (59.9, "59.9 s"),
-        (60, "1 min"),
-        (3599, "1 h 0 min"),
-        (7800, "2 h 10 min"),
-        (86400, "1 d 0 h"),
-        (100000, "1 d 3 h"),
-    ],
-)
-def test_durations(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected
+from slurmray.cli.terminal import complete_job
 
 
 def test_jobs_are_completed_by_id_and_name() -> None:

@@ -36,7 +36,7 @@ from ..agent.simulation import Cluster
 ROOT = Path(__file__).parents[3]
 # They run in tests/cluster: test_rehearse.py and test_verbs.py.
 WITH_SLURM = (
-    *("rehearse", "doctor", "check", "submit", "up", "list", "status"),
+    *("rehearse", "doctor", "check", "submit", "up", "list", "status", "report"),
     *("logs", "attach", "dashboard", "why", "cancel", "clean"),
 )
 README = (ROOT / "README.md").read_text()

@@ -9,13 +9,14 @@ import importlib
 import sys
 
 from ..node_context import send_to_controller
-from .readiness import node_table, not_ready, wait_until_ready
+from .readiness import evaluate, node_table, not_ready, wait_until_ready
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List
 
 NOT_READY = 3
+NAMES_SENT = 10  # nodes in a message, which has at most 1,000 bytes; a name has at most 64
 
 
 def main(argv: "List[str]") -> int:
@@ -26,6 +27,7 @@ def main(argv: "List[str]") -> int:
     address = sys.stdin.read().strip()
     read_table = node_table(address)
     joined: "List[str]" = []
+    unready = dict(expected)
 
     def read_and_report() -> "List[Dict[str, Any]]":
         table = read_table()
@@ -33,6 +35,7 @@ def main(argv: "List[str]") -> int:
         if not joined and any(row["Alive"] and row["NodeName"] == node for row in table):
             joined.append(node)
             send_to_controller(node, "join", address=address)
+        report_joined(node, evaluate(table, unready)[2], unready)
         return table
 
     def report(text: str) -> None:
@@ -45,3 +48,16 @@ def main(argv: "List[str]") -> int:
         send_to_controller(node, "not_ready", missing=name, why=text)
     send_to_controller(node, "failed", kind="probe", message=not_ready(lacking, expected, float(timeout)))
     return NOT_READY
+
+
+def report_joined(node: str, lacking: "Dict[str, str]", unready: "Dict[str, int]") -> None:
+    """Send the controller which nodes have joined with all their GPUs, and remove them from `unready`.
+
+    node: this one. lacking: those that have not. unready: GPUs by node.
+    """
+    ready: "Dict[int, List[str]]" = {}
+    for name in [name for name in unready if name not in lacking]:
+        ready.setdefault(unready.pop(name), []).append(name)
+    for gpus, names in ready.items():
+        for first in range(0, len(names), NAMES_SENT):
+            send_to_controller(node, "joined", nodes=names[first : first + NAMES_SENT], gpus=gpus)

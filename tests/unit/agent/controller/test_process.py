@@ -193,7 +193,13 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     assert (sent["id"], sent["name_for_commands"]) == ("7", "7")
     assert (tmp_path / "slurmray-runs/7-0/mark").read_text() == sent["mark"] + "\n"
     events = job.events()
-    assert [event["event"] for event in events] == ["start", "trainer", "end"]
+    nodes = [event for event in events if event["event"] == "nodes"]
+    assert [(event["step"], event["nodes"]) for event in nodes] == [
+        ("agent", ["node1"]),
+        ("checks", ["node1"]),
+    ]
+    assert [event["event"] for event in events if event not in nodes] == ["start", "trainer", "end"]
+    assert events[0]["ray_nodes"] == 1
     assert (events[-1]["exit_code"], events[-1]["source"]) == (code, "trainer")
     assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
 
@@ -297,7 +303,7 @@ def test_the_grace_period_is_over_before_slurm_kills(tmp_path: Path) -> None:
     assert job.wait()[0] == 66, job.log()
     assert job.job()["grace"] == 23
     assert "stop.grace is 23 s here: the cluster's KillWait is 30 s" in job.log()
-    assert [event["event"] for event in job.events()] == ["grace", "start", "end"]
+    assert [event["event"] for event in job.events()] == ["grace", "start", "nodes", "end"]
 
 
 def test_srun_gets_the_variables_of_the_submitter(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""`slurmray report`: a page about a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from slurmray.cli.flags import FILE
+from slurmray.cli.terminal import complete_job
+from slurmray.errors import UsageError
+
+_STDOUT = Path("-")
+_BEGIN = 1000  # bytes of a page, in which it names slurmray
+
+
+@click.command()
+@click.argument("job", required=False, shell_complete=complete_job)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=FILE,
+    help="File to write; - is standard output.  [default: slurmray-JOBID.html]",
+)
+def report(*, job: str | None, output: Path | None) -> None:
+    """Write a page about a job, in one HTML file: how each node came up, and how the job ended.
+
+    It has the steps of the job, the bring-up of each node, nodes and GPUs over time, findings, failures,
+    restarts and settings, without values of variables. An earlier page is overwritten, another file is not.
+    JOB is an id or a name; without it, the newest one.
+
+    \b
+    Examples:
+      slurmray report
+      slurmray report verl -o verl.html
+    """
+    from slurmray.cli.terminal import job_argument
+    from slurmray.rendering.output import write_files
+
+    found, _ = job_argument(job)
+    page = found.report()
+    if output == _STDOUT:
+        click.echo(page, nl=False)
+        return
+    path = output or Path(f"slurmray-{found.id}.html")
+    write_files({path: page}, _refuse_overwriting)
+    click.echo(f"wrote {path}", err=True)
+
+
+def _refuse_overwriting(path: Path) -> None:
+    from slurmray.slurm.report import GENERATOR
+
+    with path.open("rb") as file:
+        begin = file.read(_BEGIN)
+    if GENERATOR.encode() not in begin:
+        raise UsageError(f"{path}: was not written by slurmray report; choose another name with -o")

@@ -1,0 +1,110 @@
+"""Events about the nodes' bring-up, with simulated nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slurmray.slurm.timeline import STEPS
+
+from ..simulation import FOLDER, Cluster
+
+
+def recorded(cluster: Cluster) -> list[tuple[str, list[str], int]]:
+    """The events `nodes` since the last call: step, nodes, GPUs."""
+    found = [
+        (each["step"], each["nodes"], each["gpus"]) for name, each in cluster.log.events if name == "nodes"
+    ]
+    cluster.log.events.clear()
+    return found
+
+
+def tick(cluster: Cluster) -> list[tuple[str, list[str], int]]:
+    cluster.now += 1
+    cluster.controller.tick(cluster.now)
+    return recorded(cluster)
+
+
+def phase(cluster: Cluster, node: str, text: str) -> None:
+    cluster.receive(node, "phase", phase="container", text=text)
+
+
+def checked(cluster: Cluster, node: str) -> None:
+    cluster.receive(node, "checked", addresses=[], proxy=False, folder=FOLDER)
+
+
+def test_the_steps_of_all_nodes() -> None:
+    """Nodes that send the same message in one turn are one event; the job's log gets no line."""
+    cluster = Cluster(3)
+    found = []
+    cluster.receive_from_all("started", step="0")
+    found += tick(cluster)
+    phase(cluster, "node2", "podman leaves the job's cgroup")
+    for node in cluster.nodes:
+        checked(cluster, node)
+    found += tick(cluster)
+    lines = list(cluster.log.lines)
+    phase(cluster, "node3", "podman run image")
+    phase(cluster, "node1", "podman run image")
+    phase(cluster, "node2", "podman run image")
+    phase(cluster, "node2", "container.setup runs")
+    found += tick(cluster)
+    cluster.receive("node1", "versions", text="Ray 2.60.0")
+    for node in ("node3", "node2"):
+        cluster.receive(node, "reachable_at", address="10.0.0.2", port=9)
+    found += tick(cluster)
+    cluster.receive("node1", "joined", nodes=["node1"], gpus=0)
+    cluster.receive("node1", "joined", nodes=["node3", "node2"], gpus=8)
+    found += tick(cluster)
+    assert found == [
+        ("agent", ["node1", "node2", "node3"], 0),
+        ("checks", ["node1", "node2", "node3"], 0),
+        ("image", ["node3", "node1", "node2"], 0),
+        ("container", ["node1", "node3", "node2"], 0),
+        ("ray", ["node1"], 0),
+        ("ray", ["node3", "node2"], 8),
+    ]
+    assert list(dict.fromkeys(step for step, _, _ in found)) == list(STEPS)
+    assert [line for line in cluster.log.lines if line not in lines] == [
+        "container: podman run image",
+        "container: container.setup runs",
+    ]
+    assert tick(cluster) == []
+
+
+def test_an_event_is_recorded_in_the_turn_of_its_message() -> None:
+    cluster = Cluster(2)
+    cluster.now = 7.0
+    for node in cluster.nodes:
+        cluster.receive(node, "started", step="0")
+        cluster.controller.tick(cluster.now)
+        cluster.now += 0.01
+        assert recorded(cluster) == [("agent", [node], 0)]
+
+
+def test_many_nodes_make_few_events() -> None:
+    """Even if each message wakes the controller: 1,024 of them in a second."""
+    cluster = Cluster(1024)
+    found = []
+    for node in cluster.nodes:
+        cluster.receive(node, "started", step="0")
+        cluster.now += 1 / 1024
+        cluster.controller.tick(cluster.now)
+        found += recorded(cluster)
+    found += tick(cluster)
+    assert len(found) <= 4
+    assert [node for _, nodes, _ in found for node in nodes] == cluster.nodes
+
+
+def test_nothing_is_left_unrecorded_when_the_cluster_is_ready_or_the_job_ends() -> None:
+    cluster = Cluster(1024)
+    for node in cluster.nodes[:2]:
+        cluster.receive(node, "started", step="0")
+        cluster.controller.tick(cluster.now)
+    assert recorded(cluster) == [("agent", ["node1"], 0)]
+    cluster.receive("node1", "joined", nodes=["node1", "node2"], gpus=8)
+    cluster.receive("node1", "ready")
+    assert recorded(cluster) == [("agent", ["node2"], 0), ("ray", ["node1", "node2"], 8)]
+    cluster.receive("node3", "started", step="0")
+    events: Any = cluster.log.events
+    cluster.controller.begin_end()
+    assert [fields["nodes"] for name, fields in events if name == "nodes"] == [["node3"]]

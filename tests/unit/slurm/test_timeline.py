@@ -1,0 +1,114 @@
+"""The bring-up of nodes, from events; durations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slurmray.slurm.states import Event
+from slurmray.slurm.timeline import Count, StepProgress, Timeline, duration, make_timeline
+
+T0 = 1000.0
+
+
+def event(name: str, after: float, **fields: Any) -> Event:
+    return {"v": 1, "time": T0 + after, "event": name, **fields}
+
+
+def start(*nodes: str, ray_nodes: int) -> Event:
+    return event("start", 0, nodes=list(nodes), ray_nodes=ray_nodes)
+
+
+def done(step: str, after: float, *nodes: str, gpus: int = 0) -> Event:
+    return event("nodes", after, step=step, nodes=list(nodes), gpus=gpus)
+
+
+def timeline(events: list[Event], now: float) -> Timeline:
+    found = make_timeline(events, T0 + now)
+    assert found
+    return found
+
+
+FOUR = [
+    start("a", "b", "c", "d", ray_nodes=3),
+    done("agent", 1, "a", "b"),
+    done("agent", 2, "c", "d"),
+    done("checks", 3, "a", "b", "c", "d"),
+    done("image", 4, "a", "d"),
+    done("image", 9, "b"),
+    done("container", 10, "a"),
+    done("ray", 11, "a"),
+    done("ray", 12, "b", gpus=8),
+]
+
+
+def test_who_is_done_and_who_is_missing() -> None:
+    """d is not in Ray. The container of b is not recorded: it was done when Ray was."""
+    found = timeline(FOUR, 20)
+    assert found.steps == [
+        StepProgress("agent", 4, 4, 1, "d", 2, []),
+        StepProgress("checks", 4, 4, 3, "d", 3, []),
+        StepProgress("image", 3, 4, 4, "b", 9, ["c"]),
+        StepProgress("container", 2, 3, 12, "b", 12, ["c"]),
+        StepProgress("ray", 2, 3, 12, "b", 12, ["c"]),
+    ]
+    assert [(node.name, node.is_ready) for node in found.nodes] == [
+        ("a", True),
+        ("b", True),
+        ("c", False),
+        ("d", True),
+    ]
+    assert found.nodes[1].done == {"agent": 1, "checks": 3, "image": 9, "container": 12, "ray": 12}
+    assert found.nodes[3].done == {"agent": 2, "checks": 3, "image": 4}
+    assert (found.began, found.seconds) == (T0, 20)
+    none = timeline(FOUR[:1], 5).steps[0]
+    assert none == StepProgress("agent", 0, 4, None, "", None, ["a", "b", "c", "d"])
+
+
+def test_how_long_the_bring_up_took() -> None:
+    """Until now, until the end of a job that did not come up, or until the last node was ready."""
+    end = event("end", 15)
+    assert timeline([*FOUR, end], 20).seconds == 15
+    ready = [*FOUR, done("image", 12.5, "c"), done("ray", 14, "c", gpus=8)]
+    assert timeline([*ready, end], 20).seconds == 14
+
+
+def test_times_do_not_go_back() -> None:
+    """Recorded late, for example, as the events of many nodes are collected."""
+    found = timeline([start("a", ray_nodes=1), done("ray", 5, "a"), done("image", 6, "a")], 20)
+    assert found.nodes[0].done == dict.fromkeys(("agent", "checks", "image", "container", "ray"), 5)
+
+
+def test_nodes_and_gpus_over_time() -> None:
+    losses = [event("node_loss", 50, node="b", text=""), event("node_loss", 51, node="c", text="")]
+    assert timeline([*FOUR, *losses], 60).counts == [
+        Count(0, 0, 0),
+        Count(11, 1, 0),
+        Count(12, 2, 8),
+        Count(50, 1, 0),
+    ]
+
+
+def test_jobs_without_these_events() -> None:
+    """It has not started, or an older version rendered its script; a later one has more steps."""
+    assert make_timeline([], T0) is None
+    assert make_timeline([event("start", 0, nodes=["a"])], T0) is None
+    assert timeline([start("a", ray_nodes=1), done("later", 1, "a")], 2).nodes[0].done == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0, "0.0 s"),
+        (3.14, "3.1 s"),
+        (59.9, "59.9 s"),
+        (60, "1 min"),
+        (3599, "1 h 0 min"),
+        (7800, "2 h 10 min"),
+        (86400, "1 d 0 h"),
+        (100000, "1 d 3 h"),
+    ],
+)
+def test_durations(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
