@@ -66,9 +66,12 @@ def listed(*args: str) -> list[dict[str, Any]]:
     return json.loads(slurmray("list", "--json", *args).stdout)  # type: ignore[no-any-return]
 
 
-@pytest.fixture(scope="module", params=["own", pytest.param("trixie", marks=pytest.mark.full)])
+@pytest.fixture(
+    scope="module",
+    params=["own", *(pytest.param(each, marks=pytest.mark.full) for each in ("trixie", "sid"))],
+)
 def cluster(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
-    """This machine's Slurm, and 24.11, whose commands print other things."""
+    """This machine's Slurm, and 24.11 and 26.05, whose commands print other things."""
     if request.param == "own":
         yield request.getfixturevalue("podman_cluster")
         return

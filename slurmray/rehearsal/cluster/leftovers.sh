@@ -16,7 +16,7 @@ for proc in /proc/[0-9]*; do
 done
 
 if [[ -d /var/lib/containers/storage/libpod ]]; then
-	podman ps --all --external --format 'Podman container {{.Names}} ({{.Status}})'
+	podman --log-level=error ps --all --external --format 'Podman container {{.Names}} ({{.Status}})'
 fi
 for store in /var/tmp/containers-*/overlay-containers/containers.json; do
 	[[ $(<"$store") == *'"id"'* ]] && echo "Podman containers of a rootless user: $(<"$store")"
