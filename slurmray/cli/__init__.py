@@ -26,7 +26,7 @@ _SUBCOMMANDS = {
     "doctor": "Show what jobs need on this cluster, and check its nodes.",
     "list": "List your jobs.",
     "status": "Show where a job stands, and how long each step took.",
-    "logs": "Print the log of a job or of a node.",
+    "logs": "Print the log of a job, a node or a service.",
     "attach": "Open a shell in a container of a running job, or run a command there.",
     "dashboard": "Open Ray's dashboard of a running job.",
     "why": "Say what ended a job, and what to do about it.",

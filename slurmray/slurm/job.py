@@ -138,11 +138,39 @@ class Job:
         try:
             return _read(folder / f"{node}.log", last)
         except FileNotFoundError:
-            known = sorted(path.stem for path in folder.glob("*.log"))
+            known = sorted(path.stem for path in folder.glob("*.log") if "@" not in path.name)
             hint = f"there are those of {', '.join(known[:8])}" if known else "it has no logs"
             raise UsageError(f"{folder}: no log of the node {node}; {hint}") from None
         except OSError as error:
             raise UsageError(f"{folder}/{node}.log: cannot be read: {error.strerror}") from None
+
+    def services(self) -> list[str]:
+        """Return the names of the services that have a log in the last attempt; [] before it has some."""
+        return sorted(_service_logs(self._runs / f"{self.id}-{last_attempt(self._runs, self.id)}/logs"))
+
+    def service_log(
+        self, service: str, node: str | None = None, attempt: int | None = None, last: int | None = None
+    ) -> str:
+        """Return what a service printed, and its readiness check.
+
+        node: None is all nodes; if there are several, the text of each follows a line `==> NODE <==`.
+        attempt: None is the last one. last: of each node, as for `logs`. UsageError if there is no log.
+        """
+        folder = self._log_folder(attempt)
+        known = _service_logs(folder)
+        paths = known.get(service, {})
+        if not paths:
+            hint = f"there are those of {', '.join(sorted(known))}" if known else "it has none of services"
+            raise UsageError(f"{folder}: no log of the service {service}; {hint}")
+        if node is not None and node not in paths:
+            raise UsageError(f"{folder}: {service} has no log on {node}, only on {', '.join(sorted(paths))}")
+        try:
+            texts = {each: _read(paths[each], last) for each in sorted(paths) if node in (None, each)}
+        except OSError as error:
+            raise UsageError(f"{error.filename}: cannot be read: {error.strerror}") from None
+        if len(texts) == 1:
+            return "".join(texts.values())
+        return "\n".join(f"==> {each} <==\n{text}" for each, text in texts.items())
 
     def ray_logs(self, node: str, attempt: int | None = None) -> dict[str, str]:
         """Return Ray's logs of a node by file name, of each the end: see `ray.keep_logs` in the job spec.
@@ -261,6 +289,16 @@ def _read(path: Path, last: int | None) -> str:
         if last is not None:
             file.seek(max(0, os.fstat(file.fileno()).st_size - last))
         return file.read().decode(errors="replace")
+
+
+def _service_logs(folder: Path) -> dict[str, dict[str, Path]]:
+    """Return {service: {node: its log}}. With pyxis there may be one of `srun`, of the service's step."""
+    found: dict[str, dict[str, Path]] = {}
+    for path in folder.glob("service-*.log"):
+        name, _, node = path.stem.removeprefix("service-").partition("@")
+        if node or path.stat().st_size:
+            found.setdefault(name, {})[node or "srun"] = path
+    return found
 
 
 def events_of_last_attempt(runs: Path, number: int | str) -> list[Event]:

@@ -204,6 +204,21 @@ def test_nothing_is_submitted(jobs: Jobs) -> None:
     assert list(jobs.folder.iterdir()) == []
 
 
+def test_the_log_of_a_service(jobs: Jobs) -> None:
+    (jobs.folder / "job.yaml").write_text("services: [{name: judge, run: echo judged; exec sleep 1000}]\n")
+    number = submit("job.yaml", *ONE, "--", "sleep", "1")
+    jobs.wait_end(number)
+    text = slurmray("logs", "--service=judge").stdout
+    assert text == "service judge: bash -c echo judged; exec sleep 1000\njudged\n"
+    assert slurmray("logs", str(number), "--service=judge", "--node=node1", "--attempt=0").stdout == text
+    assert "judged\n" not in slurmray("logs", "--node=node1").stdout
+    unknown = slurmray("logs", "--service=jugde")
+    assert unknown.returncode == 2
+    assert unknown.stderr.endswith("no log of the service jugde; there are those of judge\n")
+    for option in ("--follow", "--ray"):
+        assert slurmray("logs", "--service=judge", option).returncode == 2
+
+
 class Terminal:
     """A command line on a terminal of its own."""
 

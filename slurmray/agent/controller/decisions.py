@@ -34,12 +34,16 @@ WHILE_ENDING = ("phase", "finding", "gone", "started")
 
 
 class Failure:
-    """The reason why the job cannot go on. node: "" where no single node is the cause."""
+    """The reason why the job cannot go on. node: "" where no single node is the cause.
 
-    def __init__(self, node: str, kind: str, text: str) -> None:
+    log: name of the log in the run directory that shows why.
+    """
+
+    def __init__(self, node: str, kind: str, text: str, log: str = "") -> None:
         self.node = node
         self.kind = kind
         self.text = text
+        self.log = log or node
 
     def __str__(self) -> str:
         return "%s: %s" % (self.node, self.text) if self.node else self.text
@@ -310,7 +314,7 @@ class Controller:
         self.trainer_code = message["code"]
 
     def _on_failed(self, node: str, message: "protocol.Message", _now: float) -> None:
-        self._fail(node, message["kind"], message["message"])
+        self._fail(node, message["kind"], message["message"], message.get("log", ""))
 
     def _on_healthy(self, node: str, _message: "protocol.Message", _now: float) -> None:
         self._healthy.add(node)
@@ -362,8 +366,11 @@ class Controller:
                 node, "node_lost", "no heartbeat for %d s. Has it lost power or its network?" % seconds
             )
 
-    def _fail(self, node: str, kind: str, text: str) -> None:
-        """Record a failure, unless the step is being ended or the job may continue without this worker."""
+    def _fail(self, node: str, kind: str, text: str, log: str = "") -> None:
+        """Record a failure, unless the step is being ended or the job may continue without this worker.
+
+        log: as in Failure.
+        """
         is_loss = kind in ("ray", "node_lost")
         may_continue = self.settings["on_node_loss"] == "continue" and self.is_training
         if may_continue and is_loss and node != self.head and not self.is_ending:
@@ -373,7 +380,7 @@ class Controller:
         elif self.is_ending:
             self.log.write("%s: %s" % (node, text))
         elif not self.failure:
-            self.failure = Failure(node, kind, text)
+            self.failure = Failure(node, kind, text, log)
 
     def _may_be_node_loss(self, now: float) -> bool:
         """Whether the trainer may have failed because of a lost node. Asks the nodes if Ray runs."""
@@ -474,7 +481,7 @@ class Controller:
             failure.kind in ("ray", "node_lost", "prepare", "service")
             or (failure.kind == "probe" and not nodes)
         ):
-            nodes.append(failure.node)
+            nodes.append(failure.log)
         return nodes
 
     def is_requeue_requested(self) -> bool:

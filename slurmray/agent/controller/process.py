@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..settings import Group, Job
     from .decisions import Outcome
 
-LOG_LINES = 15  # last lines of a node's log that are shown in the job's log
+LOG_LINES = 15  # last lines of a log that are shown in the job's log
 END_WAIT = 15.0  # seconds for all nodes to clean up; then the step gets signals
 SIGNAL_WAIT = 10.0  # seconds between these signals
 SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the batch script

@@ -509,7 +509,11 @@ def test_stages_on_two_nodes(tmp_path: Path) -> None:
         assert lines.index("up") > 1
         assert any(line.startswith("late 127.0.0.1:") for line in lines)
         made.send("service_ended", name="reward", code=3)
-        assert made.run_until("failed")["message"].startswith("service reward exited with 3")
+        failed = made.run_until("failed")
+        assert failed["message"].startswith("service reward exited with 3")
+        assert failed["log"] == "service-reward@gpu-1"
+    assert "service reward: bash -c" in (tmp_path / "service-reward@gpu-1.log").read_text()
+    assert "service reward: bash -c" not in made.head.log.read_text()
 
 
 def test_an_unknown_protocol_version_is_reported(tmp_path: Path) -> None:

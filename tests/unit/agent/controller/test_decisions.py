@@ -169,6 +169,14 @@ def test_a_node_that_fails(kind: str, code: int) -> None:
     assert (end.code, end.text) == (code, f"failed ({code} {name[code]}): node2: cause. Fix it")
 
 
+def test_the_log_of_a_service_that_fails_is_shown() -> None:
+    cluster = Cluster()
+    cluster.check()
+    cluster.receive("node2", "failed", kind="service", message="cause", log="service-web@node2")
+    assert cluster.controller.logs_to_show() == ["service-web@node2"]
+    assert cluster.end().node == "node2"
+
+
 def test_ray_that_dies_under_the_trainer_is_a_lost_node() -> None:
     cluster = Cluster()
     cluster.train()
