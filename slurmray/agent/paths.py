@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # Of ray.temp_dir, in characters: the path of a socket has at most 107, and slurmray and Ray add folders.
 TEMP_DIR_MAX = 18
 TEMP_DIR_PATTERN = r"[A-Za-z0-9_./-]+$"
+# In the run directory. The job makes this file, and its grace period ends once `slurmray cancel --now` has
+# written into it.
+CANCEL_NOW = "cancel-now"
 # In the job's folder: before the name of a service whose output is copied from this FIFO to its log.
 SERVICE_FIFO = "log-"
 # In a path: $NAME, ${NAME}, or $$ for a dollar sign.

@@ -17,7 +17,10 @@ from slurmray.slurm.job import events_in
 
 _DAY = 86400.0  # seconds
 # What a job writes, see docs/guides/paths.md and docs/inside/script.md#run-directory; all else is the user's.
-_FILES = ("mark", "heartbeat", "requeue-requested", "prepared-*", "logs/service-*.log", "events.jsonl")
+_FILES = (
+    *("mark", "heartbeat", "cancel-now", "requeue-requested", "prepared-*"),
+    *("logs/service-*.log", "events.jsonl"),
+)
 _FILES_OF_NODE = ("logs/{}.log", "logs/{}-ray.tar.gz", "logs/.{}.env")
 
 

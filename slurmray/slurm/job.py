@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from slurmray.agent.paths import CANCEL_NOW
 from slurmray.errors import SlurmError, SlurmrayError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.attach import attach_argv
@@ -200,12 +201,31 @@ class Job:
         """Return the files of the job's log, as Slurm has named them in the last request about the job."""
         return self._outputs or [self._folder / f"slurm-{self.id}.out"]
 
-    def cancel(self) -> None:
-        """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses."""
+    def cancel(self, *, now: bool = False) -> bool:
+        """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses.
+
+        now: without the trainer's grace period; one that has begun ends. Return whether that was possible:
+        not if an older version rendered the job, or its run directory cannot be written here. Then, and
+        without `now`, the trainer has its grace period.
+        """
         argv = self._argv("scancel", str(self.id))
         done = commands.call(argv)
         if done.returncode != 0:
             raise commands.failure(argv, done.stderr)
+        return now and self._end_grace_period()
+
+    def _end_grace_period(self) -> bool:
+        """Write into the file that the job reads while its trainer has its grace period; see `cancel`."""
+        record = self._record()
+        if record.get("JobState") in (*FINAL, None):
+            return True
+        path = self._runs / f"{self.id}-{record.get('Restarts', '0')}" / CANCEL_NOW
+        try:
+            with path.open("r+") as file:  # which does not make it
+                file.write("now\n")
+        except OSError:
+            return False
+        return True
 
     def attach_argv(
         self, command: Sequence[str] = (), *, node: str | None = None, is_terminal: bool = False

@@ -104,6 +104,7 @@ class Controller:
         self.has_started = False  # a task of the step
         self.is_training = False
         self.is_stopping = False  # Slurm is ending the job
+        self.is_grace_over = False  # by `slurmray cancel --now`
         self.is_time_up = False  # Slurm sent the warning signal
         self.is_ending = False  # the step is being ended; failures no longer count
         self.is_step_over = False
@@ -122,6 +123,7 @@ class Controller:
         self._left_out: "Set[str]" = set()  # lost or failed workers that the job continues without
         self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
+        self._is_stopping_now = False  # without a grace period
         self._is_limit_sent = False
         self._is_waiting_logged = False
         self._peers: "Set[str]" = set()
@@ -186,14 +188,22 @@ class Controller:
         self._check_steps(now)
         if self.is_stopping and self._stop_until is None:
             self.log.event("stop")
-            self.actions.send({"type": "stop", "seconds": self.job["grace"]})
-            self._stop_until = now + self.job["grace"] + STOP_MARGIN
+            self._stop(self.job["grace"], now)
+        elif self._stop_until is not None and self.is_grace_over and not self._is_stopping_now:
+            self._is_stopping_now = True
+            self.log.event("stop_now")
+            self._stop(0, now)
         elif self.is_time_up and not self._is_limit_sent:
             self._is_limit_sent = True
             stop = self.settings["stop"]
             seconds = max(stop["lead"] - LIMIT_MARGIN, self.job["grace"])
             self.log.event("time_limit", signal=stop["signal"], seconds=seconds)
             self.actions.send({"type": "stop_at_limit", "seconds": seconds})
+
+    def _stop(self, grace: int, now: float) -> None:
+        self.actions.send({"type": "stop", "seconds": grace})
+        until = now + grace + STOP_MARGIN
+        self._stop_until = until if self._stop_until is None else min(until, self._stop_until)
 
     def is_over(self, now: float) -> bool:
         """Whether the step can be ended."""

@@ -37,7 +37,7 @@ def write(run: Path, days: float) -> None:
     (run / "logs").mkdir(parents=True)
     (run / "logs/node1.log").write_bytes(bytes(3_000_000))
     logs = [f"logs/{name}" for name in (".node1.env", "service-judge.log", "service-judge@node1.log")]
-    for name in ("mark", "prepared-model", *logs):
+    for name in ("mark", "cancel-now", "prepared-model", *logs):
         (run / name).touch()
     (run / "events.jsonl").write_text(event_line("start", nodes=["node1"]))
     os.utime(run / "events.jsonl", times=(time.time() - days * DAY,) * 2)

@@ -148,6 +148,42 @@ def test_logs_of_services_that_are_not_there(logs: Path) -> None:
         job.service_log("judge")
 
 
+@pytest.mark.parametrize(
+    ("state", "has_file", "told"),
+    [
+        ("RUNNING", True, True),
+        ("COMPLETING", True, True),  # while the grace period runs
+        ("COMPLETING", False, False),  # rendered by an older version
+        ("CANCELLED", False, True),  # it had not started
+    ],
+)
+def test_cancel_now(
+    state: str, has_file: bool, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written after scancel: a job that Slurm does not cancel must keep its grace period."""
+    scontrol(tmp_path, monkeypatch, f"echo JobState={state} Restarts=1; echo WorkDir={tmp_path}")
+    scancel = tmp_path / "bin/scancel"
+    scancel.write_text('#!/bin/sh\necho "$*" >>calls; exit $CODE\n')
+    scancel.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for attempt in (0, 1, 2):
+        (tmp_path / f"slurmray-runs/7-{attempt}").mkdir(parents=True)
+    file = tmp_path / "slurmray-runs/7-1/cancel-now"
+    if has_file:
+        file.touch()
+    monkeypatch.setenv("CODE", "1")
+    with pytest.raises(SlurmError, match="scancel: "):
+        slurmray.Job(7).cancel(now=True)
+    monkeypatch.setenv("CODE", "0")
+    assert not slurmray.Job(7).cancel()
+    assert (file.read_text() if has_file else "") == ""
+    assert slurmray.Job(7).cancel(now=True) == told
+    assert file.exists() == has_file
+    assert not has_file or file.read_text() == "now\n"
+    assert (tmp_path / "calls").read_text() == "7\n" * 3
+    assert not list(tmp_path.glob("slurmray-runs/7-[02]/*"))
+
+
 def test_ray_s_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
     session, logs = tmp_path / "ray-logs/old", tmp_path / "slurmray-runs/7-1/logs"

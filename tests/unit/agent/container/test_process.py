@@ -305,6 +305,20 @@ def test_a_trainer_that_ignores_its_signal_is_killed(tmp_path: Path) -> None:
         assert made.run_until("exit")["code"] == 128 + signal.SIGKILL
 
 
+def test_a_stop_without_grace_period(tmp_path: Path) -> None:
+    """Once the trainer is killed, all nodes end."""
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")))
+        made.run_until("trainer")
+        wait_for_output(made, "up")
+        made.send("stop", seconds=3600)
+        made.send("stop", seconds=0)
+        assert made.nodes[1].process.wait(30) == 0
+        assert made.head.until("exit")["code"] == 128 + signal.SIGKILL
+        assert made.head.process.wait(30) == 0
+        assert left_over(tmp_path) == []
+
+
 def test_a_signal_to_the_container_stops_the_trainer(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.start(settings(trainer=shell(SAVE.format("TERM", "USR1"))))

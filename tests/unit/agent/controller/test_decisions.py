@@ -331,6 +331,33 @@ def test_scancel() -> None:
     assert (end.code, end.source) == (3, "trainer")
 
 
+def test_scancel_without_grace_period() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.is_stopping = cluster.controller.is_grace_over = True
+    cluster.wait(3)
+    assert [message for message in cluster.sent if message["type"] == "stop"] == [
+        {"type": "stop", "seconds": 10},
+        {"type": "stop", "seconds": 0},
+    ]
+    assert [name for name, _ in cluster.log.events][-2:] == ["stop", "stop_now"]
+    assert cluster.wait(5), "not the grace period of the first"
+    assert cluster.end().code == 143
+
+
+def test_a_grace_period_that_is_cut_short() -> None:
+    """It never gets longer."""
+    for second, end in ((1, 6), (9, 14), (14, 15)):
+        cluster = Cluster()
+        cluster.train()
+        cluster.controller.is_stopping = True
+        cluster.wait(second)
+        cluster.controller.is_grace_over = True
+        cluster.wait(end - second)
+        assert not cluster.controller.is_over(cluster.now), second
+        assert cluster.wait(2), second
+
+
 def test_scancel_without_an_exit_code() -> None:
     cluster = Cluster()
     cluster.check()
