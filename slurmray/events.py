@@ -97,6 +97,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         {"node": (_TEXT, "its name"), "text": (_TEXT, "why")},
     ),
     "stop": ("Slurm ends the job: scancel, preemption or the time limit.", {}),
+    "stop_now": ("The grace period ends, by `slurmray cancel --now`.", {}),
     "time_limit": (
         "The time limit or preemption is near.",
         {"signal": (_TEXT, "what the trainer gets"), "seconds": (_NUMBER, "until it gets SIGKILL")},

@@ -60,9 +60,9 @@ Everything after the first `--` is the trainer's command. Wrong input ends a com
 
 ## Tab completion
 
-Completes commands, options, jobs and their nodes, the values of `--runtime` and `--target`, the examples of
-`slurmray init` and the exit codes of `slurmray explain`. Add the line of your shell to its configuration
-file:
+Completes commands, options, jobs, their nodes and services, the values of `--runtime` and `--target`, the
+examples of `slurmray init` and the exit codes of `slurmray explain`. Add the line of your shell to its
+configuration file:
 
 | shell | file | line |
 |---|---|---|

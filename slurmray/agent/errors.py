@@ -21,13 +21,14 @@ EXIT_CODES: "Dict[str, int]" = {
 
 class JobError(Exception):
     """The job cannot go on. kind: one of EXIT_CODES, or `ray`, which is bring_up before the trainer runs and
-    node_lost after.
+    node_lost after. log: name of the log that shows why; "": that of the node.
     """
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, log: str = "") -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
+        self.log = log
 
 
 class Unfit(Exception):

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 # Of ray.temp_dir, in characters: the path of a socket has at most 107, and slurmray and Ray add folders.
 TEMP_DIR_MAX = 18
 TEMP_DIR_PATTERN = r"[A-Za-z0-9_./-]+$"
+# In the run directory. The job makes this file, and its grace period ends once `slurmray cancel --now` has
+# written into it.
+CANCEL_NOW = "cancel-now"
+# In the job's folder: before the name of a service whose output is copied from this FIFO to its log.
+SERVICE_FIFO = "log-"
 # In a path: $NAME, ${NAME}, or $$ for a dollar sign.
 VARIABLE = r"\$(?:\$|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})"
 
@@ -62,6 +67,11 @@ def job_folder(temp_dir: str, job: "Job") -> str:
     Its name ends in random digits, so that no other user can make it beforehand.
     """
     return os.path.join(temp_dir, "ray-%s-%d-%s" % (job["id"], job["attempt"], job["mark"][:6]))
+
+
+def service_log(service: str, node: str) -> str:
+    """Name of the log of a service on a node, without its ending. Neither name has an @."""
+    return "service-%s@%s" % (service, node)
 
 
 def last_lines(path: str, count: int) -> "List[str]":

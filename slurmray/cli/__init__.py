@@ -28,7 +28,7 @@ _SUBCOMMANDS = {
     "list": "List your jobs.",
     "status": "Show where a job stands, and how long each step took.",
     "report": "Write a page about a job: bring-up of each node, findings, failures, settings.",
-    "logs": "Print the log of a job or of a node.",
+    "logs": "Print the log of a job, a node or a service.",
     "attach": "Open a shell in a container of a running job, or run a command there.",
     "dashboard": "Open Ray's dashboard of a running job.",
     "why": "Say what ended a job, and what to do about it.",

@@ -10,13 +10,17 @@ from slurmray.slurm.states import FINAL
 
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB ...", shell_complete=complete_job)
-def cancel(*, jobs: tuple[str, ...]) -> None:
+@click.option("--now", "is_now", is_flag=True, help="Without grace period; also for jobs cancelled before.")
+def cancel(*, jobs: tuple[str, ...], is_now: bool) -> None:
     """Cancel jobs, by id or name. The trainer of each gets its grace period (stop.grace).
+
+    With --now, it gets SIGKILL at once. Either way the job removes its containers and files from the nodes.
 
     \b
     Examples:
       slurmray cancel 1234
       slurmray cancel verl evaluate
+      slurmray cancel verl --now
     """
     for name in jobs:
         job, run = job_argument(name)
@@ -24,5 +28,8 @@ def cancel(*, jobs: tuple[str, ...]) -> None:
         if (state := job.state()) in FINAL:
             click.echo(f"{what}: has ended already, {state}", err=True)
             continue
-        job.cancel()
+        has_ended_grace_period = job.cancel(now=is_now)
         click.echo(f"cancelled {what}", err=True)
+        if is_now and not has_ended_grace_period:
+            why = "an older slurmray rendered the job, or its run directory cannot be written here"
+            click.echo(f"{what}: its trainer has its grace period: {why}", err=True)

@@ -9,7 +9,7 @@ run=$1 remove=$2 size=0
 [[ ! -L $run ]] || exit 0
 cd -- "$run"
 # events.jsonl goes last, as it has the names of the nodes.
-for file in "${@:3}" mark heartbeat requeue-requested prepared-* logs/service-*.log events.jsonl; do
+for file in "${@:3}" mark heartbeat cancel-now requeue-requested prepared-* logs/service-*.log events.jsonl; do
 	[[ -f $file && ! (-L logs && $file == logs/*) ]] || continue
 	size=$((size + $(stat --format=%s -- "$file")))
 	[[ -z $remove ]] || rm -- "$file"

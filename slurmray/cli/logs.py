@@ -1,10 +1,10 @@
-"""`slurmray logs`: the log of a job or of one of its nodes."""
+"""`slurmray logs`: the log of a job, of one of its nodes, or of a service."""
 
 from __future__ import annotations
 
 import click
 
-from slurmray.cli.terminal import complete_job, complete_node, job_argument
+from slurmray.cli.terminal import complete_job, complete_node, complete_service, job_argument
 from slurmray.errors import UsageError
 
 
@@ -14,8 +14,14 @@ from slurmray.errors import UsageError
 @click.option(
     "--node",
     metavar="NODE",
-    help="What setup, runtime, Ray and services printed on this node.",
+    help="What setup, runtime, Ray and prepare steps printed on this node.",
     shell_complete=complete_node,
+)
+@click.option(
+    "--service",
+    metavar="NAME",
+    help="What this service printed, on all its nodes or with --node on one.",
+    shell_complete=complete_service,
 )
 @click.option(
     "--ray",
@@ -23,11 +29,19 @@ from slurmray.errors import UsageError
     is_flag=True,
     help="With --node: Ray's own logs, which are kept after a failure (ray.keep_logs).",
 )
-@click.option("--attempt", type=int, metavar="N", help="With --node: of this attempt.  [default: the last]")
+@click.option(
+    "--attempt", type=int, metavar="N", help="With --node or --service: of this attempt.  [default: the last]"
+)
 def logs(
-    *, job: str | None, is_followed: bool, node: str | None, is_rays: bool, attempt: int | None
+    *,
+    job: str | None,
+    is_followed: bool,
+    node: str | None,
+    service: str | None,
+    is_rays: bool,
+    attempt: int | None,
 ) -> int | None:
-    """Print the log of a job, progress and the trainer's output; or that of a node.
+    """Print the log of a job, progress and the trainer's output; or that of a node, or of a service.
 
     JOB is an id or a name; without it, the newest one. With -f the exit code is the job's, and Ctrl-C asks
     whether to cancel it.
@@ -38,13 +52,19 @@ def logs(
       slurmray logs 1234 --node gpu-7
       slurmray logs verl --node gpu-7 --attempt 0
       slurmray logs verl --node gpu-7 --ray | less
+      slurmray logs verl --service judge
     """
     from slurmray.cli.submit import follow_job
 
     found, _ = job_argument(job)
+    if is_followed and (node or service) is not None:
+        raise UsageError("-f: follows the log of the job; for that of a node or a service use tail -f")
+    if service is not None:
+        if is_rays:
+            raise UsageError("--ray: a service has no logs of Ray; leave out --service")
+        click.echo(found.service_log(service, node, attempt), nl=False)
+        return 0
     if node is not None:
-        if is_followed:
-            raise UsageError("-f: follows the log of the job; for that of a node use tail -f")
         if not is_rays:
             click.echo(found.node_log(node, attempt), nl=False)
             return 0
@@ -54,7 +74,7 @@ def logs(
     if is_rays:
         raise UsageError("--ray: Ray's logs are of one node each; name it with --node")
     if attempt is not None:
-        raise UsageError("--attempt: the log of the job has all attempts; use it with --node")
+        raise UsageError("--attempt: the log of the job has all attempts; use it with --node or --service")
     if is_followed:
         return follow_job(found)
     click.echo(found.logs(), nl=False)

@@ -71,11 +71,25 @@ def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 def complete_node(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the nodes of the job on the command line, from its run directory."""
     del param
-    # While an option has no value yet, click leaves arguments before it unparsed.
-    names = [*ctx.args, ctx.params.get("job")]
     try:
-        events = job_argument(names[0])[0].events()
+        events = _job_on_command_line(ctx).events()
     except UsageError:
         return []
     nodes = [node for event in events if event["event"] == "start" for node in event["nodes"]]
     return [CompletionItem(node) for node in nodes if node.startswith(incomplete)]
+
+
+def complete_service(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the services of the job on the command line, from its run directory."""
+    del param
+    try:
+        services = _job_on_command_line(ctx).services()
+    except UsageError:
+        return []
+    return [CompletionItem(name) for name in services if name.startswith(incomplete)]
+
+
+def _job_on_command_line(ctx: click.Context) -> Job:
+    # While an option has no value yet, click leaves arguments before it unparsed.
+    names = [*ctx.args, ctx.params.get("job")]
+    return job_argument(names[0])[0]

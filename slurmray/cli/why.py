@@ -25,7 +25,8 @@ def why(*, job: str | None, is_json: bool) -> None:
     """Say what ended a job, and what to do about it.
 
     It knows slurmray's exit codes, findings, and messages of trainers, PyTorch, NCCL and Ray, which it looks
-    for in the job's log and in those of its nodes. JOB is an id or a name; without it, the newest one.
+    for in the job's log and in those of its nodes and services. JOB is an id or a name; without it, the
+    newest one.
 
     \b
     Examples:
@@ -61,7 +62,7 @@ def why(*, job: str | None, is_json: bool) -> None:
 
 
 def _texts(job: Job, status: Status) -> Iterator[tuple[str, str]]:
-    """The job's log, and that of each node of the last attempt, as far as they can be read."""
+    """The job's log, and those of nodes and services of the last attempt, as far as they can be read."""
     from slurmray.errors import SlurmrayError
 
     with contextlib.suppress(SlurmrayError):
@@ -69,6 +70,9 @@ def _texts(job: Job, status: Status) -> Iterator[tuple[str, str]]:
     for node in status.nodes:
         with contextlib.suppress(SlurmrayError):
             yield f"log of {node}", job.node_log(node, last=_LAST)
+    for service in job.services():
+        with contextlib.suppress(SlurmrayError):
+            yield f"log of {service}", job.service_log(service, last=_LAST // max(1, len(status.nodes)))
 
 
 def _explain(status: Status) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from slurmray.agent.paths import CANCEL_NOW
 from slurmray.errors import SlurmError, SlurmrayError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.attach import attach_argv
@@ -161,12 +162,56 @@ class Job:
         try:
             return self.host.read(folder / f"{node}.log", last=last).decode(errors="replace")
         except FileNotFoundError:
-            logs = [name for name in self.host.names(folder) if name.endswith(".log")]
+            logs = [name for name in self.host.names(folder) if name.endswith(".log") and "@" not in name]
             known = sorted(name.removesuffix(".log") for name in logs)
             hint = f"there are those of {', '.join(known[:8])}" if known else "it has no logs"
             raise UsageError(f"{folder}: no log of the node {node}; {hint}") from None
         except OSError as error:
             raise UsageError(f"{folder}/{node}.log: cannot be read: {error.strerror}") from None
+
+    def services(self) -> list[str]:
+        """Return the names of the services that have a log in the last attempt; [] before it has some."""
+        runs, attempt = self._runs, last_attempt(self._runs, self.id, self.host)
+        return sorted(self._service_logs(runs / f"{self.id}-{attempt}/logs"))
+
+    def service_log(
+        self, service: str, node: str | None = None, attempt: int | None = None, last: int | None = None
+    ) -> str:
+        """Return what a service printed, and its readiness check.
+
+        node: None is all nodes; if there are several, the text of each follows a line `==> NODE <==`.
+        attempt: None is the last one. last: of each node, as for `logs`. UsageError if there is no log.
+        """
+        folder = self._log_folder(attempt)
+        known = self._service_logs(folder)
+        paths = known.get(service, {})
+        if not paths:
+            hint = f"there are those of {', '.join(sorted(known))}" if known else "it has none of services"
+            raise UsageError(f"{folder}: no log of the service {service}; {hint}")
+        if node is not None and node not in paths:
+            raise UsageError(f"{folder}: {service} has no log on {node}, only on {', '.join(sorted(paths))}")
+        try:
+            texts = {
+                each: self.host.read(paths[each], last=last).decode(errors="replace")
+                for each in sorted(paths)
+                if node in (None, each)
+            }
+        except OSError as error:
+            raise UsageError(f"{error.filename}: cannot be read: {error.strerror}") from None
+        if not texts.get("srun", "srun"):
+            del texts["srun"]
+        if len(texts) == 1:
+            return "".join(texts.values())
+        return "\n".join(f"==> {each} <==\n{text}" for each, text in texts.items())
+
+    def _service_logs(self, folder: Path) -> dict[str, dict[str, Path]]:
+        """Return {service: {node: its log}}. With pyxis there may be one of `srun`, of the service's step."""
+        found: dict[str, dict[str, Path]] = {}
+        for name in self.host.names(folder):
+            if name.startswith("service-") and name.endswith(".log"):
+                service, _, node = name.removeprefix("service-").removesuffix(".log").partition("@")
+                found.setdefault(service, {})[node or "srun"] = folder / name
+        return found
 
     def ray_logs(self, node: str, attempt: int | None = None) -> dict[str, str]:
         """Return Ray's logs of a node by file name, of each the end: see `ray.keep_logs` in the job spec.
@@ -196,12 +241,28 @@ class Job:
         """Return the files of the job's log, as Slurm has named them in the last request about the job."""
         return self._outputs or [self._folder / f"slurm-{self.id}.out"]
 
-    def cancel(self) -> None:
-        """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses."""
+    def cancel(self, *, now: bool = False) -> bool:
+        """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses.
+
+        now: without the trainer's grace period; one that has begun ends. Return whether that was possible:
+        not if an older version rendered the job, or its run directory cannot be written here. Then, and
+        without `now`, the trainer has its grace period.
+        """
         argv = self._argv("scancel", str(self.id))
         done = commands.call(argv, host=self.host)
         if done.returncode != 0:
             raise commands.failure(argv, done.stderr)
+        return now and self._end_grace_period()
+
+    def _end_grace_period(self) -> bool:
+        """Write into the file that the job reads while its trainer has its grace period; see `cancel`."""
+        record = self._record()
+        if record.get("JobState") in (*FINAL, None):
+            return True
+        path = self._runs / f"{self.id}-{record.get('Restarts', '0')}" / CANCEL_NOW
+        # The job makes it if it looks for it.
+        argv = ["sh", "-c", '[ -f "$1" ] && echo now >"$1"', "sh", str(path)]
+        return commands.call(argv, host=self.host).returncode == 0
 
     def attach_argv(
         self, command: Sequence[str] = (), *, node: str | None = None, is_terminal: bool = False

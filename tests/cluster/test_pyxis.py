@@ -98,7 +98,7 @@ def test_services_with_an_image(jobs: Jobs, container: dict[str, Any]) -> None:
     assert "\nnode1\n" in job.log
     assert "service web exited with 7 on node2: restart 2 of 2" in job.log
     assert (jobs.folder / "web-0").read_text() == "started\n"
-    output = (job.run / "logs/node2.log").read_text()
+    output = (job.run / "logs/service-web@node2.log").read_text()
     assert output.count("alice\n") == 3
     assert "python3" not in output.partition("alice\n")[2].partition("usr\n")[0]
 

@@ -19,7 +19,7 @@ TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
 ONE = "slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\n"
 
 
-SERVICE_EXITED = "failed (70 service): node1: service reward exited with 4. The node's log has its output"
+SERVICE_EXITED = "failed (70 service): node1: service reward exited with 4. Its log has the output"
 PLACES: dict[str, dict[str, object]] = {"host": {"host": True}, "image": {"image": DEFAULT_IMAGE}}
 
 
@@ -71,14 +71,43 @@ def test_a_service_that_is_never_ready(jobs: Jobs) -> None:
     assert job.code == "70:0", job.log
     text = r"failed \(70 service\): node\d: service reward is not ready after 3 s\. .*ready\.timeout"
     assert re.fullmatch(text, job.last_line), job.log
+    assert re.search(r"last lines of .*/service-reward@node\d\.log:\n", job.log)
     assert "Connection refused" in job.log
     assert "trained" not in job.log
 
 
 def test_a_service_that_ends_under_the_trainer(jobs: Jobs) -> None:
-    service = {"name": "reward", "run": "until test -e stop; do sleep 0.1; done; exit 4", "where": "head"}
+    run = "echo the reason >&2; until test -e stop; do sleep 0.1; done; exit 4"
+    service = {"name": "reward", "run": run, "where": "head"}
     job = jobs.run(ONE + yaml.safe_dump({"services": [service]}), ["bash", "-c", "touch stop; sleep 100"])
     assert (job.code, job.last_line) == ("70:0", SERVICE_EXITED)
+    assert "service-reward@node1.log:\n" in job.log
+    assert "\nthe reason\n" in job.log
+
+
+def test_logs_of_services(jobs: Jobs) -> None:
+    """Where the run directory is not in the container. Each node has its own, with all starts."""
+    run = "echo $NAME $NODE_RANK; echo warned >&2; [[ -e up-$NAME-$NODE_RANK ]] || exit 3; sleep 1000"
+    ready = {"run": "echo checked; touch up-$NAME-$NODE_RANK"}
+    services = [
+        {"name": name, "run": run, "env": {"NAME": name}, "restarts": 99, "ready": ready}
+        for name in ("judge", "web")
+    ]
+    run_dir = jobs.folder.with_name(f"{jobs.folder.name}-runs")
+    run_dir.mkdir()
+    run_dir.chmod(0o777)
+    job = jobs.run(TWO + yaml.safe_dump({"run_dir": str(run_dir), "services": services}), ["sleep", "2"])
+    logs = run_dir / f"{job.id}-0/logs"
+    texts = {path.name: path.read_text() for path in logs.glob("*.log")}
+    shutil.rmtree(run_dir)
+    assert job.code == "0:0", job.log
+    for name in ("judge", "web"):
+        for rank, node in enumerate(("node1", "node2")):
+            text = texts.pop(f"service-{name}@{node}.log")
+            assert text.count(f"service {name}: bash -c ") == text.count(f"\n{name} {rank}\nwarned\n") > 0
+            assert "\nchecked\n" in text
+    assert sorted(texts) == ["node1.log", "node2.log"]
+    assert not any("warned\n" in text for text in texts.values())
 
 
 def test_a_command_on_all_nodes_with_ray(jobs: Jobs) -> None:
@@ -122,8 +151,8 @@ exec sleep 1000
     for node in ("node1", "node2"):
         assert f"services: service reward exited with 6 on {node}: restart 1 of 1\n" in job.log
     for rank, node in enumerate(("node1", "node2")):
-        log = (job.run / f"logs/{node}.log").read_text()
-        assert f"\n{rank} it's\n" in log
+        log = (job.run / f"logs/service-reward@{node}.log").read_text()
+        assert log.startswith(f"{rank} it's\n")
         assert ("\non the node\n" in log) == (where == "host")
 
 

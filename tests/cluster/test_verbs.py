@@ -169,7 +169,7 @@ def test_a_job_that_waits(jobs: Jobs) -> None:
     record = jobs.cluster.job(after)
     assert record["Dependency"].startswith(f"afterok:{number}")
     assert [(row["id"], row["state"]) for row in listed()] == [(after, "PENDING"), (number, "PENDING")]
-    done = slurmray("cancel", "held", str(after))
+    done = slurmray("cancel", "held", str(after), "--now")
     assert (done.returncode, done.stderr) == (
         0,
         f"cancelled job {number}, held\ncancelled job {after}, later\n",
@@ -227,6 +227,55 @@ def test_nothing_is_submitted(jobs: Jobs) -> None:
     assert refused.stderr.splitlines()[-1].startswith("sbatch: ")
     assert listed("--all") == []
     assert list(jobs.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_cancelled_before", [False, True])
+def test_cancel_now(jobs: Jobs, is_cancelled_before: bool) -> None:
+    """A trainer that ignores its signal."""
+    (jobs.folder / "job.yaml").write_text("stop: {grace: 60}\n")
+    deaf = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+    number = submit("job.yaml", "--nodes=2", *ONE[1:], "--job-name=deaf", "--", "bash", "-c", deaf)
+    jobs.wait_for(number, "\nup\n")
+    if is_cancelled_before:
+        assert slurmray("cancel", "deaf").stderr == f"cancelled job {number}, deaf\n"
+        jobs.wait_for(number, "] stop: scancel")
+        time.sleep(1)
+        assert jobs.cluster.job(number)["JobState"] == "COMPLETING"
+    done = slurmray("cancel", "deaf", "--now")
+    assert (done.returncode, done.stderr) == (0, f"cancelled job {number}, deaf\n")
+    job = jobs.wait_end(number)
+    assert (job.state, job.last_line) == ("CANCELLED", "done: trainer exited with 137 (128 + signal KILL)")
+    events = {event["event"]: event for event in job.events}
+    assert events["end"]["time"] - events["stop_now"]["time"] < events["grace"]["seconds"] / 2
+
+
+def test_cancel_now_of_a_job_that_does_not_know_it(jobs: Jobs) -> None:
+    """As of one that an older version rendered: the trainer keeps its grace period."""
+    save = "trap 'sleep 2; echo saved; exit 3' TERM; echo up; while :; do sleep 0.1; done"
+    number = submit(*ONE, "--", "bash", "-c", save)
+    jobs.wait_for(number, "\nup\n")
+    (jobs.folder / f"slurmray-runs/{number}-0/cancel-now").unlink()
+    first, second = slurmray("cancel", str(number), "--now").stderr.splitlines()
+    assert first == f"cancelled job {number}, slurmray"
+    assert second.startswith(f"job {number}, slurmray: its trainer has its grace period: an older slurmray ")
+    job = jobs.wait_end(number)
+    assert (job.state, job.last_line) == ("CANCELLED", "done: trainer exited with 3")
+    assert "\nsaved\n" in job.log
+
+
+def test_the_log_of_a_service(jobs: Jobs) -> None:
+    (jobs.folder / "job.yaml").write_text("services: [{name: judge, run: echo judged; exec sleep 1000}]\n")
+    number = submit("job.yaml", *ONE, "--", "sleep", "1")
+    jobs.wait_end(number)
+    text = slurmray("logs", "--service=judge").stdout
+    assert text == "service judge: bash -c echo judged; exec sleep 1000\njudged\n"
+    assert slurmray("logs", str(number), "--service=judge", "--node=node1", "--attempt=0").stdout == text
+    assert "judged\n" not in slurmray("logs", "--node=node1").stdout
+    unknown = slurmray("logs", "--service=jugde")
+    assert unknown.returncode == 2
+    assert unknown.stderr.endswith("no log of the service jugde; there are those of judge\n")
+    for option in ("--follow", "--ray"):
+        assert slurmray("logs", "--service=judge", option).returncode == 2
 
 
 class Terminal:

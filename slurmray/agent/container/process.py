@@ -326,7 +326,7 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     except Finished:
         pass
     except JobError as error:
-        context.send("failed", kind=error.kind, message=error.message)
+        context.send("failed", kind=error.kind, message=error.message, log=error.log)
     except network.NetworkError as error:
         context.send("failed", kind="preflight", message=str(error))
     except Exception as error:

@@ -3,6 +3,7 @@
 import json
 import os
 
+from .. import paths
 from ..errors import JobError
 from ..places import places
 from . import environment
@@ -77,14 +78,22 @@ class Services(Stage):
         if kind == self.kinds[0]:
             self.on_service_ended(name, code)
         elif code == NOT_READY:
-            text = "service %s is not ready after %s s. See the node's log, or raise its ready.timeout"
-            raise JobError("service", text % (name, self.items[name]["ready"]["timeout"]))
+            text = "service %s is not ready after %s s. See its log, or raise its ready.timeout"
+            raise self._error(name, text % (name, self.items[name]["ready"]["timeout"]))
         elif code:
-            text = "the readiness check of service %s exited with %d. The node's log has its output"
-            raise JobError("service", text % (name, code))
+            text = "the readiness check of service %s exited with %d. The service's log has its output"
+            raise self._error(name, text % (name, code))
         else:
             self.waiting.discard(name)
             self._check_all_ready()
+
+    def _error(self, name: str, text: str) -> JobError:
+        return JobError("service", text, paths.service_log(name, self.context.name))
+
+    def open_output(self, name: str) -> int:
+        """As in Stage: of the service's FIFO. Not blocking, as the node agent may have ended."""
+        path = os.path.join(self.context.folder, paths.SERVICE_FIFO + name)
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
 
     def roles(self) -> "List[str]":
         """Roles of the services as child processes, the last one first."""
@@ -137,7 +146,7 @@ class Services(Stage):
         elif context.deadline is not None:  # Slurm signals some services during the grace period
             context.phase("services", "%s on %s while the job is being ended" % (text, context.name))
         elif item["on_end"] == "fail" or name in self.waiting:
-            raise JobError("service", text + ". The node's log has its output")
+            raise self._error(name, text + ". Its log has the output")
         else:
             context.phase("services", "%s on %s; the job continues" % (text, context.name))
 

@@ -1,6 +1,6 @@
 """The base of the stages of one node: starts their programs and reports that the node is done."""
 
-import sys
+import os
 
 from ..errors import JobError
 
@@ -49,12 +49,22 @@ class Stage:
         return dict(self.ray.env, **self.facts())
 
     def spawn(self, kind: str, name: str, argv: "List[str]", env: "Mapping[str, str]") -> None:
-        """Start a child process and write its command to the node's log. kind: one of `kinds`."""
+        """Start a child process and write its command to its log. kind: one of `kinds`."""
         role = "%s %s" % (kind, name)
-        sys.stderr.write("%s: %s\n" % (role, " ".join(argv)))
-        sys.stderr.flush()
+        output = self.open_output(name)
         try:
-            self.context.children.spawn(role, argv, env)
+            os.write(output, ("%s: %s\n" % (role, " ".join(argv))).encode("utf-8", "backslashreplace"))
+        except BlockingIOError:  # a full FIFO: the run directory is slow
+            pass
+        os.set_blocking(output, True)
+        try:
+            self.context.children.spawn(role, argv, env, output, output)
         except OSError as error:
             text = "%s: %s: %s. Is it in the image?" % (name, argv[0], error.strerror)
             raise JobError(self.error_kind, text) from error
+        finally:
+            os.close(output)
+
+    def open_output(self, name: str) -> int:  # noqa: ARG002
+        """A new descriptor for the output of a program: of the node's log."""
+        return os.dup(2)

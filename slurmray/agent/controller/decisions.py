@@ -35,12 +35,16 @@ WHILE_ENDING = ("phase", "finding", "gone", "started")
 
 
 class Failure:
-    """The reason why the job cannot go on. node: "" where no single node is the cause."""
+    """The reason why the job cannot go on. node: "" where no single node is the cause.
 
-    def __init__(self, node: str, kind: str, text: str) -> None:
+    log: name of the log in the run directory that shows why.
+    """
+
+    def __init__(self, node: str, kind: str, text: str, log: str = "") -> None:
         self.node = node
         self.kind = kind
         self.text = text
+        self.log = log or node
 
     def __str__(self) -> str:
         return "%s: %s" % (self.node, self.text) if self.node else self.text
@@ -102,6 +106,7 @@ class Controller:
         self.has_started = False  # a task of the step
         self.is_training = False
         self.is_stopping = False  # Slurm is ending the job
+        self.is_grace_over = False  # by `slurmray cancel --now`
         self.is_time_up = False  # Slurm sent the warning signal
         self.is_ending = False  # the step is being ended; failures no longer count
         self.is_step_over = False
@@ -120,6 +125,7 @@ class Controller:
         self._left_out: "Set[str]" = set()  # lost or failed workers that the job continues without
         self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
+        self._is_stopping_now = False  # without a grace period
         self._is_limit_sent = False
         self._is_waiting_logged = False
         self._peers: "Set[str]" = set()
@@ -185,14 +191,22 @@ class Controller:
         self._check_steps(now)
         if self.is_stopping and self._stop_until is None:
             self.log.event("stop")
-            self.actions.send({"type": "stop", "seconds": self.job["grace"]})
-            self._stop_until = now + self.job["grace"] + STOP_MARGIN
+            self._stop(self.job["grace"], now)
+        elif self._stop_until is not None and self.is_grace_over and not self._is_stopping_now:
+            self._is_stopping_now = True
+            self.log.event("stop_now")
+            self._stop(0, now)
         elif self.is_time_up and not self._is_limit_sent:
             self._is_limit_sent = True
             stop = self.settings["stop"]
             seconds = max(stop["lead"] - LIMIT_MARGIN, self.job["grace"])
             self.log.event("time_limit", signal=stop["signal"], seconds=seconds)
             self.actions.send({"type": "stop_at_limit", "seconds": seconds})
+
+    def _stop(self, grace: int, now: float) -> None:
+        self.actions.send({"type": "stop", "seconds": grace})
+        until = now + grace + STOP_MARGIN
+        self._stop_until = until if self._stop_until is None else min(until, self._stop_until)
 
     def is_over(self, now: float) -> bool:
         """Whether the step can be ended."""
@@ -325,7 +339,7 @@ class Controller:
         self.trainer_code = message["code"]
 
     def _on_failed(self, node: str, message: "protocol.Message", _now: float) -> None:
-        self._fail(node, message["kind"], message["message"])
+        self._fail(node, message["kind"], message["message"], message.get("log", ""))
 
     def _on_healthy(self, node: str, _message: "protocol.Message", _now: float) -> None:
         self._healthy.add(node)
@@ -377,8 +391,11 @@ class Controller:
                 node, "node_lost", "no heartbeat for %d s. Has it lost power or its network?" % seconds
             )
 
-    def _fail(self, node: str, kind: str, text: str) -> None:
-        """Record a failure, unless the step is being ended or the job may continue without this worker."""
+    def _fail(self, node: str, kind: str, text: str, log: str = "") -> None:
+        """Record a failure, unless the step is being ended or the job may continue without this worker.
+
+        log: as in Failure.
+        """
         is_loss = kind in ("ray", "node_lost")
         may_continue = self.settings["on_node_loss"] == "continue" and self.is_training
         if may_continue and is_loss and node != self.head and not self.is_ending:
@@ -388,7 +405,7 @@ class Controller:
         elif self.is_ending:
             self.log.write("%s: %s" % (node, text))
         elif not self.failure:
-            self.failure = Failure(node, kind, text)
+            self.failure = Failure(node, kind, text, log)
 
     def _may_be_node_loss(self, now: float) -> bool:
         """Whether the trainer may have failed because of a lost node. Asks the nodes if Ray runs."""
@@ -489,7 +506,7 @@ class Controller:
             failure.kind in ("ray", "node_lost", "prepare", "service")
             or (failure.kind == "probe" and not nodes)
         ):
-            nodes.append(failure.node)
+            nodes.append(failure.log)
         return nodes
 
     def is_requeue_requested(self) -> bool:

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from ..settings import Group, Job
     from .decisions import Outcome
 
-LOG_LINES = 15  # last lines of a node's log that are shown in the job's log
+LOG_LINES = 15  # last lines of a log that are shown in the job's log
 END_WAIT = 15.0  # seconds for all nodes to clean up; then the step gets signals
 SIGNAL_WAIT = 10.0  # seconds between these signals
 SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the batch script
+CANCEL_INTERVAL = 0.5  # seconds between two looks for `slurmray cancel --now`
 SERVICE_WAIT = 2.0  # seconds for the steps of services to end after the others
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
 CLEAN_UP_TIME = 7  # seconds of KillWait that remain for clean-up after the grace period
@@ -53,6 +54,7 @@ class ControllerProcess(Actions):
         self.log = job_log.JobLog(started)
         self.clock = heartbeat.Clock()
         self.is_stopping = False
+        self.is_grace_over = False
         self.is_time_up = False
         self.job: "Optional[Job]" = None
         self._records: "List[str]" = []  # of each component of the job, see job_record; "": unknown
@@ -61,6 +63,7 @@ class ControllerProcess(Actions):
         self._requests = background_io.CallQueue()  # to slurmctld
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
+        self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
         self._wake = self._catch_signals()
 
     def run(self) -> int:
@@ -187,6 +190,7 @@ class ControllerProcess(Actions):
         try:
             with open(os.path.join(run_dir, "mark"), "w") as file:
                 file.write(job["mark"] + "\n")
+            open(os.path.join(run_dir, paths.CANCEL_NOW), "w").close()
         except OSError as error:
             text = "cannot write to the run directory %s: %s. Free space, or set run_dir"
             text = text % (run_dir, error.strerror)
@@ -303,10 +307,23 @@ class ControllerProcess(Actions):
             if code is not None:
                 controller.on_service_step_over(name, code, now)
         self._forward_signals(controller)
+        if controller.is_stopping and now >= self._next_look:
+            self._next_look = now + CANCEL_INTERVAL
+            self._files.submit(self._read_cancel)
         controller.tick(now)
+
+    def _read_cancel(self) -> None:
+        """Look whether `slurmray cancel --now` has written into the run directory.
+
+        A file, as Slurm passes on no more signals after scancel (job_signal() of slurmctld/job_mgr.c returns
+        ESLURM_ALREADY_DONE). Opening it makes a network file system look again.
+        """
+        with open(os.path.join(self._job()["run_dir"], paths.CANCEL_NOW)) as file:
+            self.is_grace_over = bool(file.read(1))
 
     def _forward_signals(self, controller: Controller) -> None:
         controller.is_stopping = controller.is_stopping or self.is_stopping
+        controller.is_grace_over = controller.is_grace_over or self.is_grace_over
         controller.is_time_up = controller.is_time_up or self.is_time_up
 
     @staticmethod

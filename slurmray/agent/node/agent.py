@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from ..settings import Job
     from .host_services import HostServices
     from .runtimes import Runtime
+    from .service_logs import ServiceLogs
 
 ANSWER_WAIT = 30.0  # seconds for the controller's answer about leftovers
 TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL to a command
 LOGS_WAIT = 4.0  # seconds for the archive of Ray's logs
+SERVICE_LOGS_WAIT = 1.0  # seconds for the rest of the services' output
 CLIENT_WAIT = 10.0  # seconds for the container to exit once its input is closed
 SUCCESSORS = 6  # workers that may requeue or cancel the job when the head node is lost, in this order
 SUCCESSOR_WAIT = 10.0  # seconds by which each waits longer than the one before
@@ -84,6 +86,7 @@ class NodeAgent(NodeApi):
         self._node_env: "Dict[str, str]" = {}
         self._is_cleaning_up = False  # commands are not interrupted, although the node is stopped
         self._container: "Optional[detached_process.DetachedProcess]" = None
+        self._service_logs: "Optional[ServiceLogs]" = None
         self._waiting: "List[protocol.Message]" = []  # messages for a container that has not started
 
     # -- the main thread ---------------------------------------------------------------------------------
@@ -281,6 +284,10 @@ class NodeAgent(NodeApi):
 
     def _run_container(self, runtime: "Runtime", services: "HostServices") -> None:
         """Start the container process and wait for its end."""
+        if self.settings["services"]:
+            from . import service_logs
+
+            self._service_logs = service_logs.ServiceLogs(self)
         argv = runtime.container_argv()
         self.phase("container", runtime.description)
         container = detached_process.DetachedProcess(argv, self.env, 1)
@@ -331,6 +338,8 @@ class NodeAgent(NodeApi):
             self._container.end(CLIENT_WAIT)
         if runtime and self._container and not runtime.remove():
             self.phase("end", "cannot end all processes of %s on %s" % (self.container_name, self.name))
+        if self._service_logs:
+            self._service_logs.finish(SERVICE_LOGS_WAIT)
         if self.folder and self._container:
             self._keep_ray_logs()
         if self.folder and not job_folder.remove(self, runtime):

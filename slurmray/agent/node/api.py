@@ -1,5 +1,9 @@
 """The interface of the node agent for checks, runtimes and clean-up."""
 
+import os
+
+from .. import paths
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set
@@ -43,6 +47,11 @@ class NodeApi:
     def inside(self) -> str:
         """The part of the folder that containers see, mounted at the path of `folder`."""
         return self.folder + "/inside"
+
+    def service_log_path(self, service: str) -> str:
+        """The path of a service's log."""
+        name = paths.service_log(service, self.name) + ".log"
+        return os.path.join(os.path.dirname(self.log_path), name)
 
     def phase(self, phase: str, text: str) -> None:
         """Log progress."""

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from slurmray.agent import loader, protocol
+from slurmray.agent.node.api import NodeApi
+from slurmray.agent.node.service_logs import ServiceLogs
 from slurmray.rendering.script import agent_text
 
 TIMEOUT = 60  # seconds; bounds a hang
@@ -264,6 +266,17 @@ def write_ray(lib: Path, version: str = "2.60.0", **replaced: str) -> None:
         (lib / name).write_text(text)
 
 
+class LogAgent(NodeApi):
+    """A node agent with as much as ServiceLogs needs. inside: the job's folder. logs: for the logs."""
+
+    inside = ""
+
+    def __init__(self, name: str, inside: Path, logs: Path, spec: Any, of_job: Any) -> None:
+        self.name, self.settings, self.job = name, spec, of_job
+        self.inside = str(inside)  # type: ignore[misc]
+        self.log_path = f"{logs}/{name}.log"
+
+
 class Node:
     """A container process. received: its messages."""
 
@@ -378,6 +391,8 @@ class Cluster:
         for rank, name in enumerate(self.names):
             node = Node(self.folder / f"job-{name}", name, self.env, role)
             self.nodes.append(node)
+            if spec["services"]:
+                ServiceLogs(LogAgent(name, node.folder, self.folder, spec, this_job))
             node.send("settings", settings=spec)
             node.send("job", job=this_job)
             node.send(

@@ -40,6 +40,7 @@ class FakeNode(NodeApi):
             "container": {**CONTAINER, **(container or {})},
             "checks": {"paths": [], "same_commit": "", "bf16": False},
             "services": [],
+            "ray": {"nodes": 1},
             "env_file": "",
             "node_env": "",
             "trainer": {"runtime_env": None},

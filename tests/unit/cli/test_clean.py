@@ -37,7 +37,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(run: Path, days: float) -> None:
     (run / "logs").mkdir(parents=True)
     (run / "logs/node1.log").write_bytes(bytes(3_000_000))
-    for name in ("mark", "prepared-model", "logs/.node1.env", "logs/service-judge.log"):
+    logs = [f"logs/{name}" for name in (".node1.env", "service-judge.log", "service-judge@node1.log")]
+    for name in ("mark", "cancel-now", "prepared-model", *logs):
         (run / name).touch()
     event = json.loads(event_line("start", nodes=["node1"]))
     (run / "events.jsonl").write_text(json.dumps({**event, "time": time.time() - days * DAY}))

@@ -79,6 +79,17 @@ def test_nodes_of_the_job_are_completed(tmp_path: Path) -> None:
     assert completions("attach", "other", "--node") == {}
 
 
+def test_services_of_the_job_are_completed(tmp_path: Path) -> None:
+    history.remember(history.Run(12, "verl", None, str(tmp_path), "runs", 1.0, 1, 0))
+    assert completions("logs", "--service") == {}
+    (tmp_path / "runs/12-0/logs").mkdir(parents=True)
+    for name in ("service-judge@gpu-1", "service-judge@gpu-2", "service-web@gpu-1", "gpu-1"):
+        (tmp_path / f"runs/12-0/logs/{name}.log").touch()
+    assert set(completions("logs", "verl", "--service")) == {"judge", "web"}
+    assert set(completions("logs", "--service", incomplete="j")) == {"judge"}
+    assert completions("logs", "other", "--service") == {}
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_a_completion_script(shell: str) -> None:
     done = run(_SLURMRAY_COMPLETE=f"{shell}_source")

@@ -98,6 +98,92 @@ def test_attach_argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         slurmray.Job(7, run_dir="runs").attach_argv()
 
 
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of logs of the last attempt of job 7, with logs of services."""
+    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING Restarts=1; echo WorkDir={tmp_path}")
+    logs = tmp_path / "slurmray-runs/7-1/logs"
+    logs.mkdir(parents=True)
+    texts = {
+        "gpu-1": "of the node\n",
+        **{"service-judge@gpu-1": "one\n", "service-judge@gpu-2": "two\n", "service-judge": ""},
+        **{"service-a-judge@gpu-1": "a", "service-web": "no such image\n", "service-web@gpu-9": "up\n"},
+    }
+    for name, text in texts.items():
+        (logs / f"{name}.log").write_text(text)
+    (logs / "service-judge@gpu-1-ray.tar.gz").touch()
+    return logs
+
+
+def test_logs_of_services(logs: Path) -> None:
+    job = slurmray.Job(7, folder=logs.parents[2])
+    assert job.services() == ["a-judge", "judge", "web"]
+    assert job.service_log("judge") == "==> gpu-1 <==\none\n\n==> gpu-2 <==\ntwo\n"
+    assert job.service_log("judge", "gpu-2") == "two\n"
+    assert job.service_log("judge", "gpu-2", last=2) == "o\n"
+    assert job.service_log("a-judge") == "a", "of one node without a header"
+    # With pyxis: also why its step did not start.
+    assert job.service_log("web") == "==> gpu-9 <==\nup\n\n==> srun <==\nno such image\n"
+    (logs.parents[1] / "7-0/logs").mkdir(parents=True)
+    (logs.parents[1] / "7-0/logs/service-judge@gpu-3.log").write_text("before\n")
+    assert job.service_log("judge", attempt=0) == "before\n"
+
+
+def test_logs_of_services_that_are_not_there(logs: Path) -> None:
+    job = slurmray.Job(7)
+    with pytest.raises(UsageError, match="no log of the service jud; there are those of a-judge, judge, web"):
+        job.service_log("jud")
+    with pytest.raises(UsageError, match="judge has no log on gpu-3, only on gpu-1, gpu-2"):
+        job.service_log("judge", "gpu-3")
+    for attempt in (0, 5):
+        with pytest.raises(
+            UsageError, match=rf"7-{attempt}/logs: no log of the service judge; it has none of"
+        ):
+            job.service_log("judge", attempt=attempt)
+    with pytest.raises(UsageError, match="no log of the node gpu-3; there are those of gpu-1, service-judge"):
+        job.node_log("gpu-3")
+    (logs / "service-judge@gpu-1.log").unlink()
+    (logs / "service-judge@gpu-1.log").mkdir()
+    with pytest.raises(UsageError, match=r"service-judge@gpu-1\.log: cannot be read: Is a directory"):
+        job.service_log("judge")
+
+
+@pytest.mark.parametrize(
+    ("state", "has_file", "told"),
+    [
+        ("RUNNING", True, True),
+        ("COMPLETING", True, True),  # while the grace period runs
+        ("COMPLETING", False, False),  # rendered by an older version
+        ("CANCELLED", False, True),  # it had not started
+    ],
+)
+def test_cancel_now(
+    state: str, has_file: bool, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written after scancel: a job that Slurm does not cancel must keep its grace period."""
+    scontrol(tmp_path, monkeypatch, f"echo JobState={state} Restarts=1; echo WorkDir={tmp_path}")
+    scancel = tmp_path / "bin/scancel"
+    scancel.write_text('#!/bin/sh\necho "$*" >>calls; exit $CODE\n')
+    scancel.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for attempt in (0, 1, 2):
+        (tmp_path / f"slurmray-runs/7-{attempt}").mkdir(parents=True)
+    file = tmp_path / "slurmray-runs/7-1/cancel-now"
+    if has_file:
+        file.touch()
+    monkeypatch.setenv("CODE", "1")
+    with pytest.raises(SlurmError, match="scancel: "):
+        slurmray.Job(7).cancel(now=True)
+    monkeypatch.setenv("CODE", "0")
+    assert not slurmray.Job(7).cancel()
+    assert (file.read_text() if has_file else "") == ""
+    assert slurmray.Job(7).cancel(now=True) == told
+    assert file.exists() == has_file
+    assert not has_file or file.read_text() == "now\n"
+    assert (tmp_path / "calls").read_text() == "7\n" * 3
+    assert not list(tmp_path.glob("slurmray-runs/7-[02]/*"))
+
+
 def test_ray_s_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
     session, logs = tmp_path / "ray-logs/old", tmp_path / "slurmray-runs/7-1/logs"

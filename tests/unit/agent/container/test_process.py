@@ -305,6 +305,20 @@ def test_a_trainer_that_ignores_its_signal_is_killed(tmp_path: Path) -> None:
         assert made.run_until("exit")["code"] == 128 + signal.SIGKILL
 
 
+def test_a_stop_without_grace_period(tmp_path: Path) -> None:
+    """Once the trainer is killed, all nodes end."""
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")))
+        made.run_until("trainer")
+        wait_for_output(made, "up")
+        made.send("stop", seconds=3600)
+        made.send("stop", seconds=0)
+        assert made.nodes[1].process.wait(30) == 0
+        assert made.head.until("exit")["code"] == 128 + signal.SIGKILL
+        assert made.head.process.wait(30) == 0
+        assert left_over(tmp_path) == []
+
+
 def test_a_signal_to_the_container_stops_the_trainer(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.start(settings(trainer=shell(SAVE.format("TERM", "USR1"))))
@@ -509,7 +523,11 @@ def test_stages_on_two_nodes(tmp_path: Path) -> None:
         assert lines.index("up") > 1
         assert any(line.startswith("late 127.0.0.1:") for line in lines)
         made.send("service_ended", name="reward", code=3)
-        assert made.run_until("failed")["message"].startswith("service reward exited with 3")
+        failed = made.run_until("failed")
+        assert failed["message"].startswith("service reward exited with 3")
+        assert failed["log"] == "service-reward@gpu-1"
+    assert "service reward: bash -c" in (tmp_path / "service-reward@gpu-1.log").read_text()
+    assert "service reward: bash -c" not in made.head.log.read_text()
 
 
 def test_an_unknown_protocol_version_is_reported(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from slurmray.agent.container import node_context, stages
 from slurmray.agent.container.services import variables
 from slurmray.agent.errors import Finished, JobError
 from slurmray.agent.heartbeat import Timer
-from tests.unit.agent.containers import group, job, settings, write_agent
+from slurmray.agent.node.service_logs import ServiceLogs
+from tests.unit.agent.containers import LogAgent, group, job, settings, write_agent
 
 PREPARE: dict[str, Any] = {"where": "head", "needs_ray": False, "once": False}
 SERVICE: dict[str, Any] = {
@@ -46,14 +47,18 @@ class Node(node_context.NodeContext):
         self.job = job(id="7", attempt=1, nodes=nodes, **attempt_job)  # type: ignore[assignment]
         self.rank = nodes.index(name)
         self.sent: list[dict[str, Any]] = []
-        if not (folder / "agent").exists():
-            write_agent(folder)
+        write_agent(folder)
         env = {"PATH": os.environ["PATH"], "OF_RAY": "1"}
         ray: Any = SimpleNamespace(env=env, gcs_address="10.0.0.1:6379")
         self.stages = stages.Stages(self, ray)
+        self.agent = LogAgent(name, folder, folder, self.settings, self.job)
+        self.logs = ServiceLogs(self.agent)
 
     def send(self, message_type: str, **fields: Any) -> None:
         self.sent.append({"type": message_type, **fields})
+
+    def service_log(self, name: str) -> str:
+        return Path(self.agent.service_log_path(name)).read_text()
 
     def texts(self) -> list[str]:
         return [message["text"] for message in self.sent if message["type"] == "phase"]
@@ -81,7 +86,9 @@ def node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
     made: list[Node] = []
 
     def make(name: str = "gpu-1", done_before: list[str] | None = None, **spec: Any) -> Node:
-        made.append(Node(tmp_path, name, spec, {"done_before": done_before or []}))
+        folder = tmp_path / f"node-{len(made)}"
+        folder.mkdir()
+        made.append(Node(folder, name, spec, {"done_before": done_before or []}))
         return made[-1]
 
     yield make
@@ -91,6 +98,7 @@ def node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
             os.killpg(pid, 9)
         for pid in list(each.children.roles):
             os.waitpid(pid, 0)
+        each.logs.finish(5)
 
 
 def append(path: Path, text: str) -> str:
@@ -338,7 +346,7 @@ def outside_service(
     one = node(services=[{"name": "reward", "run": run, "image": "some/image", "env": env}])
     one.stages.begin()
     assert one.sent[-1] == {"type": "stage_done", "stage": "services"}
-    script = tmp_path / "begin-reward"
+    script = Path(one.folder, "begin-reward")
     command = ["/bin/sh", str(script), str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as service:
         try:
@@ -381,4 +389,19 @@ def test_a_service_that_is_never_ready(node: Callable[..., Node]) -> None:
     with pytest.raises(JobError, match="service reward is not ready after 0 s") as caught:
         one.stages.begin()
         one.until(lambda: False)
-    assert caught.value.kind == "service"
+    assert (caught.value.kind, caught.value.log) == ("service", "service-reward@gpu-1")
+    one.until(lambda: "not ready: " in one.service_log("reward"))
+
+
+def test_a_service_has_its_own_log(node: Callable[..., Node]) -> None:
+    """Each of its runs, one after another."""
+    run = "echo out; echo err >&2; exit 5"
+    other = {"name": "other", "run": "echo other; exec sleep 60", "where": "all"}
+    one = node(services=[{"name": "reward", "run": run, "restarts": 1}, other, {**other, "name": "third"}])
+    with pytest.raises(JobError, match=r"service reward exited with 5\. Its log has the output") as caught:
+        one.stages.begin()
+        one.until(lambda: False)
+    assert caught.value.log == "service-reward@gpu-1"
+    each = f"service reward: bash -c {run}\nout\nerr\n"
+    one.until(lambda: one.service_log("reward") == 2 * each)
+    one.until(lambda: one.service_log("other") == "service other: bash -c echo other; exec sleep 60\nother\n")

@@ -169,6 +169,14 @@ def test_a_node_that_fails(kind: str, code: int) -> None:
     assert (end.code, end.text) == (code, f"failed ({code} {name[code]}): node2: cause. Fix it")
 
 
+def test_the_log_of_a_service_that_fails_is_shown() -> None:
+    cluster = Cluster()
+    cluster.check()
+    cluster.receive("node2", "failed", kind="service", message="cause", log="service-web@node2")
+    assert cluster.controller.logs_to_show() == ["service-web@node2"]
+    assert cluster.end().node == "node2"
+
+
 def test_ray_that_dies_under_the_trainer_is_a_lost_node() -> None:
     cluster = Cluster()
     cluster.train()
@@ -321,6 +329,33 @@ def test_scancel() -> None:
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source) == (3, "trainer")
+
+
+def test_scancel_without_grace_period() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.is_stopping = cluster.controller.is_grace_over = True
+    cluster.wait(3)
+    assert [message for message in cluster.sent if message["type"] == "stop"] == [
+        {"type": "stop", "seconds": 10},
+        {"type": "stop", "seconds": 0},
+    ]
+    assert [name for name, _ in cluster.log.events][-2:] == ["stop", "stop_now"]
+    assert cluster.wait(5), "not the grace period of the first"
+    assert cluster.end().code == 143
+
+
+def test_a_grace_period_that_is_cut_short() -> None:
+    """It never gets longer."""
+    for second, end in ((1, 6), (9, 14), (14, 15)):
+        cluster = Cluster()
+        cluster.train()
+        cluster.controller.is_stopping = True
+        cluster.wait(second)
+        cluster.controller.is_grace_over = True
+        cluster.wait(end - second)
+        assert not cluster.controller.is_over(cluster.now), second
+        assert cluster.wait(2), second
 
 
 def test_scancel_without_an_exit_code() -> None:

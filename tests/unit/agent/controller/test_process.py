@@ -240,6 +240,41 @@ def test_slurms_signals(tmp_path: Path, number: signal.Signals, kind: str) -> No
     assert code == (5 if kind == "stop" else 72), log
 
 
+def test_slurmray_cancel_now(tmp_path: Path) -> None:
+    """While the grace period runs. Slurm passes on no signals then."""
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    srun.write_text(
+        srun.read_text().replace(
+            "json.dumps(receive(sys.argv[-1]))",
+            'json.dumps([receive("stop"), open(folder + "/stops", "w").close(), receive("stop")])',
+        )
+    )
+    job.wait_for("waits")
+    file = tmp_path / "slurmray-runs/7-0/cancel-now"
+    assert file.read_text() == ""
+    job.process.send_signal(signal.SIGTERM)
+    job.wait_for("stops")
+    file.write_text("now\n")
+    code, log = job.wait()
+    first, _, second = json.loads((tmp_path / "stop").read_text())
+    assert (first["seconds"], second["seconds"]) == (10, 0)
+    assert code == 5, log
+    assert [event["event"] for event in job.events()] == ["start", "trainer", "stop", "stop_now", "end"]
+
+
+def test_a_job_that_is_not_cancelled_ignores_the_file(tmp_path: Path) -> None:
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    receive = "receive(sys.argv[-1])"
+    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(2)][-1]'))
+    job.wait_for("waits")
+    (tmp_path / "slurmray-runs/7-0/cancel-now").write_text("now\n")
+    code, log = job.wait()
+    assert code == 5, log
+    assert "stop" not in [event["event"] for event in job.events()]
+
+
 def test_heartbeats_while_the_run_directory_stalls(tmp_path: Path) -> None:
     (tmp_path / "slurmray-runs/7-0").mkdir(parents=True)
     events = tmp_path / "slurmray-runs/7-0/events.jsonl"

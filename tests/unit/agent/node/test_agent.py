@@ -230,6 +230,19 @@ def test_the_controller_knows_which_leftovers_are_of_ended_jobs(
     assert "squeue" not in node.calls()
 
 
+def test_the_log_of_a_service(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    """Its output is complete, also what it prints at the end."""
+    node = start(nodes, tmp_path, services=[{"name": "judge", "run": "true"}])
+    node.send_job()
+    node.wait_for("phase", text="up")
+    fifo = (node.temp / "ray-7-0-012345/inside/log-judge").open("wb")
+    with fifo:
+        fifo.write(b"judged\n")
+    assert node.end() == 0
+    assert (node.run_dir / "logs/service-judge@node1.log").read_text() == "judged\n"
+    assert list(node.temp.iterdir()) == []
+
+
 def test_messages_that_come_before_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path, setup="sleep 1")
     node.send_job()

@@ -52,7 +52,7 @@ def test_a_service_on_the_node(tmp_path: Path) -> None:
     begin(node, "web", 'echo "$1 $SLURMRAY_TEMP" >>$OUT; echo text; exit 7')
     assert poll(services) == [("web", 7)]
     assert (tmp_path / "out").read_text() == f"{tmp_path}/submit {node.folder}\n"
-    assert Path(node.log_path).read_text() == "text\n"
+    assert Path(node.service_log_path("web")).read_text() == "text\n"
     assert poll(services, 0.1) == []
     begin(node, "web", "kill -KILL $$")  # a restart
     assert poll(services) == [("web", 137)]
@@ -81,7 +81,7 @@ def test_a_service_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(node, "story_command", lambda *_: ["/no/such"])
     begin(node, "web", "")
     assert poll(services) == [("web", 127)]
-    assert "/no/such: No such file or directory" in Path(node.log_path).read_text()
+    assert "/no/such: No such file or directory" in Path(node.service_log_path("web")).read_text()
     assert services.poll() == []
 
 

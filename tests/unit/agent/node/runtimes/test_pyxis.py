@@ -106,7 +106,7 @@ def test_a_service_in_a_step(node: FakeNode, step: subprocess.Popen[bytes], tmp_
     # It ends by itself, while its tether is open.
     assert use(node, "echo output of $SLURMRAY_TEMP in $1; exit 3").wait(HANG) == 3
     output = f"output of {node.folder} in {node.env['SLURM_SUBMIT_DIR']}\n"
-    assert Path(node.log_path).read_text() == output
+    assert Path(node.service_log_path("web")).read_text() == output
     assert use(node, "exit 0").wait(HANG) == 0
     # It ends when its tether does, and kills its process group.
     begun = use(node, f"echo >{tmp_path}/begun; read -r line; kill -KILL 0")

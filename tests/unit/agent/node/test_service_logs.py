@@ -1,0 +1,76 @@
+"""The logs of services in Ray's container; a process of the tests prints into their FIFOs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slurmray.agent.errors import JobError
+from slurmray.agent.node.service_logs import ServiceLogs
+
+from ..fake_node import FakeNode
+
+HANG = 30  # seconds
+
+
+def make(folder: Path, *names: str, where: str = "all") -> FakeNode:
+    node = FakeNode(folder, services=[{"name": name, "where": where} for name in names])
+    node.make_folder()
+    return node
+
+
+def prints(node: FakeNode, service: str, commands: str) -> None:
+    """Run commands of a service in bash, to their end."""
+    with Path(node.inside, f"log-{service}").open("wb") as fifo:
+        subprocess.run(["bash", "-c", commands], stdout=fifo, check=True, timeout=HANG)
+
+
+def log(node: FakeNode, service: str) -> bytes:
+    return (node.root / f"run/logs/service-{service}@node1.log").read_bytes()
+
+
+def test_all_that_services_print(tmp_path: Path) -> None:
+    node = make(tmp_path, "one", "two")
+    logs = ServiceLogs(node)
+    prints(node, "one", "yes | head -c 1000000")  # more than a FIFO holds
+    prints(node, "two", r"printf 'a\377\r\0'")
+    prints(node, "one", "echo -n the second run")
+    logs.finish(HANG)
+    assert log(node, "one") == b"y\n" * 500000 + b"the second run"
+    assert log(node, "two") == b"a\xff\r\0"
+
+
+def test_a_log_that_is_there_is_kept(tmp_path: Path) -> None:
+    """A service outside Ray's container writes into it, too."""
+    node = make(tmp_path, "one")
+    Path(node.service_log_path("one")).write_text("before\n")
+    logs = ServiceLogs(node)
+    prints(node, "one", "echo after")
+    logs.finish(HANG)
+    assert log(node, "one") == b"before\nafter\n"
+
+
+def test_a_full_disk_does_not_stop_a_service(tmp_path: Path) -> None:
+    node = make(tmp_path, "one", "two")
+    Path(node.service_log_path("one")).symlink_to("/dev/full")
+    logs = ServiceLogs(node)
+    prints(node, "one", "yes | head -c 1000000")
+    prints(node, "two", "echo fine")
+    logs.finish(HANG)
+    assert log(node, "two") == b"fine\n"
+
+
+def test_a_run_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    node = make(tmp_path, "one")
+    node.log_path = "/proc/node1.log"
+    with pytest.raises(JobError, match=r"cannot make /proc/service-one@node1\.log: .* set run_dir") as caught:
+        ServiceLogs(node)
+    assert caught.value.kind == "preflight"
+
+
+def test_a_service_of_other_nodes_has_no_log_here(tmp_path: Path) -> None:
+    node = make(tmp_path, "one", where="workers")
+    ServiceLogs(node).finish(HANG)
+    assert [*Path(node.inside).iterdir(), *(tmp_path / "run/logs").iterdir()] == []
