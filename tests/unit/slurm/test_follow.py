@@ -35,7 +35,8 @@ class FakeJob(Job):
     def status(self) -> Status:
         return make_status(7, "PENDING", {"Reason": self.reason}, [], 0.0)
 
-    def events(self) -> list[Event]:
+    def events(self, attempt: int | None = None) -> list[Event]:
+        assert attempt is None
         return OVER if self.is_over else []
 
 

@@ -172,6 +172,7 @@ def test_variables() -> None:
             {"network": {"family": "ipv6"}},
             "network.family: dstack chooses the addresses of the nodes; set it",
         ),
+        ({"sync": ["a"]}, "sync: dstack copies files by its own `files`; leave sync out"),
         (
             {"on_node_loss": "continue"},
             "on_node_loss: dstack ends a run when it loses a node; set it to fail",
@@ -255,7 +256,7 @@ def test_every_field_is_used_left_out_or_refused() -> None:
     assert refused == {
         *("container.runtime", "container.build", "container.archive", "container.args"),
         *("container.command", "container.step_args", "container.setup", "container.setup_timeout"),
-        *("env_file", "node_env", "network.subnet"),
+        *("env_file", "node_env", "network.subnet", "sync"),
         *("network.interface", "network.family", "on_node_loss", "requeue.exit_code"),
         *(
             "ray.head.gpus",
