@@ -261,7 +261,7 @@ class Job:
             return True
         path = self._runs / f"{self.id}-{record.get('Restarts', '0')}" / CANCEL_NOW
         # The job makes it if it looks for it.
-        argv = ["sh", "-c", '[ -f "$1" ] && echo now >"$1"', "sh", str(path)]
+        argv = ["/bin/sh", "-c", '[ -f "$1" ] && echo now >"$1"', "sh", str(path)]
         return commands.call(argv, host=self.host).returncode == 0
 
     def attach_argv(

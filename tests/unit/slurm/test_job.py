@@ -149,7 +149,7 @@ def test_logs_of_services_that_are_not_there(logs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "has_file", "told"),
+    ("state", "has_file", "is_short"),
     [
         ("RUNNING", True, True),
         ("COMPLETING", True, True),  # while the grace period runs
@@ -158,7 +158,7 @@ def test_logs_of_services_that_are_not_there(logs: Path) -> None:
     ],
 )
 def test_cancel_now(
-    state: str, has_file: bool, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: str, has_file: bool, is_short: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written after scancel: a job that Slurm does not cancel must keep its grace period."""
     scontrol(tmp_path, monkeypatch, f"echo JobState={state} Restarts=1; echo WorkDir={tmp_path}")
@@ -177,7 +177,7 @@ def test_cancel_now(
     monkeypatch.setenv("CODE", "0")
     assert not slurmray.Job(7).cancel()
     assert (file.read_text() if has_file else "") == ""
-    assert slurmray.Job(7).cancel(now=True) == told
+    assert slurmray.Job(7).cancel(now=True) == is_short
     assert file.exists() == has_file
     assert not has_file or file.read_text() == "now\n"
     assert (tmp_path / "calls").read_text() == "7\n" * 3
