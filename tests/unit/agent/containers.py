@@ -273,7 +273,7 @@ class LogAgent(NodeApi):
 
     def __init__(self, name: str, inside: Path, logs: Path, spec: Any, of_job: Any) -> None:
         self.name, self.settings, self.job = name, spec, of_job
-        self.inside = str(inside)  # type: ignore[misc]
+        self.inside = str(inside)
         self.log_path = f"{logs}/{name}.log"
 
 
