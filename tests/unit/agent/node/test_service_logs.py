@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent.errors import JobError
+from slurmray.agent.node import service_logs
 from slurmray.agent.node.service_logs import ServiceLogs
 
 from ..fake_node import FakeNode
@@ -40,6 +41,15 @@ def test_all_that_services_print(tmp_path: Path) -> None:
     logs.finish(HANG)
     assert log(node, "one") == b"y\n" * 500000 + b"the second run"
     assert log(node, "two") == b"a\xff\r\0"
+
+
+def test_what_is_left_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_logs, "READ_SIZE", 1)
+    node = make(tmp_path, "one")
+    logs = ServiceLogs(node)
+    prints(node, "one", "yes | head -c 60000")
+    logs.finish(HANG)
+    assert log(node, "one") == b"y\n" * 30000
 
 
 def test_a_log_that_is_there_is_kept(tmp_path: Path) -> None:
