@@ -200,7 +200,12 @@ class SshHost(Host):
         """Run a command. It travels on standard input: others on the host see arguments of processes."""
         script = _script(argv, text, folder, variables)
         command = [*self._ssh(), self.name, f"sh -c {shlex.quote(_LOGIN_SHELL.format('-s'))}"]
-        done = process.run_bytes(command, data=script.encode(errors="surrogateescape"), timeout=timeout)
+        data = script.encode(errors="surrogateescape")
+        try:
+            done = process.run_bytes(command, data=data, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            text = f"ssh {self.name}: no answer within {timeout:g} s; try `ssh {self.name}`"
+            raise SlurmError(text) from None
         if done.returncode == _SSH_FAILED:
             error = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             raise SlurmError(f"ssh {self.name}: {error or 'failed'}; try `ssh {self.name}`")
@@ -232,10 +237,14 @@ class SshHost(Host):
             raise SlurmError("ssh: no such command here; install OpenSSH's client") from None
         if re.search("^controlpath (?!none$)", config, re.MULTILINE):
             return {}
-        path = Path.home() / ".ssh/slurmray-%C"
+        folder = Path.home() / ".ssh"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError:  # then each command makes a connection
+            return {}
         return {
             "ControlMaster": "auto",
-            "ControlPath": f'"{path}"',
+            "ControlPath": f'"{folder}/slurmray-%C"',
             "ControlPersist": "10m",
             "ConnectTimeout": "15",
             "ServerAliveInterval": "15",  # ends a connection that a suspended laptop has lost

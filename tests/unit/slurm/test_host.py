@@ -97,6 +97,11 @@ def test_files_are_copied(host: SshHost, tmp_path: Path, monkeypatch: pytest.Mon
         host.prepare_folder("file/a", [])
 
 
+def test_a_host_that_hangs(host: SshHost) -> None:
+    with pytest.raises(SlurmError, match=r"^ssh login: no answer within 0\.1 s; try `ssh login`$"):
+        commands.call(["sleep", "60"], host=host, timeout=0.1)
+
+
 @pytest.mark.usefixtures("host")
 def test_one_connection_for_all_commands(tmp_path: Path) -> None:
     """Unless the user's configuration does so."""
