@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -51,13 +52,12 @@ def cluster(podman_layout: Layout, archive: Path) -> Iterator[SlurmCluster]:
         yield cluster
 
 
-@pytest.fixture
-def laptop(cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder of a machine on which only ssh and rsync can be found."""
+@contextlib.contextmanager
+def laptop(cluster: SlurmCluster, work: Path) -> Iterator[None]:
+    """On a machine on which only ssh and rsync can be found, with the current folder `work`."""
     # Short, for the socket of the shared connection.
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
-        (folder / ".ssh").mkdir(mode=0o700)
         for key in ("host", "key"):
             process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)])
         proxy = start_sshd(cluster, folder)
@@ -70,18 +70,16 @@ def laptop(cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (programs / "ssh").write_text(f'#!/bin/sh\nPATH={path} exec {ssh} "$@"\n')
         (programs / "ssh").chmod(0o755)
         (programs / "rsync").symlink_to(shutil.which("rsync") or "rsync")
-        monkeypatch.setenv("PATH", str(programs))
-        monkeypatch.setenv("HOME", name)
-        monkeypatch.setenv("PYTHONPATH", str(ROOT))
-        monkeypatch.delenv("SLURMRAY_CONFIG")
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
-        (tmp_path / "work").mkdir()
-        monkeypatch.chdir(tmp_path / "work")
+        patch.setenv("PATH", str(programs))
+        patch.setenv("HOME", name)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.delenv("SLURMRAY_CONFIG")
+        patch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
+        patch.chdir(work)
         try:
-            yield tmp_path / "work"
+            yield
         finally:
             process.run(["ssh", f"-oControlPath={folder}/.ssh/slurmray-%C", "-O", "exit", "login"])
-            cluster.run(["bash", "-c", "rm -rf ~/runs ~/slurmray ~/.ssh ~/.profile"], ALICE.name)
 
 
 def start_sshd(cluster: SlurmCluster, folder: Path) -> str:
@@ -103,7 +101,8 @@ def start_sshd(cluster: SlurmCluster, folder: Path) -> str:
 
 
 @pytest.mark.full
-def test_the_first_hour(cluster: SlurmCluster, laptop: Path) -> None:
-    run_page(ROOT / "docs/from-a-laptop.md")
-    assert sorted(path.name for path in laptop.iterdir()) == ["job.yaml", "train.py"]
+def test_the_first_hour(cluster: SlurmCluster, tmp_path: Path) -> None:
+    with laptop(cluster, tmp_path):
+        run_page(ROOT / "docs/from-a-laptop.md")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "train.py"]
     wait_clean(cluster)
