@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +26,7 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import rootless, suites
 
 from .conftest import GPUS
-from .jobs import wait_clean
+from .jobs import HANG, wait_clean, wait_until
 from .pages import ROOT, run_page
 
 ALICE = config.USERS[0]
@@ -106,3 +111,41 @@ def test_the_first_hour(cluster: SlurmCluster, tmp_path: Path) -> None:
         run_page(ROOT / "docs/from-a-laptop.md")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "train.py"]
     wait_clean(cluster)
+
+
+@pytest.mark.full
+def test_dashboard_and_clean(cluster: SlurmCluster, tmp_path: Path) -> None:
+    with laptop(cluster, tmp_path):
+        config_file = Path("~/.config/slurmray/config.yaml").expanduser()
+        config_file.parent.mkdir(parents=True)
+        config_file.write_text("profile: lab\nprofiles: {lab: {host: login}}\n")
+        slurmray("submit", "--nodes=1", "--cpus-per-task=2", "--mem=1G", "--", "sleep", "600")
+        argv = [sys.executable, "-m", "slurmray"]
+        wait_until(
+            lambda: process.run([*argv, "attach", "--", "true"]).returncode == 0, lambda: slurmray("logs")
+        )
+        with subprocess.Popen(
+            [*argv, "dashboard", "--port=0"], stdout=subprocess.PIPE, text=True
+        ) as forwarder:
+            assert forwarder.stdout
+            url = forwarder.stdout.readline()
+            browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            assert b"<title>Ray Dashboard</title>" in browser.open(url, timeout=HANG).read()
+            forwarder.send_signal(signal.SIGINT)
+        assert forwarder.returncode == 130
+        slurmray("cancel", "slurmray", "--now")
+        state = "CANCELLED"
+        wait_until(
+            lambda: json.loads(slurmray("status", "--json"))["state"] == state, lambda: slurmray("status")
+        )
+        removed = slurmray("clean", "--older-than=0", "--yes")
+        assert removed.startswith(f"login:{ALICE.home}/slurmray/{tmp_path.name}/slurmray-runs/")
+        assert slurmray("clean", "--older-than=0", "--yes") == ""
+    wait_clean(cluster)
+
+
+def slurmray(*args: str) -> str:
+    """Run a command line that must not fail; return its standard output."""
+    done = process.run([sys.executable, "-m", "slurmray", *args], timeout=HANG)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -16,7 +16,8 @@ for proc in /proc/[0-9]*; do
 done
 
 if [[ -d /var/lib/containers/storage/libpod ]]; then
-	podman --log-level=error ps --all --external --format 'Podman container {{.Names}} ({{.Status}})'
+	# Without warnings, e.g. of Podman 5.8 about old fields in storage.conf.
+	podman ps --all --external --format 'Podman container {{.Names}} ({{.Status}})' 2>&1 | grep -v ' level=warning '
 fi
 for store in /var/tmp/containers-*/overlay-containers/containers.json; do
 	[[ $(<"$store") == *'"id"'* ]] && echo "Podman containers of a rootless user: $(<"$store")"
