@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,23 @@ def test_a_job_of_ray_with_this_ray(jobs: Jobs) -> None:
     [version] = jobs.cluster.config.features
     spec = f"slurm: {{nodes: 2, cpus_per_task: 2, mem: 1G}}\ncontainer: {{image: {image(version)}}}\n"
     job = jobs.run(spec + "launch: ray-job", ["python3", "-c", run])
-    assert job.last_line == "done: trainer exited with 3", job.log
+    # Under load the dashboard of Ray 2.52.1 did not start now and then, for a cause that is not known.
+    assert job.last_line == "done: trainer exited with 3", job.log + dashboard_log(job)
     assert "\n2 nodes 0\n" in job.log
+
+
+def dashboard_log(job: Job) -> str:
+    """The dashboard's logs of the head node, which Ray's job API needs; "" if they were not kept."""
+    path = job.run / "logs/node1-ray.tar.gz"
+    if not path.exists():
+        return ""
+    with tarfile.open(path) as archive:
+        files = {
+            member.name: file.read().decode(errors="replace")
+            for member in archive
+            if member.name.startswith("dashboard") and (file := archive.extractfile(member))
+        }
+    return "\n".join(f"==> {name} <==\n{text}" for name, text in files.items())
 
 
 @pytest.fixture
