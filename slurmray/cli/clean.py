@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 
 from slurmray import history
-from slurmray.errors import UsageError
+from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.host import Host, host_of
 from slurmray.slurm.states import FINAL, parse_events
@@ -57,9 +57,17 @@ def clean(*, days: float, dry_run: bool, yes: bool) -> None:
     """
     runs = history.runs()
     found: list[_Old] = []
+    errors = []
     for name in dict.fromkeys(run.host for run in runs):
         own = [run for run in runs if run.host == name]
-        found += _old(host_of(name), own, time.time() - days * _DAY)
+        try:
+            found += _old(host_of(name), own, time.time() - days * _DAY)
+        except SlurmError as error:  # a host may be gone for good
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
+    for failed in errors:
+        click.echo(str(failed), err=True)
     for each in found:
         click.echo(f"{each}  {each.size / 1e6:.1f} MB")
     if not found:

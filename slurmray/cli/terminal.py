@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from slurmray import history
-from slurmray.errors import UsageError
+from slurmray.errors import SlurmrayError
 from slurmray.slurm.job import Job
 
 _WIDTH = 100
@@ -73,7 +73,7 @@ def complete_node(ctx: click.Context, param: click.Parameter, incomplete: str) -
     del param
     try:
         events = _job_on_command_line(ctx).events()
-    except UsageError:
+    except SlurmrayError:
         return []
     nodes = [node for event in events if event["event"] == "start" for node in event["nodes"]]
     return [CompletionItem(node) for node in nodes if node.startswith(incomplete)]
@@ -84,7 +84,7 @@ def complete_service(ctx: click.Context, param: click.Parameter, incomplete: str
     del param
     try:
         services = _job_on_command_line(ctx).services()
-    except UsageError:
+    except SlurmrayError:
         return []
     return [CompletionItem(name) for name in services if name.startswith(incomplete)]
 

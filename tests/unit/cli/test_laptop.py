@@ -112,6 +112,7 @@ def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_clean(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    history.remember(history.Run(9, "a", None, "/", "slurmray-runs", 1.0, 1, 0, "nowhere"))
     for number in (7, 9):  # 7 runs
         run = home / f"runs/a/slurmray-runs/{number}-0"
         (run / "logs").mkdir(parents=True)
@@ -121,5 +122,7 @@ def test_clean(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
             history.Run(number, "a", None, f"{home}/runs/a", "slurmray-runs", 1.0, 1, 0, "login")
         )
     code, out, err = main(["clean", "--yes", "--older-than=0"], capsys)
-    assert (code, out, err) == (0, f"login:{run}  0.0 MB\n", "")
+    assert (code, out) == (0, f"login:{run}  0.0 MB\n")
+    assert err.startswith("ssh nowhere: "), "hides no other host"
+    assert len(err.splitlines()) == 1
     assert [path.name for path in run.parent.iterdir()] == ["7-0"]
