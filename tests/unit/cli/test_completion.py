@@ -17,7 +17,7 @@ from .command_line import imported_by, main, run
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("re", {"render", "rehearse"}),
+        ("re", {"render", "rehearse", "report"}),
         ("render --no", {"--nodes"}),
         ("render --runtime p", {"podman", "pyxis"}),
         ("init ve", {"verl"}),

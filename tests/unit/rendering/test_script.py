@@ -100,7 +100,7 @@ def test_the_table_of_the_story_names_functions_of_the_agent() -> None:
 )
 def test_values_are_only_in_directives_and_settings(image: dict[str, Any], value: str, other: str) -> None:
     spec = JobSpec.model_validate({**MARKED, "container": MARKED["container"] | image})
-    files = {"preset.config", "template", "include"}  # read before or during rendering
+    files = {"preset.config", "template", "include", "sync"}  # read before or while the job is submitted
     # Fields that others in MARKED exclude.
     unset = {*files, f"container.{other}", "container.step_args", "ray.gpus_per_node"}
     unset |= {f"slurm.{name}" for name in ("mem_per_cpu", "mem_per_gpu", "cpus_per_gpu", "groups")}
