@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,8 @@ def python(
     folder: Path, program: str, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a user's Python program with Slurm's commands in its PATH."""
-    env = {**(os.environ if env is None else env), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    own = {name: os.environ[name] for name in ("PATH", "SLURMRAY_CONFIG", "XDG_STATE_HOME")}
+    env = {**(os.environ if env is None else env), **own, "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-c", program]
     return subprocess.run(
         argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=HANG
@@ -141,8 +143,8 @@ def test_wait_survives_a_restart_of_slurmctld(
         job = slurmray.submit(slurmray.JobSpec(slurm={"hold": True}))
         call = commands.call
 
-        def call_and_restart(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-            done = call(argv)
+        def call_and_restart(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+            done = call(argv, **options)
             answers.append(done.stdout or done.stderr)
             if len(answers) == 1:
                 cluster.run(
