@@ -260,7 +260,7 @@ class Job:
         if record.get("JobState") in (*FINAL, None):
             return True
         path = self._runs / f"{self.id}-{record.get('Restarts', '0')}" / CANCEL_NOW
-        # The job makes it if it looks for it.
+        # A job that an older version rendered has no such file, and would not read it.
         argv = ["/bin/sh", "-c", '[ -f "$1" ] && echo now >"$1"', "sh", str(path)]
         return commands.call(argv, host=self.host).returncode == 0
 

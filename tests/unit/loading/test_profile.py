@@ -99,12 +99,12 @@ def test_a_host_and_its_folder(folder: Path) -> None:
     """The user's values have priority, one by one."""
     (folder / "slurmray/config.yaml").write_text("profiles: {far: {host: me@login}}\n")
     (folder / "site.yaml").write_text(
-        "profiles: {far: {host: login, folder: /work/me}, near: {host: login}}\n"
+        "profiles: {far: {host: login, folder: /scratch/me}, near: {host: login}}\n"
     )
     far, near = profile.choose("far"), profile.choose("near")
     assert far
     assert near
-    assert (far.host, far.submit_folder()) == ("me@login", "/work/me")
+    assert (far.host, far.submit_folder()) == ("me@login", "/scratch/me")
     assert (near.host, near.submit_folder()) == ("login", f"slurmray/{folder.name}")
     (folder / "job.yaml").write_text("sync: [job.yaml, no.py]\n")
     assert mistakes("far") == ["job.yaml:1:18: sync, item 2: no such file: no.py"]
