@@ -12,7 +12,7 @@ from slurmray import history
 from slurmray.errors import ExitCode, SpecError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.environment import clean_environment
-from slurmray.slurm.host import SshHost, host_of
+from slurmray.slurm.host import SshHost
 from slurmray.slurm.job import Job
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ def submit_script(
 
     arguments: more options of sbatch. profile: has the host, see `submit`.
     """
-    host = host_of(profile.host if profile else None)
+    from slurmray.loading.profile import host_of_jobs
+
+    host = host_of_jobs(profile)
     folder = Path.cwd()
     variables: dict[str, str] = {}
     if profile and isinstance(host, SshHost):

@@ -33,15 +33,15 @@ def check(
       slurmray check job.yaml --nodes 4 -- python train.py
     """
     from slurmray.cli.render import given, profile_of, render_job, summary, warn_of_unset
+    from slurmray.loading.profile import host_of_jobs
     from slurmray.loading.remarks import remarks
     from slurmray.presets import advise
     from slurmray.slurm import commands
-    from slurmray.slurm.host import host_of
 
     fields = given(settings, flags)
     spec, script = render_job(job, fields, trainer)
     profile = profile_of(fields)
-    host = host_of(profile.host if profile else None)
+    host = host_of_jobs(profile)
     click.echo(f"{spec.name}: {summary(spec, 'slurm')}")
     warn_of_unset(spec)
     for line in remarks(spec, is_submitted_here=not host.name) + advise(spec).notes:

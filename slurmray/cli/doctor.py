@@ -33,13 +33,13 @@ def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str
     from slurmray.cli.render import given, profile_of, render_job
     from slurmray.cli.submit import follow_job, send
     from slurmray.cli.terminal import print_json
-    from slurmray.slurm.host import host_of
+    from slurmray.loading.profile import host_of_jobs
     from slurmray.slurm.site import survey
 
     job = given(settings, flags)
     spec, script = render_job(None, job, [])  # wrong options come first
     profile = profile_of(job)
-    host = host_of(profile.host if profile else None)
+    host = host_of_jobs(profile)
     folder = Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
     rows = list(survey(host, folder))
     if is_json:

@@ -65,17 +65,17 @@ def submit(
     """
     from slurmray.cli.render import given, profile_of, render_job, summary, warn_of_unset
     from slurmray.cli.terminal import job_argument, print_json
+    from slurmray.loading.profile import host_of_jobs
     from slurmray.loading.remarks import remarks
     from slurmray.presets import advise
     from slurmray.slurm import commands
-    from slurmray.slurm.host import host_of
 
     if is_followed and is_json:
         raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
     fields = given(settings, flags)
     spec, script = render_job(job, fields, trainer)
     profile = profile_of(fields)
-    host = host_of(profile.host if profile else None)
+    host = host_of_jobs(profile)
     options = dict(spec.slurm.given())
     if options.get("array"):
         raise UsageError("slurm.array makes several jobs: render the script, and submit it with sbatch")

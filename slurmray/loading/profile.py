@@ -24,6 +24,7 @@ from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.loading.load import placed
 from slurmray.slurm import syntax
+from slurmray.slurm.host import Host, host_of
 from slurmray.spec.job import JobSpec
 from slurmray.spec.messages import dotted, problems_of
 from slurmray.spec.slurm import Component, Model
@@ -66,6 +67,11 @@ class Profile(NamedTuple):
                     field = (*path, option.replace("-", "_"))
                     text = f"{dotted(field)}: not allowed in the profile {self.name}: {reason}"
                     yield Problem("", text, field)
+
+
+def host_of_jobs(profile: Profile | None) -> Host:
+    """Return the host on which jobs with a profile are submitted."""
+    return host_of(profile.host if profile else None)
 
 
 class _Fields(Model):
