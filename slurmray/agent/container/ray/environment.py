@@ -86,6 +86,9 @@ def start_timeouts(ready_timeout: int) -> "Dict[str, str]":
         "RAY_agent_register_timeout_ms": str(seconds * 1000),
         # Ray's default of 5 s is too short for nodes that join while the GCS is busy: `ray start` fails.
         "RAY_gcs_rpc_server_connect_timeout_s": str(seconds),
+        # After Ray's default of 30 s the dashboard exits, if one of its modules is still importing Ray from a
+        # slow file system (ray/dashboard/subprocesses/handle.py). Ray's job API needs the dashboard.
+        "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": str(seconds),
     }
 
 

@@ -39,6 +39,7 @@ def test_timeouts_of_ray_are_longer_than_the_probe_s() -> None:
         "RAY_raylet_start_wait_time_s": "660",
         "RAY_agent_register_timeout_ms": "660000",
         "RAY_gcs_rpc_server_connect_timeout_s": "660",
+        "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "660",
     }
 
 
