@@ -33,7 +33,7 @@ _SUBCOMMANDS = {
     "dashboard": "Open Ray's dashboard of a running job.",
     "why": "Say what ended a job, and what to do about it.",
     "cancel": "Cancel a job.",
-    "clean": "Remove old run directories.",
+    "clean": "Remove old run directories, or leftovers on nodes.",
     "rehearse": "Run a job on a real Slurm that is started on this machine.",
     "verify": "Check whether scripts were edited after rendering.",
     "explain": "Explain an exit code and what to do about it.",

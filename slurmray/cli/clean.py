@@ -1,4 +1,4 @@
-"""`slurmray clean`: removes old run directories."""
+"""`slurmray clean`: removes old run directories, or leftovers from nodes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import click
 
 from slurmray import history
+from slurmray.cli.flags import PROFILE_OPTION
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.host import Host, host_of
@@ -19,6 +20,12 @@ from slurmray.slurm.states import FINAL, parse_events
 _DAY = 86400.0  # seconds
 _FILES_OF_NODE = ("logs/{}.log", "logs/{}-ray.tar.gz", "logs/.{}.env")
 _PROGRAM = Path(__file__).with_name("clean.sh")
+# The job that cleans up nodes starts beside other jobs, whatever a profile requests for trainers.
+_JOB = [("name", "clean"), ("preflight", "none"), ("slurm.time", "10")]
+_NOT_REQUESTED = (
+    *("slurm.exclusive", "slurm.cpus_per_task", "slurm.cpus_per_gpu", "slurm.gpus_per_node", "slurm.gres"),
+    *("slurm.mem", "slurm.mem_per_cpu", "slurm.mem_per_gpu", "ray.gpus_per_node"),
+)
 
 
 class _Old(NamedTuple):
@@ -45,16 +52,63 @@ class _Old(NamedTuple):
 )
 @click.option("--dry-run", is_flag=True, help="Only list them.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def clean(*, days: float, dry_run: bool, yes: bool) -> None:
+@click.option("-w", "--nodelist", metavar="NODES", help="Clean up these nodes instead, e.g. node[1-4].")
+@PROFILE_OPTION
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="With --nodelist: any field of the job spec, e.g. slurm.partition=gpu.  [repeatable]",
+)
+def clean(
+    *,
+    days: float,
+    dry_run: bool,
+    yes: bool,
+    nodelist: str | None,
+    profile: str | None,
+    settings: tuple[str, ...],
+) -> int | None:
     """Remove the run directories of your ended jobs that were submitted with slurmray: logs and events.
 
     Files that a trainer wrote there stay, and so does the job's log, slurm-JOBID.out.
+
+    With --nodelist, remove what your ended jobs left on these nodes: containers and folders. Jobs do that
+    on the nodes where they start; this submits a small one that does nothing else, and shows its log.
 
     \b
     Examples:
       slurmray clean --dry-run
       slurmray clean --older-than 7 --yes
+      slurmray clean --nodelist node[1-4] --set slurm.partition=gpu
     """
+    if nodelist is not None:
+        if dry_run or yes:
+            raise UsageError("slurmray clean: --dry-run and --yes are not for --nodelist")
+        return _clean_nodes(nodelist, profile, settings)
+    if profile or settings:
+        raise UsageError("slurmray clean: --set and --profile go with --nodelist")
+    _clean_run_directories(days, dry_run=dry_run, yes=yes)
+    return None
+
+
+def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, ...]) -> int | None:
+    """Remove leftovers from nodes, in a job; return its exit code."""
+    from slurmray.cli.render import given, profile_of, render_job
+    from slurmray.cli.submit import follow_job, send
+    from slurmray.loading.profile import host_of_jobs
+
+    chosen = given(settings, {"nodelist": nodelist, "profile": profile_name})
+    profile = profile_of(chosen)
+    nodes = commands.hostnames(nodelist, host_of_jobs(profile))
+    without = [(field, "null") for field in _NOT_REQUESTED]
+    fields = [*_JOB, *without, *chosen, ("slurm.nodes", str(len(nodes)))]
+    spec, script = render_job(None, fields, [], only_checks=True)
+    return follow_job(send(spec, script, profile=profile))
+
+
+def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:
     runs = history.runs()
     found: list[_Old] = []
     errors = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 import sys
 
@@ -27,9 +28,9 @@ _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - values of --dashboard-host
 def dashboard(*, job: str | None, port: int) -> None:
     """Forward Ray's dashboard of a running job to this host, and print its address, which signs you in.
 
-    It needs no ssh to the nodes. To see it on your own machine, forward the port of this host with the ssh
-    command that is printed, or run slurmray there, with `host` in a profile. JOB is an id or a name; without
-    it, the newest one. Ctrl-C ends it.
+    It needs no ssh to the nodes. To see it on your own machine, run slurmray there, with `host` in a profile:
+    a browser opens. Or forward the port of this host with the ssh command that is printed. JOB is an id or a
+    name; without it, the newest one. Ctrl-C ends it.
 
     \b
     Examples:
@@ -57,4 +58,11 @@ def dashboard(*, job: str | None, port: int) -> None:
             click.echo(f"on your own machine: {ssh}", err=True)
         click.echo(server.url)
         sys.stdout.flush()
+        if found.host.name and _has_browser():  # not on a login node, even one that has a display
+            click.launch(server.url)
         server.serve_forever()
+
+
+def _has_browser() -> bool:
+    has_display = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return has_display and sys.stdout.isatty()

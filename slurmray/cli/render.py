@@ -180,10 +180,12 @@ def render_job(
     trainer: list[str],
     output: Path = DEFAULT_OUTPUT["slurm"],
     target: str = "slurm",
+    *,
+    only_checks: bool = False,
 ) -> tuple[JobSpec, str]:
     """Return the job spec and its sealed script or task.
 
-    First three arguments: as in load_spec; settings may have PROFILE, too.
+    First three arguments: as in load_spec; settings may have PROFILE, too. only_checks: as in render_script.
     """
     from slurmray.loading.load import load_spec
     from slurmray.rendering.output import seal
@@ -199,7 +201,8 @@ def render_job(
     from slurmray.rendering.script import render_script
 
     spec = load_spec(job, fields, trainer, profile=profile_of(settings))
-    return spec, seal(render_script(spec, _render_command(job, settings, trainer, output)))
+    command = _render_command(job, settings, trainer, output)
+    return spec, seal(render_script(spec, command, only_checks=only_checks))
 
 
 def profile_of(settings: list[tuple[str, str]]) -> Profile | None:

@@ -42,13 +42,14 @@ class _Environment(jinja2.Environment):
         return _Verbatim("".join(data))
 
 
-def render_script(spec: JobSpec, command: str = "slurmray render") -> str:
+def render_script(spec: JobSpec, command: str = "slurmray render", *, only_checks: bool = False) -> str:
     """Return the script of a job without a seal. The same input gives the same script on every machine.
 
     command: the shell command that renders it again; the job's messages append options, e.g. `--nodes 4`.
-    UsageError if the spec's template cannot be used.
+    only_checks: the job ends after the node checks, and its nodes have no leftovers then. UsageError if the
+    spec's template cannot be used.
     """
-    settings = pretty(settings_of(spec, command))
+    settings = pretty(settings_of(spec, command, only_checks=only_checks))
     template = Path(spec.template) if spec.template else None
     return assemble(directives_of(spec), settings, runtimes_of(spec), template)
 

@@ -25,14 +25,18 @@ def runtimes_of(spec: JobSpec) -> list[str]:
     return list(AUTO_RUNTIMES) if runtime == "auto" else [runtime]
 
 
-def settings_of(spec: JobSpec, render_again: str) -> shape.Settings:
-    """Return the settings of a job's script. render_again: the command that renders it again."""
+def settings_of(spec: JobSpec, render_again: str, *, only_checks: bool = False) -> shape.Settings:
+    """Return the settings of a job's script.
+
+    render_again: the command that renders it again. only_checks: the job ends after the node checks.
+    """
     advice = advise(spec)
     return {
         "version": __version__,
         "render_again": render_again,
         "groups": [_group(component, spec) for component in spec.slurm.components],
         "slurm_counts_gpus": spec.ray.gpus_per_node is None,
+        "only_checks": only_checks,
         "run_dir": spec.run_dir,
         "temp_dir": spec.ray.temp_dir,
         "setup": spec.setup,

@@ -99,6 +99,15 @@ def test_only(*arguments: str, text: str, host: Host = HERE) -> str:
     return "\n".join(filter(None, lines))
 
 
+def hostnames(nodelist: str, host: Host = HERE) -> list[str]:
+    """Return the names in a list of nodes, e.g. `node[1-64]`, as Slurm reads it."""
+    argv = ["scontrol", "show", "hostnames", nodelist]
+    done = call(argv, host=host)
+    if done.returncode != 0:
+        raise failure(argv, done.stderr)
+    return done.stdout.split()
+
+
 def squeue(host: Host = HERE, cluster: str | None = None) -> dict[int, str]:
     """Return {id: state} of this user's jobs that have not ended, in one request. cluster: see Job."""
     clusters = [f"--clusters={cluster}"] if cluster else []

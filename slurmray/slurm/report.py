@@ -33,13 +33,15 @@ _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 1
 _MAX_TICKS = 9
 _DAY = 86400
 _HIDDEN = "..."
-# NAME=VALUE with the name of a secret, but not `data.prompt_key=`; the value may be quoted.
-_SECRET = re.compile(
-    r"((?<![A-Z0-9])KEY(?:_[A-Z0-9_]*)?"
-    r"|(?i:(?<![a-z0-9])(?:(?:api|access|secret|private|auth)[_-]?key|token|secret|password|passwd|credentials?)"
-    r"(?:_\w*)?))="
-    r"""('[^']*'|"[^"]*"|[^\s"']+)"""
+_NAME = (
+    r"(?i:(?<![a-z0-9])"
+    r"(?:(?:api|access|secret|private|auth)[_-]?key|token|secret|password|passwd|credentials?))"
 )
+_VALUE = r"""('[^']*'|"[^"]*"|[^\s"']+)"""
+# NAME=VALUE with the name of a secret, but not `data.prompt_key=`.
+_SECRET = re.compile(rf"((?<![A-Z0-9])KEY(?:_[A-Z0-9_]*)?|{_NAME}(?:_\w*)?)={_VALUE}")
+_SECRET_OPTION = re.compile(rf"--[\w.-]*{_NAME}")  # its value is the next argument
+_OPTION_AND_VALUE = re.compile(rf"({_SECRET_OPTION.pattern}\s+)(?!-){_VALUE}")
 _VARIABLES = ("env", "env_vars")  # fields of the settings with variables and their values
 
 
@@ -135,8 +137,8 @@ def _environment() -> jinja2.Environment:
 
 
 def hide(text: str) -> str:
-    """Return a text with `...` in place of the values of variables that look like secrets."""
-    return _SECRET.sub(rf"\1={_HIDDEN}", text)
+    """Return a text with `...` in place of the values of variables and options that look like secrets."""
+    return _OPTION_AND_VALUE.sub(rf"\1{_HIDDEN}", _SECRET.sub(rf"\1={_HIDDEN}", text))
 
 
 def _utc(seconds: float) -> str:
@@ -282,6 +284,12 @@ def _settings(text: str) -> str:
     return json.dumps(_shown(shown), indent=2, ensure_ascii=False)
 
 
+def _is_secret_value(before: Any, argument: Any) -> bool:
+    """Whether an argument is the value of the option before it, and a secret."""
+    are_texts = isinstance(before, str) and isinstance(argument, str)
+    return are_texts and bool(_SECRET_OPTION.fullmatch(before)) and not argument.startswith("-")
+
+
 def _shown(value: Any) -> Any:
     """A value of the settings, without values of variables, at any depth."""
     if isinstance(value, dict):
@@ -292,5 +300,6 @@ def _shown(value: Any) -> Any:
             for name, each in value.items()
         }
     if isinstance(value, list):
-        return [_shown(each) for each in value]
+        pairs = zip(["", *value], value, strict=False)
+        return [_HIDDEN if _is_secret_value(before, each) else _shown(each) for before, each in pairs]
     return hide(value) if isinstance(value, str) else value

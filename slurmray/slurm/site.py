@@ -14,6 +14,8 @@ from slurmray.slurm.host import Host
 
 OLDEST_SLURM = (20, 11)
 _RUNTIMES = ("podman", "docker", "apptainer", "singularity")
+# Prints the type of a folder's file system, also of one that submit will make.
+_FILE_SYSTEM = """until [[ -e $1 ]]; do set -- "$(dirname -- "$1")"; done; stat -f -c %T -- "$1" """
 _SHORTEST_KILL_WAIT = 10 + CLEAN_UP_TIME  # seconds; 10 is the default of stop.grace
 
 
@@ -52,7 +54,7 @@ def survey(host: Host, folder: Path) -> Iterator[Row]:
     text = "the nodes may have others, or need `setup: module load NAME`"
     yield Row(f"runtimes on {host.name}" if host.name else "runtimes here", ", ".join(found) or "none", text)
     # A program with a timeout, because a file server may hang.
-    stat = commands.call(["stat", "--file-system", "--format=%T", str(folder)], host=host)
+    stat = commands.call(["bash", "-c", _FILE_SYSTEM, "bash", str(folder)], host=host)
     yield of_folder(folder, stat.stdout.strip())
 
 

@@ -71,12 +71,12 @@ class Timeline(NamedTuple):
 
 
 def make_timeline(events: Sequence[Event], now: float) -> Timeline | None:
-    """Return the timeline of an attempt; None before its start, or if an older version rendered its script.
+    """Return the timeline of an attempt; None before its start, or if it starts no Ray.
 
-    now: seconds since 1970.
+    Scripts of older versions do not record it, and have none. now: seconds since 1970.
     """
     start = next((event for event in events if event["event"] == "start"), None)
-    if start is None or "ray_nodes" not in start:
+    if start is None or not start.get("ray_nodes"):
         return None
     began = start["time"]
     done = _times(events, began)

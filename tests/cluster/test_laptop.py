@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import shlex
 import shutil
 import signal
@@ -124,14 +125,19 @@ def test_dashboard_and_clean(cluster: SlurmCluster, tmp_path: Path) -> None:
         wait_until(
             lambda: process.run([*argv, "attach", "--", "true"]).returncode == 0, lambda: slurmray("logs")
         )
-        with subprocess.Popen(
-            [*argv, "dashboard", "--port=0"], stdout=subprocess.PIPE, text=True
-        ) as forwarder:
-            assert forwarder.stdout
-            url = forwarder.stdout.readline()
-            browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-            assert b"<title>Ray Dashboard</title>" in browser.open(url, timeout=HANG).read()
+        browser, opened = Path(os.environ["PATH"], "xdg-open"), tmp_path / "opened"
+        browser.write_text(f'#!/bin/sh\necho "$1" >{opened}\n')
+        browser.chmod(0o755)
+        terminal, stdout = pty.openpty()
+        env = {**os.environ, "DISPLAY": ":0"}
+        with subprocess.Popen([*argv, "dashboard", "--port=0"], stdout=stdout, env=env) as forwarder:
+            wait_until(lambda: opened.exists() and opened.read_text().endswith("\n"), lambda: "no browser")
+            client = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            page = client.open(opened.read_text().strip(), timeout=HANG).read()
+            assert b"<title>Ray Dashboard</title>" in page
             forwarder.send_signal(signal.SIGINT)
+        os.close(stdout)
+        os.close(terminal)
         assert forwarder.returncode == 130
         slurmray("cancel", "slurmray", "--now")
         state = "CANCELLED"

@@ -29,6 +29,7 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import suites
 from slurmray.slurm.job import Job
 from slurmray.slurm.timeline import STEPS
+from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import HANG, Jobs, slurm_commands, wait_until
 from .jobs import Job as EndedJob
@@ -417,6 +418,27 @@ def test_doctor(jobs: Jobs) -> None:
     assert done.stdout.endswith("done: trainer exited with 0\n")
     (row,) = listed("--all")
     assert jobs.wait_end(row["id"]).code == "0:0"
+
+
+def test_clean_nodes(jobs: Jobs) -> None:
+    """A container and a folder of a job that Slurm does not know go; those of a job that runs stay."""
+    name, folder = "slurmray-999999-0-node2", "/tmp/ray-999999-0-0a1b2c"
+    wait = "echo up; until [[ -e go ]]; do sleep 0.1; done"
+    running = submit(*ONE, "--nodelist=node2", "--", "bash", "-c", wait)
+    jobs.wait_for(running, "\nup\n")
+    options = ["--name", name, "--label", "slurmray.user=root", "--label", "slurmray.node=node2"]
+    argv = ["podman", "run", "--detach", "--network=host", *options, DEFAULT_IMAGE, "sleep", "600"]
+    for command in (argv, ["mkdir", "-p", f"{folder}/inside"]):
+        done = jobs.cluster.run(command, host="node2")
+        assert done.returncode == 0, done.stderr
+    done = slurmray("clean", "--nodelist=node[1-2]", "--set=slurm.mem=500M")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"leftovers: removed {name} of an ended job from node2" in done.stdout
+    assert done.stdout.endswith("done: the nodes are checked\n")
+    status = json.loads(slurmray("status", "clean", "--json").stdout)
+    assert ("ray" in {step["name"] for step in status["steps"]}, status["bring_up"]) == (False, [])
+    (jobs.folder / "go").touch()
+    assert jobs.wait_end(running).code == "0:0"  # waits until nothing is left on any host
 
 
 def test_up(jobs: Jobs) -> None:

@@ -31,6 +31,7 @@
     {"name": "", "nodes": 2, "gpus_per_node": 8, "cpus_per_node": 4}
   ],
   "slurm_counts_gpus": true,
+  "only_checks": false,
   "run_dir": "slurmray-runs",
   "temp_dir": "/tmp",
   "setup": "",

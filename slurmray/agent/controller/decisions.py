@@ -216,7 +216,12 @@ class Controller:
             return True
         if self.failure and (now >= self._unfit_until or self._all_have_reported()):
             return True
+        if self.settings["only_checks"] and self._all_are_checked():
+            return True
         return self.trainer_code is not None and not self._may_be_node_loss(now)
+
+    def _all_are_checked(self) -> bool:
+        return len(self._checked) == len(self.job["nodes"])
 
     def _all_have_reported(self) -> bool:
         """Whether no node has further findings to send."""
@@ -295,9 +300,9 @@ class Controller:
         if node == self.head:
             self._folder = message["folder"]
         self._is_proxy_set = self._is_proxy_set or message["proxy"]
-        if len(self._checked) == len(self.job["nodes"]):
+        if self._all_are_checked():
             self.findings.show()
-            if not self.failure:
+            if not self.failure and not self.settings["only_checks"]:
                 self.actions.start_services(self._folder)
                 # Only a proxy's exceptions (no_proxy) need the addresses of all nodes.
                 peers = sorted(self._peers) if self._is_proxy_set else []
@@ -425,7 +430,7 @@ class Controller:
         return False
 
     def _unchecked(self) -> "List[str]":
-        if len(self._checked) == len(self.job["nodes"]):  # called in each turn
+        if self._all_are_checked():  # called in each turn
             return []
         return [node for node in self.job["nodes"] if node not in self._checked]
 
@@ -478,16 +483,22 @@ class Controller:
             return Controller.failed("time_limit", "", "time limit or preemption near: " + ended)
         if is_slurm:
             return Controller.stopped()
-        if not failure and not self.has_started and self.settings["container"]["runtimes"] == ["pyxis"]:
-            text = "pyxis started no container, its errors are above. Correct container.image or its mounts"
-            return Controller.failed("image", "", text)
         if not failure:
-            text = "the step ended unexpectedly; srun exited with %d" % srun_code
-            return Controller.failed(lost, self.head, "%s: %s" % (self.head, text))
+            return self._outcome_without_failure(srun_code, lost)
         text = str(failure)
         if code is not None and kind in ("ray", "node_lost", "prepare", "service"):
             text += "; the trainer exited with %d" % code
         return Controller.failed(lost if kind == "ray" else kind, failure.node, text)
+
+    def _outcome_without_failure(self, srun_code: int, kind: str) -> Outcome:
+        """The end of a job without exit code and failure. kind: that of a step that ended unexpectedly."""
+        if self.settings["only_checks"] and self._all_are_checked():
+            return Outcome(0, "slurmray", "done: the nodes are checked")
+        if not self.has_started and self.settings["container"]["runtimes"] == ["pyxis"]:
+            text = "pyxis started no container, its errors are above. Correct container.image or its mounts"
+            return Controller.failed("image", "", text)
+        text = "the step ended unexpectedly; srun exited with %d" % srun_code
+        return Controller.failed(kind, self.head, "%s: %s" % (self.head, text))
 
     def not_ready_texts(self) -> "List[str]":
         """A text for each reason why nodes are not ready: `node[3-64] has not joined`."""

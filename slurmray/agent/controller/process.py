@@ -204,7 +204,7 @@ class ControllerProcess(Actions):
             nodes=self.nodes,
             nodes_text="1 node" if count == 1 else "%d nodes" % count,
             components=[group["nodes"] for group in self.settings["groups"]],
-            ray_nodes=self.settings["ray"]["nodes"],
+            ray_nodes=0 if self.settings["only_checks"] else self.settings["ray"]["nodes"],
             head=self.nodes[0],
             run_dir=run_dir,
         )

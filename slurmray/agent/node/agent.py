@@ -197,10 +197,7 @@ class NodeAgent(NodeApi):
             runtime = runtimes.choose(self)
             leftovers.remove(self, runtime)
             runtime.prepare_container()
-            addresses = facts.all_addresses(self.name)
-            found = {"addresses": addresses, "proxy": self._has_proxy(), "folder": self.folder}
-            self._send(dict(found, type="checked"))
-            self.require_no_findings()
+            self._end_checks()
             runtime.ensure_image()
             runtime.pull_service_images()
             self.require_no_findings()
@@ -244,6 +241,18 @@ class NodeAgent(NodeApi):
         self.env["SLURM_JOB_ID"] = job["id"]  # of the job, not of a component of it
         self.container_name = "slurmray-%s-%d-%s" % (job["id"], job["attempt"], self.name)
         self.log_path = os.path.join(job["run_dir"], "logs", self.name + ".log")
+
+    def _end_checks(self) -> None:
+        """Tell the controller that this node is checked. Raises errors.Stopped if that was all of the job."""
+        from . import facts
+
+        addresses = facts.all_addresses(self.name)
+        found = {"addresses": addresses, "proxy": self._has_proxy(), "folder": self.folder}
+        self._send(dict(found, type="checked"))
+        self.require_no_findings()
+        if self.settings["only_checks"]:
+            self._await_stop()  # the controller ends the job when all nodes are checked
+            raise errors.Stopped
 
     def _await_stop(self) -> None:
         with self._changed:

@@ -17,7 +17,9 @@ ROWS = {
         "whether it is srun, a node agent or the runtime's client: the container ends, too; the next job "
         "removes the leftovers"
     ),
-    "a trainer ignores SIGTERM": "killed after its grace period, which is shorter than KillWait",
+    "a trainer ignores SIGTERM": (
+        "killed after its grace period, which is shorter than KillWait; at once after slurmray cancel --now"
+    ),
     "PID 1 does not reap": (
         "after scancel, with KillWait 10, no process, container or folder is left; zombies of a PID 1 that "
         "never waits for orphans, for example slurmd in a container, do not count"

@@ -35,3 +35,17 @@ def test_scancel(fault: Fault) -> None:
     job = fault.wait_end("] stop: ", clean_within=KILL_WAIT)
     assert job.state == "CANCELLED", job.log
     assert job.last_line == "done: trainer exited with 137 (128 + signal KILL)", job.log
+
+
+@pytest.mark.fault("a trainer ignores SIGTERM", "docker", "podman", "none", "apptainer", "pyxis")
+@full
+def test_cancel_now(fault: Fault) -> None:
+    """What slurmray cancel --now does: scancel, and a line in a file that the controller reads."""
+    fault.start_trainer(["bash", "-c", "trap '' TERM; echo started; while :; do sleep 0.1; done"])
+    file = fault.jobs.folder / f"slurmray-runs/{fault.job}-0/cancel-now"
+    fault.inject(["bash", "-c", f"scancel {fault.job} && echo now >{file}"], user="alice")
+    job = fault.wait_end("] stop: the grace period ends", clean_within=KILL_WAIT)
+    assert job.state == "CANCELLED", job.log
+    assert job.last_line == "done: trainer exited with 137 (128 + signal KILL)", job.log
+    events = {event["event"]: event for event in job.events}
+    assert events["end"]["time"] - events["stop_now"]["time"] < events["grace"]["seconds"] / 2

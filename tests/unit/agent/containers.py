@@ -160,6 +160,7 @@ SETTINGS: dict[str, Any] = {
     "render_again": "slurmray render job.yaml",
     "groups": [group(1, 2)],
     "slurm_counts_gpus": True,
+    "only_checks": False,
     "run_dir": "slurmray-runs",
     "temp_dir": "/tmp",
     "setup": "",

@@ -46,6 +46,7 @@ class Cluster(Actions):
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.settings: Any = {
             "render_again": "slurmray render",
+            "only_checks": False,
             "on_node_loss": "fail",
             "requeue": {"max": 0, "exit_code": 0},
             "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},

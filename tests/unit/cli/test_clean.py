@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmray import history
+from slurmray.agent import script
 
 from ..test_events import event_line
 from .command_line import main
@@ -95,4 +96,45 @@ def test_a_squeue_that_fails_removes_nothing(
 ) -> None:
     (tmp_path / "bin/squeue").write_text("#!/bin/sh\nexit 1\n")
     assert main(["clean", "--yes"], capsys)[0] == 64
+    assert names(runs) == ALL
+
+
+@pytest.fixture
+def submitted(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The script that sbatch gets; it refuses it. scontrol knows two nodes."""
+    folder = runs.parent
+    programs = {
+        "scontrol": 'test "$*" = "show hostnames node[1-2]" && echo "node1\nnode2"',
+        "sbatch": f"cat >{folder}/script; echo refused >&2; exit 1",
+    }
+    for name, text in programs.items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / "bin" / name).chmod(0o755)
+    config = folder / "config.yaml"
+    config.write_text(
+        "profile: a\nprofiles: {a: {slurm: {account: mine, exclusive: true, gpus_per_node: 8, mem: 500G}}}\n"
+    )
+    monkeypatch.setenv("SLURMRAY_CONFIG", str(config))
+    return folder / "script"
+
+
+def test_nodes_are_cleaned_up_by_a_small_job(
+    submitted: Path, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = main(["clean", "--nodelist=node[1-2]", "--set=slurm.partition=gpu"], capsys)
+    assert (code, err) == (64, "sbatch: refused: correct `slurm` in the job spec\n")
+    lines = [line for line in submitted.read_text().splitlines() if line.startswith("#SBATCH")]
+    options = dict(line.removeprefix("#SBATCH --").partition("=")[::2] for line in lines)
+    assert {"exclusive", "mem", "gpus-per-node", "gres"} & options.keys() == set()
+    wanted = {"nodes": "2", "nodelist": "node[1-2]", "account": "mine", "partition": "gpu", "time": "10"}
+    assert options.items() >= wanted.items()
+    assert script.settings_of(submitted.read_text())["only_checks"]
+    assert names(runs) == ALL
+
+
+def test_options_of_the_job_need_its_nodes(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = main(["clean", "--set=slurm.partition=gpu"], capsys)
+    assert (code, err) == (2, "slurmray clean: --set and --profile go with --nodelist\n")
+    code, _, err = main(["clean", "--nodelist=node1", "--dry-run"], capsys)
+    assert (code, err) == (2, "slurmray clean: --dry-run and --yes are not for --nodelist\n")
     assert names(runs) == ALL

@@ -410,7 +410,8 @@ def test_every_flag_sets_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[str] = []
     seen: list[JobSpec] = []
 
-    def fake(spec: JobSpec, command: str) -> str:
+    def fake(spec: JobSpec, command: str, *, only_checks: bool) -> str:
+        assert not only_checks
         seen.append(spec)
         commands.append(command)
         return "# Rendered by slurmray\n"
@@ -580,7 +581,8 @@ def test_paths_in_the_command_start_at_the_current_folder(
 ) -> None:
     commands: list[str] = []
 
-    def fake(_: object, command: str) -> str:
+    def fake(_: object, command: str, *, only_checks: bool) -> str:
+        assert not only_checks
         commands.append(command)
         return "# Rendered by slurmray\n"
 

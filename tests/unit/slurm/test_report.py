@@ -249,7 +249,7 @@ def test_settings_have_no_values_of_variables() -> None:
         launch="ray-job",
         slurm={"nodes": 3},
         env={"NCCL_DEBUG": "value-1"},
-        services=[{"name": "s", "run": ["a"], "env": {"B": "value-2"}}],
+        services=[{"name": "s", "run": ["a", "--token", "value-7", "b"], "env": {"B": "value-2"}}],
         ray={"runtime_env": {"env_vars": {"C": "value-3"}, "pip": ["numpy"]}},
         node_env="export HF_TOKEN=value-4",
         run="API_KEY='value-5 x' python3 train.py --api-key=value-6 data.prompt_key=shown",
@@ -257,7 +257,7 @@ def test_settings_have_no_values_of_variables() -> None:
     from slurmray.rendering.script import render_script
 
     script = render_script(spec, "slurmray render --env NCCL_DEBUG=value-1")
-    for number in range(1, 7):
+    for number in range(1, 8):
         assert f"value-{number}" in script
     page = page_of([start(["a"]), END], text=script)
     assert "value-" not in page
@@ -272,6 +272,8 @@ def test_settings_have_no_values_of_variables() -> None:
         ("WANDB_API_KEY=abc python", "WANDB_API_KEY=... python"),
         ("--token=abc --lr=1", "--token=... --lr=1"),
         ("secret_key='a b' c", "secret_key=... c"),
+        ("t.py --hf-token abc --api_key 'a b' -v", "t.py --hf-token ... --api_key ... -v"),
+        ("--use-token --lr 1 --tokenizer x", "--use-token --lr 1 --tokenizer x"),
         ("max_tokens=4096 reward_fn_key=x KEYS=1", "max_tokens=4096 reward_fn_key=x KEYS=1"),
     ],
 )

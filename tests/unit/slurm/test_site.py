@@ -102,20 +102,21 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "sinfo": "batch*|up|infinite|0/2/0/2|4|1000000|gpu:8",
         "sacctmgr": "vision\nnlp",
         "srun": "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH",
-        "stat": "lustre",
         "podman": "",
     }
     for name, text in answers.items():
         (tmp_path / name).write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
         (tmp_path / name).chmod(0o755)
-    for name in ("bash", "cat", "id"):
+    (tmp_path / "stat").write_text('#!/bin/sh\n[ "$*" = "-f -c %T -- ${0%/*}" ] && echo lustre\n')
+    (tmp_path / "stat").chmod(0o755)
+    for name in ("bash", "cat", "dirname", "id"):
         (tmp_path / name).symlink_to(f"/usr/bin/{name}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    rows = {row.check: row for row in site.survey(HERE, Path("/shared"))}
+    rows = {row.check: row for row in site.survey(HERE, tmp_path / "not/yet")}
     assert list(rows) == ["Slurm", "partition batch", "account", "pyxis", "runtimes here", "this folder"]
     assert rows["account"].found == "vision, nlp"
     assert rows["runtimes here"].found == "podman"
-    assert rows["this folder"] == Row("this folder", "/shared, on lustre")
+    assert rows["this folder"] == Row("this folder", f"{tmp_path}/not/yet, on lustre")
     (tmp_path / "sinfo").write_text(
         "#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1"
     )

@@ -95,6 +95,7 @@ def test_jobs_without_these_events() -> None:
     assert make_timeline([], T0) is None
     assert make_timeline([event("start", 0, nodes=["a"])], T0) is None
     assert timeline([start("a", ray_nodes=1), done("later", 1, "a")], 2).nodes[0].done == {}
+    assert make_timeline([start("a", ray_nodes=0), done("checks", 1, "a")], T0) is None  # slurmray clean
 
 
 @pytest.mark.parametrize(

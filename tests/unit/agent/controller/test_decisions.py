@@ -33,6 +33,27 @@ def test_ray_starts_when_all_nodes_are_checked() -> None:
     assert cluster.sent == [{"type": "start_ray", "peers": []}]
 
 
+def test_a_job_that_only_checks_ends_when_all_nodes_are_checked() -> None:
+    cluster = Cluster(nodes=2, only_checks=True)
+    cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+    assert not cluster.wait(1)  # the other node may still remove leftovers
+    cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False, folder=FOLDER)
+    assert cluster.wait(1)
+    end = cluster.end()
+    assert (end.code, end.source, end.text) == (0, "slurmray", "done: the nodes are checked")
+    assert cluster.types() == []
+    assert not cluster.has_started_services
+
+
+def test_a_job_that_only_checks_and_is_cancelled() -> None:
+    cluster = Cluster(nodes=2, only_checks=True)
+    cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+    cluster.controller.is_step_over = True
+    assert cluster.end().code == 67
+    cluster.controller.is_stopping = True
+    assert cluster.end().source == "slurm"
+
+
 def test_all_addresses_are_sent_only_if_a_proxy_is_set() -> None:
     cluster = Cluster()
     for node, proxy in (("node1", False), ("node2", True), ("node3", False)):
