@@ -311,7 +311,8 @@ class NodeAgent(NodeApi):
             code = container.poll(0.5)
             is_checked = is_checked or runtime.check_container()
             if code:  # a container process that ends the job sends the reason and exits with 0
-                raise errors.JobError("ray", "%s exited with %d" % (runtime.description, code))
+                text = "%s exited with %d" % (runtime.description, code)
+                raise errors.JobError("ray", ": ".join(filter(None, [text, runtime.likely_cause()])))
             if code == 0:
                 return
             for name, service_code in services.poll():

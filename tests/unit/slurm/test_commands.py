@@ -50,7 +50,7 @@ def test_a_command_without_an_answer_times_out() -> None:
         call(["sleep", "60"], timeout=0.1)
 
 
-@pytest.mark.parametrize("version", ["22.05", "24.11", "26.05"])
+@pytest.mark.parametrize("version", ["21.08", "22.05", "24.11", "26.05"])
 def test_squeue(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What each Slurm printed; tests/unit/slurm/records has the records of these jobs, too."""
     answer = Path(__file__).parent / f"records/{version}/squeue.txt"

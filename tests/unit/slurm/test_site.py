@@ -1,4 +1,4 @@
-"""What slurmray doctor makes of Slurm's answers, which are those of Slurm 22.05.8, 24.11.5 and 26.05.5."""
+"""What slurmray doctor makes of the answers of Slurm 21.08.5, 22.05.8, 24.11.5 and 26.05.5."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ JobContainerType        = job_container/none
 KillWait                = 30 sec
 SLURM_VERSION           = 22.05.8
 """
+CONFIG_21_08 = CONFIG_22_05.replace("22.05.8", "21.08.5")
 CONFIG_24_11 = CONFIG_22_05.replace("22.05.8", "24.11.5").replace("job_container/none", "(null)")
 CONFIG_26_05 = """\
 KillWait                = 30 sec
@@ -29,6 +30,7 @@ SLURM_VERSION           = 26.05.5
 @pytest.mark.parametrize(
     ("config", "rows"),
     [
+        (CONFIG_21_08, [Row("Slurm", "21.08.5")]),
         (CONFIG_22_05, [Row("Slurm", "22.05.8")]),
         (CONFIG_24_11, [Row("Slurm", "24.11.5")]),
         (CONFIG_26_05, [Row("Slurm", "26.05.5")]),

@@ -55,6 +55,10 @@ class Runtime:
         """Check the running container. Called until it returns True: there is nothing more to check."""
         return True
 
+    def likely_cause(self) -> str:
+        """Why the container has failed, if the runtime's version explains it; "" otherwise."""
+        return ""
+
     def service_argv(self, name: str, image: str, script: str) -> "List[str]":
         """The command that runs a service in its container. script: its path on the host."""
         raise NotImplementedError

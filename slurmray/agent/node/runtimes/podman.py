@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Under Slurm, Podman 4.3 to 5.1 moves itself, and so the container, into a cgroup below user.slice, even with
 # --cgroups=disabled. It does so by the user's systemd, which it does not find with this address.
 NO_SYSTEMD = "DBUS_SESSION_BUS_ADDRESS=unix:path=/dev/null"
+OLDEST = (4, 0)
 
 
 class Podman(Engine):
@@ -89,6 +90,12 @@ class Podman(Engine):
             text = "%s: Slurm's limits do not hold for the container, which is in the cgroup %s"
             self.node.phase("container", text % (self.node.name, ", ".join(foreign)))
         return True
+
+    def likely_cause(self) -> str:
+        """As in Runtime. Podman 3.4, of Ubuntu 22.04, knows no quotes in --mount."""
+        version = self._version()
+        is_old = (0, 0) < version < OLDEST
+        return "Podman %d.%d is too old: slurmray needs 4.0 or later" % version if is_old else ""
 
     def nvidia_options(self, uuids: "List[str]") -> "List[str]":
         """As in Runtime, by CDI. The NVIDIA Container Toolkit before 1.15 names GPUs by index only."""

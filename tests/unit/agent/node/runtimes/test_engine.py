@@ -194,6 +194,16 @@ def test_a_container_without_a_cgroup_of_the_job(tmp_path: Path, monkeypatch: py
     assert runtime.check_container()
 
 
+@pytest.mark.parametrize(
+    ("version", "cause"),
+    [("3.4.4", "Podman 3.4 is too old: slurmray needs 4.0 or later"), ("4.0.0", ""), ("5.8.1", ""), ("", "")],
+)
+def test_the_cause_of_a_container_that_fails(version: str, cause: str, tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    node.program("podman", f'[ "$1" != version ] || echo {version}')
+    assert podman.Podman(node).likely_cause() == cause
+
+
 def test_a_program_in_place_of_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = FakeNode(tmp_path, {"command": "podman-hpc"})
     node.program("podman-hpc", HAS_IMAGE)
