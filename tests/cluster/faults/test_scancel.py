@@ -84,8 +84,8 @@ def test_while_the_node_agents_are_started(fault: Fault) -> None:
     block = f"{{% block site_prologue %}}\nexport PATH={hanging.folder}:$PATH\n{{% endblock %}}"
     site.write_text(f'{{% extends "job.sbatch.j2" %}}\n{block}\n')
     # With pyxis the agent runs in the container, whose PATH is its own.
-    mounts = [f"{hanging.folder}/python3:/usr/local/bin/python3"] if fault.runtime == "pyxis" else []
-    fault.submit(template=str(site), container={"mounts": mounts})
+    mount = {"mounts": [f"{hanging.folder}/python3:/usr/local/bin/python3"]}
+    fault.submit(template=str(site), container=mount if fault.runtime == "pyxis" else {})
     wait_until(hanging.runs_on_both, fault.log)
     cancelled(fault, clean_within=5)
 
