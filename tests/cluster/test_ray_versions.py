@@ -102,7 +102,6 @@ def test_a_job_of_ray_with_this_ray(jobs: Jobs) -> None:
     [version] = jobs.cluster.config.features
     spec = f"slurm: {{nodes: 2, cpus_per_task: 2, mem: 1G}}\ncontainer: {{image: {image(version)}}}\n"
     job = jobs.run(spec + "launch: ray-job", ["python3", "-c", run])
-    # Under load the dashboard of Ray 2.52.1 did not start now and then, for a cause that is not known.
     assert job.last_line == "done: trainer exited with 3", job.log + dashboard_log(job)
     assert "\n2 nodes 0\n" in job.log
 
