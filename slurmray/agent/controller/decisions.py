@@ -103,7 +103,7 @@ class Controller:
         self.bring_up = BringUp(log, len(job["nodes"]))
         self.failure: "Optional[Failure]" = None
         self.trainer_code: "Optional[int]" = None
-        self.has_started = False  # a task of the step
+        self._started: "Set[str]" = set()  # nodes whose task has become the node agent
         self.is_training = False
         self.is_stopping = False  # Slurm is ending the job
         self.is_grace_over = False  # by `slurmray cancel --now`
@@ -214,6 +214,9 @@ class Controller:
             return True
         if self._stop_until is not None and now > self._stop_until:
             return True
+        # Slurm's signal may have ended other tasks before they became agents: these send nothing.
+        if self.is_stopping and self._started and self._started <= self.gone:
+            return True
         if self.failure and (now >= self._unfit_until or self._all_have_reported()):
             return True
         if self.settings["only_checks"] and self._all_are_checked():
@@ -240,7 +243,7 @@ class Controller:
     # -- messages ----------------------------------------------------------------------------------------
 
     def _on_started(self, node: str, _message: "protocol.Message", _now: float) -> None:
-        self.has_started = True
+        self._started.add(node)
         self.bring_up.done("agent", [node])
 
     def _on_phase(self, node: str, message: "protocol.Message", _now: float) -> None:
@@ -494,7 +497,7 @@ class Controller:
         """The end of a job without exit code and failure. kind: that of a step that ended unexpectedly."""
         if self.settings["only_checks"] and self._all_are_checked():
             return Outcome(0, "slurmray", "done: the nodes are checked")
-        if not self.has_started and self.settings["container"]["runtimes"] == ["pyxis"]:
+        if not self._started and self.settings["container"]["runtimes"] == ["pyxis"]:
             text = "pyxis started no container, its errors are above. Correct container.image or its mounts"
             return Controller.failed("image", "", text)
         text = "the step ended unexpectedly; srun exited with %d" % srun_code

@@ -352,6 +352,17 @@ def test_scancel() -> None:
     assert (end.code, end.source) == (3, "trainer")
 
 
+def test_scancel_while_the_task_of_the_head_node_is_not_an_agent_yet() -> None:
+    """Slurm's signal ends it, so it sends nothing; nobody waits for the end of the grace period."""
+    cluster = Cluster(nodes=2)
+    cluster.receive("node2", "started", step="0")
+    cluster.controller.is_stopping = True
+    assert not cluster.wait(1)
+    cluster.receive("node2", "gone")
+    assert cluster.wait(1)
+    assert (cluster.end().code, cluster.now) == (143, 2)
+
+
 def test_scancel_without_grace_period() -> None:
     cluster = Cluster()
     cluster.train()
