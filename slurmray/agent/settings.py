@@ -122,9 +122,7 @@ if TYPE_CHECKING:
         render_again: str  # the command that renders this script; options can be added to its end
         groups: List[Group]
         slurm_counts_gpus: bool  # False: Slurm has no GRES for them, and the job may use all of the node
-        only_checks: (
-            bool  # True: the job ends after the node checks, which remove leftovers, without a container
-        )
+        only_checks: bool  # True: the job ends after the node checks, which also remove leftovers
         run_dir: str
         temp_dir: str
         setup: str

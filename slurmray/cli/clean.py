@@ -100,11 +100,13 @@ def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, .
     from slurmray.loading.profile import host_of_jobs
 
     chosen = given(settings, {"nodelist": nodelist, "profile": profile_name})
+    without = [(field, "null") for field in _NOT_REQUESTED]
+    fields = [*_JOB, *without, *chosen]
+    render_job(None, fields, [])  # wrong options come first
     profile = profile_of(chosen)
     nodes = commands.hostnames(nodelist, host_of_jobs(profile))
-    without = [(field, "null") for field in _NOT_REQUESTED]
-    fields = [*_JOB, *without, *chosen, ("slurm.nodes", str(len(nodes)))]
-    spec, script = render_job(None, fields, [], only_checks=True)
+    count = ("slurm.nodes", str(len(nodes)))
+    spec, script = render_job(None, [*fields, count], [], only_checks=True)
     return follow_job(send(spec, script, profile=profile))
 
 

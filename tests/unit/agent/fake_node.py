@@ -35,7 +35,6 @@ class FakeNode(NodeApi):
             (folder / name).mkdir(parents=True, exist_ok=True)
         values: Any = {
             "slurm_counts_gpus": True,
-            "only_checks": False,
             "temp_dir": str(folder / "temp"),
             "preflight": "fail",
             "container": {**CONTAINER, **(container or {})},

@@ -135,6 +135,9 @@ def test_nodes_are_cleaned_up_by_a_small_job(
 def test_options_of_the_job_need_its_nodes(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = main(["clean", "--set=slurm.partition=gpu"], capsys)
     assert (code, err) == (2, "slurmray clean: --set and --profile go with --nodelist\n")
+    wrong = "--set slurm.partitions: unknown field, did you mean partition?\n"
+    code, _, err = main(["clean", "--nodelist=node1", "--set=slurm.partitions=gpu"], capsys)
+    assert (code, err) == (2, wrong), "before Slurm is asked"
     code, _, err = main(["clean", "--nodelist=node1", "--dry-run"], capsys)
     assert (code, err) == (2, "slurmray clean: --dry-run and --yes are not for --nodelist\n")
     assert names(runs) == ALL

@@ -94,8 +94,9 @@ class Podman(Engine):
     def likely_cause(self) -> str:
         """As in Runtime. Podman 3.4, of Ubuntu 22.04, knows no quotes in --mount."""
         version = self._version()
-        is_old = (0, 0) < version < OLDEST
-        return "Podman %d.%d is too old: slurmray needs 4.0 or later" % version if is_old else ""
+        if not (0, 0) < version < OLDEST:
+            return ""
+        return "Podman %d.%d is too old: slurmray needs %d.%d or later" % (version + OLDEST)
 
     def nvidia_options(self, uuids: "List[str]") -> "List[str]":
         """As in Runtime, by CDI. The NVIDIA Container Toolkit before 1.15 names GPUs by index only."""
