@@ -43,6 +43,12 @@ def variant(nodeid: str) -> int:
     return next((number for number, each in enumerate(VARIANTS) if str(each) in nodeid), -1)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tell the recorder which attack a test is: its reports have no marks."""
+    if mark := item.get_closest_marker("attack"):
+        item.user_properties.append(("attack", [mark.args[0], mark.kwargs.get("inputs", 1)]))
+
+
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
     """Gives a worker all tests of a file, or of one variant of the fault matrix: they share a cluster."""
 

@@ -1,4 +1,4 @@
-"""Writes docs/inside/faults.md: the latest result of each case in tests/cluster/faults."""
+"""Writes docs/inside/faults.md: the latest results of tests/cluster/faults and of attacks."""
 
 from __future__ import annotations
 
@@ -49,11 +49,14 @@ class Collector:
 
     def __init__(self) -> None:
         self.cases: list[Case] = []
+        self.attacks: list[str] = []  # their ids
         self.results: dict[str, Result] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Keep what `page` needs."""
         for item in session.items:
+            if item.get_closest_marker("attack"):
+                self.attacks.append(item.nodeid)
             mark = item.get_closest_marker("fault")
             if mark and isinstance(item, pytest.Function):
                 parts = item.callspec.id if hasattr(item, "callspec") else ""
@@ -67,12 +70,18 @@ class Collector:
             self.results = session.config.cache.get(RESULTS, {})
 
 
-def page(cases: Sequence[Case], results: Mapping[str, Result]) -> str:
-    """Return the text of faults.md."""
+def page(cases: Sequence[Case], results: Mapping[str, Result], attacks: Sequence[str] = ()) -> str:
+    """Return the text of faults.md. attacks: ids of their tests."""
     known = {case.id: results[case.id] for case in cases if case.id in results}
     outcomes = [result["outcome"] for result in known.values()]
     head = _HEAD.format(passed=outcomes.count("passed"), failed=outcomes.count("failed"))
-    parts = _versions(cases, known), _tree(known), _rows(cases, known), _left_out(cases, known)
+    parts = (
+        _versions(cases, known),
+        _tree(known),
+        _rows(cases, known),
+        _attacks(attacks, results),
+        _left_out(cases, known),
+    )
     return "\n".join([head, *itertools.chain(*parts), ""])
 
 
@@ -121,6 +130,22 @@ def _rows(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]
                 yield _line(title, *cells, *(ends[0].state_and_line if ends else ("", "")))
         if notes:
             yield "\n" + "\n".join(notes)
+
+
+def _attacks(ids: Sequence[str], results: Mapping[str, Result]) -> Iterator[str]:
+    """Yield the table of attacks, a line for each kind."""
+    yield (
+        "\n## Attacks\n\nWanted: what another user, a trainer, a damaged file or a forged script hands to "
+        "slurmray is data. Nothing of it runs, and no command hangs or ends with a traceback.\n"
+    )
+    kinds: dict[str, list[Result]] = {}
+    for result in (results[each] for each in ids if "attack" in results.get(each, {})):
+        kinds.setdefault(result["attack"][0], []).append(result)
+    yield _line("attack", "tests", "inputs tried", "failed")
+    yield "|---|---|---|---|"
+    for kind, found in sorted(kinds.items()):
+        failed = sum(result["outcome"] != "passed" for result in found)
+        yield _line(kind, len(found), sum(result["attack"][1] for result in found), failed)
 
 
 class _End(NamedTuple):
@@ -191,7 +216,8 @@ def _text(text: str) -> str:
 
 if __name__ == "__main__":
     collector = Collector()
-    code = pytest.main(["--collect-only", "-qq", f"{ROOT}/tests/cluster/faults"], plugins=[collector])
-    if code:
+    argv = ["--collect-only", "-qq", "-m", "fault or attack", f"{ROOT}/tests"]
+    if code := pytest.main(argv, plugins=[collector]):
         sys.exit(code)
-    (ROOT / "docs/inside/faults.md").write_text(page(collector.cases, collector.results))
+    text = page(collector.cases, collector.results, collector.attacks)
+    (ROOT / "docs/inside/faults.md").write_text(text)

@@ -1,4 +1,4 @@
-"""Pytest plugin that stores the results of the fault matrix for docs/scripts/faults.py."""
+"""Pytest plugin that stores the results of fault matrix and attacks for docs/scripts/faults.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the result of one phase of a test; the last phase completes the case."""
         case = report.nodeid
-        if "tests/cluster/faults/" not in case:
+        if "tests/cluster/faults/" not in case and "attack" not in dict(report.user_properties):
             return
         entry = self.entries.setdefault(case, {"outcome": "passed"})
         if report.skipped and isinstance(report.longrepr, tuple):

@@ -161,3 +161,14 @@ def test_the_hash_of_a_tree(tmp_path: Path) -> None:
     second = recorder.tree(tmp_path)
     (tmp_path / "templates/node/a.py").rename(tmp_path / "templates/node/b.py")
     assert len({first, second, recorder.tree(tmp_path)}) == 3
+
+
+def test_attacks_are_counted_by_kind(faults: Any) -> None:
+    run = {"date": "2026-01-02 03:04", "in_a_row": 1}
+    results = {
+        "a": {**run, "outcome": "passed", "attack": ["a forged event", 3]},
+        "b": {**run, "outcome": "failed", "attack": ["a forged event", 4]},
+        "gone": {**run, "outcome": "passed", "attack": ["a forged event", 5]},  # a test that was removed
+    }
+    page = faults.page([], results, ["a", "b", "not run"])
+    assert "| a forged event | 2 | 7 | 1 |" in page
