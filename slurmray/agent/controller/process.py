@@ -417,7 +417,7 @@ class ControllerProcess(Actions):
         for name, target in (("out", "1"), ("err", "2")):
             # They ignore SIGTERM: after scancel the trainer still has its grace period.
             argv = [
-                "sh",
+                "/bin/sh",
                 "-c",
                 "trap '' TERM; exec cat <\"$0\" >&" + target,
                 os.path.join(folder, "inside", name),
