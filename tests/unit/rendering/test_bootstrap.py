@@ -200,7 +200,10 @@ OLD = 'echo "no python for you" >&2; exit 1'
 
 
 # Runs a command where the system's Python cannot be executed.
-HIDE = 'for each in /usr/bin/python3 /usr/libexec/platform-python; do [ ! -e "$each" ] || mount --bind /dev/null "$each"; done'
+HIDE = (
+    "for each in /usr/bin/python3 /usr/libexec/platform-python; do "
+    '[ ! -e "$each" ] || mount --bind /dev/null "$each"; done'
+)
 WITHOUT_PYTHON = [
     *("/usr/bin/unshare", "--map-root-user", "--mount", "/bin/sh", "-c"),
     f'PATH=$PATH:/usr/bin:/bin:/sbin; {HIDE}; PATH=${{PATH%:/usr/bin:*}}; exec "$@"',
@@ -212,9 +215,8 @@ WITHOUT_PYTHON = [
 def test_a_node_without_python(programs_there: dict[str, str], tmp_path: Path) -> None:
     path = programs(tmp_path / "bin", scontrol=SCONTROL, **programs_there)
     file = small_script(tmp_path)
-    done = subprocess.run(
-        [*WITHOUT_PYTHON, "bash", file], env=environment(path), capture_output=True, check=False
-    )
+    argv = [*WITHOUT_PYTHON, "bash", str(file)]
+    done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
     assert done.returncode == 65
     assert done.stdout == b""
     assert re.fullmatch(r"slurmray: n2: no Python 3\.6 .*setup: module load python\n", done.stderr.decode())
@@ -326,7 +328,7 @@ def test_setup_cannot_change_the_story(bash: str, tmp_path: Path) -> None:
         "export MADE_BY_SETUP=1 nodes=9 PYTHON=x; NODE=1; set -- y z; cd /; IFS=o; set -x; exec 2>/dev/null"
     )
     file = small_script(tmp_path, f"PATH={modules}:$PATH; {setup}")
-    argv = [*WITHOUT_PYTHON, bash, file]
+    argv = [*WITHOUT_PYTHON, bash, str(file)]
     done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
     found = json.loads(done.stdout)
     assert found["argv"] == ["n2", "n1", "n3"]

@@ -10,7 +10,7 @@ from .base import Runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import Dict, List
 
 LOCK_TIMEOUT = 10.0  # seconds
 
@@ -42,6 +42,13 @@ class NoRuntime(Runtime):
     def prepare_container(self) -> None:
         """Count the GPUs."""
         gpus.options(self.node, self)
+
+    def gpu_masks(self) -> "Dict[str, str]":
+        """As in Runtime. Hides the GPUs of a node that does not constrain devices from a job without any."""
+        found = super().gpu_masks()
+        if not (found or self.node.group["gpus_per_node"]):
+            found["HIP_VISIBLE_DEVICES" if os.path.exists("/dev/kfd") else "CUDA_VISIBLE_DEVICES"] = ""
+        return found
 
     def container_argv(self) -> "List[str]":
         """As in Runtime: the role `guard`, which starts the container process and cleans up after it."""

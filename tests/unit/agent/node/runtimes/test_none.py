@@ -80,3 +80,26 @@ def test_a_container_process_that_does_not_end(tmp_path: Path, monkeypatch: pyte
     fcntl.flock(handle, fcntl.LOCK_SH)
     assert runtimes.make("none", node).remove()
     os.close(handle)
+
+
+@pytest.mark.attack("GPU masks of an image or a shell", inputs=1)
+@pytest.mark.parametrize(
+    ("runtime", "gpus", "env", "expected"),
+    [
+        ("none", 0, {}, {"CUDA_VISIBLE_DEVICES": ""}),
+        ("pyxis", 0, {}, {"CUDA_VISIBLE_DEVICES": ""}),
+        ("none", 2, {}, {}),
+        ("none", 2, {"CUDA_VISIBLE_DEVICES": "0,3"}, {"CUDA_VISIBLE_DEVICES": "0,3"}),
+        # Slurm gave GPUs that Ray is not to use, or `setup` chose them.
+        ("none", 0, {"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_VISIBLE_DEVICES": "1"}),
+        ("apptainer", 2, {"ROCR_VISIBLE_DEVICES": "1"}, {"ROCR_VISIBLE_DEVICES": "1"}),
+        ("podman", 2, {"CUDA_VISIBLE_DEVICES": "0,3"}, {}),  # its devices are those of the job
+        ("docker", 0, {}, {}),
+    ],
+)
+def test_gpu_masks(
+    tmp_path: Path, runtime: str, gpus: int, env: dict[str, str], expected: dict[str, str]
+) -> None:
+    node = FakeNode(tmp_path, {"runtimes": [runtime]}, gpus=gpus)
+    node.env.update(env)
+    assert runtimes.make(runtime, node).gpu_masks() == expected
