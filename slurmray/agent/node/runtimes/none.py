@@ -32,11 +32,16 @@ class NoRuntime(Runtime):
         return list(self.node.settings["container"]["step_args"])
 
     def works(self) -> bool:
-        """As in Runtime. Records a finding where there is no python3. The container process checks Ray."""
+        """As in Runtime. Records a finding where no python3 runs. The container process checks Ray."""
         # Not shutil.which: importing shutil costs each node 3 ms.
         self.python = paths.find_program("python3", self.node.env.get("PATH", ""))
         if not self.python:
             self.node.finding("image", "python3", "not found", PYTHON_WANTED, PYTHON_FIX)
+            return True
+        # PATH may be of a host with another processor.
+        found = self.node.run([self.python, "-I", "-S", "-c", ""])
+        if found.code:
+            self.node.finding("image", self.python, found.why, PYTHON_WANTED, PYTHON_FIX)
         return True
 
     def prepare_container(self) -> None:

@@ -22,6 +22,25 @@ def test_a_node_without_python3(tmp_path: Path) -> None:
     assert node.findings == [("image", "python3", "not found", wanted, "activate its environment in setup")]
 
 
+@pytest.mark.attack("a python3 in PATH that cannot run", inputs=1)
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("\x7fELF of another processor", "cannot execute {python}: Exec format error"),
+        ("#!/bin/sh\necho 'pyenv: no 3.12' >&2; exit 127\n", "pyenv: no 3.12"),
+    ],
+)
+def test_a_node_whose_python3_does_not_run(tmp_path: Path, text: str, found: str) -> None:
+    node = FakeNode(tmp_path, {"runtimes": ["none"], "image": ""})
+    node.env["PATH"] = f"{tmp_path}/bin"
+    python = tmp_path / "bin/python3"
+    python.write_text(text)
+    python.chmod(0o755)
+    runtimes.choose(node)
+    wanted = ("Python 3.8 or later, and ray[default] in it", "activate its environment in setup")
+    assert node.findings == [("image", str(python), found.format(python=python), *wanted)]
+
+
 @pytest.mark.parametrize("name", ["none", "pyxis"])
 def test_argv_of_the_container_process(tmp_path: Path, name: str) -> None:
     node = FakeNode(tmp_path, {"runtimes": [name]})
