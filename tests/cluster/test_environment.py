@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +200,8 @@ HOSTILE = {
     "LANG": "xx_XX.UTF-8",
     "TMPDIR": "/no/such/tmp",
 }
+# Rows of the documentation that are not variables, or that a rehearsal has no value for.
+NOT_HOSTILE = {"HOME", "USER", "LOGNAME", "SHELL", "SHELLOPTS", "RAY_CLIENT_MODE"}
 HOSTILE_FILES = {
     "startup.sh": "echo startup; echo startup >&2\n",
     "bin/python3": "\x7fELF of another processor",
@@ -245,6 +249,16 @@ def run_in_a_hostile_shell(jobs: Jobs, spec: str) -> dict[str, Any]:
         for kind, (soft, hard) in place["limits"].items():
             assert soft == (min(hard, 65535) if kind == "NOFILE" and hard > 0 else hard), kind
     return seen
+
+
+def test_the_documentation_has_all_of_it() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/environment.md").read_text()
+    table = page.partition("\n## Your shell's environment\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
+    patterns = {name for cell in cells for name in re.findall("`([A-Z_*]+)`", cell)}
+    tried = {pattern: [name for name in HOSTILE if fnmatch(name, pattern)] for pattern in patterns}
+    assert {pattern for pattern, names in tried.items() if not names} == NOT_HOSTILE
+    assert set(HOSTILE) == {name for names in tried.values() for name in names}
 
 
 @pytest.mark.attack("the submitter's environment", inputs=len(HOSTILE) + 6)
