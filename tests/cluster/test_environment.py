@@ -280,7 +280,9 @@ def test_a_hostile_environment_and_containers(jobs: Jobs) -> None:
 
 @pytest.fixture(scope="module")
 def none_cluster(none_layout: Layout) -> Iterator[SlurmCluster]:
-    with SlurmCluster(ClusterConfig(options={"TaskProlog": "/bin/true"}), none_layout) as cluster:
+    with SlurmCluster(
+        ClusterConfig(gres=(Gres("gpu", "", 8),), options={"TaskProlog": "/bin/true"}), none_layout
+    ) as cluster:
         yield cluster
 
 
@@ -321,6 +323,26 @@ def test_a_job_without_the_submitter_s_environment(
     assert (env["HOME"], env["USER"], env["LOGNAME"], env["A"]) == ("/home/alice", "alice", "alice", "b")
     assert {"/usr/bin", "/bin"} <= set(env["PATH"].split(":"))
     assert f"/home/alice/runs-of-alice/{job.id}-0/logs" in job.log
+
+
+@pytest.mark.attack("GPU masks of an image or a shell", inputs=len(GPU_MASKS))
+@pytest.mark.parametrize(
+    ("more", "mask"),
+    [({"slurm": {"gpus_per_node": 2}}, "0,1"), ({"ray": {"gpus_per_node": 2}}, "unset")],
+    ids=["of Slurm", "not counted by Slurm"],
+)
+def test_gpu_masks_of_the_shell(
+    none_cluster: SlurmCluster, folder: Path, more: dict[str, dict[str, int]], mask: str
+) -> None:
+    slurm = {"nodes": 1, "cpus_per_task": 2, "mem": "1G", **more.pop("slurm", {})}
+    setup = f"export SLURMRAY_ACCELERATOR=none; {bare.setup()}"
+    show = "echo mask ${CUDA_VISIBLE_DEVICES-unset} ${HIP_VISIBLE_DEVICES-} ${ROCR_VISIBLE_DEVICES-}."
+    foreign = exported(dict.fromkeys(GPU_MASKS, "7"))
+    job = Jobs(none_cluster, folder, "alice").run(
+        bare_spec(slurm=slurm, setup=setup, **more), ["bash", "-c", show], foreign
+    )
+    assert job.code == "0:0", job.log
+    assert f"\nmask {mask} .\n" in job.log
 
 
 PATHS = """
