@@ -108,13 +108,11 @@ set -Eeuo pipefail
 readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, for example setup: module load python'
 
 # main: this batch script. It becomes the controller. Run as another program, e.g. in salloc, it would not get Slurm's warning
-# of the time limit.
+# of the time limit. With --export=NIL or NAME a job has no PATH but bash's own, or not that of Slurm's programs.
 main() {
 	[[ -n ${SLURM_JOB_NODELIST-} && -n ${SLURMD_NODENAME-} && ${SLURM_TASK_PID-$$} == "$$" ]] ||
 		{ echo "slurmray: this runs only as a batch script, inside salloc too. Submit it: sbatch $0" >&2 && exit 64; }
-	# With --export=NIL or NAME a job has no PATH but bash's own, or not that of Slurm's programs.
-	export PATH
-	type -P srun >/dev/null || PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin
+	{ type -P srun >/dev/null && export PATH; } || export PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 	mapfile -t SLURMRAY_NODES < <(env -u SLURM_CLUSTERS -u BASH_ENV scontrol show hostnames "$SLURM_JOB_NODELIST" |
 		GREP_OPTIONS='' command grep -Fxv -- "$SLURMD_NODENAME")
 	find_python "$(setup_of_settings)" || { echo "slurmray: $SLURMD_NODENAME: $SLURMRAY_NO_PYTHON" >&2 && exit 65; }
@@ -130,21 +128,18 @@ start_step() {
 
 # start_node: the task on a node. It becomes the node agent, which reads this script and then messages from standard input.
 start_node() {
-	if ! find_python "${SLURMRAY_SETUP-}"; then
-		printf '{"v":1,"type":"failed","node":"%s","kind":"preflight","message":"%s"}\n' "$SLURMD_NODENAME" "$SLURMRAY_NO_PYTHON"
-		exit 65
-	fi
+	find_python "${SLURMRAY_SETUP-}" ||
+		{ printf '{"v":1,"type":"failed","node":"%s","kind":"preflight","message":"%s"}\n' \
+			"$SLURMD_NODENAME" "$SLURMRAY_NO_PYTHON" && exit 65; }
 	exec "$SLURMRAY_PYTHON" -I -S -c "$SLURMRAY_BOOTSTRAP" node
 }
 
 # find_python SETUP: sets SLURMRAY_PYTHON to a Python that runs here and can run the agent: PATH may be of a host with another
 # processor. If the system has none, it runs the setup of the job spec first; there are no heartbeats meanwhile.
 find_python() {
-	local found check='import sys, zlib; sys.exit(sys.version_info < (3, 6))'
-	mapfile -t found < <(type -aP python3)
-	for SLURMRAY_PYTHON in "${found[@]}" /usr/bin/python3 /usr/libexec/platform-python; do
-		"$SLURMRAY_PYTHON" -I -S -c "$check" </dev/null >/dev/null 2>&1 && return
-	done
+	while IFS= read -r SLURMRAY_PYTHON; do
+		"$SLURMRAY_PYTHON" -I -S -c 'import sys, zlib; sys.exit(sys.version_info < (3, 6))' </dev/null >/dev/null 2>&1 && return
+	done < <(type -aP python3 || true && printf '%s\n' /usr/bin/python3 /usr/libexec/platform-python)
 	[[ -n $1 ]] || return 1
 	while IFS= read -r -d ''; do
 		export "${REPLY?}" 2>/dev/null || true # some are not variables, e.g. exported functions
@@ -153,8 +148,8 @@ find_python() {
 	find_python ''
 }
 
-# run_setup COMMANDS: runs the setup of the job spec without this script's shell options; writes its environment to fd 3. In a
-# shell without -p: `module` is an exported function, or BASH_ENV defines it.
+# run_setup COMMANDS: runs the setup of the job spec without this script's shell options; writes its environment to fd 3. The
+# shell is not bash -p: `module` is an exported function, or BASH_ENV defines it.
 run_setup() {
 	set +Eeuo pipefail
 	eval "$1" </dev/null >&2 3>&- && command env -0 >&3
