@@ -132,7 +132,8 @@ SIGNATURES = (
         "OSError: [Errno 24] Too many open files: '/proc/1/stat'",
         r"Too many open files",
         "A process reached its limit of open files.",
-        "Raise it: ulimit -n 65536 in `setup`, or --ulimit nofile=65536:65536 in container.args.",
+        "Raise it in `run`, before the command: ulimit -n $(ulimit -Hn). That hard limit comes from "
+        "container.ulimits with Podman and Docker, else from slurmd's LimitNOFILE.",
     ),
     Signature(  # errno 98
         "OSError: [Errno 98] Address already in use",

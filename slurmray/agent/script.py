@@ -17,6 +17,8 @@ else:
 
 SETTINGS_BEGIN = "\n: <<'SETTINGS'\n"
 SETTINGS_END = "\nSETTINGS\n"
+# Functions of the story that run commands of the job spec or the site.
+WITH_FOREIGN_COMMANDS = ("run_setup", "site_epilogue")
 STORY_BEGIN = "\n# ---- 2. story"
 STORY_END = '\n"${@:-main}"\n'
 AGENT_BEGIN = "\n: <<'AGENT'\n"
@@ -37,8 +39,12 @@ def story_of(script: str) -> str:
 
 
 def story_command(script: str, function: str, *arguments: str) -> "list[str]":
-    """The command that runs a function of the story."""
-    return ["bash", "-c", story_of(script), "slurmray", function, *arguments]
+    """The command that runs a function of the story.
+
+    -p: without BASH_ENV, SHELLOPTS and exported functions, unless commands of others run in this shell.
+    """
+    options = ["-c"] if function in WITH_FOREIGN_COMMANDS else ["-p", "-c"]
+    return ["/bin/bash", *options, story_of(script), "slurmray", function, *arguments]
 
 
 def has_function(script: str, name: str) -> bool:

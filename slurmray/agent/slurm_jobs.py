@@ -1,5 +1,7 @@
 """Which jobs Slurm still runs. Used where Slurm's commands are: on nodes, or by the controller for them."""
 
+from . import inherited
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
@@ -11,8 +13,7 @@ if TYPE_CHECKING:
 def active_jobs(jobs: "Iterable[str]", env: "Mapping[str, str]", run: "Run") -> "Optional[Set[str]]":
     """Jobs that may use a node, by one request to slurmctld; None if it does not answer."""
     ids = sorted(jobs, key=int)
-    # The user's SQUEUE_STATES would list ended jobs.
-    env = {name: value for name, value in env.items() if not name.startswith("SQUEUE_")}
+    env = inherited.without_command_options(env)
     argv = ["squeue", "--all", "--noheader", "--jobs=" + ",".join(ids), "--format=%A %t"]
     code, out, err = run(argv, env)
     if code == 0:

@@ -1,8 +1,10 @@
-"""The environment in which sbatch runs."""
+"""The environment in which Slurm's commands run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from slurmray.agent.inherited import COMMAND_OPTIONS
 
 # Prefixes of variables of a surrounding job and its step, from Slurm and PMI libraries. sbatch and srun use
 # many of the same names for options, and sbatch passes all of them to the new job.
@@ -17,10 +19,12 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for submitting a new job: inside a job, without the variables of that job.
 
     The new job would otherwise use that job's number of tasks, memory and step, and a TMPDIR that is removed
-    when that job ends. Outside a job nothing is removed: there SBATCH_ACCOUNT and the like are the user's.
+    when that job ends. Outside a job SBATCH_ACCOUNT and the like are the user's. COMMAND_OPTIONS are removed
+    everywhere: SQUEUE_PARTITION would hide jobs.
     """
+    environment = {name: environment[name] for name in environment if not name.startswith(COMMAND_OPTIONS)}
     if "SLURM_JOB_ID" not in environment:
-        return dict(environment)
+        return environment
     kept = {
         name: value
         for name, value in environment.items()

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from slurmray.agent.container.ray.environment import FOREIGN
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
 from slurmray.spec.container import WITH_SERVICE_IMAGES, Container
@@ -32,7 +33,8 @@ from slurmray.spec.types import EnvName, Integer, Line, Program, Text, repeated
 _IN_RUN = "leave it out, or set it in `run`"
 # Variables that slurmray sets, so that `env` cannot, and what to do instead.
 _RESERVED_VARIABLES = {
-    "RAY_ADDRESS": "leave it out; the trainer joins the job's own Ray",
+    **dict.fromkeys(FOREIGN, "leave it out; the trainer joins the job's own Ray"),
+    "RAY_OVERRIDE_RESOURCES": "use ray.args",
     "RAY_AUTH_MODE": "use ray.auth",
     "RAY_AUTH_TOKEN_PATH": "use ray.auth",
     **dict.fromkeys(("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"), _IN_RUN),

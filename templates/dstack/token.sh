@@ -3,6 +3,7 @@ if ((NODES > 1)) && [[ ! -s ~/.ssh/dstack_job ]]; then
 	echo "slurmray: ~/.ssh/dstack_job, needed for Ray's token, is missing. Update dstack, or set ray.auth: none" >&2
 	exit "$CONFIG"
 fi
+unset RAY_AUTH_TOKEN # of the image; it would win over RAY_AUTH_TOKEN_PATH
 (
 	umask 077
 	set -o pipefail

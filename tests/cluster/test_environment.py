@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from slurmray.agent.inherited import GPU_MASKS
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import rootless, suites
 
+from . import bare
 from .faults.rows import OTHER_SUITE
 from .jobs import Jobs, wait_until
 
@@ -154,6 +160,189 @@ def test_a_wrapper_of_podman(jobs: Jobs) -> None:
     calls = (bin_folder / "calls").read_text().split()
     assert calls.count("run") == 2
     assert "ps" in calls
+
+
+# What a submitter's shell may have, all at once. {folder}: with HOSTILE_FILES.
+HOSTILE = {
+    "PATH": "{folder}/bin:/usr/local/bin:/usr/bin:/bin",
+    "LD_PRELOAD": "/no/such/library.so",
+    "LD_LIBRARY_PATH": "/no/such/lib",
+    "BASH_ENV": "{folder}/startup.sh",
+    "ENV": "{folder}/startup.sh",
+    "CDPATH": "/tmp",
+    "GREP_OPTIONS": "--color=always",
+    "PYTHONHOME": "/no/such",
+    "PYTHONSTARTUP": "{folder}/startup.sh",
+    "CUDA_VISIBLE_DEVICES": "5",
+    "HIP_VISIBLE_DEVICES": "5",
+    "ROCR_VISIBLE_DEVICES": "5",
+    "GPU_DEVICE_ORDINAL": "5",
+    "ZE_AFFINITY_MASK": "5",
+    "RAY_ADDRESS": "192.0.2.1:6379",
+    "RAY_API_SERVER_ADDRESS": "http://192.0.2.1:8265",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_AUTH_TOKEN": "of-another-ray",
+    "RAY_AUTH_TOKEN_PATH": "/no/such/token",
+    "RAY_JOB_HEADERS": "x",
+    "RAY_OVERRIDE_RESOURCES": '{{"GPU": 64}}',
+    "RAY_TMPDIR": "/no/such/tmp",
+    "NCCL_DEBUG": "INFO",
+    "SLURM_CLUSTERS": "other",
+    "SLURM_TIME_FORMAT": "relative",
+    "SLURM_LABELIO": "1",
+    "SRUN_EXPORT_ENV": "NONE",
+    "SBATCH_PARTITION": "other",
+    "SQUEUE_STATES": "PENDING",
+    "SQUEUE_FORMAT": "%i",
+    "SCANCEL_STATE": "PENDING",
+    "SCONTROL_ALL": "1",
+    "LC_ALL": "xx_XX.UTF-8",
+    "LANG": "xx_XX.UTF-8",
+    "TMPDIR": "/no/such/tmp",
+}
+# Rows of the documentation that are not variables, or that a rehearsal has no value for.
+NOT_HOSTILE = {"HOME", "USER", "LOGNAME", "SHELL", "SHELLOPTS", "RAY_CLIENT_MODE"}
+HOSTILE_FILES = {
+    "startup.sh": "echo startup; echo startup >&2\n",
+    "bin/python3": "\x7fELF of another processor",
+}
+# Soft limits and umask of the submitter's shell; -f and -v in KiB.
+LIMITED = 'umask 0007; ulimit -S -n 256 -u 3000 -f 200 -v 9000000 -t 9000; exec "$@"'
+LOOK = """
+import json, os, resource, sys
+def look():
+    umask = os.umask(0)
+    os.umask(umask)
+    names = ("AS", "CPU", "FSIZE", "NPROC", "NOFILE")
+    limits = {name: resource.getrlimit(getattr(resource, "RLIMIT_" + name)) for name in names}
+    return {"env": dict(os.environ), "umask": umask, "limits": limits}
+import ray
+ray.init()
+seen = {"trainer": look(), "task": ray.get(ray.remote(look).remote())}
+seen["gpus"] = ray.cluster_resources().get("GPU")
+print("\\nseen: " + json.dumps(seen))
+"""
+
+
+def run_in_a_hostile_shell(jobs: Jobs, spec: str) -> dict[str, Any]:
+    """Run a job that shows environment, limits and umask of the trainer and of a task of Ray."""
+    (jobs.folder / "bin").mkdir()
+    for name, text in HOSTILE_FILES.items():
+        (jobs.folder / name).write_text(text)
+        (jobs.folder / name).chmod(0o755)
+    (jobs.folder / "look.py").write_text(LOOK)
+    script = jobs.script(spec, ["python3", "look.py"])
+    variables = exported({name: value.format(folder=jobs.folder) for name, value in HOSTILE.items()})
+    sbatch = ["sbatch", "--parsable", *variables, str(script)]
+    done = jobs.cluster.run(["bash", "-c", LIMITED, "bash", *sbatch], "alice", folder=jobs.folder)
+    assert done.returncode == 0, done.stderr
+    job = jobs.wait_end(int(done.stdout))
+    assert job.code == "0:0", job.log
+    seen: dict[str, Any] = json.loads(job.log.partition("\nseen: ")[2].partition("\n")[0])
+    assert seen["gpus"] is None
+    for place in (seen["trainer"], seen["task"]):
+        assert place["umask"] == 0o007
+        assert place["env"]["USER"] == "alice"
+        for name in ("RAY_AUTH_TOKEN", "RAY_API_SERVER_ADDRESS", "RAY_JOB_HEADERS", "RAY_OVERRIDE_RESOURCES"):
+            assert name not in place["env"]
+        assert place["env"]["RAY_AUTH_MODE"] == "token"
+        for kind, (soft, hard) in place["limits"].items():
+            assert soft == (min(hard, 65535) if kind == "NOFILE" and hard > 0 else hard), kind
+    return seen
+
+
+def test_the_documentation_has_all_of_it() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/environment.md").read_text()
+    table = page.partition("\n## Your shell's environment\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
+    patterns = {name for cell in cells for name in re.findall("`([A-Z_*]+)`", cell)}
+    tried = {pattern: [name for name in HOSTILE if fnmatch(name, pattern)] for pattern in patterns}
+    assert {pattern for pattern, names in tried.items() if not names} == NOT_HOSTILE
+    assert set(HOSTILE) == {name for names in tried.values() for name in names}
+
+
+@pytest.mark.attack("the submitter's environment", inputs=len(HOSTILE) + 6)
+def test_a_hostile_environment_and_containers(jobs: Jobs) -> None:
+    """Nothing of it is in the container but limits and umask."""
+    env = run_in_a_hostile_shell(jobs, TWO)["trainer"]["env"]
+    of_container = (
+        "PATH",
+        "LANG",
+        "LC_ALL",
+        "RAY_TMPDIR",
+        "RAY_AUTH_MODE",
+        "RAY_AUTH_TOKEN_PATH",
+        "RAY_ADDRESS",
+    )
+    for name in HOSTILE:
+        assert name in of_container or name not in env, name
+
+
+@pytest.fixture(scope="module")
+def none_cluster(none_layout: Layout) -> Iterator[SlurmCluster]:
+    with SlurmCluster(
+        ClusterConfig(gres=(Gres("gpu", "", 8),), options={"TaskProlog": "/bin/true"}), none_layout
+    ) as cluster:
+        yield cluster
+
+
+def bare_spec(**more: Any) -> str:
+    slurm = {"nodes": 2, "cpus_per_task": 2, "mem": "1G"}
+    return yaml.safe_dump({"slurm": slurm, "setup": bare.setup(), "container": {"runtime": "none"}, **more})
+
+
+@pytest.mark.attack("the submitter's environment", inputs=len(HOSTILE) + 6)
+def test_a_hostile_environment_without_containers(none_cluster: SlurmCluster, folder: Path) -> None:
+    """The trainer sees it as in a batch script of its own, but for what is of another Ray or other GPUs."""
+    # Without what a Python of the trainer's own obeys, too.
+    setup = f"unset PYTHONHOME; PATH=${{PATH#*:}}; {bare.setup()}"
+    seen = run_in_a_hostile_shell(Jobs(none_cluster, folder, "alice"), bare_spec(setup=setup))
+    removed = {name for name in HOSTILE if name.startswith(("RAY_", "SRUN_", "SLURM_"))}
+    removed |= {*GPU_MASKS, "PATH", "PYTHONHOME", "TMPDIR"}
+    for place in (seen["trainer"], seen["task"]):
+        env = place["env"]
+        for name in HOSTILE.keys() - removed:
+            assert env[name] == HOSTILE[name].format(folder=folder), name
+        assert {name: env[name] for name in GPU_MASKS if name in env} == {"CUDA_VISIBLE_DEVICES": ""}
+        assert env["SLURM_JOB_ID"]
+        assert env["TMPDIR"].startswith("/tmp/ray-")
+
+
+@pytest.mark.attack("sbatch --export", inputs=1)
+@pytest.mark.parametrize("export", ["NIL", pytest.param("SITE=x", marks=pytest.mark.full)])
+def test_a_job_without_the_submitter_s_environment(
+    none_cluster: SlurmCluster, folder: Path, export: str
+) -> None:
+    """Without a TaskProlog that sets any; paths have the user's account."""
+    spec = bare_spec(run_dir="$HOME/runs-of-$USER", env={"A": "b"})
+    show = "import json, os; print('\\nseen: ' + json.dumps(dict(os.environ)))"
+    jobs = Jobs(none_cluster, folder, "alice")
+    job = jobs.run(spec, ["python3", "-c", show], [f"--export={export}"])
+    assert job.code == "0:0", job.log
+    env = json.loads(job.log.partition("\nseen: ")[2].partition("\n")[0])
+    assert (env["HOME"], env["USER"], env["LOGNAME"], env["A"]) == ("/home/alice", "alice", "alice", "b")
+    assert {"/usr/bin", "/bin"} <= set(env["PATH"].split(":"))
+    assert f"/home/alice/runs-of-alice/{job.id}-0/logs" in job.log
+
+
+@pytest.mark.attack("GPU masks of an image or a shell", inputs=len(GPU_MASKS))
+@pytest.mark.parametrize(
+    ("more", "mask"),
+    [({"slurm": {"gpus_per_node": 2}}, "0,1"), ({"ray": {"gpus_per_node": 2}}, "unset")],
+    ids=["of Slurm", "not counted by Slurm"],
+)
+def test_gpu_masks_of_the_shell(
+    none_cluster: SlurmCluster, folder: Path, more: dict[str, dict[str, int]], mask: str
+) -> None:
+    slurm = {"nodes": 1, "cpus_per_task": 2, "mem": "1G", **more.pop("slurm", {})}
+    setup = f"export SLURMRAY_ACCELERATOR=none; {bare.setup()}"
+    show = "echo mask ${CUDA_VISIBLE_DEVICES-unset} ${HIP_VISIBLE_DEVICES-} ${ROCR_VISIBLE_DEVICES-}."
+    foreign = exported(dict.fromkeys(GPU_MASKS, "7"))
+    job = Jobs(none_cluster, folder, "alice").run(
+        bare_spec(slurm=slurm, setup=setup, **more), ["bash", "-c", show], foreign
+    )
+    assert job.code == "0:0", job.log
+    assert f"\nmask {mask} .\n" in job.log
 
 
 PATHS = """

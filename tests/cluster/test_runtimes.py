@@ -29,7 +29,7 @@ SLURM = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 2, "mem": "1G"}
 # A daemon of the trainer, in a new session and with an empty environment.
 DAEMON = "setsid --fork env -i sleep 1000; echo started; exec sleep 1000"
 # Guard, container process, node agent, and the shell that has started the guard.
-GUARDS = f"{GUARD}|{NODE_AGENT}|^bash -c trap : TERM; echo "
+GUARDS = f"{GUARD}|{NODE_AGENT}|^/bin/bash -p -c trap : TERM; echo "
 
 
 @pytest.fixture(scope="module")

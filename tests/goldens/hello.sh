@@ -108,53 +108,56 @@ set -Eeuo pipefail
 readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, for example setup: module load python'
 
 # main: this batch script. It becomes the controller. Run as another program, e.g. in salloc, it would not get Slurm's warning
-# of the time limit.
+# of the time limit. With --export=NIL or NAME a job has no PATH but bash's own, or not that of Slurm's programs.
 main() {
 	[[ -n ${SLURM_JOB_NODELIST-} && -n ${SLURMD_NODENAME-} && ${SLURM_TASK_PID-$$} == "$$" ]] ||
 		{ echo "slurmray: this runs only as a batch script, inside salloc too. Submit it: sbatch $0" >&2 && exit 64; }
-	mapfile -t SLURMRAY_NODES < <(scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -Fxv -- "$SLURMD_NODENAME")
+	{ type -P srun >/dev/null && export PATH; } || export PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
+	mapfile -t SLURMRAY_NODES < <(env -u SLURM_CLUSTERS -u BASH_ENV scontrol show hostnames "$SLURM_JOB_NODELIST" |
+		GREP_OPTIONS='' command grep -Fxv -- "$SLURMD_NODENAME")
 	find_python "$(setup_of_settings)" || { echo "slurmray: $SLURMD_NODENAME: $SLURMRAY_NO_PYTHON" >&2 && exit 65; }
 	exec "$SLURMRAY_PYTHON" -I -S -c "$SLURMRAY_BOOTSTRAP" controller "$0" "$SLURMD_NODENAME" "${SLURMRAY_NODES[@]}"
 }
 
 # start_step NODES CPUS [SRUN_OPTION...]: one task on each node. --overlap: does not wait for resources of other steps.
+# bash -p: without the submitter's BASH_ENV, SHELLOPTS and exported functions, which would print into the messages.
 start_step() {
 	exec srun --overlap --export=ALL --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --cpus-per-task="$2" --cpu-bind=none \
-		--mpi=none --kill-on-bad-exit=0 --wait=0 "${@:3}" bash -c "$BASH_EXECUTION_STRING" slurmray start_node
+		--mpi=none --kill-on-bad-exit=0 --wait=0 "${@:3}" /bin/bash -p -c "$BASH_EXECUTION_STRING" slurmray start_node
 }
 
 # start_node: the task on a node. It becomes the node agent, which reads this script and then messages from standard input.
 start_node() {
-	if ! find_python "${SLURMRAY_SETUP-}"; then
-		printf '{"v":1,"type":"failed","node":"%s","kind":"preflight","message":"%s"}\n' "$SLURMD_NODENAME" "$SLURMRAY_NO_PYTHON"
-		exit 65
-	fi
+	find_python "${SLURMRAY_SETUP-}" ||
+		{ printf '{"v":1,"type":"failed","node":"%s","kind":"preflight","message":"%s"}\n' \
+			"$SLURMD_NODENAME" "$SLURMRAY_NO_PYTHON" && exit 65; }
 	exec "$SLURMRAY_PYTHON" -I -S -c "$SLURMRAY_BOOTSTRAP" node
 }
 
-# find_python SETUP: sets SLURMRAY_PYTHON to a Python that can run the agent. If the system has none, it runs the setup of
-# the job spec first; there are no heartbeats meanwhile.
+# find_python SETUP: sets SLURMRAY_PYTHON to a Python that runs here and can run the agent: PATH may be of a host with another
+# processor. If the system has none, it runs the setup of the job spec first; there are no heartbeats meanwhile.
 find_python() {
-	for SLURMRAY_PYTHON in python3 /usr/libexec/platform-python; do
-		[[ $("$SLURMRAY_PYTHON" -V 2>&1) =~ ^Python\ 3\.([0-9]+) ]] && ((BASH_REMATCH[1] >= 6)) && return
-	done
+	while IFS= read -r SLURMRAY_PYTHON; do
+		"$SLURMRAY_PYTHON" -I -S -c 'import sys, zlib; sys.exit(sys.version_info < (3, 6))' </dev/null >/dev/null 2>&1 && return
+	done < <(type -aP python3 || true && printf '%s\n' /usr/bin/python3 /usr/libexec/platform-python)
 	[[ -n $1 ]] || return 1
 	while IFS= read -r -d ''; do
 		export "${REPLY?}" 2>/dev/null || true # some are not variables, e.g. exported functions
-	done < <(run_setup "$1" 3>&1)
+	done < <(${BASH_EXECUTION_STRING:+/bin/bash -c "$BASH_EXECUTION_STRING" slurmray} run_setup "$1" 3>&1 >&2 </dev/null)
 	export SLURMRAY_SETUP_DONE=$SLURMD_NODENAME # so that the agent does not run it again
 	find_python ''
 }
 
-# run_setup COMMANDS: runs the setup of the job spec without this script's shell options; writes its environment to fd 3.
+# run_setup COMMANDS: runs the setup of the job spec without this script's shell options; writes its environment to fd 3. The
+# shell is not bash -p: `module` is an exported function, or BASH_ENV defines it.
 run_setup() {
 	set +Eeuo pipefail
-	eval "$1" </dev/null >&2 3>&- && env -0 >&3
+	eval "$1" </dev/null >&2 3>&- && command env -0 >&3
 }
 
 # setup_of_settings: prints the setup from the settings above, for hosts without a Python that could read the JSON.
 setup_of_settings() {
-	printf %b "$(sed -n '/^  "setup": /{s/^[^:]*: "//;s/",$//;s/\\"/"/g;p;q}' "$0")"
+	printf %b "$(command sed -n '/^  "setup": /{s/^[^:]*: "//;s/",$//;s/\\"/"/g;p;q}' "$0")"
 }
 
 # SLURMRAY_BOOTSTRAP: loads the agent. The controller reads it from this file; a node agent receives the file compressed.
@@ -202,5 +205,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-83 files of slurmray/agent
+84 files of slurmray/agent
 AGENT

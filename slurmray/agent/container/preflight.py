@@ -4,6 +4,7 @@ import os
 import resource
 import sys
 
+from .. import inherited
 from ..errors import JobError, Unfit
 from .ray import command
 from .ray import environment as ray_environment
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     Row = Tuple[str, str, str, str]  # check, found, wanted, fix
 
 PYTHON_SINCE = (3, 8)  # required by Ray and for importlib.metadata
-FILES_WANTED = 65535  # open files; Ray opens several for each worker process
 FILES_NEEDED = 8192  # large trainers have been seen to fail with fewer
 # Requirements of Ray's distributed debugger (docs.ray.io, "Ray Distributed Debugger").
 DEBUGGER_SINCE = (2, 39)
@@ -57,8 +57,7 @@ def enter_workdir(folder: str) -> None:
 
 
 def check_node(context: "NodeContext", version: "Version") -> None:
-    """Raise soft limits; check limits and debugger. Unfit where a finding ends the job."""
-    raise_soft_limits()
+    """Check limits and debugger. Unfit where a finding ends the job."""
     for row in low_limits():
         context.finding("warn", *row)
     if context.settings["ray"]["debug"] == "post-mortem":
@@ -85,26 +84,12 @@ def versions(ray: str) -> str:
     return "Ray %s, Python %s" % (ray, platform.python_version())
 
 
-def raise_soft_limits() -> None:
-    """Raise the soft limit of locked memory to the hard one; that of open files, too, but to FILES_WANTED.
-
-    Slurm hands on the soft limits of the submit host (PropagateResourceLimits). RDMA fails with a low one of
-    locked memory.
-    """
-    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def low_limits() -> "Iterator[Row]":
     """Findings about limits that are too low for large trainers."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < FILES_NEEDED:
         fix = "raise it there, or container.ulimits: [nofile=65535:65535]"
-        yield "open files", "at most %d" % hard, str(FILES_WANTED), fix
+        yield "open files", "at most %d" % hard, str(inherited.OPEN_FILES), fix
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     if os.path.isdir("/dev/infiniband") and locked != resource.RLIM_INFINITY:
         fix = "raise it there, or container.ulimits: [memlock=-1:-1]"

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from .. import protocol, ray_logs
+from .. import inherited, protocol, ray_logs
 from ..errors import Finished, JobError, Unfit
 from . import environment, preflight, process_tree, reachability, setup
 from .head import Head
@@ -66,6 +66,10 @@ class ContainerProcess:
         context.addresses = message["addresses"]
         context.exec_prefix = message["exec_prefix"]
         context.workdir = message["workdir"]
+        context.children.umask = message["umask"]
+        for name in inherited.GPU_MASKS:  # those of the image
+            os.environ.pop(name, None)
+        os.environ.update(message["gpu_masks"])
         context.env = dict(message["env_file"], **context.settings["env"])
         context.env.update(context.job["env"])
         context.env.update(message["node_env"])
@@ -93,8 +97,6 @@ class ContainerProcess:
         if context.is_in_ray:
             self.trainer.require_job_api()
             preflight.check_node(context, self.ray.version)
-        else:
-            preflight.raise_soft_limits()
         if context.settings["prepare"] or context.settings["services"]:
             from .stages import Stages
 
@@ -135,7 +137,9 @@ class ContainerProcess:
         context.is_ready = True
         self.ray.watch.release_ports()
         address = {"RAY_ADDRESS": self.ray.gcs_address} if context.is_in_ray else {}
-        attach.write_programs(context.folder, context.workdir, dict(self.ray.env, **address))
+        attach.write_programs(
+            context.folder, context.workdir, context.children.umask, dict(self.ray.env, **address)
+        )
         if context.is_head:
             self.head.report_attach()
         if self.stages:
@@ -317,7 +321,8 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     process = ContainerProcess(folder, argv[0])
     context = process.context
     context.is_guarded = is_guarded
-    os.umask(0o022)
+    inherited.raise_soft_limits()
+    os.umask(0o022)  # its children get the submitter's
     process_tree.lock_folder(folder)
     process_tree.adopt_orphans()
     try:

@@ -96,6 +96,7 @@ class Children:
     def __init__(self, on_end: "Callable[[str, int], None]") -> None:
         self.on_end = on_end
         self.roles: "Dict[int, str]" = {}  # pid -> role
+        self.umask = 0o022  # of the children
         self._started: "List[subprocess.Popen[bytes]]" = []  # kept, as Popen.__del__ waits
 
     def spawn(
@@ -111,14 +112,18 @@ class Children:
 
         out, err: None for the standard error of this process. OSError where the program cannot be started.
         """
-        process = subprocess.Popen(
-            argv,
-            env=dict(env),
-            stdin=stdin,
-            stdout=sys.stderr if out is None else out,
-            stderr=sys.stderr if err is None else err,
-            start_new_session=True,
-        )
+        own = os.umask(self.umask)  # Popen has no such option before Python 3.9
+        try:
+            process = subprocess.Popen(
+                argv,
+                env=dict(env),
+                stdin=stdin,
+                stdout=sys.stderr if out is None else out,
+                stderr=sys.stderr if err is None else err,
+                start_new_session=True,
+            )
+        finally:
+            os.umask(own)
         self._started.append(process)
         self.roles[process.pid] = role
         return process

@@ -178,7 +178,7 @@ def write_script(context: "NodeContext", item: "Item", env: "Dict[str, str]") ->
     """
     import shlex
 
-    exports = environment.export_lines(dict(context.env, **env))
+    exports = "umask %04o\n" % context.children.umask + environment.export_lines(dict(context.env, **env))
     script = SERVICE_SCRIPT % (exports, " ".join(map(shlex.quote, item["run"])))
     path = os.path.join(context.folder, "new-" + item["name"])
     with open(path, "wb") as file:

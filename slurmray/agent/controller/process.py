@@ -9,7 +9,7 @@ import subprocess
 import traceback
 import zlib
 
-from .. import background_io, errors, heartbeat, job_log, loader, paths, protocol, script
+from .. import background_io, errors, heartbeat, inherited, job_log, loader, paths, protocol, script
 from ..places import places
 from . import job_record, step_environment
 from .decisions import Actions, Controller
@@ -40,6 +40,8 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     text: the script. nodes: their names, the head node first. started: time.time() when the batch script
     began.
     """
+    inherited.add_account(os.environ)
+    inherited.raise_soft_limits()
     return ControllerProcess(text, nodes, started).run()
 
 
@@ -417,7 +419,7 @@ class ControllerProcess(Actions):
         for name, target in (("out", "1"), ("err", "2")):
             # They ignore SIGTERM: after scancel the trainer still has its grace period.
             argv = [
-                "sh",
+                "/bin/sh",
                 "-c",
                 "trap '' TERM; exec cat <\"$0\" >&" + target,
                 os.path.join(folder, "inside", name),
@@ -506,7 +508,8 @@ def _cpus(group: "Group", env: "Dict[str, str]") -> int:
 
 
 def _run(argv: "List[str]", seconds: float, env: "Optional[Dict[str, str]]" = None) -> "Tuple[int, str, str]":
-    """(exit code, standard output, standard error) of a command; 124: timeout, 127: not found."""
+    """(exit code, standard output, standard error) of a Slurm command; 124: timeout, 127: not found."""
+    env = inherited.without_command_options(os.environ if env is None else env)
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env

@@ -1,4 +1,4 @@
-"""The environment of the step's srun, without options that are not of this job.
+"""The environment of the step's srun, without options and GPU masks that are not of this job.
 
 sbatch passes on all variables of the shell in which it runs. In a terminal of Open OnDemand, in Jupyter or in
 salloc, these include options of another allocation, and srun would take them for its own.
@@ -6,6 +6,7 @@ salloc, these include options of another allocation, and srun would take them fo
 
 import re
 
+from .. import inherited
 from . import job_record
 
 TYPE_CHECKING = False
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 # Without SLURM_ (man srun, INPUT ENVIRONMENT VARIABLES). The step gets its options from the story, and
 # the rest from the job.
 NEVER = """
-ACCOUNT ACCTG_FREQ BCAST BCAST_EXCLUDE BURST_BUFFER COMPRESS CONSTRAINT CORE_SPEC CPU_BIND
+ACCOUNT ACCTG_FREQ BCAST BCAST_EXCLUDE BURST_BUFFER CLUSTERS COMPRESS CONSTRAINT CORE_SPEC CPU_BIND
 CPU_BIND_LIST CPU_BIND_TYPE CPU_BIND_VERBOSE DEBUG DELAY_BOOT DEPENDENCY DISABLE_STATUS
 DIST_PLANESIZE EPILOG EXACT EXCLUSIVE EXIT_ERROR EXIT_IMMEDIATE EXPORT_ENV GRES GRES_FLAGS IMMEDIATE
 KILL_BAD_EXIT LABELIO MPI_TYPE NO_KILL OPEN_MODE OVERLAP PARTITION POWER PROLOG QOS REMOTE_CWD
@@ -76,5 +77,6 @@ def step_environment(
     memory = job_record.memory_variable(record)
     if memory is not None:
         removed.update(name for name in MEMORY if name != memory)
-    names = {"SLURM_" + name for name in removed}
+    # Slurm sets GPU_MASKS again for each task.
+    names = {"SLURM_" + name for name in removed}.union(inherited.GPU_MASKS)
     return {name: value for name, value in env.items() if name not in names and name[:5] != "SRUN_"}

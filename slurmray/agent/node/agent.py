@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from .. import background_io, errors, groups, heartbeat, job_log, paths, protocol, ray_logs, script
+from .. import background_io, errors, groups, heartbeat, inherited, job_log, paths, protocol, ray_logs, script
 from . import detached_process
 from .api import NodeApi, Result
 
@@ -49,6 +49,7 @@ FORWARDED = (
 
 def run_node(text: str, rest: bytes) -> int:
     """Run this node's task. text: the script. rest: bytes of messages read along with the script."""
+    inherited.raise_soft_limits()
     return NodeAgent(text, rest).main()
 
 
@@ -328,9 +329,11 @@ class NodeAgent(NodeApi):
                 "type": "node",
                 "rank": self._rank,
                 "user": facts.user_name(),
+                "umask": inherited.umask(),
                 "memory": facts.memory_of_job(self.env),
                 "addresses": facts.resolved_addresses(self.name),
                 "exec_prefix": runtime.exec_prefix,
+                "gpu_masks": runtime.gpu_masks(),
                 "env_file": self._env_file,
                 "node_env": self._node_env,
                 "workdir": self.settings["container"]["workdir"] or self.env["SLURM_SUBMIT_DIR"],
@@ -425,9 +428,10 @@ class NodeAgent(NodeApi):
 
     def _slurm(self, argv: "List[str]") -> "Tuple[int, str]":
         """(exit code, output) of a Slurm command."""
+        env = inherited.without_command_options(os.environ)
         try:
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=10, check=False
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=10, check=False
             )
         except (OSError, subprocess.TimeoutExpired):
             return 1, ""

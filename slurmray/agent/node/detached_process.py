@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 KILLED = 137  # exit code where the wrapper could not report one: 128 + SIGKILL
 # $0: descriptor for the process's standard output; the wrapper's own is the pipe to this module. At the end
-# it kills the rest of its process group, itself included.
+# it kills the rest of its process group, itself included. bash -p: nothing else prints before the pid.
 _WRAPPER = 'trap : TERM; echo $$; "$@" >&"$0"; echo $?; exec >&-; kill -KILL 0'
 
 
@@ -32,7 +32,7 @@ class DetachedProcess:
     def __init__(self, argv: "List[str]", env: "Dict[str, str]", output: int, log: int = 2) -> None:
         out = os.dup(output)
         starter = subprocess.Popen(
-            ["setsid", "--fork", "bash", "-c", _WRAPPER, str(out), *argv],
+            ["setsid", "--fork", "/bin/bash", "-p", "-c", _WRAPPER, str(out), *argv],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env, pass_fds=(out,),
         )  # fmt: skip
         os.close(out)

@@ -349,6 +349,9 @@ class Node:
         return [message["type"] for message in self.received]
 
 
+NO_VARIABLES: dict[str, dict[str, str]] = {"env_file": {}, "node_env": {}, "gpu_masks": {}}
+
+
 class Cluster:
     """Container processes of one job's nodes, and a stand-in for the controller between them."""
 
@@ -383,7 +386,7 @@ class Cluster:
     ) -> None:
         """Start the container processes, and Ray in them.
 
-        peers: addresses of all nodes. variables: `env_file` and `node_env` of a node.
+        peers: addresses of all nodes. variables: NO_VARIABLES of a node.
         """
         this_job = {**(this_job or job()), "nodes": self.names}
         spec["ray"]["nodes"] = spec["ray"].get("nodes") or len(self.names)
@@ -403,8 +406,9 @@ class Cluster:
                 memory=1024,
                 addresses=["127.0.0.1"],
                 exec_prefix=["podman", "exec", "it"],
+                umask=0o027,
                 workdir=spec["container"]["workdir"],
-                **(variables or {}).get(name, {"env_file": {}, "node_env": {}}),
+                **{**NO_VARIABLES, **(variables or {}).get(name, {})},
             )
         self.send("start_ray", peers=list(peers))
 

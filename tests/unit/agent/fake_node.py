@@ -109,6 +109,8 @@ class FakeNode(NodeApi):
             )
         except FileNotFoundError:
             return Result(127, "", "", f"{argv[0]}: not found")
+        except OSError as error:
+            return Result(127, "", "", f"cannot execute {argv[0]}: {error.strerror}")
         lines = done.stderr.rstrip().splitlines()
         why = lines[-1] if lines else f"{' '.join(argv[:2])} exited with {done.returncode}"
         return Result(done.returncode, done.stdout, done.stderr, why)

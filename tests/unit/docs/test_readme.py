@@ -235,7 +235,7 @@ def test_programs_that_nodes_need() -> None:
     story = "\n".join(path.read_text() for path in (ROOT / "templates").rglob("*.sh.j2"))
     agent = "\n".join(path.read_text() for path in (ROOT / "slurmray/agent").rglob("*.py"))
     code = re.sub(r"^\s*#.*|\{%.*?%\}", "", story, flags=re.MULTILINE)
-    begin = r"(?:^\s*|[|({!]\s?|&& |(?:do|if|then|until|exec) )"
+    begin = r"(?:^\s*|[|({!]\s?|&& |(?:do|if|then|until|exec|command) )"
     called = {
         PROGRAMS[name]
         for name in PROGRAMS
@@ -243,7 +243,7 @@ def test_programs_that_nodes_need() -> None:
     }
     (nodes,) = re.findall(r"^- Nodes: (.+?\.) Tested", README, re.MULTILINE | re.DOTALL)
     assert called == {package for package in PROGRAMS.values() if package in re.findall(r"[\w-]+", nodes)}
-    (minor,) = re.findall(r"BASH_REMATCH\[1\] >= ([0-9]+)", story)
+    (minor,) = re.findall(r"sys\.version_info < \(3, ([0-9]+)\)", story)
     assert f"Python 3.{minor}, " in nodes
 
 

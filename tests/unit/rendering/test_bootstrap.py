@@ -90,7 +90,7 @@ def programs(folder: Path, **scripts: str) -> Path:
     folder.mkdir()
     for name in ("bash", "grep", "sed", "env"):
         (folder / name).symlink_to(str(shutil.which(name)))
-    for name, text in scripts.items():
+    for name, text in {"srun": "", **scripts}.items():
         (folder / name).write_text(f"#!/bin/bash\n{text}\n")
         (folder / name).chmod(0o755)
     return folder
@@ -199,17 +199,28 @@ def test_input_that_ends_too_early(tmp_path: Path) -> None:
 OLD = 'echo "no python for you" >&2; exit 1'
 
 
+# Runs a command where the system's Python cannot be executed.
+HIDE = (
+    "for each in /usr/bin/python3 /usr/libexec/platform-python; do "
+    '[ ! -e "$each" ] || mount --bind /dev/null "$each"; done'
+)
+WITHOUT_PYTHON = [
+    *("/usr/bin/unshare", "--map-root-user", "--mount", "/bin/sh", "-c"),
+    f'PATH=$PATH:/usr/bin:/bin:/sbin; {HIDE}; PATH=${{PATH%:/usr/bin:*}}; exec "$@"',
+    "sh",
+]
+
+
 @pytest.mark.parametrize("programs_there", [{}, {"python3": OLD}])
 def test_a_node_without_python(programs_there: dict[str, str], tmp_path: Path) -> None:
-    if Path("/usr/libexec/platform-python").exists():
-        pytest.skip("this machine has a platform-python")
     path = programs(tmp_path / "bin", scontrol=SCONTROL, **programs_there)
     file = small_script(tmp_path)
-    done = subprocess.run(["bash", file], env=environment(path), capture_output=True, check=False)
+    argv = [*WITHOUT_PYTHON, "bash", str(file)]
+    done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
     assert done.returncode == 65
     assert done.stdout == b""
     assert re.fullmatch(r"slurmray: n2: no Python 3\.6 .*setup: module load python\n", done.stderr.decode())
-    argv = ["bash", "-c", parts.story_of(file.read_text()), "slurmray", "start_node"]
+    argv = [*WITHOUT_PYTHON, "bash", "-c", parts.story_of(file.read_text()), "slurmray", "start_node"]
     done = subprocess.run(argv, env=environment(path), capture_output=True, check=False, input=b"")
     assert done.returncode == 65
     from slurmray.agent import protocol
@@ -228,13 +239,14 @@ def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     modules = programs(tmp_path / "modules", python3=python(version))
     setup = f'false\necho "$NOT_SET"\nexport MADE_BY_SETUP="it\'s \\"so\\""\nPATH={modules}:$PATH\n'
     file = small_script(tmp_path, setup)
-    done = subprocess.run([bash, file], env=environment(path), capture_output=True, check=False, input=b"x")
+    start = [*WITHOUT_PYTHON, bash]
+    done = subprocess.run([*start, file], env=environment(path), capture_output=True, check=False, input=b"x")
     found = json.loads(done.stdout)
     assert found["setup"] == 'it\'s "so"'
     assert found["done"] == "n2"
     assert found["rest"] == "x", "setup must not read the agent's input"
     text = file.read_text()
-    argv = [bash, "-c", parts.story_of(text), "slurmray", "start_node"]
+    argv = [*start, "-p", "-c", parts.story_of(text), "slurmray", "start_node"]
     env = environment(path, SLURMRAY_SETUP=setup)
     data = zlib.compress(text.encode())
     found = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
@@ -316,12 +328,102 @@ def test_setup_cannot_change_the_story(bash: str, tmp_path: Path) -> None:
         "export MADE_BY_SETUP=1 nodes=9 PYTHON=x; NODE=1; set -- y z; cd /; IFS=o; set -x; exec 2>/dev/null"
     )
     file = small_script(tmp_path, f"PATH={modules}:$PATH; {setup}")
-    done = subprocess.run([bash, file], env=environment(path), capture_output=True, check=False)
+    argv = [*WITHOUT_PYTHON, bash, str(file)]
+    done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
     found = json.loads(done.stdout)
     assert found["argv"] == ["n2", "n1", "n3"]
     made = {name: found["environment"].get(name) for name in ("MADE_BY_SETUP", "nodes", "PYTHON", "NODE")}
     assert made == {"MADE_BY_SETUP": "1", "nodes": "9", "PYTHON": "x", "NODE": None}
     assert found["script"] == file.read_text()
+
+
+PRINTS = "echo loaded; echo loaded >&2"  # as some modules do
+HOSTILE = {
+    "a library that the host lacks": {"LD_PRELOAD": "/no/such/library.so"},
+    "an option of grep": {"GREP_OPTIONS": "--color=always --invert-match"},
+    "shell options": {"SHELLOPTS": "noclobber", "BASHOPTS": "nocasematch"},
+    "exported functions": {f"BASH_FUNC_{name}%%": "() { echo no; }" for name in ("grep", "sed", "scontrol")},
+    "a startup file of bash that prints": {"BASH_ENV": "{folder}/env.sh", "ENV": "{folder}/env.sh"},
+    "another cluster": {"SLURM_CLUSTERS": "other", "SQUEUE_FORMAT": "x", "SCONTROL_ALL": "1"},
+    "options of Python": {"PYTHONPATH": "{folder}", "PYTHONHOME": "/no/such", "PYTHONINSPECT": "1"},
+    "a locale that the host lacks": {"LC_ALL": "xx_XX.UTF-8", "LANG": "xx_XX.UTF-8"},
+}
+
+
+@pytest.mark.attack("the submitter's environment", inputs=2)
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_environment(case: str, tmp_path: Path) -> None:
+    """Controller and node agent start, and only the node agent prints to its standard output."""
+    (tmp_path / "env.sh").write_text(PRINTS)
+    (tmp_path / "sys.py").write_text("print('loaded')")
+    hostile = {name: value.replace("{folder}", str(tmp_path)) for name, value in HOSTILE[case].items()}
+    path = programs(tmp_path / "bin", scontrol=SCONTROL)
+    (path / "python3").symlink_to(Path(sys.executable).resolve())
+    env = environment(path, **hostile)
+    file = small_script(tmp_path)
+    done = subprocess.run(["/bin/bash", file], env=env, capture_output=True, check=False)
+    found = json.loads(done.stdout.splitlines()[-1])  # BASH_ENV prints first, as in any batch script
+    assert found["argv"] == ["n2", "n1", "n3"]
+    assert set(hostile) <= set(found["environment"]), "the trainer gets them"
+    text = file.read_text()
+    data = zlib.compress(text.encode())
+    argv = parts.story_command(text, "start_node")
+    done = subprocess.run(argv, env=env, input=data, capture_output=True, check=False)
+    assert set(hostile) <= set(json.loads(done.stdout)["environment"])
+
+
+BROKEN = {
+    "of another processor": b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xb7" + bytes(100),
+    "a shim without its version": b'#!/bin/sh\necho "pyenv: version 3.12 is not installed" >&2; exit 127\n',
+    "a link to nothing": None,
+    "too old": b"#!/bin/sh\nexit 1\n",
+}
+
+
+@pytest.mark.attack("a python3 in PATH that cannot run", inputs=2)
+@pytest.mark.parametrize("case", BROKEN)
+def test_the_first_python_that_runs(case: str, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    content = BROKEN[case]
+    if content is None:
+        (first / "python3").symlink_to("/no/such/python3")
+    else:
+        (first / "python3").write_bytes(content)
+        (first / "python3").chmod(0o755)
+    text = small_script(tmp_path).read_text()
+    data = zlib.compress(text.encode())
+    argv = parts.story_command(text, "start_node")
+    path = programs(tmp_path / "bin", python3=SYSTEM_PYTHON)
+    env = environment(Path(f"{first}:{path}"))
+    found = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
+    assert found["role"] == "node"
+    (path / "python3").unlink()
+    done = subprocess.run(argv, env=env, input=data, capture_output=True, check=False)
+    assert json.loads(done.stdout)["role"] == "node", "that of the system"
+
+
+# What Slurm gives to a job of sbatch --export=...
+EXPORTED = {
+    "NIL": {},
+    "NAME": {"NAME": "x"},
+    "an empty PATH": {"PATH": ""},
+    "PATH of another system": {"PATH": "/no/such/bin:/also/none"},
+}
+
+
+@pytest.mark.attack("sbatch --export", inputs=1)
+@pytest.mark.parametrize("case", EXPORTED)
+def test_a_job_without_path(case: str, tmp_path: Path) -> None:
+    """Slurm's programs are in /usr/local/bin or /usr/bin."""
+    file = small_script(tmp_path)
+    env = {"SLURMD_NODENAME": "n2", "SLURM_JOB_NODELIST": "n2", **EXPORTED[case]}
+    done = subprocess.run(["/bin/bash", file], env=env, capture_output=True, check=False)
+    found = json.loads(done.stdout)["environment"]
+    assert {"/usr/bin", "/bin"} <= set(found["PATH"].split(":")), done.stderr
+    assert {name: value for name, value in found.items() if name in env and name != "PATH"} == {
+        name: value for name, value in env.items() if name != "PATH"
+    }
 
 
 # -- the other functions of the story --------------------------------------------------------------
@@ -340,12 +442,12 @@ def call(tmp_path: Path, runtime: str, program: str, *argv: str) -> list[str]:
 
 def test_the_step(tmp_path: Path) -> None:
     found = call(tmp_path, "auto", "srun", "start_step", "3", "8", "--no-kill", "--x=a b")
-    options, rest = found[: found.index("bash")], found[found.index("bash") :]
+    options, rest = found[: found.index("/bin/bash")], found[found.index("/bin/bash") :]
     assert {"--nodes=3", "--ntasks=3", "--cpus-per-task=8", "--mpi=none", "--kill-on-bad-exit=0"} <= set(
         options
     )
     assert options[-2:] == ["--no-kill", "--x=a b"]
-    assert rest[:2] == ["bash", "-c"]
+    assert rest[:3] == ["/bin/bash", "-p", "-c"]
     assert rest[-2:] == ["slurmray", "start_node"]
     assert '"${@:-main}"' in rest, "srun gets the text of the story"
 

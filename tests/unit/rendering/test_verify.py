@@ -79,7 +79,7 @@ def test_edited_neighbouring_lines_are_a_range() -> None:
     text = script("none")
     at = line_of(text, "# run_setup COMMANDS")
     changed = text.replace("\tset +Eeuo pipefail\n\teval", "\tset +E\n\ttrue\n\teval")
-    assert verdict_on(changed) == f"story changed, lines {at + 2}-{at + 3}"
+    assert verdict_on(changed) == f"story changed, lines {at + 3}-{at + 4}"
 
 
 def test_settings_that_are_gone() -> None:

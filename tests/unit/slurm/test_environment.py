@@ -1,3 +1,6 @@
+import pytest
+
+from slurmray.agent import inherited
 from slurmray.slurm.environment import clean_environment
 
 USERS = {"PATH": "/bin", "SLURMRAY_ACCELERATOR": "none", "SLURM": "x", "PMIX": "y", "WANDB_API_KEY": "z"}
@@ -21,9 +24,18 @@ def test_variables_of_the_outer_job_are_removed() -> None:
     assert clean_environment(USERS | CLUSTERS | JOBS) == USERS | CLUSTERS
 
 
-def test_outside_of_a_job_nothing_is_removed() -> None:
+def test_outside_of_a_job_options_of_sbatch_stay() -> None:
     login = {**USERS, **CLUSTERS, "SBATCH_ACCOUNT": "rl", "SLURM_TIME_FORMAT": "relative"}
     assert clean_environment(login) == login
+
+
+@pytest.mark.attack("the submitter's environment", inputs=1)
+@pytest.mark.parametrize("name", ["SQUEUE_STATES", "SQUEUE_PARTITION", "SCANCEL_INTERACTIVE", "SCONTROL_ALL"])
+def test_options_of_slurm_s_commands_are_removed(name: str) -> None:
+    """On the login host, and on nodes, where the program of a wrapper's BASH_ENV would print."""
+    assert clean_environment({**USERS, name: "1"}) == USERS
+    foreign = {name: "1", "BASH_ENV": "x", "SLURM_CLUSTERS": "other", "SLURM_TIME_FORMAT": "relative"}
+    assert inherited.without_command_options({**USERS, **CLUSTERS, **foreign}) == USERS | CLUSTERS
 
 
 def test_temp_folder_of_the_outer_job_is_removed() -> None:

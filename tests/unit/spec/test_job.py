@@ -238,7 +238,16 @@ def test_a_runtime_environment_has_the_types_that_ray_wants() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("RAY_ADDRESS", "RAY_AUTH_MODE", "NNODES", "MASTER_PORT", "SLURMRAY_ATTEMPT", "SLURMRAY_RUN_DIR"),
+        *(
+            "RAY_ADDRESS",
+            "RAY_AUTH_MODE",
+            "RAY_AUTH_TOKEN",
+            "RAY_OVERRIDE_RESOURCES",
+            "NNODES",
+            "MASTER_PORT",
+            "SLURMRAY_ATTEMPT",
+            "SLURMRAY_RUN_DIR",
+        ),
         *("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID"),
     ],
 )

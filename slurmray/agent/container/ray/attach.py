@@ -8,13 +8,16 @@ directory. `ray` is Ray's command line.
 import os
 import sys
 
+from ...inherited import GPU_MASKS
 from .. import environment
+from .environment import FOREIGN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Mapping
 
 ATTACH = """#!/bin/sh
+umask %04o
 %sPATH=%s:$PATH
 cd %s 2>/dev/null || : # pyxis starts another container, where it may not be
 [ $# -gt 0 ] || set -- "$(command -v bash || echo sh)"
@@ -32,17 +35,19 @@ main()
 """
 
 
-def write_programs(folder: str, workdir: str, env: "Mapping[str, str]") -> None:
+def write_programs(folder: str, workdir: str, umask: int, env: "Mapping[str, str]") -> None:
     """Write both programs, for their owner alone.
 
-    folder: the job's. workdir, env: working directory and environment that `attach` sets.
+    folder: the job's. workdir, umask, env: working directory, umask and environment that `attach` sets.
     """
     import shlex
 
     given = os.environ if os.getpid() == 1 else {}  # what the container gives to each `exec`
     # isidentifier: not functions that bash has exported.
     new = {name: env[name] for name in sorted(env) if given.get(name) != env[name] and name.isidentifier()}
-    attach = ATTACH % (environment.export_lines(new), shlex.quote(folder), shlex.quote(workdir))
+    foreign = [name for name in FOREIGN + GPU_MASKS if name not in env]  # of the image, or of who attaches
+    lines = "unset %s\n%s" % (" ".join(foreign), environment.export_lines(new))
+    attach = ATTACH % (umask, lines, shlex.quote(folder), shlex.quote(workdir))
     for name, text in (("attach", attach), ("ray", RAY % shlex.quote(sys.executable))):
         path = os.path.join(folder, name)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:

@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 TOKEN_SINCE = (2, 52)  # Ray's release notes: token authentication
 HIP_SINCE = (2, 45)  # uses HIP_VISIBLE_DEVICES, and fails where ROCR_VISIBLE_DEVICES is set
 
+# Variables with which another Ray, its token or its numbers would win over the job's own.
+FOREIGN = (
+    "RAY_ADDRESS",
+    "RAY_API_SERVER_ADDRESS",  # of Ray's job API, before RAY_ADDRESS
+    "RAY_AUTH_TOKEN",  # before RAY_AUTH_TOKEN_PATH
+    "RAY_CLIENT_MODE",
+    "RAY_JOB_CONFIG_JSON_ENV_VAR",  # of the Ray job in which this one was submitted
+    "RAY_JOB_HEADERS",
+    "RAY_OVERRIDE_NODE_ID_FOR_TESTING",
+    "RAY_OVERRIDE_RESOURCES",  # before the options of `ray start`
+)
 # Two processes of the head node have metrics ports that no option turns off. With this invalid port, each
 # logs an error and continues.
 NO_PORT = "65536"
@@ -73,7 +84,8 @@ def ray_environment(
             env.setdefault("HIP_VISIBLE_DEVICES", env.pop("ROCR_VISIBLE_DEVICES"))
     env.update(default_variables(temp_dir, metrics))
     env.update(user_env)
-    env.pop("RAY_ADDRESS", None)  # without a container, or in env_file, it may be that of another Ray
+    for name in FOREIGN:  # of the shell without a container, of the image, of env_file or node_env
+        env.pop(name, None)
     env.update(auth_variables(token))
     return env
 

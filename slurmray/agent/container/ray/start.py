@@ -51,6 +51,9 @@ class RayProcess:
         elif context.is_head:
             danger = "runs without a token: every user who can connect can run code"
             context.phase("ray", "Ray %s %s" % (self.version_text, danger))
+        foreign = [name for name in ray_environment.FOREIGN if name in os.environ or name in context.env]
+        if foreign and context.is_head:
+            context.phase("ray", "removed from the environment: %s, of another Ray" % ", ".join(foreign))
         env = environment.default_environment(context.user, context.folder)
         env.update(context.env)
         env.update(self.gpu_mask)

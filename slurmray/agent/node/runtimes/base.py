@@ -1,5 +1,7 @@
 """The interface of container runtimes for the node agent."""
 
+from ... import inherited
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set, Tuple
@@ -92,6 +94,12 @@ class Runtime:
     def amd_options(self) -> "List[str]":
         """Options for AMD GPUs where devices are not isolated."""
         return []
+
+    def gpu_masks(self) -> "Dict[str, str]":
+        """Variables that select the job's GPUs in the container; {} where it has no others."""
+        if self.isolates_devices:
+            return {}
+        return {name: self.node.env[name] for name in inherited.GPU_MASKS if name in self.node.env}
 
     def device_options(self, path: str) -> "List[str]":  # noqa: ARG002
         """Options that pass a device, or a folder of devices, to the containers."""

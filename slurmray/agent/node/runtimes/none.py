@@ -10,7 +10,7 @@ from .base import Runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import Dict, List
 
 LOCK_TIMEOUT = 10.0  # seconds
 
@@ -32,16 +32,28 @@ class NoRuntime(Runtime):
         return list(self.node.settings["container"]["step_args"])
 
     def works(self) -> bool:
-        """As in Runtime. Records a finding where there is no python3. The container process checks Ray."""
+        """As in Runtime. Records a finding where no python3 runs. The container process checks Ray."""
         # Not shutil.which: importing shutil costs each node 3 ms.
         self.python = paths.find_program("python3", self.node.env.get("PATH", ""))
         if not self.python:
             self.node.finding("image", "python3", "not found", PYTHON_WANTED, PYTHON_FIX)
+            return True
+        # PATH may be of a host with another processor.
+        found = self.node.run([self.python, "-I", "-S", "-c", ""])
+        if found.code:
+            self.node.finding("image", self.python, found.why, PYTHON_WANTED, PYTHON_FIX)
         return True
 
     def prepare_container(self) -> None:
         """Count the GPUs."""
         gpus.options(self.node, self)
+
+    def gpu_masks(self) -> "Dict[str, str]":
+        """As in Runtime. Hides the GPUs of a node that does not constrain devices from a job without any."""
+        found = super().gpu_masks()
+        if not (found or self.node.group["gpus_per_node"]):
+            found["HIP_VISIBLE_DEVICES" if os.path.exists("/dev/kfd") else "CUDA_VISIBLE_DEVICES"] = ""
+        return found
 
     def container_argv(self) -> "List[str]":
         """As in Runtime: the role `guard`, which starts the container process and cleans up after it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,7 +76,6 @@ def test_preflight_setting_decides_the_kind_of_a_finding(
 
 def test_findings_about_limits_and_debugger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "low_limits", lambda: [("open files", "at most 9", "65535", "raise it")])
-    monkeypatch.setattr(preflight, "raise_soft_limits", lambda: None)
     monkeypatch.setattr(command, "package_version", lambda _: "1.0")
     found: list[tuple[str, str]] = []
     monkeypatch.setattr(
@@ -103,21 +101,3 @@ def test_a_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_versions() -> None:
     assert preflight.versions("2.60.0").startswith("Ray 2.60.0, Python 3.")
-
-
-def test_soft_limits_are_raised() -> None:
-    """In a process of its own, with the soft limits of a submit host."""
-    program = """
-import resource
-from slurmray.agent.container import preflight
-def set_soft(limit, soft):
-    hard = min(1000000, resource.getrlimit(limit)[1])
-    resource.setrlimit(limit, (soft, hard))
-    return hard
-locked, files = set_soft(resource.RLIMIT_MEMLOCK, 8192), set_soft(resource.RLIMIT_NOFILE, 256)
-preflight.raise_soft_limits()
-assert resource.getrlimit(resource.RLIMIT_MEMLOCK) == (locked, locked)
-assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(files, 65535), files)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stderr == ""

@@ -621,6 +621,39 @@ def test_variables_that_the_node_knows(tmp_path: Path) -> None:
     assert values[3].startswith("127.0.0.1:")
 
 
+@pytest.mark.attack("GPU masks of an image or a shell", inputs=1)
+@pytest.mark.parametrize("given", [{}, {"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": ""}])
+def test_gpu_masks_are_those_of_the_node_agent(tmp_path: Path, given: dict[str, str]) -> None:
+    run = "import json, os; print(json.dumps({n: os.environ[n] for n in os.environ if 'VISIBLE' in n}))"
+    with cluster(tmp_path) as made:
+        made.env.update(CUDA_VISIBLE_DEVICES="7", HIP_VISIBLE_DEVICES="7", ROCR_VISIBLE_DEVICES="0,1")
+        spec = settings(trainer=trainer(sys.executable, "-c", run))
+        made.start(spec, variables={"gpu-1": {"gpu_masks": given}})
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, "\n")
+        assert json.loads(made.output()) == given
+
+
+def test_programs_of_the_job_have_the_submitter_s_umask(tmp_path: Path) -> None:
+    """The file system has no other way to tell who may read what a trainer writes."""
+    fields = {"host": False, "needs_ray": False, "env": {}, "restarts": 0, "on_end": "continue", "gpus": 0}
+    spec = settings(
+        container={"setup": f"umask >>{tmp_path}/setup"},
+        prepare=[
+            {"name": "data", "where": "all", "needs_ray": True, "once": True}
+            | {"run": ["bash", "-c", f"umask >>{tmp_path}/prepare"]}
+        ],
+        services=[{"name": "judge", "where": "all", "run": ["bash", "-c", "umask; sleep 60"], **fields}],
+        trainer=shell("umask; cd ..; sed -n s/^Umask:.//p /proc/$PPID/status"),
+    )
+    with cluster(tmp_path) as made:
+        made.start(spec)
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, "0027\n0022\n")
+    assert [(tmp_path / name).read_text() for name in ("setup", "prepare")] == ["0027\n"] * 2
+    assert "\n0027\n" in (tmp_path / "service-judge@gpu-1.log").read_text()
+
+
 @pytest.mark.parametrize("has_succeeded", [True, False])
 def test_ray_s_logs_stay_for_the_node_agent(tmp_path: Path, has_succeeded: bool) -> None:
     with cluster(tmp_path) as made:

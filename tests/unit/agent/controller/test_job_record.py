@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slurmray.agent import inherited
 from slurmray.agent.controller import job_record, step_environment
 from slurmray.agent.controller.job_record import record_of
 
@@ -78,3 +79,11 @@ def test_options_of_a_component() -> None:
     env = {"SLURM_HINT": "x", "SLURM_GPUS_PER_NODE": "8"}
     found = [step_environment.step_environment(env, script, "", number) for number in (0, 1)]
     assert found == [{"SLURM_HINT": "x"}, {"SLURM_GPUS_PER_NODE": "8"}]
+
+
+@pytest.mark.attack("GPU masks of an image or a shell", inputs=len(inherited.GPU_MASKS))
+def test_the_step_gets_no_gpu_masks_and_no_other_cluster() -> None:
+    """Slurm sets the masks for each task."""
+    foreign = dict.fromkeys((*inherited.GPU_MASKS, "SLURM_CLUSTERS", "SRUN_EXPORT_ENV"), "0")
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "SQUEUE_FORMAT": "%i", "BASH_ENV": "/x"}
+    assert step_environment.step_environment({**foreign, **kept}, "", "") == kept

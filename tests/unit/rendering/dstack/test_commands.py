@@ -126,6 +126,7 @@ class Nodes:
             "PATH": f"{self.place}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(self.place / "lib"),
             "STUB": str(self.place),
+            "RAY_AUTH_TOKEN": "of the image",
             "DSTACK_NODE_RANK": str(rank),
             "DSTACK_MASTER_NODE_IP": addresses[0] if len(addresses) > 1 else "",
             "DSTACK_NODES_IPS": "\n".join(addresses) if len(addresses) > 1 else "",
@@ -253,6 +254,7 @@ def test_two_nodes(nodes: Nodes) -> None:
     tokens = [Path(node["env"]["RAY_AUTH_TOKEN_PATH"]) for node in (head, worker)]
     assert tokens[0] != tokens[1]
     assert len({token.read_text() for token in tokens}) == 1
+    assert not any("RAY_AUTH_TOKEN" in each["env"] for each in (head, worker, trainer))
     assert all(stat.S_IMODE(token.stat().st_mode) == 0o600 for token in tokens)
 
 

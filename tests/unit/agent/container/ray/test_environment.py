@@ -33,6 +33,16 @@ def test_user_s_environment_wins_except_for_the_token(monkeypatch: pytest.Monkey
     assert "RAY_AUTH_MODE" not in os.environ
 
 
+@pytest.mark.attack("a variable of another Ray", inputs=2)
+@pytest.mark.parametrize("name", ray_environment.FOREIGN)
+def test_variables_of_another_ray(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the image or the shell, and of env_file or node_env."""
+    monkeypatch.setenv(name, "x")
+    assert name not in ray_environment.ray_environment("/tmp/r", {}, "/tmp/r/token", NEW, False)
+    monkeypatch.delenv(name)
+    assert name not in ray_environment.ray_environment("/tmp/r", {name: "x"}, "/tmp/r/token", NEW, False)
+
+
 def test_timeouts_of_ray_are_longer_than_the_probe_s() -> None:
     found = ray_environment.start_timeouts(600)
     assert found == {

@@ -22,6 +22,25 @@ def test_a_node_without_python3(tmp_path: Path) -> None:
     assert node.findings == [("image", "python3", "not found", wanted, "activate its environment in setup")]
 
 
+@pytest.mark.attack("a python3 in PATH that cannot run", inputs=1)
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("\x7fELF of another processor", "cannot execute {python}: Exec format error"),
+        ("#!/bin/sh\necho 'pyenv: no 3.12' >&2; exit 127\n", "pyenv: no 3.12"),
+    ],
+)
+def test_a_node_whose_python3_does_not_run(tmp_path: Path, text: str, found: str) -> None:
+    node = FakeNode(tmp_path, {"runtimes": ["none"], "image": ""})
+    node.env["PATH"] = f"{tmp_path}/bin"
+    python = tmp_path / "bin/python3"
+    python.write_text(text)
+    python.chmod(0o755)
+    runtimes.choose(node)
+    wanted = ("Python 3.8 or later, and ray[default] in it", "activate its environment in setup")
+    assert node.findings == [("image", str(python), found.format(python=python), *wanted)]
+
+
 @pytest.mark.parametrize("name", ["none", "pyxis"])
 def test_argv_of_the_container_process(tmp_path: Path, name: str) -> None:
     node = FakeNode(tmp_path, {"runtimes": [name]})
@@ -80,3 +99,26 @@ def test_a_container_process_that_does_not_end(tmp_path: Path, monkeypatch: pyte
     fcntl.flock(handle, fcntl.LOCK_SH)
     assert runtimes.make("none", node).remove()
     os.close(handle)
+
+
+@pytest.mark.attack("GPU masks of an image or a shell", inputs=1)
+@pytest.mark.parametrize(
+    ("runtime", "gpus", "env", "expected"),
+    [
+        ("none", 0, {}, {"CUDA_VISIBLE_DEVICES": ""}),
+        ("pyxis", 0, {}, {"CUDA_VISIBLE_DEVICES": ""}),
+        ("none", 2, {}, {}),
+        ("none", 2, {"CUDA_VISIBLE_DEVICES": "0,3"}, {"CUDA_VISIBLE_DEVICES": "0,3"}),
+        # Slurm gave GPUs that Ray is not to use, or `setup` chose them.
+        ("none", 0, {"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_VISIBLE_DEVICES": "1"}),
+        ("apptainer", 2, {"ROCR_VISIBLE_DEVICES": "1"}, {"ROCR_VISIBLE_DEVICES": "1"}),
+        ("podman", 2, {"CUDA_VISIBLE_DEVICES": "0,3"}, {}),  # its devices are those of the job
+        ("docker", 0, {}, {}),
+    ],
+)
+def test_gpu_masks(
+    tmp_path: Path, runtime: str, gpus: int, env: dict[str, str], expected: dict[str, str]
+) -> None:
+    node = FakeNode(tmp_path, {"runtimes": [runtime]}, gpus=gpus)
+    node.env.update(env)
+    assert runtimes.make(runtime, node).gpu_masks() == expected
