@@ -24,7 +24,10 @@ _FIXES = {
     "Invalid node name": "`sinfo --Node` lists values for slurm.nodelist",
     "Invalid qos": "`sacctmgr show associations user=$USER` lists values for slurm.qos",
     "invalid partition": "`sinfo --format=%P` lists values for slurm.partition",
-    "node configuration is not available": "`sinfo --Node --long` lists what nodes have; request less",
+    "node configuration is not available": (
+        "`sinfo --Node --format='%N %c %m %G'` lists CPUs, MiB and GPUs (type and number) of each node; "
+        "ask for what one has"
+    ),
     "time limit": "`sinfo --format='%P %l'` lists the maximum of slurm.time",
     "Unable to contact slurm controller": "try again when `scontrol ping` shows that it is up",
 }

@@ -116,7 +116,7 @@ def test_a_job_that_has_not_started() -> None:
     ("slurm", "expected"),
     [
         ({"partition": "nope"}, "slurm.partition"),
-        ({"gpus_per_node": 99}, "sinfo --Node --long"),
+        ({"gpus_per_node": 99}, "%c %m %G"),
         ({"constraint": "nope"}, "slurm.constraint"),
         ({"gres": "nope:1"}, "slurm.gres"),
         ({"nodelist": "nope"}, "slurm.nodelist"),

@@ -4,7 +4,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Optional
 
     from ..api import NodeApi
     from ..runtimes.base import Runtime
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
 # Without persistence mode the driver initializes each GPU at every call, which takes seconds.
 NVIDIA_SMI_TIMEOUT = 60.0  # seconds
+# Variables of steps whose GPUs Slurm shares among jobs: gres/shard and gres/mps.
+SHARED = ("SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+BUSY = 0.05  # share of a GPU's memory that is worth a warning if others use it; drivers reserve less
 # For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
 
@@ -30,7 +33,7 @@ def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]"
             "container", ACCELERATOR_VARIABLE + "=none: GPUs are neither counted nor passed to the containers"
         )
     elif "nvidia" in vendors and os.path.exists(os.path.join(root, "dev/nvidiactl")):
-        found += _nvidia(node, runtime)
+        found += _nvidia(node, runtime, root)
     elif "amd" in vendors and os.path.exists(os.path.join(root, "dev/kfd")):
         found += _amd(node, runtime, root)
     else:
@@ -47,51 +50,131 @@ def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]"
     return found
 
 
-def _nvidia(node: "NodeApi", runtime: "Runtime") -> "List[str]":
+def _nvidia(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
     """Options for GPUs by UUID, since indices differ inside and outside a job's cgroup."""
     has_mig = "MIG-" in node.env.get("CUDA_VISIBLE_DEVICES", "")
-    uuids = _mig_devices(node) if has_mig else _query(node, "uuid")
-    wanted = node.group["gpus_per_node"]
+    uuids = _mig_devices(node) if has_mig else _whole_gpus(node)
+    if uuids is None:
+        return []
+    try:  # lists the node's GPUs, whatever the job's cgroup allows
+        present = len(os.listdir(os.path.join(root, "proc/driver/nvidia/gpus")))
+    except OSError:
+        present = 0
     if not node.settings["slurm_counts_gpus"]:
-        uuids = uuids[:wanted]
-    if len(uuids) != wanted:
-        node.finding(
-            "preflight",
-            "GPUs",
-            "%d seen by nvidia-smi" % len(uuids),
-            str(wanted),
-            "look at nvidia-smi on %s; drain it if one is missing" % node.name,
-        )
+        uuids = uuids[: node.group["gpus_per_node"]]
+    _check_count(node, len(uuids), present, "nvidia-smi")
     found = runtime.nvidia_options(uuids)
     if node.settings["checks"]["bf16"] and not has_mig:  # every GPU with MIG has bfloat16
         _check_bf16(node)
     return found
 
 
-def _query(node: "NodeApi", field: str) -> "List[str]":
-    """One line for each of the job's GPUs from nvidia-smi; none where it fails."""
-    argv = ["nvidia-smi", "--query-gpu=" + field, "--format=csv,noheader"]
+def _check_count(node: "NodeApi", count: int, present: int, program: str) -> None:
+    """Record a finding where the job does not have the GPUs that it asked for.
+
+    count: GPUs that it has. present: those of the node. program: what counted them.
+    """
+    wanted = node.group["gpus_per_node"]
+    kind, found, fix = "preflight", "%d seen by %s" % (count, program), ""
+    if count == wanted:
+        return
+    if count > wanted:
+        fix = "look at gres.conf of %s: without File= Slurm does not say which GPUs are the job's" % node.name
+    elif node.settings["slurm_counts_gpus"]:
+        fix = "look at %s on %s; drain it if one is missing" % (program, node.name)
+    elif present >= wanted:
+        kind, found = "config", "%d on the node, %s given to the job" % (present, count or "none")
+        fix = "use slurm.gpus_per_node: %d in place of ray.gpus_per_node" % wanted
+    else:
+        fix = "ray.gpus_per_node: %d, or leave %s out: slurm.exclude" % (max(count, 1), node.name)
+    node.finding(kind, "GPUs", found, str(wanted), fix)
+
+
+def _nvidia_smi(node: "NodeApi", *options: str) -> "Optional[List[str]]":
+    """The lines that nvidia-smi prints. None, with a finding, where it fails."""
+    found = node.run(["nvidia-smi", *options], NVIDIA_SMI_TIMEOUT)
+    lines = [line for line in (found.out + found.err).splitlines() if line.strip()]  # its errors are in `out`
+    if found.code == 0:
+        return lines
+    if lines and lines[0].startswith("No devices were found"):
+        return []
+    words = [line for line in lines if not line.startswith("GPU")]  # it also lists the GPUs that still work
+    text = "nvidia-smi: " + (words[0] if words else found.why)
+    fix = "ask the site to repair the driver of %s; until then, leave it out: slurm.exclude" % node.name
+    if found.code == 127 and not found.out:
+        text, fix = "nvidia-smi is not in PATH", "install it on %s, or set PATH in setup" % node.name
+    elif found.code == 124 and not found.out:
+        text = found.why
+    node.finding("preflight", "GPUs", text, str(node.group["gpus_per_node"]), fix)
+    return None
+
+
+def _whole_gpus(node: "NodeApi") -> "Optional[List[str]]":
+    """UUIDs of the job's GPUs. None, with a finding, where nvidia-smi fails."""
+    fields = "--query-gpu=uuid,index,memory.used,memory.total"
+    lines = _nvidia_smi(node, fields, *_format_and_mask(node))
+    if lines is None:
+        return None
+    rows = [line.split(", ") for line in lines if line.startswith("GPU-")]
+    _check_memory(node, rows)
+    return [row[0] for row in rows]
+
+
+def _format_and_mask(node: "NodeApi") -> "List[str]":
     mask = node.env.get("CUDA_VISIBLE_DEVICES")
-    if mask:
-        argv.append("--id=" + mask)
-    found = node.run(argv, NVIDIA_SMI_TIMEOUT)
-    return [] if found.code else found.out.splitlines()  # its errors may be on standard output
+    return ["--format=csv,noheader,nounits", *(["--id=" + mask] if mask else [])]
 
 
-def _mig_devices(node: "NodeApi") -> "List[str]":
-    """UUIDs of the job's MIG devices that nvidia-smi lists. Its --id knows only whole GPUs."""
-    found = node.run(["nvidia-smi", "--list-gpus"], NVIDIA_SMI_TIMEOUT).out
+def _check_memory(node: "NodeApi", rows: "List[List[str]]") -> None:
+    """Warn about GPUs whose memory others use; nothing of the job runs yet.
+
+    rows: UUID, index, used and entire memory in MiB.
+    """
+    if any(name in node.env for name in SHARED):
+        return
+    processes = None
+    for uuid, index, used, entire in (row for row in rows if len(row) == 4):
+        if not (used.isdigit() and entire.isdigit() and int(used) > BUSY * int(entire)):
+            continue
+        if processes is None:
+            query = "--query-compute-apps=gpu_uuid,pid,process_name"
+            processes = node.run(["nvidia-smi", query, "--format=csv,noheader"], NVIDIA_SMI_TIMEOUT)
+        users = []
+        for line in processes.out.splitlines():
+            user, _, process = line.partition(", ")
+            if user == uuid and not processes.code:
+                pid, _, name = process.partition(", ")
+                users.append("%s (pid %s)" % (os.path.basename(name)[:40], pid))
+        found = "GPU %s: %s of %s MiB in use by %s" % (
+            index,
+            used,
+            entire,
+            ", ".join(users[:3]) or "processes that nvidia-smi does not name",
+        )
+        fix = "end them if they are yours, or leave %s out: slurm.exclude" % node.name
+        node.finding("warn", "GPU memory", found, "free, before the job starts", fix)
+
+
+def _mig_devices(node: "NodeApi") -> "Optional[List[str]]":
+    """UUIDs of the job's MIG devices. None, with a finding, where nvidia-smi fails.
+
+    Its --id knows only whole GPUs.
+    """
+    lines = _nvidia_smi(node, "--list-gpus")
+    if lines is None:
+        return None
     mask = node.env["CUDA_VISIBLE_DEVICES"].split(",")
-    return [uuid for uuid in mask if "(UUID: %s)" % uuid in found]
+    return [uuid for uuid in mask if any("(UUID: %s)" % uuid in line for line in lines)]
 
 
 def _check_bf16(node: "NodeApi") -> None:
     """Warn about GPUs without bfloat16, i.e. with a compute capability below 8.0."""
     import re
 
-    for line in sorted(set(_query(node, "name,compute_cap"))):
+    # Not with the other fields: old drivers answer the entire query with an error about this one.
+    found = node.run(["nvidia-smi", "--query-gpu=name,compute_cap", *_format_and_mask(node)], NVIDIA_SMI_TIMEOUT)
+    for line in sorted(set(found.out.splitlines())):
         name, _, capability = line.partition(",")
-        # Old drivers have an error text in that field.
         if re.match(r" *[1-7]\.[0-9]+$", capability):
             node.finding(
                 "warn",
@@ -107,12 +190,12 @@ def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
     mask = node.env.get("ROCR_VISIBLE_DEVICES") or node.env.get("SLURM_STEP_GPUS", "")
     wanted = mask.split(",") if mask else []
     count, renders = node.group["gpus_per_node"], _render_nodes(root)
-    found, fix = "%d named by Slurm", "look at gres.conf of %s: File= is missing" % node.name
     if not node.settings["slurm_counts_gpus"]:
         wanted = [str(index) for index in range(min(count, len(renders)))]
-        found, fix = "%d seen by amdgpu", "look at rocm-smi on %s; drain it if one is missing" % node.name
-    if len(wanted) != count:
-        node.finding("preflight", "GPUs", found % len(wanted), str(count), fix)
+        _check_count(node, len(wanted), len(renders), "amdgpu")
+    elif len(wanted) != count:
+        fix = "look at gres.conf of %s: File= is missing" % node.name
+        node.finding("preflight", "GPUs", "%d named by Slurm" % len(wanted), str(count), fix)
     if not runtime.isolates_devices:
         return runtime.amd_options()
     devices = ["/dev/kfd"]

@@ -4,6 +4,7 @@ import os
 
 from ..checks import storage
 from .engine import Engine
+from .limits import cgroups_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ class Docker(Engine):
 
     name = "docker"
     is_rootless = False
+    _parent = ""  # the cgroup that is to be the parent of the container's
 
     def works(self) -> bool:
         """As in Runtime."""
@@ -48,8 +50,27 @@ class Docker(Engine):
             driver = self.node.run([self.program, "info", "--format", "{{.CgroupDriver}}"])
             if driver.out.strip() == "cgroupfs":
                 # Below a cgroup with processes, e.g. the task's, there can be no other (cgroups(7)).
-                return ["--cgroup-parent", group[len("0::") :].partition("/task_")[0]]
+                self._parent = group[len("0::") :].partition("/task_")[0]
+                return ["--cgroup-parent", self._parent]
         return super().limit_options(group)
+
+    def check_container(self) -> bool:
+        """As in Runtime: whether it is below the job's step, if it is to be."""
+        if not self._parent:
+            return True
+        ids = self._marked_ids()
+        argv = [self.program, "inspect", "--format", "{{.State.Pid}}", *(ids or [])]
+        pid = self.node.run(argv).out.strip() if ids else ""
+        if pid in ("", "0"):  # it has not started yet
+            return False
+        try:
+            found = cgroups_of(pid)
+        except OSError:  # ended
+            return True
+        foreign = [line for line in found if not line.startswith("0::%s/" % self._parent)]
+        if foreign:
+            self._report_foreign_cgroup(", ".join(foreign))
+        return True
 
     def nvidia_options(self, uuids: "List[str]") -> "List[str]":
         """As in Runtime, by the NVIDIA Container Toolkit."""

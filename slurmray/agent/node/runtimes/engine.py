@@ -3,7 +3,7 @@
 from .. import facts, image, processes
 from ..checks import gpus
 from .base import Runtime
-from .limits import allocation_options, cgroup_of_job
+from .limits import allocation_options, cgroup_of_step
 from .mounts import mount_options
 
 TYPE_CHECKING = False
@@ -47,9 +47,11 @@ class Engine(Runtime):
         self.options += ["--shm-size", settings["shm_size"] or str(_shm_size())]
         if settings["user"] == "auto":
             self.options += self.user_options()
-        group = cgroup_of_job(node.job["id"])
-        if group:  # without job cgroups there is nothing to enforce
+        group = cgroup_of_step()
+        if group:
             self.options += self.limit_options(group)
+        else:  # e.g. with proctrack/linuxproc; Slurm then enforces nothing, either
+            node.phase("container", "jobs have no cgroups here, so containers get no CPU and memory limits")
         self.options += mount_options(node, self)
         self.options += gpus.options(node, self)
         self.options += settings["args"]
@@ -61,6 +63,12 @@ class Engine(Runtime):
     def limit_options(self, group: str) -> "List[str]":  # noqa: ARG002
         """Options that limit containers to the job's CPUs and memory. group: a line of /proc/self/cgroup."""
         return allocation_options(self.node, self.name)
+
+    def _report_foreign_cgroup(self, group: str) -> None:
+        """Warn that the container is not in the job's cgroup. group: a line of its /proc/PID/cgroup."""
+        fix = "Slurm's limits do not hold for it: ask the site why %s leaves them on %s"
+        found = "the container is in " + group
+        self.node.finding("warn", "cgroup", found, "the job's", fix % (self.program, self.node.name))
 
     def has_image(self, image: str = "") -> bool:
         """As in Runtime."""

@@ -11,10 +11,16 @@ if TYPE_CHECKING:
     from ..api import NodeApi
 
 
-def cgroup_of_job(job_id: str, root: str = "/") -> str:
-    """The last line of /proc/self/cgroup about the job, as v1's lines come before v2's; "" for none."""
+def cgroup_of_step(root: str = "/") -> str:
+    """The last line of /proc/self/cgroup about the task's step, as v1's lines come before v2's; "" for none.
+
+    By the step's component: the job's own is job_ID or, with cgroup v2 since Slurm 26.05, its SLUID, unless
+    cgroup.conf has CgroupJobIdPaths=yes. Slurm's src/plugins/cgroup/v1/cgroup_v1.c and v2/cgroup_v2.c:
+    v1 /slurm[_NODE]/uid_UID/job_ID/step_N[/task_N]
+    v2 /system.slice/[NODE_]slurmstepd.scope/JOB/step_N/user/task_N
+    """
     try:
-        lines = [line for line in cgroups_of("self", root) if "/job_%s/" % job_id in line]
+        lines = [line for line in cgroups_of("self", root) if "/step_" in line]
     except OSError:
         return ""
     return lines[-1] if lines else ""

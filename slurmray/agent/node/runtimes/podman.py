@@ -87,8 +87,7 @@ class Podman(Engine):
             return False
         foreign = [line for line in found if line not in cgroups_of("self")]
         if foreign:
-            text = "%s: Slurm's limits do not hold for the container, which is in the cgroup %s"
-            self.node.phase("container", text % (self.node.name, ", ".join(foreign)))
+            self._report_foreign_cgroup(", ".join(foreign))
         return True
 
     def likely_cause(self) -> str:

@@ -75,6 +75,15 @@ def test_without_preflight_only_slurm_s_gpus_are_counted(tmp_path: Path) -> None
     assert node.findings == [("config", "GPUs", "4 given to the job", "8", fix)]
 
 
+@pytest.mark.parametrize("name", ["SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"])
+def test_a_part_of_a_gpu(tmp_path: Path, name: str) -> None:
+    """Asking for a whole GPU would be another job: only Ray has to know about it."""
+    node = FakeNode(tmp_path, preflight="none")
+    node.env.update({"SLURM_GPUS_ON_NODE": "1", name: "2"})
+    checks.check_node(node)
+    assert node.findings == [("config", "GPUs", "1 given to the job", "0", "--set ray.gpus_per_node=1")]
+
+
 def test_gpus_that_slurm_does_not_count(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, gpus=8, slurm_counts_gpus=False)
     checks.check_node(node)

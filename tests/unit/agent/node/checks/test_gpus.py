@@ -42,9 +42,15 @@ def make_node(
     (work / "models").write_text(models)
     node.program(
         "nvidia-smi",
-        f'case $1 in *name*) cat "{work}/models" ;; *) echo "GPU-a ($*)"; echo GPU-b ;; esac',
+        f"""echo "$*" >>"{work}/calls"
+case $1 in *compute_cap*) cat "{work}/models" ;; *) echo "{gpu("a")}"; echo "{gpu("b")}" ;; esac""",
     )
     return node
+
+
+def gpu(letter: str, index: int = 0, used: int = 0) -> str:
+    """A line of nvidia-smi 580.159.04 about an H200 (recorded; units and UUID are other ones)."""
+    return f"GPU-{letter}, {index}, {used}, 143771"
 
 
 def options(node: FakeNode, runtime: str) -> list[str]:
@@ -53,11 +59,10 @@ def options(node: FakeNode, runtime: str) -> list[str]:
 
 def test_docker_gets_nvidia_gpus_by_uuid(tmp_path: Path) -> None:
     node = make_node(tmp_path, "nvidiactl nvidia0", {"CUDA_VISIBLE_DEVICES": "4,5"})
-    assert options(node, "docker") == [
-        "--gpus",
-        '"device=GPU-a (--query-gpu=uuid --format=csv,noheader --id=4,5),GPU-b"',
-    ]
+    assert options(node, "docker") == ["--gpus", '"device=GPU-a,GPU-b"']
     assert node.findings == []
+    (call,) = (tmp_path / "calls").read_text().splitlines()
+    assert call.endswith("--id=4,5")
 
 
 def test_apptainer_gets_the_mask_of_slurm(tmp_path: Path) -> None:
@@ -141,7 +146,7 @@ GENERATE = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml on node1"
 def podman_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
     """A node with Podman 5.4, the GPUs GPU-b and GPU-a by PCI address, and no CDI specification."""
     node = make_node(tmp_path, "nvidiactl nvidia0 nvidia1")
-    node.program("nvidia-smi", "echo GPU-a; echo GPU-b")
+    node.program("nvidia-smi", f"echo '{gpu('a')}'; echo '{gpu('b')}'")
     node.program("podman", "echo 5.4.2")
     for address, uuid in (("0000:07:00.0", "GPU-b"), ("0000:0f:00.0", "GPU-a")):
         (tmp_path / "gpus" / address).mkdir(parents=True)
@@ -205,15 +210,138 @@ def test_a_podman_without_cdi(podman_node: FakeNode) -> None:
     assert podman_node.findings == [row]
 
 
-@pytest.mark.parametrize("program", ["echo No devices were found; exit 6", "echo GPU-a"])
-def test_fewer_gpus_than_slurm_gave(tmp_path: Path, program: str) -> None:
+NONE = "echo No devices were found; exit 6"  # 580.159.04 in a job whose cgroup allows no GPU
+ONE = f"echo '{gpu('a')}'"
+THREE = "; ".join(f"echo '{gpu(letter)}'" for letter in "abc")
+
+
+@pytest.mark.parametrize(
+    ("program", "present", "is_counted", "row"),
+    [
+        pytest.param(
+            *(NONE, 2, True),
+            ("preflight", "0 seen by nvidia-smi", "look at nvidia-smi on node1; drain it if one is missing"),
+            id="none-of-Slurm's",
+        ),
+        pytest.param(
+            *(ONE, 2, True),
+            ("preflight", "1 seen by nvidia-smi", "look at nvidia-smi on node1; drain it if one is missing"),
+            id="fewer-than-Slurm's",
+        ),
+        pytest.param(
+            *(THREE, 3, True),
+            (
+                "preflight",
+                "3 seen by nvidia-smi",
+                "look at gres.conf of node1: without File= Slurm does not say which GPUs are the job's",
+            ),
+            id="more-than-Slurm's",
+        ),
+        pytest.param(
+            *(NONE, 2, False),
+            (
+                "config",
+                "2 on the node, none given to the job",
+                "use slurm.gpus_per_node: 2 in place of ray.gpus_per_node",
+            ),
+            id="none-given",
+        ),
+        pytest.param(
+            *(ONE, 8, False),
+            (
+                "config",
+                "8 on the node, 1 given to the job",
+                "use slurm.gpus_per_node: 2 in place of ray.gpus_per_node",
+            ),
+            id="one-given",
+        ),
+        pytest.param(
+            *(ONE, 1, False),
+            (
+                "preflight",
+                "1 seen by nvidia-smi",
+                "ray.gpus_per_node: 1, or leave node1 out: slurm.exclude",
+            ),
+            id="too-many-asked",
+        ),
+    ],
+)
+def test_another_number_of_gpus_than_asked(
+    tmp_path: Path, program: str, present: int, is_counted: bool, row: tuple[str, str, str]
+) -> None:
+    node = make_node(tmp_path, "nvidiactl")
+    node.settings["slurm_counts_gpus"] = is_counted
+    node.program("nvidia-smi", program)
+    for number in range(present):
+        (tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}:00.0").mkdir(parents=True)
+    options(node, "none")
+    kind, found, fix = row
+    assert node.findings == [(kind, "GPUs", found, "2", fix)]
+
+
+REPAIR = "ask the site to repair the driver of node1; until then, leave it out: slurm.exclude"
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        # nvidia-smi 580.173, public reports; exit code 18: NVML_ERROR_LIB_RM_VERSION_MISMATCH of nvml.h.
+        pytest.param(
+            "echo 'Failed to initialize NVML: Driver/library version mismatch'; "
+            "echo 'NVML library version: 580.173'; exit 18",
+            "nvidia-smi: Failed to initialize NVML: Driver/library version mismatch",
+            id="mismatch",
+        ),
+        # A GPU that has fallen off the bus, beside one that works.
+        pytest.param(
+            f"{ONE}; echo 'Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error' >&2; exit 15",
+            "nvidia-smi: Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error",
+            id="lost-GPU",
+        ),
+        pytest.param("exit 255", "nvidia-smi: nvidia-smi --query-gpu", id="no-words"),
+    ],
+)
+def test_nvidia_smi_that_fails(tmp_path: Path, program: str, found: str) -> None:
+    """Its words are shown, and nobody is told to drain the node."""
     node = make_node(tmp_path, "nvidiactl")
     node.program("nvidia-smi", program)
+    assert options(node, "docker") == []
+    ((kind, check, text, wanted, fix),) = node.findings
+    assert (kind, check, wanted, fix) == ("preflight", "GPUs", "2", REPAIR)
+    assert text.startswith(found)
+
+
+def test_nvidia_smi_that_is_not_in_path(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "nvidiactl")
+    node.env["PATH"] = "/usr/sbin-of-nobody"
+    options(node, "docker")
+    row = ("nvidia-smi is not in PATH", "2", "install it on node1, or set PATH in setup")
+    assert node.findings == [("preflight", "GPUs", *row)]
+
+
+@pytest.mark.parametrize("name", ["", "SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"])
+def test_gpu_memory_that_others_use(tmp_path: Path, name: str) -> None:
+    """As seen on an H200 with driver 580.159.04. Sharing a GPU is what shards and MPS are for."""
+    node = make_node(tmp_path, "nvidiactl", {name: "2"} if name else {})
+    lines = f"echo '{gpu('a', 4, 121856)}'; echo '{gpu('b', 5, 451)}'"
+    apps = "echo 'GPU-b, 812, Xorg'; echo 'GPU-a, 4711, /opt/torch/.venv/bin/python3'; echo 'GPU-a, 4712, [Not Found]'"
+    node.program("nvidia-smi", f"case $1 in *compute-apps*) {apps} ;; *) {lines} ;; esac")
     options(node, "none")
-    ((kind, check, found, wanted, fix),) = node.findings
-    assert (kind, check, wanted) == ("preflight", "GPUs", "2")
-    assert found == f"{program.count('GPU-')} seen by nvidia-smi"
-    assert fix == "look at nvidia-smi on node1; drain it if one is missing"
+    found = "GPU 4: 121856 of 143771 MiB in use by python3 (pid 4711), [Not Found] (pid 4712)"
+    fix = "end them if they are yours, or leave node1 out: slurm.exclude"
+    row = ("warn", "GPU memory", found, "free, before the job starts", fix)
+    assert node.findings == ([] if name else [row])
+    assert len(node.commands) == (1 if name else 2)
+
+
+def test_gpu_memory_without_a_process(tmp_path: Path) -> None:
+    """E.g. of a container with a PID namespace of its own, or of a process that is no longer there."""
+    node = make_node(tmp_path, "nvidiactl")
+    lines = f"echo '{gpu('a', 0, 90000)}'; echo 'GPU-b, 1, [N/A], [N/A]'"
+    node.program("nvidia-smi", f"case $1 in *compute-apps*) echo failed; exit 9 ;; *) {lines} ;; esac")
+    options(node, "none")
+    ((_, _, found, _, _),) = node.findings
+    assert found == "GPU 0: 90000 of 143771 MiB in use by processes that nvidia-smi does not name"
 
 
 def test_nvidia_smi_has_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +429,7 @@ def test_a_gpu_that_slurm_gave_and_the_node_lacks(tmp_path: Path, index: str) ->
 def test_gpus_of_nvidia_that_slurm_does_not_count(tmp_path: Path, there: int, passed: str) -> None:
     node = make_node(tmp_path, "nvidiactl")
     node.settings["slurm_counts_gpus"] = False
-    node.program("nvidia-smi", "; ".join(f"echo GPU-{number}" for number in range(there)))
+    node.program("nvidia-smi", "; ".join(f"echo '{gpu(str(number))}'" for number in range(there)))
     assert options(node, "docker") == ["--gpus", f'"device={passed}"']
     assert [finding[2] for finding in node.findings] == (["1 seen by nvidia-smi"] if there == 1 else [])
 
@@ -312,7 +440,7 @@ def test_gpus_of_amd_that_slurm_does_not_count(tmp_path: Path, minors: str, pass
     node.settings["slurm_counts_gpus"] = False
     devices = [option for option in options(node, "podman") if option.startswith("/dev/dri")]
     assert devices == [f"/dev/dri/renderD{minor}" for minor in passed]
-    fix = "look at rocm-smi on node1; drain it if one is missing"
+    fix = "ray.gpus_per_node: 1, or leave node1 out: slurm.exclude"
     row = ("preflight", "GPUs", "1 seen by amdgpu", "2", fix)
     assert node.findings == ([row] if len(passed) == 1 else [])
 

@@ -109,7 +109,7 @@ def test_a_podman_without_subordinate_ids(tmp_path: Path) -> None:
 
 
 def prepared(node: FakeNode, monkeypatch: pytest.MonkeyPatch, group: str = "") -> runtimes.Runtime:
-    monkeypatch.setattr(engine, "cgroup_of_job", lambda _: group)
+    monkeypatch.setattr(engine, "cgroup_of_step", lambda: group)
     node.make_folder()
     runtime = runtimes.choose(node)
     runtime.prepare_container()
@@ -176,14 +176,14 @@ def test_a_container_in_the_job_s_cgroup(tmp_path: Path, monkeypatch: pytest.Mon
         path.write_text(str(process.pid))
         assert runtime.check_container()
         own = limits.cgroups_of("self")
-        assert node.phases == []
+        assert node.findings == []
         monkeypatch.setattr(
             podman, "cgroups_of", lambda pid: own if pid == "self" else [*own[:-1], "0::/user.slice"]
         )
         assert runtime.check_container()
         process.kill()
-    text = "node1: Slurm's limits do not hold for the container, which is in the cgroup 0::/user.slice"
-    assert node.phases == ["container " + text]
+    fix = "Slurm's limits do not hold for it: ask the site why podman leaves them on node1"
+    assert node.findings == [("warn", "cgroup", "the container is in 0::/user.slice", "the job's", fix)]
 
 
 def test_a_container_without_a_cgroup_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +192,29 @@ def test_a_container_without_a_cgroup_of_the_job(tmp_path: Path, monkeypatch: py
     runtime = prepared(node, monkeypatch)
     assert "--pidfile" not in runtime.container_argv()
     assert runtime.check_container()
+    text = "container jobs have no cgroups here, so containers get no CPU and memory limits"
+    assert (node.phases, node.findings) == ([text], [])
+
+
+@pytest.mark.parametrize(
+    ("group", "is_foreign"), [("0::/slurmstepd.scope/s1/step_0/user/abc", False), ("0::/docker/abc", True)]
+)
+def test_a_docker_container_below_the_job_s_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, is_foreign: bool
+) -> None:
+    """It is looked at once it has a process."""
+    node = FakeNode(tmp_path, {"runtimes": ["docker"], "user": "image"})
+    pid = f'ps*) cat "{tmp_path}/ids" ;;\ninspect*) cat "{tmp_path}/pid" ;;\nesac'
+    node.program("docker", docker_client(HAS_IMAGE, driver="cgroupfs").replace("esac", pid))
+    runtime = prepared(node, monkeypatch, "0::/slurmstepd.scope/s1/step_0/user/task_0")
+    for ids, found in (("", ""), (ID, "0\n")):
+        (tmp_path / "ids").write_text(ids)
+        (tmp_path / "pid").write_text(found)
+        assert not runtime.check_container()
+    (tmp_path / "pid").write_text("77\n")
+    monkeypatch.setattr(docker, "cgroups_of", {"77": [group]}.__getitem__)
+    assert runtime.check_container()
+    assert [row[2] for row in node.findings] == ["the container is in " + group] * is_foreign
 
 
 @pytest.mark.parametrize(
@@ -295,7 +318,7 @@ def test_limit_options(
     monkeypatch.setattr(limits, "_allowed_cpus", lambda _: "")
     options = prepared(node, monkeypatch, group).options
     assert options[options.index("1g") + 1 : options.index("--mount")] == expected
-    assert (len(node.phases) == 1) == ("--memory" in expected)
+    assert any("leaves the job's cgroup" in text for text in node.phases) == ("--memory" in expected)
 
 
 def test_reachable_path_of_docker(tmp_path: Path) -> None:

@@ -24,18 +24,43 @@ def test_cpu_options(tmp_path: Path) -> None:
     assert limits.allocation_options(node, "docker", str(tmp_path)) == []
 
 
+# /proc/self/cgroup of a task, as recorded. 22.05.8 and 24.11.5 of Debian 12 and 13; 26.05.5 of Debian sid. The layout of
+# a path: Slurm's src/plugins/cgroup/v1/cgroup_v1.c and v2/cgroup_v2.c.
+V1_22_05 = """\
+9:name=systemd:/
+8:pids:/
+7:blkio:/
+6:freezer:/slurm_node1/uid_0/job_1/step_0
+5:devices:/
+4:memory:/slurm_node1/uid_0/job_1/step_0/task_0
+3:cpuset:/slurm_node1/uid_0/job_1/step_0
+2:cpuacct:/
+1:cpu:/
+0::/
+"""
+V2_24_11 = "0::/system.slice/vm_slurmstepd.scope/job_19629/step_0/user/task_0\n"
+V2_26_05 = "0::/system.slice/vm_slurmstepd.scope/sEA9M8BPFJFW00/step_0/user/task_0\n"
+V2_26_05_JOB_ID_PATHS = "0::/system.slice/vm_slurmstepd.scope/job_19900/step_0/user/task_0\n"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("0::/system.slice/slurmstepd.scope/job_9/step_0/user/task_0\n", "0::"),
-        ("7:memory:/slurm/uid_0/job_9/step_0\n0::/slurm/uid_0/job_9/step_0\n", "0::"),
-        ("7:memory:/slurm/uid_0/job_9/step_0\n0::/init.scope\n", "7:memory:"),
-        ("0::/slurm/job_91/step_0\n", ""),
+        pytest.param(V1_22_05, "3:cpuset:/slurm_node1/uid_0/job_1/step_0", id="v1-22.05"),
+        pytest.param(V2_24_11, V2_24_11.strip(), id="v2-24.11"),
+        pytest.param(V2_26_05, V2_26_05.strip(), id="v2-26.05"),
+        pytest.param(V2_26_05_JOB_ID_PATHS, V2_26_05_JOB_ID_PATHS.strip(), id="v2-26.05-CgroupJobIdPaths"),
+        # Both versions mounted: Slurm uses v1.
+        pytest.param("7:memory:/slurm/uid_0/job_9/step_0\n0::/init.scope\n", "7:memory:", id="hybrid"),
+        pytest.param("0::/system.slice/slurmd.service\n", "", id="proctrack/linuxproc"),
+        pytest.param("0::/\n", "", id="cgroup-namespace"),
+        pytest.param(None, "", id="no-cgroups"),
     ],
 )
-def test_cgroup_of_the_job(tmp_path: Path, text: str, expected: str) -> None:
+def test_cgroup_of_the_step(tmp_path: Path, text: str | None, expected: str) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(text)
-    found = limits.cgroup_of_job("9", str(tmp_path))
+    if text is not None:
+        (tmp_path / "proc/self/cgroup").write_text(text)
+    found = limits.cgroup_of_step(str(tmp_path))
     assert found.startswith(expected)
     assert bool(found) == bool(expected)
