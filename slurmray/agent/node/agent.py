@@ -330,6 +330,7 @@ class NodeAgent(NodeApi):
                 "user": facts.user_name(),
                 "memory": facts.memory_of_job(self.env),
                 "addresses": facts.resolved_addresses(self.name),
+                "runtime": runtime.name,
                 "exec_prefix": runtime.exec_prefix,
                 "env_file": self._env_file,
                 "node_env": self._node_env,

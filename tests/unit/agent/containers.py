@@ -402,6 +402,7 @@ class Cluster:
                 user="alice",
                 memory=1024,
                 addresses=["127.0.0.1"],
+                runtime="podman",
                 exec_prefix=["podman", "exec", "it"],
                 workdir=spec["container"]["workdir"],
                 **(variables or {}).get(name, {"env_file": {}, "node_env": {}}),
