@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from slurmray.agent.node.facts import LOGIN_SESSION
 
 VERSION = 1
 """Value of `v` in each line. A new field or a new event does not raise it; a field that changes or goes does.
 """
 
-_TEXT: dict[str, Any] = {"type": "string"}
-_NUMBER: dict[str, Any] = {"type": "integer"}
-_NUMBERS: dict[str, Any] = {"type": "array", "items": _NUMBER}
-_NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+_TEXT: dict[str, Any] = {"type": "string", "maxLength": 65536}
+_NUMBER: dict[str, Any] = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
+_COUNT: dict[str, Any] = {**_NUMBER, "minimum": 0}
+_COUNTS: dict[str, Any] = {"type": "array", "items": _COUNT, "maxItems": 65536}
+_NAME: dict[str, Any] = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}$"}  # of a host
+_NAMES: dict[str, Any] = {"type": "array", "items": _NAME, "maxItems": 65536}
+_TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 2**37}  # until the year 6325
 
 # Event -> (what it means, field -> (JSON type, what it is)).
 EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "start": (
         "The batch script has begun.",
         {
-            "job": (_TEXT, "Slurm's job id"),
-            "attempt": (_NUMBER, "how often Slurm has restarted the job"),
+            "job": (_NAME, "Slurm's job id"),
+            "attempt": (_COUNT, "how often Slurm has restarted the job"),
             "nodes": (_NAMES, "names of all nodes, the head node first"),
             "nodes_text": (_TEXT, "their number, for people"),
             "components": (
-                _NUMBERS,
+                _COUNTS,
                 "how many of them each component of a heterogeneous job has, in this order; else one number",
             ),
-            "ray_nodes": (_NUMBER, "how many of them, from the first one on, are to be in Ray"),
-            "head": (_TEXT, "name of the head node"),
+            "ray_nodes": (_COUNT, "how many of them, from the first one on, are to be in Ray"),
+            "head": (_NAME, "name of the head node"),
             "run_dir": (_TEXT, "run directory of this attempt, absolute"),
         },
     ),
@@ -59,23 +65,31 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
                 "ray: they are in Ray with all their GPUs",
             ),
             "nodes": (_NAMES, "their names"),
-            "gpus": (_NUMBER, "for the step ray the GPUs of each of them in Ray; else 0"),
+            "gpus": (_COUNT, "for the step ray the GPUs of each of them in Ray; else 0"),
         },
     ),
     "dashboard": (
         "Ray's dashboard has an address; it answers a few seconds later.",
         {
-            "node": (_TEXT, "the head node"),
+            "node": (_NAME, "the head node"),
             "address": (_TEXT, "where it listens there"),
-            "port": (_NUMBER, "its port"),
+            "port": ({"type": "integer", "minimum": 1, "maximum": 65535}, "its port"),
         },
     ),
     "attach": (
         "The cluster is ready, and commands can be run in its containers from outside.",
         {
-            "argv": (
-                _NAMES,
-                "runs a command in the head node's container: the arguments that follow, by default a shell",
+            "runtime": (
+                {"enum": ["podman", "docker", "apptainer", "singularity", "pyxis", "none"]},
+                "what runs the containers",
+            ),
+            "folder": (
+                {"type": "string", "pattern": r"^/[A-Za-z0-9_./-]{0,255}$"},
+                "the job's folder on the nodes, with the program `attach`, which sets the trainer's environment",
+            ),
+            "unset": (
+                {"type": "array", "items": {"enum": list(LOGIN_SESSION)}, "maxItems": 2},
+                "variables of the login session that are not valid on the nodes",
             ),
             "command": (_TEXT, "an example, as a shell command"),
         },
@@ -83,7 +97,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "finding": (
         "A preflight check has found something on a node.",
         {
-            "node": (_TEXT, "its name"),
+            "node": (_NAME, "its name"),
             "kind": (_TEXT, "config, preflight or image, which end the job; or warn"),
             "check": (_TEXT, "what was checked"),
             "found": (_TEXT, "what is there"),
@@ -94,7 +108,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "trainer": ("The trainer starts.", {"command": (_TEXT, "its first 200 characters")}),
     "node_loss": (
         "A node is lost, and the job continues without it; or the head node is, and this is the last event.",
-        {"node": (_TEXT, "its name"), "text": (_TEXT, "why")},
+        {"node": (_NAME, "its name"), "text": (_TEXT, "why")},
     ),
     "stop": ("Slurm ends the job: scancel, preemption or the time limit.", {}),
     "stop_now": ("The grace period ends, by `slurmray cancel --now`.", {}),
@@ -109,7 +123,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "end": (
         "The job's end.",
         {
-            "exit_code": (_NUMBER, "of the batch script"),
+            "exit_code": ({"type": "integer", "minimum": 0, "maximum": 255}, "of the batch script"),
             "source": (_TEXT, "whose exit code it is: trainer, slurmray or slurm"),
             "kind": (_TEXT, "for slurmray the kind of error, for example node_lost; else empty"),
             "node": (_TEXT, "the node that is to blame; empty where none is"),
@@ -117,6 +131,40 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         },
     ),
 }
+
+
+# Event -> fields that were added later: jobs that older versions have rendered do not write them.
+_NEW_FIELDS = {"start": {"components", "ray_nodes"}, "attach": {"runtime", "folder", "unset"}}
+
+
+def fits(event: Any) -> bool:
+    """Whether a value is an event with the fields that slurmray uses: a job's programs can write the file."""
+    name = event.get("event") if isinstance(event, dict) else None
+    if not (isinstance(name, str) and _fits(event.get("time"), _TIME)):
+        return False
+    if name not in EVENTS:  # of a later version
+        return True
+    new = _NEW_FIELDS.get(name, set())
+    return all(
+        _fits(event[field], kind) if field in event else field in new
+        for field, (kind, _) in EVENTS[name][1].items()
+    )
+
+
+def _fits(value: Any, kind: dict[str, Any]) -> bool:
+    """Whether a value fits a JSON Schema, of which this knows the keywords above."""
+    if "enum" in kind:
+        return isinstance(value, str) and value in kind["enum"]
+    if kind["type"] == "array":
+        is_list = isinstance(value, list) and len(value) <= kind["maxItems"]
+        return is_list and all(_fits(each, kind["items"]) for each in value)
+    if kind["type"] == "string":
+        if not isinstance(value, str) or len(value) > kind.get("maxLength", 256):
+            return False
+        return re.fullmatch(kind.get("pattern", ".*").strip("^$"), value, re.DOTALL) is not None
+    numbers = (int, float) if kind["type"] == "number" else (int,)
+    is_number = isinstance(value, numbers) and not isinstance(value, bool)
+    return is_number and kind["minimum"] <= value <= kind["maximum"]  # also not for NaN
 
 
 def schema() -> dict[str, Any]:
@@ -133,7 +181,7 @@ def _schema_of(name: str) -> dict[str, Any]:
     own = {field: {**kind, "description": text} for field, (kind, text) in fields.items()}
     common = {
         "v": {"const": VERSION},
-        "time": {"type": "number", "description": "seconds since 1970, UTC"},
+        "time": {**_TIME, "description": "seconds since 1970, UTC"},
         "event": {"const": name},
     }
     return {
@@ -159,5 +207,5 @@ def reference() -> str:
         lines += ["", f"## {name}", "", meaning]
         if fields:
             lines += ["", "| field | type | meaning |", "|---|---|---|"]
-            lines += [f"| `{field}` | {kind['type']} | {text} |" for field, (kind, text) in fields.items()]
+            lines += [f"| `{field}` | {kind.get('type', 'string')} | {text} |" for field, (kind, text) in fields.items()]
     return "\n".join(lines) + "\n"

@@ -45,9 +45,8 @@ def dashboard(*, job: str | None, port: int) -> None:
     done = commands.call(argv, host=found.host)
     if done.returncode != 0:
         raise commands.failure(argv, done.stderr)
-    event = next(event for event in found.events() if event["event"] == "dashboard")
-    address = "127.0.0.1" if event["address"] in _ANY_ADDRESS else event["address"]
-    argv = found.attach_argv(relay(address, event["port"]))
+    address, dashboard_port = found.dashboard_address()
+    argv = found.attach_argv(relay("127.0.0.1" if address in _ANY_ADDRESS else address, dashboard_port))
     try:
         server = Forwarder(lambda: found.host.start(argv, VARIABLES), done.stdout.strip(), port)
     except OSError as error:

@@ -31,6 +31,7 @@ _FIXES = {
     "time limit": "`sinfo --format='%P %l'` lists the maximum of slurm.time",
     "Unable to contact slurm controller": "try again when `scontrol ping` shows that it is up",
 }
+_REFUSED = "Batch job submission failed"
 _PREFIX = re.compile(r"^\w+:? (error|fatal): (Batch job submission failed: )?")
 # Lines of Slurm before `Could not establish a configuration source`, about DNS records that few sites have.
 _DNS = ("resolve_ctls_from_dns_srv: ", "fetch_config: ", "_establish_config_source: ")
@@ -86,10 +87,18 @@ def sbatch(
     """
     argv = ["sbatch", "--parsable", *arguments]
     done = call(argv, host=host, text=text, folder=folder, variables=variables, timeout=None)
-    found = re.search(r"^([0-9]+)(?:;(\S+))?$", done.stdout, re.MULTILINE)
-    if not found:
+    # A wrapper of the site may leave out --parsable, or print more.
+    found = set(re.findall(r"^([0-9]+)(?:;(\S+))?\s*$", done.stdout, re.MULTILINE)) or set(
+        re.findall(r"\bSubmitted batch job ([0-9]+)(?: on cluster (\S+))?", done.stdout)
+    )
+    if len(found) == 1 and _REFUSED not in done.stderr:
+        ((number, cluster),) = found
+        return Submitted(int(number), cluster or None, done.stderr.strip())
+    if done.returncode != 0:
         raise failure(argv, done.stderr, "correct `slurm` in the job spec")
-    return Submitted(int(found[1]), found[2], done.stderr.strip())
+    answer = "; ".join(filter(None, map(str.strip, f"{done.stdout}\n{done.stderr}".splitlines())))
+    text = f"the job is submitted, but its number is unknown, as sbatch answered {answer[:500]!r}"
+    raise SlurmError(f"sbatch: {text}: `squeue --me` lists it")
 
 
 def test_only(*arguments: str, text: str, host: Host = HERE) -> str:
@@ -120,6 +129,20 @@ def squeue(host: Host = HERE, cluster: str | None = None) -> dict[int, str]:
         raise failure(argv, done.stderr)
     rows = (line.split() for line in done.stdout.splitlines())
     return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
+
+
+def owner(number: int, host: Host = HERE, cluster: str | None = None) -> tuple[int, str] | None:
+    """Return uid and name of a job's user; None if Slurm does not know the job, or does not show it.
+
+    Not from scontrol's record: that has texts of the job's user.
+    """
+    clusters = [f"--clusters={cluster}"] if cluster else []
+    argv = ["squeue", *clusters, "--noheader", "--states=all", f"--jobs={number}", "--format=%U %u"]
+    done = call(argv, host=host)
+    if done.returncode != 0 and "Invalid job id" not in done.stderr:
+        raise failure(argv, done.stderr)
+    found = re.search(r"^ *([0-9]+) (\S+)", done.stdout, re.MULTILINE)
+    return (int(found[1]), found[2]) if found else None
 
 
 def sacct(fields: str, *arguments: str, host: Host = HERE) -> str:

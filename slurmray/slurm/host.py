@@ -2,33 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
+import secrets
 import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from slurmray import process
+from slurmray import files, process
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm.environment import clean_environment
 
 _TIMEOUT = 120.0  # seconds for reading a file through ssh
-_SSH_FAILED = 255  # ssh's own exit code, which the commands below never have
+_SSH_FAILED = 255  # ssh's own exit code
 # A login shell, for the PATH and the modules that a user has after signing in. What /etc/profile and the like
 # print does not reach the output: 3 and 4 are its standard output and error.
 _LOGIN_SHELL = "exec bash -l {} 3>&1 4>&2 >/dev/null 2>&1"
 _RESTORE_OUTPUT = "exec >&3 2>&4 3>&- 4>&-"
-# Prints number of bytes and content of each file: -1 for one that cannot be read. It may grow meanwhile.
-_READ_ALL = """
-for file; do
-	{ size=$(wc -c <"$file"); } 2>/dev/null || { echo -1; continue; }
-	echo "$size"
-	head -c "$size" -- "$file"
+# usage: START LAST LIMIT FILE... It does what files.read_own does, with bash alone: for each file it prints the
+# number of bytes and the bytes, or `-` and why not. The file is opened once, as it may be replaced meanwhile, and
+# bash looks at the open file where a condition has the name /dev/fd/3.
+_READ = r"""
+start=$1 last=$2 limit=$3
+why() {
+	if [[ -L $1 ]]; then
+		echo "-is a symbolic link"
+	elif [[ ! -e $1 ]]; then
+		echo "-No such file or directory"
+	elif [[ -d $1 ]]; then
+		echo "-Is a directory"
+	elif [[ ! -f $1 ]]; then
+		echo "-is no regular file"
+	elif [[ ! -O $1 ]]; then
+		echo "-is another user's"
+	else
+		echo "-Permission denied"
+	fi
+}
+content() {
+	[[ -f /dev/fd/3 && -O /dev/fd/3 ]] || { echo "-is another user's"; return; }
+	size=$(wc -c </dev/fd/3)
+	first=$start
+	[[ -z $last ]] || first=$((size > last ? size - last : 0))
+	count=$((size > first ? size - first : 0))
+	((count <= limit)) || { echo "-is larger than $((limit >> 20)) MiB"; return; }
+	echo "$count"
+	tail -c "+$((first + 1))" </dev/fd/3 | head -c "$count"
+}
+for file in "${@:4}"; do
+	if [[ -f $file && ! -L $file && -O $file && -r $file ]]; then content 3<"$file"; else why "$file"; fi
 done
 """
+_NO_BASH = (
+    "bash did not get to the command: a startup file there starts another shell, or exits. Let ~/.bash_profile, "
+    "~/.profile or ~/.bashrc do so on terminals only, e.g. [[ -t 0 ]] && exec fish"
+)
+_NAMES = r'cd -- "$1" && shopt -s dotglob nullglob && for name in *; do printf "%s\0" "$name"; done'
 
 
 class Host:
@@ -66,20 +99,23 @@ class Host:
         del is_terminal  # it inherits it
         os.execvpe(argv[0], argv, clean_environment(os.environ))  # noqa: S606 - there is no shell to start it
 
-    def read(self, path: Path, start: int = 0, last: int | None = None) -> bytes:
-        """Return what a file has. start: first byte. last: at most so many bytes, from the end. OSError."""
-        with path.open("rb") as file:
-            file.seek(start if last is None else max(0, os.fstat(file.fileno()).st_size - last))
-            return file.read()
+    @functools.cached_property
+    def uid(self) -> int:
+        """The number of the user who runs the commands."""
+        return os.geteuid()
+
+    def read(
+        self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG
+    ) -> bytes:
+        """Return what a file of the user has, see files.read_own. OSError."""
+        return files.read_own(path, start, last, limit)
 
     def read_all(self, paths: Sequence[Path]) -> dict[Path, bytes]:
-        """Return what files have, of those that can be read."""
+        """Return what small files have, of those that `read` reads."""
         found = {}
         for path in paths:
-            try:
-                found[path] = path.read_bytes()
-            except OSError:
-                continue
+            with contextlib.suppress(OSError):
+                found[path] = self.read(path, limit=files.MAX_INPUT)
         return found
 
     def names(self, folder: Path) -> list[str]:
@@ -122,39 +158,60 @@ class SshHost(Host):
     def start(self, argv: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a command as Host.start does, but with a login shell's environment there."""
         assigned = [f"{name}={value}" for name, value in variables.items()]
-        command = _through_login_shell(["env", *assigned, *argv])
-        return process.start([*self._ssh(), self.name, command])
+        mark = secrets.token_hex()
+        command = _through_login_shell(["env", *assigned, *argv], mark)
+        started = process.start([*self._ssh(), self.name, command])
+        assert started.stdout  # noqa: S101 - opened with PIPE
+        seen = b""
+        # By byte: the rest is for the caller. It gets no input before: it may be another shell than bash.
+        while not seen.endswith(mark.encode()) and (byte := os.read(started.stdout.fileno(), 1)):
+            seen = seen[-len(mark) :] + byte
+        return started
 
     def replace_process(self, argv: list[str], *, is_terminal: bool) -> NoReturn:
         """Run ssh with a command in place of this process. is_terminal: the command gets one there, too."""
         command = [*self._ssh(is_terminal=is_terminal), self.name, _through_login_shell(argv)]
         os.execvp("ssh", command)  # noqa: S606 - there is no shell to start it
 
-    def read(self, path: Path, start: int = 0, last: int | None = None) -> bytes:
+    @functools.cached_property
+    def uid(self) -> int:
+        """As in Host, there."""
+        return int(self._run(["id", "-u"], "", "", {}, _TIMEOUT).stdout)
+
+    def read(
+        self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG
+    ) -> bytes:
         """Return what a file there has, see Host.read."""
-        option = f"+{start + 1}" if last is None else str(last)
-        argv = ["env", "LC_ALL=C", "tail", "-c", option, "--", str(path)]
-        done = self._run(argv, "", "", {}, _TIMEOUT)
-        if done.returncode == 0:
-            return done.stdout
-        reason = done.stderr.decode(errors="replace").strip().rpartition(": ")[2]
-        kind = FileNotFoundError if reason == "No such file or directory" else OSError
-        raise kind(0, f"{reason} on {self.name}", str(path))
+        data = self._read([path], start, last, limit)[path]
+        if isinstance(data, bytes):
+            return data
+        kind = FileNotFoundError if data == "No such file or directory" else OSError
+        raise kind(0, f"{data} on {self.name}", str(path))
 
     def read_all(self, paths: Sequence[Path]) -> dict[Path, bytes]:
-        """Return what files there have, in one request."""
-        rest = self._run(["sh", "-c", _READ_ALL, "sh", *map(str, paths)], "", "", {}, _TIMEOUT).stdout
-        found = {}
+        """As in Host, in one request."""
+        found = self._read(paths, 0, None, files.MAX_INPUT)
+        return {path: data for path, data in found.items() if isinstance(data, bytes)}
+
+    def _read(
+        self, paths: Sequence[Path], start: int, last: int | None, limit: int
+    ) -> dict[Path, bytes | str]:
+        """Return what files have, or why they are not read."""
+        numbers = [str(start), "" if last is None else str(last), str(limit)]
+        rest = self._run(["bash", "-c", _READ, "bash", *numbers, *map(str, paths)], "", "", {}, _TIMEOUT).stdout
+        found: dict[Path, bytes | str] = {}
         for path in paths:
-            size, _, rest = rest.partition(b"\n")
-            if (length := int(size or -1)) >= 0:
-                found[path], rest = rest[:length], rest[length:]
+            line, _, rest = rest.partition(b"\n")
+            if line.isdigit():
+                found[path], rest = rest[: int(line)], rest[int(line) :]
+            else:
+                found[path] = line[1:].decode(errors="replace") or "no answer"
         return found
 
     def names(self, folder: Path) -> list[str]:
         """Return the names of what is in a folder there; [] if it cannot be read."""
-        done = self._run(["ls", "-A", "--", str(folder)], "", "", {}, _TIMEOUT)
-        return done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else []
+        done = self._run(["bash", "-c", _NAMES, "bash", str(folder)], "", "", {}, _TIMEOUT)
+        return [name.decode(errors="surrogateescape") for name in done.stdout.split(b"\0")[:-1]]
 
     def expand(self, path: str) -> Path:
         """Return a path with the home folder there in place of `~`."""
@@ -198,7 +255,8 @@ class SshHost(Host):
         timeout: float | None,
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a command. It travels on standard input: others on the host see arguments of processes."""
-        script = _script(argv, text, folder, variables)
+        mark = secrets.token_hex()
+        script = _script(argv, text, folder, variables, mark)
         command = [*self._ssh(), self.name, f"sh -c {shlex.quote(_LOGIN_SHELL.format('-s'))}"]
         data = script.encode(errors="surrogateescape")
         try:
@@ -206,12 +264,15 @@ class SshHost(Host):
         except subprocess.TimeoutExpired:
             text = f"ssh {self.name}: no answer within {timeout:g} s; try `ssh {self.name}`"
             raise SlurmError(text) from None
-        if done.returncode == _SSH_FAILED:
+        code, out, err = _between_marks(done, mark.encode())
+        if code is None and done.returncode == _SSH_FAILED:
             error = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             raise SlurmError(f"ssh {self.name}: {error or 'failed'}; try `ssh {self.name}`")
-        if done.returncode == 127:  # POSIX: not found
+        if code is None:
+            raise SlurmError(f"ssh {self.name}: {_NO_BASH}")
+        if code == 127:  # POSIX: not found
             raise FileNotFoundError(0, f"no such command on {self.name}", argv[0])
-        return done
+        return subprocess.CompletedProcess(argv, code, out, err)
 
     @functools.cached_property
     def _home(self) -> str:
@@ -260,19 +321,47 @@ def host_of(name: str | None) -> Host:
     return HERE if name is None else SshHost(name)
 
 
-def _through_login_shell(argv: Iterable[str]) -> str:
-    """Return a command line for the user's shell that runs a command with its standard input as it is."""
-    inner = shlex.join(["-c", f'{_RESTORE_OUTPUT}; exec "$@"', "bash"])
+def _through_login_shell(argv: Iterable[str], mark: str = "") -> str:
+    """Return a command line for the user's shell that runs a command with its standard input as it is.
+
+    mark: printed before.
+    """
+    inner = shlex.join(["-c", f'{_RESTORE_OUTPUT}; printf %s {mark}; exec "$@"', "bash"])
     return shlex.join(["sh", "-c", _LOGIN_SHELL.format(f'{inner} "$@"'), "sh", *argv])
 
 
-def _script(argv: Sequence[str], text: str, folder: str | Path, variables: Mapping[str, str]) -> str:
-    """Return a command with its standard input as a script for bash."""
-    lines = [_RESTORE_OUTPUT]
-    if folder:
-        lines.append(f"cd -- {shlex.quote(str(folder))} || exit")
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+def _script(
+    argv: Sequence[str], text: str, folder: str | Path, variables: Mapping[str, str], mark: str
+) -> str:
+    """Return a command with its standard input as a script for bash.
+
+    It prints the mark, then the command's output, then the mark again and the exit code: startup files such
+    as .bashrc and .cshrc print before, and .bash_logout after that.
+    """
+    body = [f"cd -- {shlex.quote(str(folder))} || return"] if folder else []
+    body += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     source = f"printf %s {shlex.quote(text)} |" if text else ""
-    lines.append(f"{source} {shlex.join(argv)}" + ("" if text else " </dev/null"))
-    lines.append(f"code=$?; exit $((code == {_SSH_FAILED} ? 1 : code))")
+    body.append(f"{source} {shlex.join(argv)}" + ("" if text else " </dev/null"))
+    lines = [
+        # A startup file may have replaced bash: csh ends here, and fish runs nothing of a script with name().
+        ': "$(:)"',
+        "slurmray_command() {",
+        *body,
+        "}",
+        _RESTORE_OUTPUT,
+        f"printf %s {mark}; printf %s {mark} >&2",
+        "slurmray_command",
+        f"printf '%s%d\\n' {mark} $?",
+        "exit",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _between_marks(
+    done: subprocess.CompletedProcess[bytes], mark: bytes
+) -> tuple[int | None, bytes, bytes]:
+    """Return exit code, standard output and error of a command of _script; None: it has not come to its end."""
+    _, _, rest = done.stdout.partition(mark)
+    out, _, code = rest.rpartition(mark)
+    number = re.match(rb"\d+", code)
+    return int(number[0]) if number else None, out, done.stderr.partition(mark)[2]

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import re
 import tarfile
 import time
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from slurmray.agent.container.head import dashboard_host
 from slurmray.agent.paths import CANCEL_NOW
-from slurmray.errors import SlurmError, SlurmrayError, UsageError
+from slurmray.agent.script import settings_of
+from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
-from slurmray.slurm.attach import attach_argv
+from slurmray.slurm.attach import Place, attach_argv
 from slurmray.slurm.host import host_of
-from slurmray.slurm.run_directories import events_in, events_of_last_attempt, last_attempt
-from slurmray.slurm.states import FINAL, End, Event, end_of, parse_end, parse_job
+from slurmray.slurm.run_directories import attempts, events_in, events_of_last_attempt, last_attempt
+from slurmray.slurm.states import FINAL, End, Event, end_of, parse_components, parse_end, parse_job
 from slurmray.slurm.status import Status, make_status
+
+if TYPE_CHECKING:
+    from slurmray.agent.settings import Settings
 
 # Seconds between two requests to slurmctld: the first pause, its growth, the longest one.
 _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
+_MAX_ATTEMPTS = 1000  # that a report shows
+_MAX_RAY_LOGS = 64 << 20  # bytes; the node agent keeps less, see agent/ray_logs.py
 _SLURMCTLD_TIMEOUT = 600  # seconds; a restart of slurmctld takes less
+
+
+# Writes into a file of the user that is empty. bash looks at the open file where a condition has the name
+# /dev/fd/3: somebody may replace it by a link meanwhile.
+_WRITE_NOW = """[[ -f $1 && ! -L $1 && -O $1 ]] && exec 3<>"$1" || exit
+[[ -f /dev/fd/3 && -O /dev/fd/3 ]] && { [[ -s /dev/fd/3 ]] || echo now >&3; }"""
 
 
 class Job:
@@ -51,6 +68,8 @@ class Job:
         self._folder = Path(folder) if host else Path(folder).absolute()
         self._run_dir = run_dir
         self._outputs: list[Path] = []
+        self._shown = ""  # of scontrol, in the last request about the job
+        self._is_own = False  # Slurm has said so
 
     def __repr__(self) -> str:
         return f"Job({self.id})"
@@ -122,11 +141,14 @@ class Job:
         from slurmray.slurm.report import render_report
 
         status = self.status()
-        earlier = [self.events(attempt) for attempt in range(status.attempt)]
+        known = attempts(self._runs, self.id, self.host)
+        numbers = range(min(status.attempt, _MAX_ATTEMPTS))
+        earlier = [self.events(number) if number in known else [] for number in numbers]
         return render_report(status, self.events(), earlier, self._script(), time.time())
 
     def _script(self) -> str:
         """Return the job's script; "" if Slurm does not have it any more, or refuses to show it."""
+        self._check_owner()
         argv = self._argv("scontrol", "write", "batch_script", str(self.id), "-")
         return commands.call(argv, host=self.host).stdout
 
@@ -160,7 +182,7 @@ class Job:
         """
         folder = self._log_folder(attempt)
         try:
-            return self.host.read(folder / f"{node}.log", last=last).decode(errors="replace")
+            return self.host.read(folder / f"{_node_name(node)}.log", last=last).decode(errors="replace")
         except FileNotFoundError:
             logs = [name for name in self.host.names(folder) if name.endswith(".log") and "@" not in name]
             known = sorted(name.removesuffix(".log") for name in logs)
@@ -218,18 +240,16 @@ class Job:
 
         attempt: None is the last one. UsageError if the node has none.
         """
-        path = self._log_folder(attempt) / f"{node}-ray.tar.gz"
+        path = self._log_folder(attempt) / f"{_node_name(node)}-ray.tar.gz"
         try:
-            with tarfile.open(fileobj=io.BytesIO(self.host.read(path))) as archive:
-                return {
-                    member.name: file.read().decode(errors="replace")
-                    for member in archive
-                    if (file := archive.extractfile(member))
-                }
+            data = self.host.read(path, limit=_MAX_RAY_LOGS)
+            return {name: text.decode(errors="replace") for name, text in _files_in(data)}
         except FileNotFoundError:
             hint = "they are kept when the trainer has failed, or with ray.keep_logs: always"
             raise UsageError(f"{path}: no such file; {hint}") from None
-        except (OSError, tarfile.TarError) as error:
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except (tarfile.TarError, ArithmeticError, EOFError, ValueError, zlib.error) as error:
             raise UsageError(f"{path}: cannot be read: {error}") from None
 
     def _log_folder(self, attempt: int | None) -> Path:
@@ -248,6 +268,7 @@ class Job:
         not if an older version rendered the job, or its run directory cannot be written here. Then, and
         without `now`, the trainer has its grace period.
         """
+        self._check_owner()
         argv = self._argv("scancel", str(self.id))
         done = commands.call(argv, host=self.host)
         if done.returncode != 0:
@@ -261,7 +282,7 @@ class Job:
             return True
         path = self._runs / f"{self.id}-{record.get('Restarts', '0')}" / CANCEL_NOW
         # A job that an older version rendered has no such file, and would not read it.
-        argv = ["/bin/sh", "-c", '[ -f "$1" ] && echo now >"$1"', "sh", str(path)]
+        argv = ["bash", "-c", _WRITE_NOW, "bash", str(path)]
         return commands.call(argv, host=self.host).returncode == 0
 
     def attach_argv(
@@ -272,10 +293,31 @@ class Job:
         command: empty is a shell. node: in whose container; None is the head node's. is_terminal: whether
         srun is started on a terminal.
 
-        It is read from the run directory; UsageError if that cannot be read here, or for another node.
-        SlurmError while the cluster is not ready.
+        UsageError for another node, or if the run directory cannot be read here. SlurmError while the cluster
+        is not ready.
         """
         record = self._record()
+        events = self._running(record)
+        settings, place = self._settings(), self._place(record, node)
+        try:
+            argv = attach_argv(place, settings, _last(events, "attach"), command, is_terminal=is_terminal)
+        except SlurmError as error:
+            raise SlurmError(f"job {self.id}: {error}") from None
+        return [*argv[:1], *self._clusters(), *argv[1:]]
+
+    def dashboard_address(self) -> tuple[str, int]:
+        """Return address and port of Ray's dashboard on the head node. SlurmError while there is none."""
+        record = self._record()
+        events, settings = self._running(record), self._settings()
+        try:
+            fixed = settings["ray"]["dashboard_port"]
+            port = _last(events, "dashboard")["port"] if fixed == "auto" else int(fixed)
+        except SlurmError as error:
+            raise SlurmError(f"job {self.id}: {error}") from None
+        return dashboard_host(settings), port
+
+    def _running(self, record: Mapping[str, str]) -> list[Event]:
+        """Return the events of the running attempt. SlurmError if the job does not run, or has none."""
         state = record.get("JobState", "not known to Slurm")
         if state != "RUNNING":
             raise SlurmError(f"job {self.id}: the job is {state}; attach while it is RUNNING")
@@ -284,11 +326,31 @@ class Job:
         if not events:
             text = f"no events in {run} yet; if there should be some, give Job the run_dir of its job spec"
             raise SlurmError(f"job {self.id}: {text}")
+        return events
+
+    def _settings(self) -> Settings:
+        """Return the settings of the job's script, as Slurm keeps it. SlurmError if it is not slurmray's."""
         try:
-            argv = attach_argv(events, command, node, is_terminal=is_terminal)
-        except SlurmrayError as error:
-            raise type(error)(f"job {self.id}: {error}") from None
-        return [*argv[:1], *self._clusters(), *argv[1:]]
+            return settings_of(self._script())
+        except ValueError:
+            raise SlurmError(f"job {self.id}: its script was not rendered by slurmray") from None
+
+    def _place(self, record: Mapping[str, str], node: str | None) -> Place:
+        """Return a node of the job, by Slurm's record; None is the head node. UsageError for another node."""
+        name = str(self.id)
+        if "ArrayTaskId" in record:
+            name = f"{record['ArrayJobId']}_{record['ArrayTaskId']}"
+        nodes = {
+            number: commands.hostnames(names, self.host)
+            for number, names in parse_components(self._shown).items()
+        }
+        known = [each for names in nodes.values() for each in names]
+        node = node or known[0]
+        if node not in known:
+            text = f"no node {node}; its nodes are {', '.join(known[:8])}"
+            raise UsageError(f"job {self.id}: --node: {text}")
+        component = next(number for number, names in nodes.items() if node in names)
+        return Place(name, self.id, int(record.get("Restarts", "0")), node, component)
 
     def _current(self) -> End | None:
         """Return state and exit code from slurmctld; None if it does not know the job (any more)."""
@@ -297,11 +359,13 @@ class Job:
 
     def _record(self) -> dict[str, str]:
         """Return the fields of `scontrol show job`, {} for an unknown job; store folder and log."""
+        self._check_owner()
         argv = self._argv("scontrol", "show", "job", str(self.id))
         # Seconds since 1970: the host may be in another time zone.
         done = commands.call(argv, host=self.host, variables={"SLURM_TIME_FORMAT": "%s"})
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
             raise commands.failure(argv, done.stderr)
+        self._shown = done.stdout
         record = parse_job(done.stdout)
         if record:
             self._folder = Path(record["WorkDir"])
@@ -309,15 +373,27 @@ class Job:
             self._outputs = [Path(path) for path in dict.fromkeys(paths) if path]
         return record
 
+    def _check_owner(self) -> None:
+        """UsageError for a job of another user, whose files could have anything in them."""
+        if self._is_own:
+            return
+        owner = commands.owner(self.id, self.host, self.cluster)
+        if owner and owner[0] != self.host.uid:
+            raise UsageError(f"job {self.id} is {owner[1]}'s, not yours")
+        self._is_own = bool(owner)
+
     def _past(self) -> End:
         """Return the end of a job that slurmctld has forgotten, from the accounting or the run directory."""
         return self._accounted() or self._recorded()
 
     def _accounted(self) -> End | None:
         """Return the end in the accounting; None without accounting, or if the job has no end there."""
-        output = commands.sacct("State,ExitCode", *self._clusters(), f"--jobs={self.id}", host=self.host)
+        selected = (*self._clusters(), f"--jobs={self.id}")
+        output = commands.sacct("UID,User,State,ExitCode", *selected, host=self.host)
         # A heterogeneous job has a line for each component.
-        state, _, code = output.strip().partition("\n")[0].partition("|")
+        uid, user, state, code = (output.partition("\n")[0].split("|") + [""] * 4)[:4]
+        if uid and uid != str(self.host.uid):
+            raise UsageError(f"job {self.id} is {user}'s, not yours")
         end = parse_end(state, code) if code else None
         return end if end and end.state in FINAL else None
 
@@ -340,3 +416,32 @@ class Job:
 
     def _clusters(self) -> list[str]:
         return [f"--clusters={self.cluster}"] if self.cluster else []
+
+
+def _last(events: Sequence[Event], name: str) -> Event:
+    """Return the last event with a name. SlurmError without one."""
+    found = [event for event in events if event["event"] == name]
+    if not found:
+        raise SlurmError("cluster not ready; see the job's log")
+    return found[-1]
+
+
+def _node_name(node: str) -> str:
+    """Return the name of a node, which is a part of a file's name. UsageError if it cannot be one."""
+    if not re.fullmatch(r"[\w.-]+", node) or node.startswith("."):
+        raise UsageError(f"--node: {node!r} is no name of a node")
+    return node
+
+
+def _files_in(archive: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each file in a .tar.gz. ValueError if it has too much; errors of tarfile."""
+    left = _MAX_RAY_LOGS
+    # It may unpack to any size, so the end of what is read is an error of tarfile.
+    data = gzip.GzipFile(fileobj=io.BytesIO(archive)).read(2 * left)
+    with tarfile.open(fileobj=io.BytesIO(data)) as files:
+        for member in files:
+            left -= member.size
+            if left < 0:
+                raise ValueError("it has too much")
+            if member.isreg() and (file := files.extractfile(member)):
+                yield member.name, file.read()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from slurmray.errors import UsageError
+from slurmray.files import MAX_INPUT
 from slurmray.slurm.host import HERE, Host
 from slurmray.slurm.states import Event, parse_events
 
@@ -17,26 +19,37 @@ def events_of_last_attempt(runs: Path, number: int | str, host: Host = HERE) -> 
     return events_in(runs / f"{number}-{last_attempt(runs, number, host)}", host)
 
 
-def last_attempts(runs: Path, host: Host = HERE) -> dict[str, int]:
-    """Return {job id: number of its last attempt} of the run directories in a folder."""
-    found: dict[str, int] = {}
-    for name in host.names(runs):
-        job, _, attempt = name.partition("-")
-        if attempt.isdecimal():
-            found[job] = max(int(attempt), found.get(job, 0))
-    return found
+def attempts(runs: Path, number: int | str, host: Host = HERE) -> list[int]:
+    """Return the numbers of a job's attempts that have a run directory, in their order."""
+    return sorted(attempt for name in host.names(runs) for attempt in _attempt(name, str(number)))
 
 
 def last_attempt(runs: Path, number: int | str, host: Host = HERE) -> int:
     """Return the number of a job's last attempt that has a run directory; 0 if none has."""
-    return last_attempts(runs, host).get(str(number), 0)
+    return max(attempts(runs, number, host), default=0)
+
+
+def last_attempts(runs: Path, host: Host = HERE) -> dict[str, int]:
+    """Return {job id: number of its last attempt} of the run directories in a folder."""
+    found: dict[str, int] = {}
+    for name in host.names(runs):
+        job = name.partition("-")[0]
+        for attempt in _attempt(name, job):
+            found[job] = max(attempt, found.get(job, 0))
+    return found
+
+
+def _attempt(name: str, job: str) -> list[int]:
+    """The attempt of which a job has a run directory with a name; [] if it has another name."""
+    found = re.fullmatch(rf"{re.escape(job)}-([0-9]{{1,6}})", name)
+    return [int(found[1])] if found else []
 
 
 def events_in(run: Path, host: Host = HERE) -> list[Event]:
     """Return the events in a run directory; [] if it has none. UsageError if they cannot be read."""
     path = run / "events.jsonl"
     try:
-        return parse_events(host.read(path).decode(errors="replace"))
+        return parse_events(host.read(path, limit=MAX_INPUT).decode(errors="replace"))
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from slurmray.events import EVENTS
+from slurmray.events import fits
 
 # Slurm's final states (`man squeue`, JOB STATE CODES). A requeued job is PENDING instead.
 FINAL = (
@@ -36,12 +36,9 @@ _LINE_FIELDS = (
     "WorkDir",
 )
 
+_LONGEST_LINE = 4 << 20  # characters: 65,536 names of nodes have less
 Event = Mapping[str, Any]
 """A line of events.jsonl; docs/reference/events.md has the fields."""
-
-# Event -> fields that were added later: jobs that older versions have rendered do not write them.
-_NEW_FIELDS = {"start": {"components", "ray_nodes"}, "attach": {"argv"}}
-_REQUIRED = {name: {"time", *fields} - _NEW_FIELDS.get(name, set()) for name, (_, fields) in EVENTS.items()}
 
 
 class End(NamedTuple):
@@ -77,6 +74,16 @@ def parse_job(text: str) -> dict[str, str]:
     return fields
 
 
+def parse_components(text: str) -> dict[str | None, str]:
+    """Return {component: list of its nodes} of a job, from the output of `scontrol show job`.
+
+    A job that is not heterogeneous has the component None.
+    """
+    records = [parse_job(part) for part in text.split("\n\n")]
+    nodes = {each.get("HetJobOffset"): each.get("NodeList", "") for each in records if each}
+    return {number: names for number, names in nodes.items() if number} or dict([*nodes.items()][:1])
+
+
 def parse_end(state: str, code: str) -> End:
     """Return the end from state and code as scontrol and sacct print them: `CANCELLED by 1001`, `0:15`."""
     exit_code, _, signal = code.partition(":")
@@ -84,17 +91,16 @@ def parse_end(state: str, code: str) -> End:
 
 
 def parse_events(text: str) -> list[Event]:
-    """Return the events of one attempt from its events.jsonl, without lines that are damaged."""
-    events = []
-    for line in text.splitlines():
+    """Return the events of one attempt from its events.jsonl, without lines that are damaged or do not fit."""
+    found = []
+    for line in text.split("\n"):
         try:
-            event = json.loads(line)
-        except ValueError:  # incomplete: it is being written, or the file system is full
+            event = json.loads(line) if len(line) <= _LONGEST_LINE else None
+        except (ValueError, RecursionError):  # incomplete: it is being written, or the file system is full
             continue
-        name = event.get("event") if isinstance(event, dict) else None
-        if isinstance(name, str) and _REQUIRED.get(name, set()) <= event.keys():
-            events.append(event)
-    return events
+        if fits(event):
+            found.append(event)
+    return found
 
 
 def end_of(events: Iterable[Event]) -> End | None:

@@ -21,6 +21,10 @@ def example(name: str) -> dict[str, Any]:
 
 
 def _example_of(kind: dict[str, Any]) -> Any:
+    if "enum" in kind:
+        return kind["enum"][0]
+    if kind.get("pattern", "").startswith("^/"):
+        return "/tmp/ray-7-0-abcdef"
     return [_example_of(kind["items"])] if kind["type"] == "array" else EXAMPLES[kind["type"]]
 
 

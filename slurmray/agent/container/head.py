@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, Callable, Optional
 
+    from ..settings import Settings
     from .node_context import NodeContext
     from .ray.start import RayProcess
     from .trainer import Trainer
@@ -97,7 +98,7 @@ class Head:
         context, ray = self.context, self.ray
         port = ray.ports[ports.DASHBOARD]
         context.phase("ray", "head at %s, dashboard on port %d" % (ray.gcs_address, port))
-        context.send("dashboard", address=self._dashboard_host(), port=port)
+        context.send("dashboard", address=dashboard_host(context.settings), port=port)
         context.send("versions", text=preflight.versions(ray.version_text))
         self._wait(None)
         process_tree.write_and_close(self._probe_input, ray.gcs_address.encode())
@@ -121,10 +122,13 @@ class Head:
         is_heterogeneous = len(context.settings["groups"]) > 1
         argv = attach.attach_argv(job, is_heterogeneous, context.name, context.exec_prefix, context.folder)
         command = ["ray", "job", "list"] if self.trainer.is_ray_job else ["ray", "status"]
-        context.send("attach", argv=argv, command=command)
+        unset = [each.partition("=")[2] for each in context.exec_prefix if each.startswith("--unset=")]
+        facts = {"runtime": context.runtime, "folder": context.folder, "unset": unset}
+        context.send("attach", argv=argv, command=command, **facts)
 
-    def _dashboard_host(self) -> str:
-        """The address on which the dashboard listens: --dashboard-host in the job spec, or the loopback."""
-        options = self.context.settings["ray"]["args"] + self.context.settings["ray"]["head_args"]
-        given = [each.partition("=")[2] for each in options if each.startswith("--dashboard-host=")]
-        return given[-1] if given else LOOPBACK
+
+def dashboard_host(settings: "Settings") -> str:
+    """The address on which the dashboard listens: --dashboard-host in the job spec, or the loopback."""
+    options = settings["ray"]["args"] + settings["ray"]["head_args"]
+    given = [each.partition("=")[2] for each in options if each.startswith("--dashboard-host=")]
+    return given[-1] if given else LOOPBACK

@@ -64,6 +64,7 @@ class ContainerProcess:
         context.user = message["user"]
         context.memory = message["memory"]
         context.addresses = message["addresses"]
+        context.runtime = message["runtime"]
         context.exec_prefix = message["exec_prefix"]
         context.workdir = message["workdir"]
         context.children.umask = message["umask"]

@@ -333,9 +333,9 @@ class Controller:
     def _on_attach(self, _node: str, message: "protocol.Message", _now: float) -> None:
         import shlex
 
-        argv = message["argv"]
-        command = " ".join(map(shlex.quote, [*argv, *message["command"]]))
-        self.log.event("attach", argv=argv, command=command)
+        command = " ".join(map(shlex.quote, [*message["argv"], *message["command"]]))
+        facts = {name: message[name] for name in ("runtime", "folder", "unset")}
+        self.log.event("attach", command=command, **facts)
 
     def _on_dashboard(self, node: str, message: "protocol.Message", _now: float) -> None:
         self.log.event("dashboard", node=node, port=message["port"], address=message["address"])

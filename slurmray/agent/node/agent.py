@@ -332,6 +332,7 @@ class NodeAgent(NodeApi):
                 "umask": inherited.umask(),
                 "memory": facts.memory_of_job(self.env),
                 "addresses": facts.resolved_addresses(self.name),
+                "runtime": runtime.name,
                 "exec_prefix": runtime.exec_prefix,
                 "gpu_masks": runtime.gpu_masks(),
                 "env_file": self._env_file,

@@ -405,6 +405,7 @@ class Cluster:
                 user="alice",
                 memory=1024,
                 addresses=["127.0.0.1"],
+                runtime="podman",
                 exec_prefix=["podman", "exec", "it"],
                 umask=0o027,
                 workdir=spec["container"]["workdir"],

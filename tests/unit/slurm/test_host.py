@@ -51,7 +51,7 @@ def test_what_is_not_there(host: SshHost, tmp_path: Path) -> None:
     assert host.read_all([tmp_path / "none"]) == {}
     with pytest.raises(SlurmError, match=r"^sview: no such command on login: `ssh login bash -lc sview`"):
         commands.call(["sview"], host=host)
-    assert host.run(["sh", "-c", "exit 255"]).returncode == 1, "255 would be ssh's"
+    assert host.run(["sh", "-c", "exit 255"]).returncode == 255, "not ssh's"
     with pytest.raises(SlurmError, match=r"^ssh nowhere: .*: Connection refused; try `ssh nowhere`$"):
         commands.squeue(SshHost("nowhere"))
 
@@ -110,7 +110,8 @@ def test_one_connection_for_all_commands(tmp_path: Path) -> None:
     for paths, expected in (("none", f'-oControlPath="{tmp_path}/home/.ssh/slurmray-%C"'), ("/x/%C", "")):
         (tmp_path / "home/commands").unlink(missing_ok=True)
         program.write_text(program.read_text().replace("$PATHS", paths))
-        SshHost("login").run(["true"])
+        with pytest.raises(SlurmError, match="bash did not get to the command"):
+            SshHost("login").run(["true"])
         text = (tmp_path / "home/commands").read_text()
         assert expected in text
         assert ("ControlMaster=auto" in text) == bool(expected)

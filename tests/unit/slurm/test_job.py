@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ import slurmray
 from slurmray.agent import ray_logs
 from slurmray.errors import SlurmError, UsageError
 
+from ..cli.command_line import main
 from ..test_events import event_line
 
 
@@ -19,13 +23,22 @@ def test_a_job_id_is_a_positive_number(number: int) -> None:
         slurmray.Job(number)
 
 
-def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: str) -> None:
-    """Install scontrol as the only command of Slurm."""
-    program = folder / "bin/scontrol"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\n{commands}")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent))
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n"
+OWN = "echo $(/usr/bin/id -u) me"
+
+
+def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, record: str, owner: str = OWN) -> None:
+    """Install scontrol and squeue as the only commands of Slurm, with bash: the record of a job, and its owner.
+
+    The script of the job is folder/script.
+    """
+    (folder / "bin").mkdir()
+    (folder / "bin/bash").symlink_to("/bin/bash")
+    others = f"*batch_script*) exec /bin/cat {folder}/script;; *hostnames*) echo gpu-1; echo gpu-2; exit;;"
+    for name, text in (("scontrol", f'case "$*" in {others} esac\n{record}'), ("squeue", owner)):
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}/bin")
 
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"])
@@ -50,52 +63,174 @@ def test_logs_are_read_once_each(
     assert slurmray.Job(7).logs() == expected
 
 
-def test_attach_argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the events of the running attempt."""
-    record = f"echo JobState=$STATE Restarts=1; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
+TEMP = "/tmp"
+FOLDER = "/tmp/ray-7-1-0a1b2c"
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The events.jsonl of job 7, whose second attempt runs, with events of two more attempts."""
+    record = f"echo JobState=$STATE Restarts=1 $MORE; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
     scontrol(tmp_path, monkeypatch, record)
-    names = ["gpu-1", "gpu-2"]
-    start = event_line("start", job="7", attempt=1, head="gpu-1", nodes=names, components=[2])
-    runs = tmp_path / "runs"
-    for attempt in (0, 1, 2):
-        (runs / f"7-{attempt}").mkdir(parents=True)
-        line = event_line("attach", argv=["srun", "-w", "gpu-1", f"/ray-{attempt}/attach"])
-        (runs / f"7-{attempt}/events.jsonl").write_text(start + line)
     monkeypatch.setenv("STATE", "RUNNING")
-    job = slurmray.Job(7, run_dir="runs", cluster="c2")
-    assert job.attach_argv() == ["srun", "--clusters=c2", "-w", "gpu-1", "/ray-1/attach"]
-    argv = job.attach_argv(["a", "b c"], node="gpu-2", is_terminal=True)
-    assert argv == ["srun", "--clusters=c2", "--pty", "-w", "gpu-2", "/ray-1/attach", "a", "b c"]
-    with pytest.raises(UsageError, match="job 7: --node: no node gpu-3; its nodes are gpu-1, gpu-2"):
-        job.attach_argv(node="gpu-3")
-    with pytest.raises(
-        SlurmError, match=r"job 7: no events in .*/slurmray-runs/7-1 yet; .* the run_dir of its"
-    ):
-        slurmray.Job(7).attach_argv()
-    container = ["srun", "-w", "gpu-1", "podman", "exec", "slurmray-7-1-gpu-1", "/ray-7-1/attach"]
-    (runs / "7-1/events.jsonl").write_text(start + event_line("attach", argv=container))
-    options = {False: ["--interactive"], True: ["--tty", "--interactive"]}
-    for is_terminal in (False, True):
-        argv = slurmray.Job(7, run_dir="runs").attach_argv(node="gpu-2", is_terminal=is_terminal)
-        of_exec = [*options[is_terminal], "slurmray-7-1-gpu-2", "/ray-7-1/attach"]
-        assert argv[-len(of_exec) - 4 :] == ["-w", "gpu-2", "podman", "exec", *of_exec]
-    groups = event_line("start", job="7", attempt=1, head="gpu-1", nodes=names, components=[1, 1])
-    heterogeneous = ["srun", "--het-group=0", "-w", "gpu-1", "/ray-7-1/attach"]
-    (runs / "7-1/events.jsonl").write_text(groups + event_line("attach", argv=heterogeneous))
-    for node, component in (("gpu-1", 0), ("gpu-2", 1)):
-        argv = slurmray.Job(7, run_dir="runs").attach_argv(node=node)
-        assert argv == ["srun", f"--het-group={component}", "-w", node, "/ray-7-1/attach"]
-    (runs / "7-1/events.jsonl").write_text(
-        start + '{"v": 1, "time": 1, "event": "attach", "command": "srun"}\n'
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec()))
+    for attempt in (0, 1, 2):
+        (tmp_path / f"runs/7-{attempt}").mkdir(parents=True)
+        ready(tmp_path / f"runs/7-{attempt}/events.jsonl", folder=f"/tmp/ray-7-{attempt}-0a1b2c")
+    return tmp_path / "runs/7-1/events.jsonl"
+
+
+def ready(events: Path, **fields: Any) -> None:
+    """Write the events of a ready cluster. fields: of the event `attach`."""
+    facts = {"runtime": "podman", "folder": FOLDER, "unset": [], **fields}
+    events.write_text(event_line("start", job="7", attempt=1) + event_line("attach", **facts))
+
+
+def job(**more: Any) -> slurmray.Job:
+    return slurmray.Job(7, run_dir="runs", **more)
+
+
+def test_attach_argv(running: Path) -> None:
+    """Of the running attempt, with each runtime."""
+    srun = ["srun", "--overlap", "--jobid=7", "-N1", "-n1", "-w"]
+    container = ["podman", "exec", "--interactive", "slurmray-7-1-gpu-1", f"{FOLDER}/attach"]
+    assert job().attach_argv() == [*srun, "gpu-1", *container]
+    assert job(cluster="c2").attach_argv()[:2] == ["srun", "--clusters=c2"]
+    argv = job().attach_argv(["a", "b c"], node="gpu-2", is_terminal=True)
+    container = ["podman", "exec", "--tty", "--interactive", "slurmray-7-1-gpu-2", f"{FOLDER}/attach"]
+    assert argv == ["srun", "--pty", *srun[1:], "gpu-2", *container, "a", "b c"]
+    ready(running, unset=["XDG_RUNTIME_DIR"])
+    assert job().attach_argv()[7:10] == ["env", "--unset=XDG_RUNTIME_DIR", "podman"]
+    ready(running, runtime="none", folder=f"{FOLDER}/inside")
+    argv = job().attach_argv(["a"])
+    assert (argv[7:9], argv[-3:]) == (["/bin/sh", "-c"], [f"{FOLDER}/inside", "attach", "a"])
+    ready(running, runtime="apptainer")
+    assert job().attach_argv(["a"])[-4:] == [FOLDER, "enter", f"{FOLDER}/attach", "a"]
+
+
+def test_attach_argv_of_pyxis(running: Path, tmp_path: Path) -> None:
+    container = {"runtime": "pyxis", "image": "docker.io/a/b:1", "step_args": ["--container-writable"]}
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(container=container)))
+    ready(running, runtime="pyxis", folder=f"{FOLDER}/inside")
+    argv = job().attach_argv()
+    assert argv[7:11] == [
+        "--container-image=a/b:1",
+        "--container-mounts=/tmp:/tmp",
+        "--container-writable",
+        "/bin/sh",
+    ]
+
+
+def test_attach_argv_of_a_component_and_a_task(
+    running: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MORE", "ArrayJobId=5 ArrayTaskId=2")
+    assert "--jobid=5_2" in job().attach_argv()
+    assert running.exists()
+    nodes = "*hostnames*a*) echo gpu-1; exit;; *hostnames*b*) echo gpu-2; exit;;"
+    record = [f"   HetJobOffset={n} JobState=RUNNING Restarts=1 NodeList={name}" for n, name in ((0, "a"), (1, "b"))]
+    text = "\n\n".join(f"JobId={7 + n}\n{each}\n   WorkDir={tmp_path}" for n, each in enumerate(record))
+    (tmp_path / "record").write_text(text)
+    (tmp_path / "bin/scontrol").write_text(
+        f'#!/bin/sh\ncase "$*" in *batch_script*) exec /bin/cat {tmp_path}/script;; {nodes} esac\n'
+        f"exec /bin/cat {tmp_path}/record\n"
     )
-    with pytest.raises(SlurmError, match="job 7: rendered by an older version of slurmray: use srun"):
-        slurmray.Job(7, run_dir="runs").attach_argv()
-    (runs / "7-1/events.jsonl").write_text(start)
-    with pytest.raises(SlurmError, match="job 7: cluster not ready"):
-        slurmray.Job(7, run_dir="runs").attach_argv()
+    for node, component in (("gpu-1", 0), ("gpu-2", 1)):
+        argv = job().attach_argv(node=node)
+        assert (argv[3], argv[7]) == (f"--het-group={component}", node)
+
+
+def test_no_attach_argv(running: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="job 7: --node: no node gpu-3; its nodes are gpu-1, gpu-2"):
+        job().attach_argv(node="gpu-3")
+    with pytest.raises(SlurmError, match=r"job 7: no events in .*/slurmray-runs/7-1 yet; .* the run_dir of its"):
+        slurmray.Job(7).attach_argv()
+    start = event_line("start")
+    running.write_text(start + '{"v": 1, "time": 1, "event": "attach", "command": "srun"}\n')
+    with pytest.raises(SlurmError, match="job 7: rendered by an older version of slurmray: its log has a line"):
+        job().attach_argv()
+    running.write_text(start)
+    for act in (job().attach_argv, job().dashboard_address):
+        with pytest.raises(SlurmError, match="job 7: cluster not ready"):
+            act()
+    (tmp_path / "script").write_text("#!/bin/sh\nsleep 60\n")
+    with pytest.raises(SlurmError, match="job 7: its script was not rendered by slurmray"):
+        job().attach_argv()
     monkeypatch.setenv("STATE", "PENDING")
     with pytest.raises(SlurmError, match="job 7: the job is PENDING; attach while it is RUNNING"):
-        slurmray.Job(7, run_dir="runs").attach_argv()
+        job().attach_argv()
+
+
+HOSTILE_FACTS = [
+    {"folder": "/tmp/bob/ray-7-1-0a1b2c"},
+    {"folder": "/tmp/ray-7-1-0a1b2c/../ray-7-1-0a1b2d"},
+    {"folder": "/tmp/ray-8-1-0a1b2c"},
+    {"folder": "/tmp/ray-7-0-0a1b2c"},
+    {"folder": "/tmp/ray-7-1-0a1b2c; id"},
+    {"folder": "--help"},
+    {"folder": ["/tmp/ray-7-1-0a1b2c"]},
+    {"runtime": "/bin/sh"},
+    {"runtime": ["podman"]},
+    {"unset": ["PATH"]},
+    {"unset": "XDG_RUNTIME_DIR"},
+]
+
+
+@pytest.mark.attack("argv or parts of it in the events of a job", inputs=1)
+@pytest.mark.parametrize("facts", HOSTILE_FACTS, ids=repr)
+def test_attach_runs_nothing_that_an_event_names(facts: dict[str, Any], running: Path) -> None:
+    ready(running, **facts)
+    lines = running.read_text().splitlines()
+    event = json.loads(lines[1]) | {"argv": ["/bin/sh", "-c", "cp ~/.secret /tmp"]}
+    running.write_text(f"{lines[0]}\n{json.dumps(event)}\n")
+    with pytest.raises(SlurmError, match=r"another folder than this job's|cluster not ready"):
+        job().attach_argv()
+
+
+@pytest.mark.attack("argv or parts of it in the events of a job", inputs=1)
+def test_attach_takes_no_argv_from_an_event(running: Path) -> None:
+    wanted = job().attach_argv()
+    event = json.loads(running.read_text().splitlines()[1])
+    event |= {"argv": ["/bin/sh", "-c", "id"], "command": "id"}
+    running.write_text(event_line("start", nodes=["evil"], head="evil") + json.dumps(event) + "\n")
+    assert job().attach_argv() == wanted
+
+
+OTHERS = "echo 4294967294 bob"
+VERBS = [
+    *(["attach"], ["dashboard"], ["status"], ["status", "--json"], ["logs"], ["logs", "-f"]),
+    *(["logs", "--node=gpu-1"], ["logs", "--service=a"], ["logs", "--node=gpu-1", "--ray"]),
+    *(["report", "-o", "-"], ["why"], ["cancel"], ["cancel", "--now"]),
+]
+
+
+@pytest.mark.attack("a verb on another user's job", inputs=1)
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_a_job_of_another_user(
+    verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, whatever the job's record says."""
+    record = f"echo 'UserId=me({os.geteuid()}) JobState=RUNNING ExitCode=0:0'; echo WorkDir={tmp_path}"
+    scontrol(tmp_path, monkeypatch, record, OTHERS)
+    (tmp_path / "slurmray-runs/7-0").mkdir(parents=True)
+    ready(tmp_path / "slurmray-runs/7-0/events.jsonl", folder="/tmp/ray-7-0-0a1b2c")
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec()))
+    monkeypatch.chdir(tmp_path)
+    assert main([verb[0], "7", *verb[1:]], capsys) == (2, "", "job 7 is bob's, not yours\n")
+
+
+@pytest.mark.attack("a run directory that another user has made", inputs=1)
+def test_a_foreign_run_directory_of_a_forgotten_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scontrol(tmp_path, monkeypatch, FORGOTTEN, FORGOTTEN)
+    events = tmp_path / "slurmray-runs/7-0/events.jsonl"
+    events.parent.mkdir(parents=True)
+    events.write_text(event_line("end", exit_code=0, source="trainer"))
+    os.chown(events, 65534, -1)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = main(["status", "7"], capsys)
+    assert (code, out, err) == (2, "", f"{events}: cannot be read: is another user's\n")
 
 
 @pytest.fixture
@@ -211,7 +346,7 @@ def test_a_run_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest
 
 def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm 22.05's message; there is no sacct. The log is where Slurm writes it by default, or unknown."""
-    scontrol(tmp_path, monkeypatch, "echo 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
+    scontrol(tmp_path, monkeypatch, FORGOTTEN, FORGOTTEN)
     job = slurmray.Job(7, folder=tmp_path)
     with pytest.raises(SlurmError, match="give Job the folder"):
         job.state()

@@ -1,0 +1,60 @@
+"""Reads files that others may have written or replaced: never blocks, and never reads more than a limit."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+MAX_INPUT = 16 << 20  # bytes of a configuration file, a template, or a job's events
+MAX_LOG = 1 << 30  # bytes of a log that is read as a whole
+NOT_REGULAR = "is no regular file"
+FOREIGN = "is another user's"
+LINK = "is a symbolic link"
+
+
+def too_large(limit: int) -> str:
+    """Return why a file is not read that has more than `limit` bytes."""
+    return f"is larger than {limit >> 20} MiB"
+
+
+def read(path: Path, limit: int = MAX_INPUT) -> bytes:
+    """Return what a regular file has, or the one that a link names. OSError, also if it has more bytes."""
+    return _read(path, 0, 0, None, limit)
+
+
+def read_own(path: Path, start: int = 0, last: int | None = None, limit: int = MAX_LOG) -> bytes:
+    """Return what a regular file of this user has. OSError for a link, for another user's, or too many bytes.
+
+    start: first byte. last: at most so many bytes, from the end.
+    """
+    return _read(path, os.O_NOFOLLOW, start, last, limit)
+
+
+def _read(path: Path, flags: int, start: int, last: int | None, limit: int) -> bytes:
+    try:
+        # O_NONBLOCK: a FIFO without a writer would block here.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP and flags:
+            raise OSError(errno.ELOOP, LINK, str(path)) from None
+        raise
+    except ValueError as error:  # a NUL in it
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
+        if flags and found.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, FOREIGN, str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            file.seek(start if last is None else max(0, found.st_size - last))
+            data = file.read(limit + 1)  # the file may grow
+    finally:
+        os.close(descriptor)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, too_large(limit), str(path))
+    return data
