@@ -125,7 +125,7 @@ class SshHost(Host):
         return process.start([*self._ssh(), self.name, command])
 
     def run_in_foreground(self, argv: list[str], *, is_terminal: bool) -> int:
-        """Run ssh with a command. is_terminal: the command gets one there, too. See Host.run_in_foreground."""
+        """Run ssh with a command, see Host.run_in_foreground. is_terminal: it gets one there, too."""
         command = [*self._ssh(is_terminal=is_terminal), self.name, _through_login_shell(argv)]
         return process.run_in_foreground(command)
 

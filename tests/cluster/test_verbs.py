@@ -384,9 +384,8 @@ def test_an_attached_command_ends_with_its_container(jobs: Jobs) -> None:
     done = slurmray("attach", "--", "bash", "-c", "touch go; exec sleep 1000")
     assert jobs.wait_end(number).code == "0:0"
     assert done.returncode in (137, 255), "of the runtime"
-    assert done.stderr.endswith(
-        f"\njob {number}: its container has ended or cannot be reached; slurmray status {number} shows the job\n"
-    )
+    text = f"its container has ended or cannot be reached; slurmray status {number} shows the job"
+    assert done.stderr.endswith(f"\njob {number}: {text}\n")
 
 
 def test_dashboard(jobs: Jobs) -> None:
