@@ -83,10 +83,10 @@ class ExitCode(IntEnum):
     NODE_LOST = (
         71,
         "a node was lost: no heartbeat, or its Ray or container died under the trainer",
-        "Most often memory ran out, and the kernel killed Ray on that node. Otherwise the host lost power "
-        "or its network, or somebody removed the container.",
-        "The log names the node and shows its last lines. Raise slurm.mem, or let the trainer use less; "
-        "exclude a bad node: sbatch --exclude=NODE generated.sh.",
+        "Without a heartbeat, the host lost power or its network, or hangs. Otherwise Ray or the container "
+        "was killed, by the kernel because memory ran out, or by somebody.",
+        "The log names the node and shows its last lines. If `dmesg` on the node shows out of memory, raise "
+        "slurm.mem, or let the trainer use less. Leave a bad node out: sbatch --exclude=NODE generated.sh.",
     )
     TIME_LIMIT = (
         72,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from slurmray.errors import UsageError
 
@@ -35,30 +35,58 @@ def path() -> Path:
 
 def remember(run: Run) -> None:
     """Add a job. OSError if the file cannot be written."""
+    _append(run._asdict())
+
+
+def _append(fields: dict[str, Any]) -> None:
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(descriptor, f"{json.dumps(run._asdict())}\n".encode())  # one write: lines do not mix
+        os.write(descriptor, f"{json.dumps(fields)}\n".encode())  # one write: lines do not mix
     finally:
         os.close(descriptor)
 
 
+def remember_cancel(number: int, cluster: str | None, host: str | None, when: float) -> None:
+    """Note that this user has cancelled a job. when: seconds since 1970. OSError as for `remember`."""
+    _append({"cancelled": number, "cluster": cluster, "host": host, "time": when})
+
+
+def cancelled_at(number: int, cluster: str | None, host: str | None) -> float | None:
+    """Return when this user cancelled a job with slurmray, in seconds since 1970; None: not, or not here."""
+    for line in reversed(_lines()):
+        try:
+            found = json.loads(line)
+            if (found["cluster"], found["host"]) != (cluster, host):
+                continue
+            if found.get("cancelled") == number:
+                return float(found["time"])
+            if found.get("id") == number:  # a number that Slurm has used again
+                return None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return None
+
+
 def runs() -> list[Run]:
     """Return the jobs, newest first. Lines that are not of this version are left out."""
-    try:
-        text = path().read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise UsageError(f"{path()}: cannot be read: {error.strerror}") from None
     found = []
-    for line in reversed(text.splitlines()):
+    for line in reversed(_lines()):
         try:
             found.append(Run(**json.loads(line)))
         except (ValueError, TypeError):
             continue
     return found
+
+
+def _lines() -> list[str]:
+    try:
+        return path().read_text(encoding="utf-8", errors="replace").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UsageError(f"{path()}: cannot be read: {error.strerror}") from None
 
 
 def find(wanted: str | None) -> Run | None:

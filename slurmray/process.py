@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,26 @@ def run_bytes(
 ) -> subprocess.CompletedProcess[bytes]:
     """The same for a command whose input and output may be no text. data: its standard input."""
     return subprocess.run(argv, input=data, capture_output=True, timeout=timeout, check=False)
+
+
+def run_in_foreground(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
+    """Run a command with this process's terminal or streams; return its exit code, 128 + n for signal n.
+
+    The terminal sends Ctrl-C and Ctrl-\\ to both: they are the command's to handle. A signal that ends this
+    process otherwise is passed on.
+    """
+    command: list[subprocess.Popen[bytes]] = []
+
+    def handle(number: int, _frame: object) -> None:
+        if command and number not in (signal.SIGINT, signal.SIGQUIT):
+            command[0].send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as of nohup, for the command too
+            signal.signal(number, handle)
+    command.append(subprocess.Popen(argv, env=env))
+    code = command[0].wait()
+    return code if code >= 0 else 128 - code
 
 
 def start(

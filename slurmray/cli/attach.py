@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from slurmray.cli.terminal import complete_job, complete_node, job_argument
+
+if TYPE_CHECKING:
+    from slurmray.slurm.job import Job
+
+# Exit codes of a command whose container has ended: of Podman 4.3 137, 5.4 255, before the command starts
+# 125; of a step that Slurm ends 137 or 143. A command may have them, too.
+_CODES_WITHOUT_CONTAINER = (125, 137, 143, 255)
 
 
 @click.command()
@@ -18,7 +26,7 @@ from slurmray.cli.terminal import complete_job, complete_node, job_argument
     shell_complete=complete_node,
 )
 @click.pass_obj
-def attach(command: list[str], /, *, job: str | None, node: str | None) -> None:
+def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
     """Open a shell in a container of a running job, or run a command there: slurmray attach JOB -- COMMAND.
 
     It has address and token of the job's Ray cluster, and `env` of the job spec. JOB is an id or a name;
@@ -36,4 +44,18 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> None:
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     argv = found.attach_argv(command, node=node, is_terminal=is_terminal)
     sys.stdout.flush()
-    commands.replace_process(argv, found.host, is_terminal=is_terminal)
+    code = commands.run_in_foreground(argv, found.host, is_terminal=is_terminal)
+    if code in _CODES_WITHOUT_CONTAINER and not _can_attach(found, node):
+        text = f"its container has ended or cannot be reached; slurmray status {found.id} shows the job"
+        click.echo(f"job {found.id}: {text}", err=True)
+    return code
+
+
+def _can_attach(job: Job, node: str | None) -> bool:
+    from slurmray.errors import SlurmError
+    from slurmray.slurm import commands
+
+    try:
+        return commands.call(job.attach_argv(["true"], node=node), host=job.host).returncode == 0
+    except SlurmError:
+        return False

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+
 import click
 
+from slurmray import history
 from slurmray.cli.terminal import complete_job, job_argument
+from slurmray.slurm.job import Job
 from slurmray.slurm.states import FINAL
 
 
@@ -28,8 +33,16 @@ def cancel(*, jobs: tuple[str, ...], is_now: bool) -> None:
         if (state := job.state()) in FINAL:
             click.echo(f"{what}: has ended already, {state}", err=True)
             continue
-        has_ended_grace_period = job.cancel(now=is_now)
+        has_ended_grace_period = cancel_job(job, is_now=is_now)
         click.echo(f"cancelled {what}", err=True)
         if is_now and not has_ended_grace_period:
             why = "an older slurmray rendered the job, or its run directory cannot be written here"
             click.echo(f"{what}: its trainer has its grace period: {why}", err=True)
+
+
+def cancel_job(job: Job, *, is_now: bool = False) -> bool:
+    """Cancel a job as Job.cancel does, and remember that for `slurmray why`."""
+    has_ended_grace_period = job.cancel(now=is_now)
+    with contextlib.suppress(OSError):  # a full disk must not look like a refusal
+        history.remember_cancel(job.id, job.cluster, job.host.name, time.time())
+    return has_ended_grace_period

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from signal import Signals
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
 from slurmray.cli.terminal import paragraph
 from slurmray.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from slurmray.slurm.status import Status
 
 _WHOSE = (
     "The last line of the job's log shows whose code it is, because a trainer may use the same numbers: "
@@ -27,12 +31,17 @@ class _Explanation(NamedTuple):
 
 
 # Codes of the trainer, by the conventions of bash and Python.
-_CODES = {
+_TRAINER_CODES = {
     0: _Explanation("the trainer succeeded, if the state of the job in Slurm is COMPLETED"),
     1: _Explanation(
         "the trainer failed",
         "Python returns 1 after an uncaught exception.",
         "Read the traceback near the end of the job's log.",
+    ),
+    2: _Explanation(
+        "the trainer refused its command line, or Python did not find the script",
+        "Python and its argparse return 2 for wrong arguments, Python also for a missing script.",
+        "Read the trainer's last lines, near the end of the job's log.",
     ),
     126: _Explanation(
         "the trainer's command was found, but could not be run",
@@ -78,8 +87,10 @@ _TRAINER_SIGNALS = {
 _BATCH_SIGNALS = {
     9: _Explanation(
         "SIGKILL ended the batch script",
-        "It still ran KillWait seconds after Slurm's SIGTERM, or its node ran out of memory.",
-        "`sacct -j JOBID --format=State,Elapsed,Timelimit` shows why. The containers stop by themselves.",
+        "It still ran KillWait seconds after Slurm's SIGTERM, its node ran out of memory, or somebody sent "
+        "SIGKILL, e.g. with scancel --signal=KILL --batch.",
+        "`sacct -j JOBID --format=State,Elapsed,Timelimit` shows what Slurm did. The containers stop by "
+        "themselves.",
     ),
     15: _Explanation(
         "SIGTERM ended the batch script",
@@ -88,7 +99,8 @@ _BATCH_SIGNALS = {
     ),
     53: _Explanation(
         "Slurm could not start the batch script",
-        "The folder of slurm.output or the submit folder does not exist on the head node.",
+        "The folder of slurm.output or the submit folder does not exist on the head node, or you may not "
+        "write there.",
         "Create that folder, on a file system that all nodes share, and submit again.",
     ),
     125: _Explanation(
@@ -112,7 +124,7 @@ _STATES = {
     "FAILED": _Explanation(
         "the job exited with another code than 0",
         "`sacct -j JOBID --format=ExitCode` shows the code.",
-        "Explain the code: slurmray explain CODE.",
+        "`slurmray why JOBID` shows what failed.",
     ),
     "NODE_FAIL": _Explanation(
         "Slurm lost a node of the job",
@@ -189,11 +201,31 @@ def look_up(text: str) -> tuple[str, _Explanation]:
     for known in ExitCode:
         if known == code:
             return _ours(known)
+    return look_up_trainer(code)
+
+
+def look_up_trainer(code: int) -> tuple[str, _Explanation]:
+    """Return title and explanation of a code that is the trainer's."""
     if 128 < code <= 192:
         name = _signal(code - 128)
         cause, fix = _TRAINER_SIGNALS.get(name, ("This signal ended the trainer.", _OTHER.fix))
         return str(code), _Explanation(f"means {name} (128 + {code - 128})", cause, fix)
-    return str(code), _CODES.get(code, _OTHER)
+    return str(code), _TRAINER_CODES.get(code, _OTHER)
+
+
+def about(text: str, status: Status, node: str, *, is_remembered: bool) -> str:
+    """Return an explanation for a job: with its id, and with a command to copy that leaves a node out.
+
+    node: "" if none is known. is_remembered: whether it was submitted with slurmray.
+    """
+    text = text.replace("JOBID", str(status.id))
+    if not node:
+        return text
+    option = shlex.quote(f"--exclude={status.excluded + ',' if status.excluded else ''}{node}")
+    command = f"sbatch {option} {shlex.quote(status.script) if status.script else 'generated.sh'}"
+    if is_remembered and not status.script:
+        command = f"slurmray submit ... {option}"
+    return text.replace("sbatch --exclude=NODE generated.sh", command)
 
 
 def _numbers(text: str) -> tuple[int, int]:

@@ -41,7 +41,7 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
 
     if watch and (is_json or not sys.stdout.isatty()):
         raise UsageError("slurmray status --watch: is for a terminal; leave it out here")
-    found, _ = job_argument(job)
+    found, run = job_argument(job)
     while True:
         now = found.status()
         if is_json:
@@ -49,13 +49,14 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
         else:
             if watch:
                 click.clear()
-            click.echo("\n".join(_lines(now, found.host.name)))
+            click.echo("\n".join(_lines(now, found.host.name, is_remembered=run.nodes > 0)))
         if not watch or now.state in FINAL:
             return
         time.sleep(_REFRESH)
 
 
-def _lines(status: Status, host: str | None) -> Iterator[str]:
+def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator[str]:
+    from slurmray.cli.explain import about
     from slurmray.cli.terminal import styled
     from slurmray.slurm.timeline import duration
 
@@ -82,7 +83,8 @@ def _lines(status: Status, host: str | None) -> Iterator[str]:
     if status.end:
         yield f"  {status.end['text']}"
         if status.end["source"] == "slurmray":
-            yield from (f"  {code.fix}" for code in ExitCode if code == status.end["exit_code"])
+            [fix] = [code.fix for code in ExitCode if code == status.end["exit_code"]] or [""]
+            yield f"  {about(fix, status, status.end['node'], is_remembered=is_remembered)}".rstrip()
     place = f"{host}:" if host else ""
     if status.log:
         yield f"  log: {place}{status.log}"

@@ -148,7 +148,9 @@ def _ask_to_cancel(job: Job) -> int:
     except click.Abort:  # Ctrl-C again
         is_wanted = False
     if is_wanted:
-        job.cancel()
+        from slurmray.cli.cancel import cancel_job
+
+        cancel_job(job)
         click.echo(f"cancelled job {job.id}", err=True)
     else:
         click.echo(f"job {job.id} goes on; cancel it with: slurmray cancel {job.id}", err=True)

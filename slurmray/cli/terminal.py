@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import textwrap
 import time
@@ -31,6 +32,12 @@ def paragraph(text: str) -> None:
     click.echo(
         textwrap.fill(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
     )
+
+
+def escaped(line: str) -> str:
+    """A line of a log for a terminal: without colours, and with other control characters as \\xNN."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", line).expandtabs()
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in plain)
 
 
 def print_json(value: Any) -> None:

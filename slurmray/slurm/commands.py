@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from slurmray.errors import SlurmError
 from slurmray.slurm.host import HERE, Host
@@ -58,10 +58,10 @@ def call(
         raise SlurmError(f"{argv[0]}: no answer within {timeout:g} s: try again later") from None
 
 
-def replace_process(argv: list[str], host: Host, *, is_terminal: bool) -> NoReturn:
-    """Run a command of Slurm in place of this process. SlurmError if it is not installed."""
+def run_in_foreground(argv: list[str], host: Host, *, is_terminal: bool) -> int:
+    """Run a command of Slurm on this terminal; return its exit code. SlurmError if it is not installed."""
     try:
-        host.replace_process(argv, is_terminal=is_terminal)
+        return host.run_in_foreground(argv, is_terminal=is_terminal)
     except FileNotFoundError:
         raise _not_installed(argv[0], host) from None
 

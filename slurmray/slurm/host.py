@@ -11,7 +11,6 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from slurmray import files, process
 from slurmray.errors import SlurmError, UsageError
@@ -91,13 +90,13 @@ class Host:
         """Start a command of Slurm with pipes for its standard input and output."""
         return process.start(argv, env={**clean_environment(os.environ), **variables})
 
-    def replace_process(self, argv: list[str], *, is_terminal: bool) -> NoReturn:
-        """Run a command of Slurm in place of this process. FileNotFoundError if it is not installed.
+    def run_in_foreground(self, argv: list[str], *, is_terminal: bool) -> int:
+        """Run a command of Slurm with this process's streams, and return its exit code.
 
-        is_terminal: whether it is started on a terminal.
+        is_terminal: whether it is started on a terminal. FileNotFoundError if it is not installed.
         """
         del is_terminal  # it inherits it
-        os.execvpe(argv[0], argv, clean_environment(os.environ))  # noqa: S606 - there is no shell to start it
+        return process.run_in_foreground(argv, clean_environment(os.environ))
 
     @functools.cached_property
     def uid(self) -> int:
@@ -168,10 +167,10 @@ class SshHost(Host):
             seen = seen[-len(mark) :] + byte
         return started
 
-    def replace_process(self, argv: list[str], *, is_terminal: bool) -> NoReturn:
-        """Run ssh with a command in place of this process. is_terminal: the command gets one there, too."""
+    def run_in_foreground(self, argv: list[str], *, is_terminal: bool) -> int:
+        """Run ssh with a command, see Host.run_in_foreground. is_terminal: it gets one there, too."""
         command = [*self._ssh(is_terminal=is_terminal), self.name, _through_login_shell(argv)]
-        os.execvp("ssh", command)  # noqa: S606 - there is no shell to start it
+        return process.run_in_foreground(command)
 
     @functools.cached_property
     def uid(self) -> int:

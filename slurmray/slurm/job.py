@@ -9,6 +9,7 @@ import tarfile
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.attach import Place, attach_argv
 from slurmray.slurm.host import host_of
+from slurmray.slurm.log_end import end_in_log
 from slurmray.slurm.run_directories import attempts, events_in, events_of_last_attempt, last_attempt
 from slurmray.slurm.states import FINAL, End, Event, end_of, parse_components, parse_end, parse_job
 from slurmray.slurm.status import Status, make_status
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
 _MAX_ATTEMPTS = 1000  # that a report shows
 _MAX_RAY_LOGS = 64 << 20  # bytes; the node agent keeps less, see agent/ray_logs.py
+_END_OF_LOG = 1 << 16  # bytes
 _SLURMCTLD_TIMEOUT = 600  # seconds; a restart of slurmctld takes less
 
 
@@ -121,7 +124,8 @@ class Job:
         """
         record = self._record()
         end = parse_end(record["JobState"], record["ExitCode"]) if record else self._past()
-        return make_status(self.id, end.state, record, self.events(), time.time())
+        known = record or {"ExitCode": f"{end.exit_code}:{end.signal}"}
+        return make_status(self.id, end.state, known, self.events(), time.time())
 
     def events(self, attempt: int | None = None) -> list[Event]:
         """Return the events of an attempt, see docs/reference/events.md; [] before it has some.
@@ -397,10 +401,26 @@ class Job:
         end = parse_end(state, code) if code else None
         return end if end and end.state in FINAL else None
 
+    def cancelled_by(self) -> tuple[str, bool] | None:
+        """Return who cancelled the job, and whether that is its owner; None if Slurm does not know.
+
+        Only Slurm's accounting has it.
+        """
+        output = commands.sacct("State,UID", *self._clusters(), f"--jobs={self.id}", host=self.host)
+        found = re.match(r"CANCELLED by (\d+)\|(\d+)", output)
+        if not found:
+            return None
+        name = commands.call(["id", "-nu", found[1]], host=self.host).stdout.strip()
+        return name or f"uid {found[1]}", found[1] == found[2]
+
     def _recorded(self) -> End:
-        """Return the end that the last attempt has recorded in its run directory."""
+        """Return the end that the last attempt has recorded in its run directory, or in the job's log."""
         runs = self._runs
         end = end_of(events_of_last_attempt(runs, self.id, self.host))
+        if end is None:
+            with suppress(OSError):
+                log = self.host.read(self.outputs()[0], last=_END_OF_LOG).decode(errors="replace")
+                end = end_in_log(log)
         if end is None:
             fix = "give Job the folder in which it was submitted, and run_dir of its job spec"
             raise SlurmError(f"job {self.id}: unknown to Slurm, and {runs} does not show how it ended: {fix}")

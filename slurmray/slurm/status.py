@@ -54,17 +54,20 @@ class Step(NamedTuple):
 class Status(NamedTuple):
     """Where a job stands.
 
-    state: Slurm's name of it. reason: while it is PENDING, in words. expected_start: Slurm's estimate, in
-    seconds since 1970; None if there is none. phase: name of the last step. nodes: the head node first, empty
-    before the start. attempt: 0 is the first. steps: of the last attempt. timeline: of its nodes; None if
-    it was not recorded. findings: of its preflight checks, as in events.jsonl. end: the event of its end;
-    None without one. log: the job's output file; "" if Slurm has forgotten the job. run_dir: of the attempt;
-    "" before the start.
+    state: Slurm's name of it. code: the exit code and the signal as Slurm shows them, 0:53. reason: while it
+    is PENDING, in words. expected_start: Slurm's estimate, in seconds since 1970; None if there is none.
+    phase: name of the last step. nodes: the head node first, empty before the start. attempt: 0 is the first.
+    steps: of the last attempt. timeline: of its nodes; None if it was not recorded. findings: of its
+    preflight checks, as in events.jsonl. end: the event of its end; None without one. log: the job's output
+    file; "" if Slurm has forgotten the job. run_dir: of the attempt; "" before the start. script: the file
+    that sbatch got; "" if it got the script as text, or Slurm has forgotten the job. excluded: nodes that it
+    excludes, as Slurm writes them.
     """
 
     id: int
     name: str
     state: str
+    code: str
     reason: str
     expected_start: float | None
     phase: str
@@ -76,6 +79,8 @@ class Status(NamedTuple):
     end: Event | None
     log: str
     run_dir: str
+    script: str
+    excluded: str
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON; of the timeline the progress of each step."""
@@ -101,6 +106,7 @@ def make_status(
         number,
         record.get("JobName", ""),
         state,
+        record.get("ExitCode", ""),
         reason_in_words(record.get("Reason", "")) if is_pending else "",
         _time(record.get("StartTime", "")) if is_pending else None,
         steps[-1].name if steps else "",
@@ -112,6 +118,8 @@ def make_status(
         by_name.get("end"),
         record.get("StdOut", ""),
         start.get("run_dir", ""),
+        _value(record, "Command"),
+        _value(record, "ExcNodeList"),
     )
 
 
@@ -163,6 +171,10 @@ def _step_of(event: Event) -> tuple[str, str]:
     if event["event"] == "trainer":
         return _TRAINING, event["command"]
     return (event["phase"], event["text"]) if event["event"] == "phase" else ("", "")
+
+
+def _value(record: Mapping[str, str], name: str) -> str:
+    return record.get(name, "").replace("(null)", "")
 
 
 def _time(text: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -101,6 +102,15 @@ def podman_cluster(
 def docker_cluster(docker_layout: Layout, shared_clusters: list[SlurmCluster]) -> Iterator[SlurmCluster]:
     """Two hosts with Docker."""
     with SlurmCluster(ClusterConfig(gres=GPUS), docker_layout) as cluster:
+        shared_clusters.append(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def trixie_cluster(podman_layout: Layout, shared_clusters: list[SlurmCluster]) -> Iterator[SlurmCluster]:
+    """Two hosts of Debian 13, with its Slurm and its Podman."""
+    root = suites.hosts_root(machine.cache_folder(), "trixie", print)
+    with SlurmCluster(ClusterConfig(gres=GPUS), dataclasses.replace(podman_layout, root=root)) as cluster:
         shared_clusters.append(cluster)
         yield cluster
 

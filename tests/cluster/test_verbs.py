@@ -375,6 +375,19 @@ def test_attach(jobs: Jobs) -> None:
     assert ended.stderr == f"job {number}: the job is COMPLETED; attach while it is RUNNING\n"
 
 
+def test_an_attached_command_ends_with_its_container(jobs: Jobs) -> None:
+    number = submit(*ONE, "--", "bash", "-c", "until [[ -e go ]]; do sleep 0.1; done")
+    jobs.wait_for(number, "] trainer: ")
+    own = slurmray("attach", "--", "bash", "-c", "exit 137")
+    assert (own.returncode, own.stdout) == (137, ""), "the command's own end"
+    assert "slurmray" not in own.stderr
+    done = slurmray("attach", "--", "bash", "-c", "touch go; exec sleep 1000")
+    assert jobs.wait_end(number).code == "0:0"
+    assert done.returncode in (137, 255), "of the runtime"
+    text = f"its container has ended or cannot be reached; slurmray status {number} shows the job"
+    assert done.stderr.endswith(f"\njob {number}: {text}\n")
+
+
 def test_dashboard(jobs: Jobs) -> None:
     """The address that it prints is signed in; without the address nobody sees anything."""
     number = submit(*ONE, "--", "bash", "-c", "echo up; until [[ -e go ]]; do sleep 0.1; done")

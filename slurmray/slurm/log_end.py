@@ -1,0 +1,82 @@
+"""What a job's log shows of the job's end. No I/O."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from slurmray.slurm.states import End
+
+_SHOWN = 15  # lines, as in the job's log
+_OWN = re.compile(r"\[slurmray +[0-9.]+ s\] (.*)")
+_END = re.compile(r"done: |failed \([0-9]+ |stopped by Slurm")
+# src/slurmd/slurmstepd/req.c: the reason is missing after scancel.
+_STOPPED_AT = re.compile(
+    r"^slurmstepd\S*: error: \*\*\* JOB \d+ .*CANCELLED AT (\S+)( .*)? \*\*\*", re.MULTILINE
+)
+
+
+class LogEnd(NamedTuple):
+    """The end of the last attempt in a job's log.
+
+    text: slurmray's last line about it, without its time; "" without one. source, lines: the last lines of
+    what failed, and where they are from; of a job without `text`, those of its log. before: the log up to the
+    moment when Slurm began to end the job; all of it if Slurm did not. is_stopped: whether Slurm ended it.
+    """
+
+    text: str
+    source: str
+    lines: list[str]
+    before: str
+    is_stopped: bool
+
+
+def log_end(log: str) -> LogEnd:
+    """Return what the log shows of the job's end."""
+    starts = [
+        found.start() for found in re.finditer(r"^\[slurmray +[0-9.]+ s\] start: job ", log, re.MULTILINE)
+    ]
+    attempt = log[starts[-1] :] if starts else log
+    end, source, output, is_shown = "", "", list[str](), False
+    shown: dict[str, list[str]] = {}
+    for line in attempt.splitlines():
+        own = _OWN.fullmatch(line)
+        if not own:
+            (shown[source] if is_shown else output).append(line)
+            continue
+        text, is_shown = own[1], False
+        if found := re.fullmatch("last lines of (.*):", text):
+            source, is_shown = found[1], found[1] not in shown
+            shown.setdefault(source, [])
+        elif text.startswith("trainer: "):
+            output.clear()  # until now: findings, messages of srun
+        elif _END.match(text):
+            end = text
+    if not end:
+        shown, output = {}, attempt.splitlines()
+    elif end.startswith("done: "):
+        shown = {}
+    source, lines = next(iter(shown.items()), ("the job's log", output))
+    lines = [line for line in lines if line.strip()]
+    stop = re.search(
+        r"^\[slurmray +[0-9.]+ s\] (stop: |time limit or preemption near)", attempt, re.MULTILINE
+    )
+    before = attempt[: stop.start()] if stop else attempt
+    return LogEnd(end, source, lines[-_SHOWN:], before, bool(stop and stop[1] == "stop: "))
+
+
+def end_in_log(log: str) -> End | None:
+    """Return how the job ended by its log; None if slurmray wrote no last line. See states.end_of."""
+    end = log_end(log)
+    if not end.text:
+        return None
+    found = re.search("exited with ([0-9]+)|^failed .([0-9]+) ", end.text)
+    code = int(found[1] or found[2]) if found else 0
+    is_stopped = end.is_stopped or end.text.startswith("stopped")
+    return End("CANCELLED" if is_stopped else "FAILED" if code else "COMPLETED", code, 0)
+
+
+def stopped_at(log: str) -> tuple[str, str]:
+    """Return when Slurm ended the job, and its reason, for example DUE TO TIME LIMIT; "" if it wrote none."""
+    found = _STOPPED_AT.search(log)
+    return (found[1], (found[2] or "").strip()) if found else ("", "")
