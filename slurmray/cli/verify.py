@@ -9,8 +9,6 @@ import click
 from slurmray.cli.flags import FILE
 from slurmray.errors import ExitCode, UsageError
 
-_MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
-
 
 @click.command(options_metavar="FILE ... | --print-hash")
 @click.argument("files", metavar="", nargs=-1, type=FILE)
@@ -35,7 +33,7 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
       slurmray verify --print-hash          compare with the hashes that an administrator reviewed
     """
     from slurmray.rendering import verify as verifying
-    from slurmray.rendering.script import agent_sha256, story_sha256
+    from slurmray.rendering.script import MAX_BYTES, agent_sha256, story_sha256
 
     if print_hash:
         click.echo(f"{'agent':<16} {agent_sha256()}")
@@ -49,8 +47,8 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
     for file in files:
         try:
             with file.open("rb") as stream:
-                raw = stream.read(_MAX_BYTES + 1)
-            is_script = len(raw) <= _MAX_BYTES
+                raw = stream.read(MAX_BYTES + 1)
+            is_script = len(raw) <= MAX_BYTES
             verdict = verifying.verify(raw.decode(errors="surrogateescape")) if is_script else None
             problem = "not rendered by slurmray" if is_script else "larger than 4 MB, which sbatch refuses"
         except OSError as error:

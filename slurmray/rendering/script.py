@@ -24,6 +24,7 @@ from slurmray.spec.job import JobSpec
 
 # Runtime -> those whose functions it uses in the story. With pyxis the task itself runs in the container.
 RUN_FUNCTIONS = {"pyxis": ("none", "pyxis"), "singularity": ("apptainer",)}
+MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 _SITE = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# ---- end of site \1\n")
 # In place of a site's template that is not read.
 _REBUILT_SITE = """{% extends "job.sbatch.j2" %}
@@ -54,7 +55,13 @@ def render_script(spec: JobSpec, command: str = "slurmray render", *, only_check
     """
     settings = pretty(settings_of(spec, command, only_checks=only_checks))
     template = Path(spec.template) if spec.template else None
-    return assemble(directives_of(spec), settings, runtimes_of(spec), template)
+    text = assemble(directives_of(spec), settings, runtimes_of(spec), template)
+    if (size := len(text.encode())) > MAX_BYTES:
+        raise UsageError(
+            f"the script would have {size / 1e6:.1f} MB, and sbatch takes at most 4 MB (max_script_size); "
+            "put long commands and texts into files"
+        )
+    return text
 
 
 def assemble(
