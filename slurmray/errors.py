@@ -140,14 +140,20 @@ class Problem:
         return f"{self.where}: {self.text}" if self.where else self.text
 
 
+MAX_SHOWN = 20  # mistakes of a job spec in a message
+
+
 class SpecError(SlurmrayError):
-    """The job spec has mistakes: `problems` has all of them, `str()` one line for each."""
+    """The job spec has mistakes: `problems` has all of them, `str()` one line for each of the first 20."""
 
     exit_code = ExitCode.USAGE
 
     def __init__(self, problems: list[Problem]):
         self.problems = problems
-        super().__init__("\n".join(str(problem) for problem in problems))
+        lines = [str(problem) for problem in problems[:MAX_SHOWN]]
+        if len(problems) > MAX_SHOWN:
+            lines.append(f"and {len(problems) - MAX_SHOWN:,} more mistakes; correct these first")
+        super().__init__("\n".join(lines))
 
 
 class UsageError(SlurmrayError):

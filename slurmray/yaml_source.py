@@ -15,7 +15,12 @@ import yaml
 
 from slurmray.errors import Problem, SpecError
 
-MAX_NODES = 100_000  # aliases of aliases would fill the memory
+MAX_BYTES = (
+    256 << 10
+)  # of a text: PyYAML without libyaml, which has the exact places, reads 90 KB in a second
+# Aliases of aliases would fill the memory.
+MAX_NODES = 100_000
+MAX_CHARACTERS = 1_000_000
 
 Path: TypeAlias = tuple[str | int, ...]
 Place: TypeAlias = tuple[int, int]  # line and column, from 1
@@ -53,16 +58,18 @@ class Source:
         mine, theirs = (
             functools.reduce(lambda at, name: at[name], path, each.data) for each in (self, other)
         )
+        added = {name: value for name, value in theirs.items() if name not in mine}
+        mine |= added
+        depth = len(path)
+        for at, place in other.values.items():
+            if len(at) > depth and at[:depth] == path and at[depth] in added:
+                self.values[at] = place
+                self.names[at] = other.names.get(at, other.name)
+                if at in other.keys:
+                    self.keys[at] = other.keys[at]
         for name, value in theirs.items():
-            here = (*path, name)
-            if isinstance(value, dict) and isinstance(mine.get(name), dict):
-                self.fill(other, here)
-            elif name not in mine:
-                mine[name] = value
-                below = [at for at in other.values if at[: len(here)] == here]
-                self.values |= {at: other.values[at] for at in below}
-                self.keys |= {at: other.keys[at] for at in below if at in other.keys}
-                self.names |= {at: other.names.get(at, other.name) for at in below}
+            if name not in added and isinstance(value, dict) and isinstance(mine[name], dict):
+                self.fill(other, (*path, name))
 
     def add_problem(self, place: Place, text: str) -> None:
         """Add a problem; parsing continues."""
@@ -139,12 +146,14 @@ def decode(name: str, raw: bytes) -> str:
 
 
 def read(name: str, text: str, *, is_fast: bool = False) -> Source:
-    """Parse a text; SpecError for the first syntax error.
+    """Parse a text; SpecError for the first syntax error, or for too much text.
 
     is_fast: with libyaml, where places and messages are less exact.
     """
     source = Source(name)
     builder = _Builder(source)
+    if len(text) > MAX_BYTES:
+        raise SpecError([Problem(name, f"is larger than {MAX_BYTES >> 10} KB; put data into other files")])
     try:
         root = yaml.compose(text, _FastLoader if is_fast else _Loader)
         if root is not None:
@@ -158,9 +167,13 @@ def read(name: str, text: str, *, is_fast: bool = False) -> Source:
         raise SpecError([Problem(source.where(place), message)]) from None
     except RecursionError:
         raise SpecError([Problem(source.where((1, 1)), "nested too deeply; use fewer levels")]) from None
-    if builder.visited > MAX_NODES:
-        message = f"more than {MAX_NODES} values; use fewer aliases"
-        raise SpecError([Problem(source.where((1, 1)), message)])
+    for count, limit, unit in (
+        (builder.visited, MAX_NODES, "values"),
+        (builder.characters, MAX_CHARACTERS, "characters"),
+    ):
+        if count > limit:
+            message = f"more than {limit} {unit}; use fewer aliases"
+            raise SpecError([Problem(source.where((1, 1)), message)])
     return source
 
 
@@ -170,6 +183,7 @@ class _Builder:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.visited = 0
+        self.characters = 0
 
     def plain(self, path: Path, node: yaml.Node, above: tuple[yaml.Node, ...]) -> Any:
         """Return the value of a node."""
@@ -191,9 +205,11 @@ class _Builder:
 
     def _visit(self, node: yaml.Node, place: Place, above: tuple[yaml.Node, ...]) -> bool:
         self.visited += 1
+        if isinstance(node, yaml.ScalarNode):
+            self.characters += len(node.value)
         if node in above:
             self.source.add_problem(place, "an alias is inside the value that it stands for; write it out")
-        return node not in above and self.visited <= MAX_NODES
+        return node not in above and self.visited <= MAX_NODES and self.characters <= MAX_CHARACTERS
 
     def _add_pairs(
         self, found: dict[str, Any], path: Path, node: yaml.MappingNode, above: tuple[yaml.Node, ...]

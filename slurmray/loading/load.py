@@ -24,6 +24,7 @@ STDIN = Path("-")
 _LAST = (sys.maxsize, 0)  # sorts mistakes on the command line after those in the file
 _HIDDEN = "..."  # instead of a value of an environment, in commands for users
 _ENV = {"env", "env_vars"}
+_MAX_FILES = 64  # of a job spec: files that include each other twice would take forever
 
 # Flag -> the field that it sets, to the unparsed value.
 FLAGS = {
@@ -37,6 +38,29 @@ FLAGS = {
     },
     "--runtime": "container.runtime",
 }
+
+
+class _TooLargeError(SpecError):
+    """A job spec that is too large with the files that it includes: reading it ends."""
+
+
+class _Files:
+    """Counts the files of a job spec and their bytes."""
+
+    def __init__(self) -> None:
+        self.count = self.bytes = 0
+
+    def add(self, name: str, size: int) -> None:
+        """Add a file; _TooLargeError if there are too many, or too many bytes in all."""
+        self.count += 1
+        self.bytes += size
+        if self.bytes > yaml_source.MAX_BYTES:
+            limit = f"{yaml_source.MAX_BYTES >> 10} KB"
+            text = f"the job spec and what it includes are larger than {limit}; put data into other files"
+            raise _TooLargeError([Problem(name, text)])
+        if self.count > _MAX_FILES:
+            text = f"the job spec includes more than {_MAX_FILES} files, some of them several times"
+            raise _TooLargeError([Problem(name, f"{text}; include each once")])
 
 
 class _Setting(NamedTuple):
@@ -124,7 +148,7 @@ def merged(path: Path | None, stdin: bytes, profile: Profile | None, is_fast: bo
 
     stdin: what `read_stdin` returned.
     """
-    text = Source("") if path is None else _read(path, stdin, is_fast)
+    text = Source("") if path is None else _read(path, stdin, is_fast, _Files())
     if text.data is None:
         text.data = {}
     if not isinstance(text.data, dict):
@@ -159,9 +183,9 @@ def _has_env(data: Any) -> bool:
     return isinstance(data, list) and any(map(_has_env, data))
 
 
-def _read(path: Path, stdin: bytes, is_fast: bool, above: tuple[Path, ...] = ()) -> Source:
+def _read(path: Path, stdin: bytes, is_fast: bool, counted: _Files, above: tuple[Path, ...] = ()) -> Source:
     """Read a job spec, and those that it includes. above: the files that include it."""
-    source = _read_file(path, stdin, is_fast)
+    source = _read_file(path, stdin, is_fast, counted)
     names = source.data.pop("include", None) if isinstance(source.data, dict) else None
     files = [names] if isinstance(names, str) else names or []
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
@@ -170,7 +194,9 @@ def _read(path: Path, stdin: bytes, is_fast: bool, above: tuple[Path, ...] = ())
     for number in reversed(range(len(files))):  # the last one has priority
         place = source.values["include", number] if names is files else source.values["include",]
         try:
-            other = _included(files[number], path.parent, is_fast, (*above, path.resolve()))
+            other = _included(files[number], path.parent, is_fast, counted, (*above, path.resolve()))
+        except _TooLargeError:
+            raise
         except SpecError as error:
             for problem in error.problems:
                 where = problem.where or source.where(place)
@@ -181,7 +207,7 @@ def _read(path: Path, stdin: bytes, is_fast: bool, above: tuple[Path, ...] = ())
     return source
 
 
-def _included(name: str, folder: Path, is_fast: bool, above: tuple[Path, ...]) -> Source:
+def _included(name: str, folder: Path, is_fast: bool, counted: _Files, above: tuple[Path, ...]) -> Source:
     """Read a job spec that one in `folder` includes. SpecError, without a place if it cannot be read."""
     try:
         path = folder / Path(name).expanduser()
@@ -191,7 +217,7 @@ def _included(name: str, folder: Path, is_fast: bool, above: tuple[Path, ...]) -
         raise SpecError([Problem("", f"include: {name} includes itself; leave it out")])
     if not path.is_file():
         raise SpecError([Problem("", f"include: {path} is not a file; correct the path")])
-    other = _read(path, b"", is_fast, above)
+    other = _read(path, b"", is_fast, counted, above)
     if other.data is None:
         other.data = {}
     if not isinstance(other.data, dict):
@@ -199,12 +225,16 @@ def _included(name: str, folder: Path, is_fast: bool, above: tuple[Path, ...]) -
     return other
 
 
-def _read_file(path: Path, stdin: bytes, is_fast: bool) -> Source:
+def _read_file(path: Path, stdin: bytes, is_fast: bool, counted: _Files) -> Source:
     name = "stdin" if path == STDIN else str(path)
     try:
-        raw = stdin if path == STDIN else path.read_bytes()
+        raw = stdin
+        if path != STDIN:
+            with path.open("rb") as file:
+                raw = file.read(yaml_source.MAX_BYTES + 1)
         if raw.startswith(b"#!"):
             raise SpecError([Problem(name, f"is a script, not a job spec; to submit it: sbatch {name}")])
+        counted.add(name, len(raw))
         return yaml_source.read(name, yaml_source.decode(name, raw), is_fast=is_fast)
     except FileNotFoundError:
         text = "no such file; `slurmray init` can write one"
@@ -221,7 +251,7 @@ def read_stdin(path: Path | None) -> bytes:
         return b""
     if sys.stdin is None:
         raise SpecError([Problem("stdin", "is closed; pipe the job spec to it, or use a file")])
-    return sys.stdin.buffer.read()
+    return sys.stdin.buffer.read(yaml_source.MAX_BYTES + 1)
 
 
 def _place(name: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
 
+ONE_TASK = syntax.directive("ntasks-per-node", "1")
+
 
 def directives_of(spec: JobSpec) -> list[str]:
     """Return the `#SBATCH` lines, quoted for sbatch."""
@@ -15,20 +17,23 @@ def directives_of(spec: JobSpec) -> list[str]:
     if groups:
         options = [each for each in options if each[0] in syntax.OF_WHOLE_JOB] + [*groups[0].given()]
     lines = [syntax.directive("job-name", spec.name), *_component(options)]
-    if spec.stop.lead:
-        # B: only to the batch script. Not TERM, which Slurm sends when it cancels a job.
-        lines.append(syntax.directive("signal", f"B:USR1@{spec.stop.lead}"))
-    if spec.on_node_loss == "continue":
-        lines.append(syntax.directive("no-kill", None))
-    if spec.requeue.is_possible:
-        lines += [syntax.directive("requeue", None), syntax.directive("open-mode", "append")]
-    else:
-        lines.append(syntax.directive("no-requeue", None))
+    lines += of_sections(spec.stop.lead, spec.on_node_loss == "continue", spec.requeue.is_possible)
     for group in groups[1:]:
         lines += [syntax.NEXT_COMPONENT, *_component(group.given())]
     return lines
 
 
+def of_sections(lead: object, goes_on: bool, is_requeued: bool) -> list[str]:
+    """Return the lines that follow from the sections `stop`, `on_node_loss` and `requeue`. lead: seconds."""
+    # B: only to the batch script. Not TERM, which Slurm sends when it cancels a job.
+    lines = [syntax.directive("signal", f"B:USR1@{lead}")] if lead else []
+    if goes_on:
+        lines.append(syntax.directive("no-kill", None))
+    if is_requeued:
+        return [*lines, syntax.directive("requeue", None), syntax.directive("open-mode", "append")]
+    return [*lines, syntax.directive("no-requeue", None)]
+
+
 def _component(options: Iterable[tuple[str, str | None]]) -> list[str]:
     """The lines of one component of the job. Its tasks are the node agents, one on each node."""
-    return [syntax.directive(*option) for option in (*options, ("ntasks-per-node", "1"))]
+    return [*(syntax.directive(*option) for option in options), ONE_TASK]

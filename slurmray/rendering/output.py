@@ -13,7 +13,7 @@ from pathlib import Path
 from slurmray.errors import UsageError
 
 HEADER = "# Rendered by slurmray"
-_SEAL = re.compile(r"^# slurmray-sha256: ([0-9a-f]{64})\n", re.MULTILINE)
+SEAL = re.compile(r"^# slurmray-sha256: ([0-9a-f]{64})\n", re.MULTILINE)
 
 
 def seal(text: str) -> str:
@@ -75,13 +75,13 @@ def sha256(text: str) -> str:
 
 def is_sealed(text: str) -> bool:
     """Return whether a text has a seal and was not edited since."""
-    found = _SEAL.search(text)
-    return found is not None and sha256(_SEAL.sub("", text, count=1)) == found[1]
+    found = SEAL.search(text)
+    return found is not None and sha256(SEAL.sub("", text, count=1)) == found[1]
 
 
 def _refuse_overwriting(path: Path) -> None:
     text = path.read_bytes().decode(errors="replace")
-    if not _SEAL.search(text):
+    if not SEAL.search(text):
         raise UsageError(f"{path}: was not written by slurmray; choose another name with -o, or use --force")
     if not is_sealed(text):
         raise UsageError(f"{path}: was edited since slurmray wrote it; choose another name, or use --force")

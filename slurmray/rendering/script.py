@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import jinja2
@@ -24,9 +24,13 @@ from slurmray.spec.job import JobSpec
 
 # Runtime -> those whose functions it uses in the story. With pyxis the task itself runs in the container.
 RUN_FUNCTIONS = {"pyxis": ("none", "pyxis"), "singularity": ("apptainer",)}
-LINES_FIELD = "# slurmray-lines:"
-SUM_DIGITS = 3  # for each line; enough to find edited lines, as the seal shows whether there are any
+MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 _SITE = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# ---- end of site \1\n")
+# In place of a site's template that is not read.
+_REBUILT_SITE = """{% extends "job.sbatch.j2" %}
+{% block site_prologue %}{{ site_blocks.prologue | verbatim }}{% endblock %}
+{% block site_epilogue %}{{ site_blocks.epilogue | verbatim }}{% endblock %}
+"""
 
 
 class _Verbatim(str):
@@ -51,7 +55,13 @@ def render_script(spec: JobSpec, command: str = "slurmray render", *, only_check
     """
     settings = pretty(settings_of(spec, command, only_checks=only_checks))
     template = Path(spec.template) if spec.template else None
-    return assemble(directives_of(spec), settings, runtimes_of(spec), template)
+    text = assemble(directives_of(spec), settings, runtimes_of(spec), template)
+    if (size := len(text.encode())) > MAX_BYTES:
+        raise UsageError(
+            f"the script would have {size / 1e6:.1f} MB, and sbatch takes at most 4 MB (max_script_size); "
+            "put long commands and texts into files"
+        )
+    return text
 
 
 def assemble(
@@ -61,9 +71,33 @@ def assemble(
 
     template: a site's file that extends job.sbatch.j2; UsageError if it cannot be used.
     """
+    if template is None:
+        return _render(directives, settings, _run_functions(runtimes))
+    try:
+        text = _render(
+            directives, settings, _run_functions(runtimes), _read(template), _comment(str(template))
+        )
+    except jinja2.TemplateNotFound as error:
+        raise UsageError(f"{template}: template {error.name} does not exist; extend job.sbatch.j2") from None
+    except TypeError as error:
+        raise UsageError(f"{template}: {error}; write plain text into its blocks") from None
+    except jinja2.TemplateError as error:
+        place = f":{error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+        raise UsageError(f"{template}{place}: {error.message}; correct the template") from None
+    if HEADER not in text:
+        raise UsageError(f'{template}: its first line must be {{% extends "job.sbatch.j2" %}}')
+    return text
+
+
+def rebuild(
+    directives: Sequence[str], settings: str, runtimes: Sequence[str], site: str, blocks: Mapping[str, str]
+) -> str:
+    """Return the script that `assemble` makes of these parts, without reading a site's template.
+
+    site: the template's name as in the header; "": none. blocks: its `prologue` and `epilogue`.
+    """
     names = _run_functions(runtimes)
-    text = _render(directives, settings, names, template, sha256(_story(names)))
-    return _with_line_sums(text)
+    return _render(directives, settings, names, _REBUILT_SITE if site else None, site, blocks)
 
 
 @functools.cache
@@ -106,54 +140,40 @@ def without_site(text: str) -> str:
     return _SITE.sub("", text)
 
 
-def line_sums(text: str) -> list[str]:
-    """Return a checksum of SUM_DIGITS digits for each line of directives and settings."""
-    lines = re.findall("^#SBATCH.*", text.partition("\n\n")[0], re.MULTILINE)
-    return [sha256(line)[:SUM_DIGITS] for line in [*lines, *settings_of_text(text).split("\n")]]
-
-
-def _with_line_sums(text: str) -> str:
-    sums = "".join(line_sums(text))
-    return re.sub(f"^{LINES_FIELD}$", f"{LINES_FIELD} {sums}", text, count=1, flags=re.MULTILINE)
-
-
 def _run_functions(runtimes: Sequence[str]) -> tuple[str, ...]:
     return tuple(function for name in runtimes for function in RUN_FUNCTIONS.get(name, (name,)))
 
 
 @functools.cache
 def _story(names: tuple[str, ...]) -> str:
-    return parts.story_of(_render([], "{}", names, None, ""))
+    return parts.story_of(_render([], "{}", names, story_hash=""))
 
 
 def _render(
-    directives: Sequence[str], settings: str, names: Sequence[str], template: Path | None, story_hash: str
+    directives: Sequence[str],
+    settings: str,
+    names: tuple[str, ...],
+    template: str | None = None,
+    site: str = "",
+    blocks: Mapping[str, str] | None = None,
+    story_hash: str | None = None,
 ) -> str:
+    """Render job.sbatch.j2, or the text of a template that extends it."""
     environment = _environment()
     values = {
         "directives": list(directives),
         "settings": settings,
         "runtimes": list(names),
         "version": __version__,
-        "story_sha256": story_hash,
+        "story_sha256": sha256(_story(names)) if story_hash is None else story_hash,
         "agent_sha256": agent_sha256(),
         "agent": agent_text().removesuffix("\n"),
-        "site": _comment(str(template)) if template else "",
+        "site": site,
+        "site_blocks": blocks or {},
     }
     if template is None:
         return environment.get_template("job.sbatch.j2").render(values)
-    try:
-        text = environment.from_string(_read(template)).render(values)
-    except jinja2.TemplateNotFound as error:
-        raise UsageError(f"{template}: template {error.name} does not exist; extend job.sbatch.j2") from None
-    except TypeError as error:
-        raise UsageError(f"{template}: {error}; write plain text into its blocks") from None
-    except jinja2.TemplateError as error:
-        place = f":{error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
-        raise UsageError(f"{template}{place}: {error.message}; correct the template") from None
-    if HEADER not in text:
-        raise UsageError(f'{template}: its first line must be {{% extends "job.sbatch.j2" %}}')
-    return text
+    return environment.from_string(template).render(values)
 
 
 def _read(template: Path) -> str:

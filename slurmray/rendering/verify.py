@@ -1,17 +1,25 @@
-"""Verifies that a script is as rendered, and finds changed lines."""
+"""Verifies scripts: renders a script again from its own settings, directives and site block, and compares.
+
+Hashes in the header prove nothing against somebody who can compute them. So every byte is compared with what
+the installed version renders, except for the values that only this job has; those are named.
+"""
 
 from __future__ import annotations
 
-import difflib
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from slurmray import __version__
 from slurmray.agent import script as parts
 from slurmray.rendering import script
-from slurmray.rendering.output import HEADER, is_sealed, sha256
+from slurmray.rendering.directives import ONE_TASK, of_sections
+from slurmray.rendering.output import HEADER, SEAL, is_sealed, seal
+from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.settings import AUTO_RUNTIMES
+from slurmray.slurm import syntax
 
 # container.runtime -> runtimes in the story. singularity has the story of apptainer.
 STORIES: dict[str, tuple[str, ...]] = {
@@ -22,180 +30,200 @@ STORIES: dict[str, tuple[str, ...]] = {
     "pyxis": ("pyxis",),
     "none": ("none",),
 }
-
-_Lines = list[tuple[int, str]]  # line number from 1 on, text
-_FIELD = re.compile(r"^# slurmray-(\w+): ?(.*)$", re.MULTILINE)
+# Fields of the job spec with commands, or options of programs on the host -> their place in the settings.
+COMMANDS = {
+    **{name: name for name in ("setup", "node_env", "prepare", "services")},
+    "run": "trainer.command",
+    **{
+        f"container.{name}": f"container.{name}"
+        for name in ("setup", "command", "build", "args", "step_args")
+    },
+    **{f"ray.{name}": f"ray.{name}" for name in ("args", "head_args", "worker_args")},
+    "ray.runtime_env": "trainer.runtime_env",
+}
+# Options of sbatch with which something else than the script runs.
+_RUNS_SOMETHING = ("bb", "bbf", "get-user-env")
+_HASH = re.compile(r"^# slurmray-(story|agent): [0-9a-f]{64}$", re.MULTILINE)
+# What a difference is in -> where that begins.
+_PLACES = (
+    ("header", "#!"),
+    ("settings", parts.SETTINGS_BEGIN),
+    ("text between settings and story", parts.SETTINGS_END),
+    ("story", parts.STORY_BEGIN),
+    ("text between story and agent", parts.STORY_END),
+    ("agent", parts.AGENT_BEGIN),
+    ("text after the agent", parts.AGENT_END),
+)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for a file. text: one line. is_changed: whether it differs from the rendered one."""
+    """The result for a file. text: one line. code: 0 as rendered, 1 edited, 2 cannot be verified."""
 
     text: str
-    is_changed: bool
+    code: int
+
+
+class _EditedError(Exception):
+    """A part that slurmray does not write; the message is a verdict."""
 
 
 def verify(text: str) -> Verdict | None:
-    """Compare a script with what slurmray rendered; None for a file that slurmray did not render.
-
-    A script of another version than the installed one is compared with the hashes in its header only.
-    """
-    rendered = re.search(rf"^{HEADER} (\S+) .*$", text, re.MULTILINE)
+    """Compare a script with what the installed slurmray renders; None for a file that is not slurmray's."""
+    rendered = re.search(rf"^{HEADER} ([\w.+-]+) .*$", text, re.MULTILINE | re.ASCII)
     if not rendered:
         return None
-    version = rendered[1]
-    fields = dict(_FIELD.findall(text[: text.find(parts.SETTINGS_BEGIN)]))
-    if "lines" not in fields:
-        return Verdict("header edited", True) if text.startswith("#!") else _of_task(text, version)
-    lines = _by_part(text)
-    changes = [*_changed_values(text, lines, fields["lines"])]
-    if version == __version__:
-        changes += _changed_text(text, lines)
-    else:
-        changes += _changed_hashes(text, fields)
-    site = f"site block added by {fields['site']}" if "site" in fields else ""
-    if not changes and not is_sealed(text):
-        changes = ["site block or header edited" if lines["site"] else "header edited"]
-    if changes:
-        return Verdict("; ".join([*changes, *([site] if site else [])]), True)
-    verdict = f"as rendered by slurmray {version}"
-    if version != __version__:
-        verdict += f" by the hashes in its header (installed: {__version__})"
-    return Verdict(f"{verdict}; {site}" if site else verdict, False)
+    if not text.startswith("#!"):
+        return _verdict_on_task(text)
+    if rendered[1] != __version__:
+        by = f"its header names slurmray {rendered[1]}, and this is {__version__}"
+        return Verdict(f"cannot be verified: {by}; use the `slurmray verify` of that version", 2)
+    try:
+        return Verdict(_verified(text, rendered.start()), 0)
+    except _EditedError as error:
+        return Verdict(str(error), 1)
 
 
-def _of_task(text: str, version: str) -> Verdict:
+def _verdict_on_task(text: str) -> Verdict:
     """The verdict on a dstack task, which has no parts."""
-    is_changed = not is_sealed(text)
-    state = "edited" if is_changed else "unchanged"
-    about = f"rendered by the dstack target of slurmray {version}, only the seal can be checked"
-    return Verdict(f"{state}; {about}", is_changed)
+    if not is_sealed(text):
+        return Verdict("edited: the seal in its header is that of another text", 1)
+    return Verdict("cannot be verified: not a script but a task of dstack; render it again and compare", 2)
 
 
-def _changed_values(text: str, lines: dict[str, _Lines], expected: str) -> Iterator[str]:
-    """Directives and settings that differ from their checksums in the header."""
+def _verified(text: str, header: int) -> str:
+    """The verdict on a script as rendered; _EditedError for others. header: where the version is."""
+    above = text[:header].split("\n")[1:-2]  # without the first line, and the # above the version
+    settings, canonical = _settings(text)
+    runtimes = settings["container"]["runtimes"]
+    site = _site(text[header:].partition("\n#\n")[0])
+    blocks = {part: _block(text, part, site) for part in ("prologue", "epilogue")} if site else {}
+    expected = script.rebuild(above, canonical, runtimes, site, blocks)
+    found_seal = SEAL.search(text)
+    sealed = SEAL.sub(found_seal[0] if found_seal else "", seal(expected), count=1)
+    if text != sealed:
+        hashes = {found[1]: found[0] for found in _HASH.finditer(text[header:])}
+        alike = _HASH.sub(lambda found: hashes.get(found[1], found[0]), sealed, count=2)
+        # What has changed is of interest, and not its hash.
+        raise _EditedError(f"edited: {_difference(text, alike if alike != text else sealed)}")
+    if not is_sealed(text):
+        raise _EditedError(
+            "edited: settings, directives or site's commands; the seal is that of another text"
+        )
+    notes = [f"as rendered: story and agent are those of slurmray {__version__}"]
+    if commands := [field for field, path in COMMANDS.items() if _value(settings, path)]:
+        notes.append(f"its settings have commands of this job: {', '.join(commands)}")
+    if unusual := [*_unusual_directives(above, settings, bool(site))]:
+        notes.append(f"directives to look at: {', '.join(unusual)}")
+    if site:
+        lines = [_lines_of(text, part, site) for part, block in blocks.items() if block]
+        notes.append(f"commands of the site's template {site}: {', '.join(lines) or 'only directives'}")
+    return "; ".join(notes)
+
+
+def _settings(text: str) -> tuple[dict[str, Any], str]:
+    """The settings of a script, also as slurmray writes them."""
     try:
-        found = script.line_sums(text)
-    except ValueError:
-        yield "settings removed"
-        return
-    digits = script.SUM_DIGITS
-    before = [expected[at : at + digits] for at in range(0, len(expected), digits)]
-    numbers = [number for number, _ in [*lines["directives"], *lines["settings"]]]
-    first = lines["settings"][0][0] if lines["settings"] else 0
-    changed = _changed_numbers(before, found, numbers)
-    for part, touched in (
-        ("directives", [number for number in changed if number < first]),
-        ("settings", [number for number in changed if number >= first]),
-    ):
-        if touched:
-            yield f"{part} edited ({_ranges(touched)})"
+        settings = json.loads(script.settings_of_text(text))
+        canonical = pretty(settings)
+        known = settings["version"] == __version__ and isinstance(settings["setup"], str)
+        known = known and tuple(settings["container"]["runtimes"]) in {*STORIES.values(), ("singularity",)}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        known = False
+    if not known:
+        raise _EditedError("edited: the settings are not those of a job of this version")
+    return settings, canonical
 
 
-def _changed_text(text: str, lines: dict[str, _Lines]) -> Iterator[str]:
-    """Parts that differ from those of the installed version."""
+def _site(header: str) -> str:
+    """The name of the site's template, escaped as in the header; "" without one."""
+    named = re.search(r"^# slurmray-site: (.*)$", header, re.MULTILINE)
     try:
-        settings = script.settings_of_text(text)
+        if named and pretty(json.loads(f'"{named[1]}"')) != f'"{named[1]}"':
+            raise ValueError
     except ValueError:
-        settings = "{}"
-    directives = [line for _, line in lines["directives"]]
-    # The runtimes of the settings may have been edited, so the story that differs least is taken.
-    stories = [script.assemble(directives, settings, runtimes) for runtimes in STORIES.values()]
-    _, text = min((len(_changed_lines(_by_part(each)["story"], lines["story"])), each) for each in stories)
-    expected = _by_part(text)
-    for part in ("story", "agent", "other"):
-        if numbers := _changed_lines(expected[part], lines[part]):
-            yield f"{'text between the parts' if part == 'other' else part} changed, {_ranges(numbers)}"
+        raise _EditedError("edited: header, the name of the site's template") from None
+    return named[1] if named else ""
 
 
-def _changed_hashes(text: str, fields: dict[str, str]) -> Iterator[str]:
-    """Parts that differ from their hashes in the header."""
-    for part, read in (("story", script.story_of), ("agent", script.agent_of)):
-        try:
-            found = sha256(read(text))
-        except ValueError:
-            yield f"{part} removed"
-            continue
-        if found != fields.get(part):
-            yield f"{part} changed"
+def _value(settings: Mapping[str, Any], path: str) -> object:
+    """A value of the settings by its dotted path; None without one."""
+    value: object = settings
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
-def _by_part(text: str) -> dict[str, _Lines]:
-    """The lines of a script by part. Part `fields`: the hashes in the header."""
-    lines: dict[str, _Lines] = {
-        part: [] for part in ("directives", "fields", "settings", "story", "site", "agent", "other")
-    }
-    part = "other"
-    all_lines = text.split("\n")
-    for number, (line, following) in enumerate(zip(all_lines, [*all_lines[1:], ""], strict=True), start=1):
-        if part != "agent" and re.match("# ---- site (prologue|epilogue), from ", following) and not line:
-            lines["site"].append((number, line))
-            continue
-        if part in ("other", "story") and re.match("# ---- site (prologue|epilogue), from ", line):
-            outside, part = part, "site"
-        elif part == "other" and line.startswith(parts.STORY_BEGIN.strip()):
-            part = "story"
-        elif (part, line) in (
-            ("settings", parts.SETTINGS_END.strip()),
-            ("agent", parts.AGENT_END.strip()),
-        ):
-            part = "other"
-        here = part
-        if part == "other" and not lines["settings"]:
-            here = (
-                "directives"
-                if line.startswith("#SBATCH")
-                else "fields"
-                if line.startswith("# slurmray-")
-                else part
-            )
-        lines[here].append((number, line))
-        if part == "site" and re.fullmatch("# ---- end of site (prologue|epilogue)", line):
-            part = outside
-        elif (part, line) == ("story", parts.STORY_END.strip()):
-            part = "other"
-        elif (part, line) == ("other", parts.SETTINGS_BEGIN.strip()) and not lines["settings"]:
-            part = "settings"
-        elif (part, line) == ("other", parts.AGENT_BEGIN.strip()):
-            part = "agent"
-    return lines
+def _unusual_directives(lines: list[str], settings: Mapping[str, Any], has_site: bool) -> Iterator[str]:
+    """Lines above the header that do not ask for resources alone; _EditedError for those of nobody.
 
-
-def _changed_lines(before: _Lines, after: _Lines) -> list[int]:
-    return _changed_numbers(
-        [line for _, line in before], [line for _, line in after], [number for number, _ in after]
+    A site's template may write any; without one, slurmray writes only options that a job spec may have.
+    """
+    own = {ONE_TASK, syntax.NEXT_COMPONENT}
+    own.update(
+        of_sections(
+            _value(settings, "stop.lead"),
+            _value(settings, "on_node_loss") == "continue",
+            bool(_value(settings, "requeue.max") or _value(settings, "requeue.exit_code")),
+        )
     )
+    for number, line in enumerate(lines, start=2):
+        found = syntax.DIRECTIVE.fullmatch(line)
+        option, value = (found[1], found[2]) if found else ("", None)
+        is_usual = option in syntax.OPTIONS and option not in _RUNS_SOMETHING
+        if line in own or option == "job-name" or is_usual or (has_site and re.fullmatch("(#( .*)?)?", line)):
+            continue
+        try:
+            if not found:
+                raise ValueError(line)
+            syntax.split_extra(f"--{option}" if value is None else f"--{option}={value}")
+        except ValueError:
+            if not has_site or not line.startswith("#"):
+                raise _EditedError(
+                    f"edited: directives, line {number}: slurmray writes no such line"
+                ) from None
+        yield f"--{option} (line {number})" if found else f"line {number}"
 
 
-def _changed_numbers(before: Sequence[str], after: Sequence[str], numbers: Sequence[int]) -> list[int]:
-    """Numbers of new lines in `after`, and of lines that follow removed ones. numbers: those of `after`."""
-    # difflib is slow for thousands of equal lines.
-    same = _common(before, after)
-    end = _common(before[same:][::-1], after[same:][::-1])
-    if same == len(before) == len(after):
-        return []
-    old, new = before[same : len(before) - end], after[same : len(after) - end]
-    changed: set[int] = set()
-    for kind, _, _, first, last in difflib.SequenceMatcher(None, old, new, False).get_opcodes():
-        if kind != "equal":
-            here = numbers[same + first :]
-            changed.update(here[: last - first] or here[:1] or numbers[-1:] or [0])
-    return sorted(changed)
+def _block(text: str, part: str, site: str) -> str:
+    """What a site's template renders as a block."""
+    begin, end = _marks(part, site)
+    block = text.partition(parts.AGENT_BEGIN)[0].partition(begin)[2].partition(end)[0]
+    return block.removeprefix("site_epilogue() {\n").removesuffix("\n}") if part == "epilogue" else block
 
 
-def _common(before: Sequence[str], after: Sequence[str]) -> int:
+def _marks(part: str, site: str) -> tuple[str, str]:
+    return f"\n# ---- site {part}, from {site}\n", f"\n# ---- end of site {part}\n"
+
+
+def _lines_of(text: str, part: str, site: str) -> str:
+    """The lines of a site's block, e.g. `lines 90-94`."""
+    first, last = (text.count("\n", 0, text.index(mark)) for mark in _marks(part, site))
+    return f"{part} in lines {first + 3}-{last + 1}"
+
+
+def _difference(found: str, expected: str) -> str:
+    """The place of everything that differs, e.g. `story, lines 176-180`."""
+    old, new = expected.split("\n"), found.split("\n")
+    same = _common(old, new)
+    same_end = _common(old[same:][::-1], new[same:][::-1])
+    first, last = same + 1, max(same + 1, len(new) - same_end)
+    places = [_place(expected, old, number) for number in (same, max(same, len(old) - same_end - 1))]
+    return f"{' to '.join(dict.fromkeys(places))}, line{f's {first}-{last}' if last > first else f' {first}'}"
+
+
+def _place(text: str, lines: list[str], number: int) -> str:
+    """The part of a script in which a line is; number: from 0 on."""
+    offset = sum(len(line) + 1 for line in lines[:number])
+    place, at = "", 0
+    for name, begin in _PLACES:
+        at = text.index(begin, at)
+        if at < offset or not place:
+            place = name
+    return place
+
+
+def _common(before: list[str], after: list[str]) -> int:
     """Length of the common prefix."""
     pairs = enumerate(zip(before, after, strict=False))
     return next((at for at, (old, new) in pairs if old != new), min(len(before), len(after)))
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """For example `line 12`, `lines 3, 40-42`."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    text = ", ".join(f"{first}-{last}" if first != last else str(first) for first, last in ranges)
-    return f"{'line' if len(numbers) == 1 else 'lines'} {text}"

@@ -177,6 +177,12 @@ FIELDS_ONLY = ("array", "nodes", "cpus-per-task", "gpus-per-node", "gres")
 
 _UNQUOTED = re.compile(r"[A-Za-z0-9_./:,=@%+\[\]-]+")
 
+# A line that `directive` writes: option and value.
+DIRECTIVE = re.compile(
+    r"#SBATCH --([a-z][\w-]*)(?:=(" + _UNQUOTED.pattern + r'|"(?:[^"\\\0]|\\["\\])*"))?',
+    re.ASCII | re.IGNORECASE,
+)
+
 
 def directive(option: str, value: str | None) -> str:
     """Return the `#SBATCH` line of an option. option: its name without dashes. value: None for a flag.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from slurmray.errors import Problem
+from slurmray.errors import MAX_SHOWN, Problem
 from slurmray.slurm import syntax
 from slurmray.spec.types import shown
 from slurmray.yaml_source import Path
@@ -50,13 +50,19 @@ _OTHER_NAMES = {
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
     """Return the problems in an error. model: the class whose fields have them."""
     details = error.errors(include_url=False)
-    return [problem for detail in details for problem in _describe(detail, model)]
+    return [
+        problem
+        for number, detail in enumerate(details)
+        for problem in _describe(detail, model, has_hint=number < MAX_SHOWN)
+    ]
 
 
-def _describe(error: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]:
+def _describe(error: ErrorDetails, model: type[BaseModel], *, has_hint: bool) -> Iterator[Problem]:
+    """Yield the problems in an error. has_hint: whether to look for what an unknown field stands for."""
     path = error["loc"]
     if error["type"] == "extra_forbidden":
-        yield Problem("", f"{dotted(path)}: {_unknown(path, model)}", (*path, "[key]"))
+        text = _unknown(path, model) if has_hint else "unknown field"
+        yield Problem("", f"{dotted(path)}: {text}", (*path, "[key]"))
         return
     field = path[:-1] if path[-1:] == ("[key]",) else path
     for text in _texts(error["type"], error["input"], error.get("ctx", {}), error["msg"]):

@@ -7,6 +7,7 @@ ValueError with a message for users, or with several, one for each mistake.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -34,7 +35,7 @@ def each(check: Callable[[_T], _R], items: Iterable[tuple[str, _T]]) -> list[_R]
 
 def repeated(names: Sequence[str]) -> list[str]:
     """Return the duplicates among the names, each once."""
-    return [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def shown(value: object) -> str:

@@ -10,12 +10,11 @@
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
-# slurmray-lines: ...
 # slurmray-story: ...
 # slurmray-agent: ...
 #
-# `slurmray verify FILE` finds parts that were changed after rendering. `slurmray verify --print-hash` prints the hashes of
-# the installed version's story and agent. Both have the same bytes in every script of a version.
+# `slurmray verify FILE` compares story and agent with the installed version, and names what only this job has.
+# `slurmray verify --print-hash` prints their hashes. Both have the same bytes in every script of a version.
 #
 #   1. settings   this job, as JSON: the only part that depends on the job spec
 #   2. story      the commands and their order, in bash

@@ -103,7 +103,6 @@ def test_render_gives_the_script_of_the_command_line(
     differ = [pair for pair in zip(by_command, by_function, strict=True) if pair[0] != pair[1]]
     assert [line.partition(":")[0].strip() for _, line in differ] == [
         "# slurmray-sha256",
-        "# slurmray-lines",
         '"render_again"',
     ]
 
@@ -130,8 +129,8 @@ def test_render_uses_the_template_of_a_site(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(data_folder("templates"))
     verdict = verify(slurmray.render(slurmray.JobSpec(template="sites/archive.sbatch.j2")))
     assert verdict
-    assert verdict.text.endswith("; site block added by sites/archive.sbatch.j2")
-    assert not verdict.is_changed
+    assert "; commands of the site's template sites/archive.sbatch.j2: " in verdict.text
+    assert verdict.code == 0
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         UsageError, match=r"^sites/archive\.sbatch\.j2: No such file or directory; name a file "

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 # fmt: off
 LINES = [
     "SETTINGS", "AGENT", ": <<'SETTINGS'", ": <<'AGENT'", "# ---- 2. story", "# ---- 3. agent", "exit",
-    '"${@:-main}"', "#SBATCH --hold", "# slurmray-lines: 0", "# ---- site prologue, from x", "main() {",
+    '"${@:-main}"', "#SBATCH --hold", "# slurmray-site: x", "# ---- site prologue, from x", "main() {",
     "# ---- end of site prologue", "#### agent/protocol.py",
 ]
 TOKENS = [

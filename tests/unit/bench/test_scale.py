@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,11 @@ import pytest
 from bench import scale, simulate, stand_in_ray
 from bench.scale import BARE, SLURMRAY, Measured
 from bench.simulated_step import AT_ONCE, SPREAD
+from slurmray.agent import loader, script
 from slurmray.agent.container.ray import preload
+from slurmray.agent.controller.process import CONTROLLER_ONLY
+from slurmray.rendering.script import render_script
+from slurmray.spec.job import JobSpec
 
 HANG = 120  # seconds; bounds a hang
 
@@ -171,3 +177,14 @@ print(sorted((row["NodeName"], row["Resources"]["GPU"]) for row in state.node_ta
         for node in nodes:
             os.killpg(node.pid, 9)
             node.wait()
+
+
+def test_the_size_of_the_script_in_the_documentation() -> None:
+    """docs/inside/scale.md: the figure may be wrong by 15%."""
+    page = (Path(scale.__file__).parents[1] / "docs/inside/scale.md").read_text()
+    figure = re.search(r"(\d+) KB of compressed script", page)
+    assert figure
+    text = render_script(JobSpec())
+    agent = script.agent_of(text)
+    sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
+    assert len(zlib.compress(sent.encode())) == pytest.approx(int(figure[1]) * 1000, rel=0.15)

@@ -2,6 +2,7 @@
 import io
 import itertools
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmray.errors import ExitCode, SpecError
+from slurmray.errors import ExitCode, SpecError, UsageError
 from slurmray.loading.load import STDIN, load_spec
+from slurmray.rendering.script import render_script
 from slurmray.spec.job import JobSpec
 
 pytestmark = pytest.mark.usefixtures("current_folder")
@@ -544,3 +546,79 @@ def test_build_files_are_looked_up_whatever_else_is_wrong() -> None:
     (refused,) = mistakes("container: {runtime: none, build: {file: missing}}")
     assert refused.endswith("not supported with runtime none: leave it out")
     assert mistakes("nodes: 2", ("container.build.file", "missing"))[-1] == f"--set {missing}"
+
+
+# -- more than a job spec can need -----------------------------------------------------------------
+
+
+def refused(path: Path) -> list[str]:
+    """The lines of the message about a job spec on the command line; it must take seconds, not minutes."""
+    argv = [sys.executable, "-m", "slurmray", "render", str(path), "-o", str(path.parent / "generated.sh")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, ""), done.stderr
+    assert not (path.parent / "generated.sh").exists()
+    return done.stderr.splitlines()
+
+
+@pytest.mark.attack("job spec that is far too large")
+def test_files_that_include_each_other_twice(tmp_path: Path) -> None:
+    for level in range(22):
+        (tmp_path / f"{level}.yaml").write_text(f"include: [{level + 1}.yaml, {level + 1}.yaml]\n")
+    (tmp_path / "22.yaml").write_text("env: {A: b}\n")
+    (line,) = refused(tmp_path / "0.yaml")
+    assert "includes more than 64 files, some of them several times; include each once" in line
+
+
+@pytest.mark.attack("job spec that is far too large", inputs=3)
+def test_a_file_with_too_much_text(tmp_path: Path) -> None:
+    expected = "the job spec and what it includes are larger than 256 KB; put data into other files"
+    (tmp_path / "job.yaml").write_text(f"run: [{'x' * 300_000}]\n")
+    assert refused(tmp_path / "job.yaml") == [f"{tmp_path}/job.yaml: {expected}"]
+    for number in range(3):
+        (tmp_path / f"{number}.yaml").write_text(f"env: {{A{number}: {'x' * 100_000}}}\n")
+    (tmp_path / "job.yaml").write_text("include: [0.yaml, 1.yaml, 2.yaml]\n")
+    (line,) = refused(tmp_path / "job.yaml")
+    assert line.endswith(f".yaml: {expected}")
+    with pytest.raises(SpecError, match=f"^/dev/zero: {expected}$"):
+        load_spec(Path("/dev/zero"))
+
+
+@pytest.mark.attack("aliases that would fill the memory or the script", inputs=2)
+@pytest.mark.parametrize("where", ["env: {{{0}}}", "prepare: [{{name: a, run: [x], env: {{{0}}}}}]"])
+def test_aliases_of_a_long_text(where: str) -> None:
+    pairs = ", ".join(f"A{number}: *long" for number in range(2000))
+    (line,) = mistakes(f"name: &long {'x' * 100_000}\n{where.format(pairs)}\n")
+    assert line == "job.yaml:1:1: more than 1000000 characters; use fewer aliases"
+
+
+@pytest.mark.attack("job spec with very many mistakes", inputs=3)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"f{number}: 1\n" for number in range(20_000)),
+        "slurm:\n" + "".join(f"  f{number}: 1\n" for number in range(20_000)),
+        "services: [" + "{name: a}," * 20_000 + "]",
+    ],
+    ids=["fields", "options", "items"],
+)
+def test_many_mistakes_are_counted(text: str, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    lines = refused(tmp_path / "job.yaml")
+    assert len(lines) == 21
+    assert re.fullmatch(r"and (19,980|\d{2},\d{3}) more mistakes; correct these first", lines[-1])
+    assert all(line.startswith(f"{tmp_path}/job.yaml:") for line in lines[:-1])
+
+
+@pytest.mark.attack("job spec with very many mistakes", inputs=1)
+def test_many_mistakes_in_an_included_file(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("include: other.yaml\n")
+    (tmp_path / "other.yaml").write_text("".join(f"f{number}: 1\n" for number in range(20_000)))
+    lines = refused(tmp_path / "job.yaml")
+    assert (len(lines), lines[0].partition(" ")[0]) == (21, f"{tmp_path}/other.yaml:1:1:")
+
+
+@pytest.mark.attack("aliases that would fill the memory or the script", inputs=1)
+def test_a_script_that_sbatch_would_refuse() -> None:
+    """JSON has 6 characters for each of these."""
+    with pytest.raises(UsageError, match=r"^the script would have 5\.\d MB, and sbatch takes at most 4 MB"):
+        render_script(JobSpec(env={"A": "\u200b" * 900_000}))
