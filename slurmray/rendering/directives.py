@@ -16,8 +16,9 @@ def directives_of(spec: JobSpec) -> list[str]:
         options = [each for each in options if each[0] in syntax.OF_WHOLE_JOB] + [*groups[0].given()]
     lines = [syntax.directive("job-name", spec.name), *_component(options)]
     if spec.stop.lead:
-        # B: only to the batch script. Not TERM, which Slurm sends when it cancels a job.
-        lines.append(syntax.directive("signal", f"B:USR1@{spec.stop.lead}"))
+        # B: only to the batch script. Not TERM, which Slurm sends when it cancels a job; nor one with which
+        # somebody may ask the trainer for something: see WARNING of agent/signals.py.
+        lines.append(syntax.directive("signal", f"B:URG@{spec.stop.lead}"))
     if spec.on_node_loss == "continue":
         lines.append(syntax.directive("no-kill", None))
     if spec.requeue.is_possible:

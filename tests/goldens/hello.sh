@@ -5,7 +5,7 @@
 #SBATCH --nodes=2
 #SBATCH --time=10:00
 #SBATCH --ntasks-per-node=1
-#SBATCH --signal=B:USR1@60
+#SBATCH --signal=B:URG@60
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
@@ -112,9 +112,16 @@ readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, f
 main() {
 	[[ -n ${SLURM_JOB_NODELIST-} && -n ${SLURMD_NODENAME-} && ${SLURM_TASK_PID-$$} == "$$" ]] ||
 		{ echo "slurmray: this runs only as a batch script, inside salloc too. Submit it: sbatch $0" >&2 && exit 64; }
+	ignore_signals
 	mapfile -t SLURMRAY_NODES < <(scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -Fxv -- "$SLURMD_NODENAME")
 	find_python "$(setup_of_settings)" || { echo "slurmray: $SLURMD_NODENAME: $SLURMRAY_NO_PYTHON" >&2 && exit 65; }
 	exec "$SLURMRAY_PYTHON" -I -S -c "$SLURMRAY_BOOTSTRAP" controller "$0" "$SLURMD_NODENAME" "${SLURMRAY_NODES[@]}"
+}
+
+# ignore_signals: a signal that somebody sends to the trainer (scancel --signal=USR1) does not end a process that only
+# prepares the job. The agent catches these signals, and passes them on once the trainer runs.
+ignore_signals() {
+	trap '' HUP INT QUIT ABRT USR1 USR2 ALRM XCPU VTALRM PROF WINCH IO PWR TSTP TTIN TTOU
 }
 
 # start_step NODES CPUS [SRUN_OPTION...]: one task on each node. --overlap: does not wait for resources of other steps.
@@ -125,6 +132,7 @@ start_step() {
 
 # start_node: the task on a node. It becomes the node agent, which reads this script and then messages from standard input.
 start_node() {
+	ignore_signals
 	if ! find_python "${SLURMRAY_SETUP-}"; then
 		printf '{"v":1,"type":"failed","node":"%s","kind":"preflight","message":"%s"}\n' "$SLURMD_NODENAME" "$SLURMRAY_NO_PYTHON"
 		exit 65
@@ -149,6 +157,7 @@ find_python() {
 # run_setup COMMANDS: runs the setup of the job spec without this script's shell options; writes its environment to fd 3.
 run_setup() {
 	set +Eeuo pipefail
+	ignore_signals
 	eval "$1" </dev/null >&2 3>&- && env -0 >&3
 }
 
@@ -202,5 +211,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-83 files of slurmray/agent
+84 files of slurmray/agent
 AGENT
