@@ -5,9 +5,12 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional
+    from typing import Callable, Dict, List
 
 INTERVAL = 5.0  # seconds between two heartbeats, in both directions
+# Seconds for the host of a node without heartbeats to answer. Heartbeats of nodes that are lost at the same
+# moment end up to INTERVAL apart.
+ANSWER_WAIT = INTERVAL + 1
 # A pause this long between two looks at the clock means that the job was suspended (scontrol suspend, gang
 # scheduling): each loop looks once a second or more often.
 _SUSPENDED = 10.0
@@ -48,11 +51,17 @@ class Timer:
 class Monitor:
     """Times of the nodes' last messages, the oldest first. A message costs O(1) at any number of nodes.
 
+    Once a node's heartbeats are overdue, its host is asked whether it answers to a new connection. A host that
+    does not answer is lost. One that answers gets the time that TCP may need: the kernel repeats what got lost
+    in a network cut 0.2, 0.4, 0.8 ... s later (RFC 6298), so messages go on up to twice as long after the cut's
+    begin as the cut took.
+
     timeout: the heartbeat timeout in seconds.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
+        self._answers: "Dict[str, float]" = {}  # node -> when its host last answered
         self._latest: "collections.OrderedDict[str, float]" = collections.OrderedDict()
 
     def __len__(self) -> int:
@@ -75,7 +84,27 @@ class Monitor:
         """Seconds since the last message of a watched node."""
         return now - self._latest[node]
 
+    def host_answers(self, node: str, now: float) -> None:
+        """Note that a node's host answers to a new connection."""
+        self._answers[node] = now
+
     def lost(self, now: float) -> "List[str]":
+        """Nodes that are lost; none while it is not known of others that may be lost with them."""
+        found, is_open = [], False
+        for node in self.overdue(now):
+            seconds = self.seconds_since(node, now)
+            answer = self._answers.get(node)
+            if answer is not None and now - answer <= ANSWER_WAIT:
+                is_lost = seconds > 2 * (self.timeout + INTERVAL)
+            else:
+                is_lost = seconds > self.timeout + ANSWER_WAIT
+                is_open = is_open or not is_lost
+            found += [node] * is_lost
+        if found and is_open and self.seconds_since(found[0], now) <= self.timeout + 2 * ANSWER_WAIT:
+            return []
+        return found
+
+    def overdue(self, now: float) -> "List[str]":
         """Nodes without a message for more than `timeout` seconds."""
         found = []
         for node, latest in self._latest.items():
@@ -83,10 +112,3 @@ class Monitor:
                 break
             found.append(node)
         return found
-
-    def latest(self, except_for: str) -> "Optional[float]":
-        """Time of the last message of any other node; None where there is none."""
-        for node in reversed(self._latest):
-            if node != except_for:
-                return self._latest[node]
-        return None

@@ -155,6 +155,7 @@ if TYPE_CHECKING:
         nodes: List[str]  # the head node first
         cpus: List[int]  # of each node, by group
         grace: int  # seconds
+        slurmd_port: int
         run_dir: str  # absolute, of this attempt
         log_file: str  # the job's output file
         mark: str  # random, of this attempt: in the run directory and on its containers

@@ -25,8 +25,9 @@ def directives_of(spec: JobSpec) -> list[str]:
 
 def of_sections(lead: object, goes_on: bool, is_requeued: bool) -> list[str]:
     """Return the lines that follow from the sections `stop`, `on_node_loss` and `requeue`. lead: seconds."""
-    # B: only to the batch script. Not TERM, which Slurm sends when it cancels a job.
-    lines = [syntax.directive("signal", f"B:USR1@{lead}")] if lead else []
+    # B: only to the batch script. Not TERM, which Slurm sends when it cancels a job; nor one with which
+    # somebody may ask the trainer for something: see WARNING of agent/signals.py.
+    lines = [syntax.directive("signal", f"B:URG@{lead}")] if lead else []
     if goes_on:
         lines.append(syntax.directive("no-kill", None))
     if is_requeued:

@@ -5,7 +5,7 @@
 #SBATCH --nodes=2
 #SBATCH --time=10:00
 #SBATCH --ntasks-per-node=1
-#SBATCH --signal=B:USR1@60
+#SBATCH --signal=B:URG@60
 #SBATCH --no-requeue
 #
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
@@ -111,6 +111,7 @@ readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, f
 main() {
 	[[ -n ${SLURM_JOB_NODELIST-} && -n ${SLURMD_NODENAME-} && ${SLURM_TASK_PID-$$} == "$$" ]] ||
 		{ echo "slurmray: this runs only as a batch script, inside salloc too. Submit it: sbatch $0" >&2 && exit 64; }
+	ignore_signals
 	{ type -P srun >/dev/null && export PATH; } || export PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 	mapfile -t SLURMRAY_NODES < <(env -u SLURM_CLUSTERS -u BASH_ENV scontrol show hostnames "$SLURM_JOB_NODELIST" |
 		GREP_OPTIONS='' command grep -Fxv -- "$SLURMD_NODENAME")
@@ -118,15 +119,23 @@ main() {
 	exec "$SLURMRAY_PYTHON" -I -S -c "$SLURMRAY_BOOTSTRAP" controller "$0" "$SLURMD_NODENAME" "${SLURMRAY_NODES[@]}"
 }
 
+# ignore_signals: a signal that somebody sends to the trainer (scancel --signal=USR1) does not end a process that only
+# prepares the job. The agent catches these signals, and passes them on once the trainer runs.
+ignore_signals() {
+	trap '' HUP INT QUIT ABRT USR1 USR2 ALRM XCPU VTALRM PROF WINCH IO PWR TSTP TTIN TTOU
+}
+
 # start_step NODES CPUS [SRUN_OPTION...]: one task on each node. --overlap: does not wait for resources of other steps.
 # bash -p: without the submitter's BASH_ENV, SHELLOPTS and exported functions, which would print into the messages.
 start_step() {
+	ignore_signals
 	exec srun --overlap --export=ALL --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --cpus-per-task="$2" --cpu-bind=none \
 		--mpi=none --kill-on-bad-exit=0 --wait=0 "${@:3}" /bin/bash -p -c "$BASH_EXECUTION_STRING" slurmray start_node
 }
 
 # start_node: the task on a node. It becomes the node agent, which reads this script and then messages from standard input.
 start_node() {
+	ignore_signals
 	find_python "${SLURMRAY_SETUP-}" ||
 		{ printf '{"v":1,"type":"failed","node":"%s","kind":"preflight","message":"%s"}\n' \
 			"$SLURMD_NODENAME" "$SLURMRAY_NO_PYTHON" && exit 65; }
@@ -151,6 +160,7 @@ find_python() {
 # shell is not bash -p: `module` is an exported function, or BASH_ENV defines it.
 run_setup() {
 	set +Eeuo pipefail
+	ignore_signals
 	eval "$1" </dev/null >&2 3>&- && command env -0 >&3
 }
 
@@ -204,5 +214,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-84 files of slurmray/agent
+86 files of slurmray/agent
 AGENT

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 
+from .. import signals
 from . import process_tree
 
 TYPE_CHECKING = False
@@ -30,8 +31,8 @@ def forward_input(pipe: int) -> None:
 
 def main(argv: "List[str]") -> int:
     """Run the container process and return its exit code. argv: NODE."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # the node agent handles them
-        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the node agent handles signals
+    signals.catch(lambda _: None)
     process_tree.lock_folder(os.path.dirname(os.path.abspath(sys.argv[0])))
     process_tree.adopt_orphans()
     source, sink = os.pipe()

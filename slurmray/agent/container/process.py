@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from .. import inherited, protocol, ray_logs
+from .. import inherited, protocol, ray_logs, signals
 from ..errors import Finished, JobError, Unfit
 from . import environment, preflight, process_tree, reachability, setup
 from .head import Head
@@ -210,6 +210,10 @@ class ContainerProcess:
 
     # -- the end -----------------------------------------------------------------------------------------
 
+    def on_signal(self, message: "Message") -> None:
+        """Pass a signal on to the trainer, if it runs."""
+        self.trainer.pass_on(message["name"])
+
     def on_stop(self, message: "Message") -> None:
         """Send the trainer the stop signal: Slurm ends the job."""
         self.stop(message["seconds"], is_warning=False)
@@ -307,6 +311,7 @@ class ContainerProcess:
         os.set_blocking(waker, False)
         signal.set_wakeup_fd(waker)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signals.catch(lambda _: None)  # the controller passes them on to the trainer
         for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
             signal.signal(number, lambda *_: setattr(self, "is_signalled", True))
         return wake

@@ -1,7 +1,7 @@
 """The trainer as a job of Ray (`launch: ray-job`): submits it, copies its output, returns its exit code.
 
 Role `ray-job`. Standard input is JSON: `id` of the job; `argv` and `env` of the trainer, which runs on this
-node; `runtime_env`: a mapping, the path of a YAML file, or null; `signals`: names of the signals to forward;
+node; `runtime_env`: a mapping, the path of a YAML file, or null; `signals`: names of the signals that stop it;
 `folder`: the job's. The trainer's output goes to standard output.
 
 Exit code: the trainer's, 128 + n for signal n; 143 if somebody stopped the job through Ray; 1 if Ray has no
@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 
+from .. import signals
 from ..errors import JobError
 from . import environment
 from .trainer import REFUSED
@@ -65,6 +66,12 @@ class RayJob:
                 pass
         else:
             threading.Thread(target=self.client.stop_job, args=(self.name,), daemon=True).start()
+
+    def pass_on(self, name: str) -> None:
+        """Send a signal to the trainer's process, if it runs."""
+        trainer = self._trainer()
+        if trainer:
+            os.kill(trainer, getattr(signal, "SIG" + name))
 
     def _poll_info(self) -> None:
         """Keep `_info` up to date. Runs in a thread, as the dashboard may not answer for minutes."""
@@ -176,8 +183,15 @@ def connect() -> "Any":
 def submit(request: "Dict[str, Any]") -> int:
     """Submit the job, wait for its end, and return its exit code."""
     caught: "List[int]" = []
-    signals = [getattr(signal, name) for name in request["signals"]]
-    for each in signals:
+    jobs: "List[RayJob]" = []
+
+    def pass_on(name: str) -> None:
+        for job in jobs:
+            job.pass_on(name)
+
+    signals.catch(pass_on)
+    stop_signals = [getattr(signal, name) for name in request["signals"]]
+    for each in stop_signals:
         signal.signal(each, lambda number, _: caught.append(number))
     runtime_env = read_runtime_env(request["runtime_env"])
     client = connect()
@@ -190,7 +204,8 @@ def submit(request: "Dict[str, Any]") -> int:
         text = "Ray rejected the job, see ray.runtime_env: %s" % error
         raise JobError("config", text) from error
     job = RayJob(client, request["id"], request["folder"])
-    for each in signals:
+    jobs.append(job)
+    for each in stop_signals:
         signal.signal(each, lambda number, _: job.send_signal(number))
     if caught:
         job.send_signal(caught[0])

@@ -106,6 +106,16 @@ class Trainer:
             os.killpg(pid, getattr(signal, "SIG" + name))
         return pid is not None
 
+    def pass_on(self, name: str) -> None:
+        """Send a signal to the trainer's process, if one runs.
+
+        Not to its group: as with a step of Slurm (proctrack/cgroup), a signal that means something to the
+        trainer must not end its children, e.g. processes that load data.
+        """
+        pid = self.context.children.pid_of("trainer")
+        if pid is not None:
+            os.kill(pid, getattr(signal, "SIG" + name))
+
     def _submit(self, argv: "List[str]", env: "Dict[str, str]", out: int, err: int) -> None:
         """Start the role `ray-job`, which submits the trainer to Ray and represents it here."""
         context = self.context

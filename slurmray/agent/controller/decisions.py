@@ -4,9 +4,10 @@
 around it. process.py has the real process.
 """
 
+import re
 import signal
 
-from .. import errors, heartbeat, protocol
+from .. import errors, heartbeat, protocol, signals
 from . import findings
 from .bring_up import BringUp
 from .host_list import host_list
@@ -26,28 +27,39 @@ REACHABILITY_WAIT = 0.5  # seconds during which workers' addresses are collected
 PROGRESS_INTERVAL = 60.0  # seconds between two log lines about a stage without progress
 CHANGES_INTERVAL = 5.0  # seconds between two with progress
 STEP_SIGNAL_DELAY = 3.0  # seconds by which Slurm may signal steps before the batch script
-RECENT = 10.0  # seconds; without a message of any worker for so long, the head node may be cut off
+SIGNAL_DELAY = 2.0  # seconds in which a signal may reach several processes: tasks, and the batch script
+ASK_INTERVAL = 1.0  # seconds between two questions to hosts without heartbeats
 LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the time limit
 STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
 NAMES_SHOWN = 4  # nodes named in a log line
+LOGS_SHOWN = 2  # nodes whose logs are shown
+SLURMCTLD = "slurmctld"  # among the hosts that answer
+# What srun prints before it ends all tasks of a step, as a host has rebooted: the connection to it was reset
+# (step_launch_notify_io_failure of slurm/src/api/step_launch.c, 20.11 to 26.05); or as slurmctld marked it down.
+SRUN_ERROR = re.compile(r"srun: error: (?:.*[Aa]borting, io error .*on node (\d+)|Node failure on (\S+))$")
 # Types of messages that are handled while the step is being ended.
 WHILE_ENDING = ("phase", "finding", "gone", "started")
 
 
 class Failure:
-    """The reason why the job cannot go on. node: "" where no single node is the cause.
+    """The reason why the job cannot go on. nodes: none where no node is the cause.
 
-    log: name of the log in the run directory that shows why.
+    log: name of the log in the run directory that shows why, if not the nodes'.
     """
 
-    def __init__(self, node: str, kind: str, text: str, log: str = "") -> None:
-        self.node = node
+    def __init__(self, nodes: "List[str]", kind: str, text: str, log: str = "") -> None:
+        self.nodes = nodes
         self.kind = kind
         self.text = text
-        self.log = log or node
+        self.logs = [log] if log else nodes[:LOGS_SHOWN]
+
+    @property
+    def node(self) -> str:
+        """The node, or the host list of several."""
+        return host_list(self.nodes)
 
     def __str__(self) -> str:
-        return "%s: %s" % (self.node, self.text) if self.node else self.text
+        return "%s: %s" % (and_names(self.nodes), self.text) if self.nodes else self.text
 
 
 class Outcome:
@@ -69,6 +81,12 @@ class Actions:
 
     def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
         """Send a node those of these jobs that have ended. For nodes without Slurm's commands."""
+
+    def find_answers(self, addresses: "Dict[str, List[str]]") -> None:
+        """Find out which hosts answer to a new connection, or SLURMCTLD: see Controller.on_answer.
+
+        addresses: of each node; none where they are not known.
+        """
 
     def start_services(self, folder: str) -> None:
         """Start services that are steps of their own: with pyxis, those with an image of their own.
@@ -114,6 +132,9 @@ class Controller:
         self.lost: "Set[str]" = set()  # lost nodes
         self.not_ready: "List[protocol.Message]" = []
         self._heartbeat = heartbeat.Timer()
+        self._ask = 0.0  # when to ask hosts without heartbeats again
+        self._addresses: "Dict[str, List[str]]" = {}
+        self._slurmctld_answered = float("-inf")
         self._checked: "Set[str]" = set()
         self._unfit: "Set[str]" = set()  # nodes that have reported all their findings
         self._unfit_until = 0.0
@@ -128,6 +149,7 @@ class Controller:
         self._is_stopping_now = False  # without a grace period
         self._is_limit_sent = False
         self._is_waiting_logged = False
+        self._signals: "Dict[str, float]" = {}  # names of signals for the trainer, and when they came
         self._peers: "Set[str]" = set()
         self._folder = ""  # the job's folder on the head node
         self._is_proxy_set = False
@@ -157,6 +179,41 @@ class Controller:
         """Handle a line of the step's output that is not a message."""
         self.log.write(line)
 
+    def on_srun_error(self, line: str, nodes: "List[str]") -> None:
+        """Look for a lost node in what srun prints. nodes: of its step. It ends all tasks right after."""
+        found = SRUN_ERROR.match(line)
+        if not found:
+            return
+        number, name = found.groups()
+        if name in nodes:
+            self._fail(name, "node_lost", "Slurm has marked it down")
+        elif number and int(number) < len(nodes):
+            node = nodes[int(number)]
+            self.monitor.forget(node)
+            self.lost.add(node)
+            if not (self.is_ending or self.failure):  # also with on_node_loss: continue, as the step ends
+                text = "its host closed the connection to srun. Has it rebooted?"
+                self.failure = Failure([node], "node_lost", text)
+
+    def on_answer(self, host: str, now: float) -> None:
+        """Note that a host, or SLURMCTLD, has answered: see Actions.find_answers."""
+        if host == SLURMCTLD:
+            self._slurmctld_answered = now
+        else:
+            self.monitor.host_answers(host, now)
+
+    def on_signal(self, name: str, now: float) -> None:
+        """Pass a signal on to the trainer, once where it has reached several processes of the job."""
+        before = self._signals.get(name)
+        if name not in signals.PASSED_ON or (before is not None and now - before < SIGNAL_DELAY):
+            return
+        self._signals[name] = now
+        if self.is_training and self.trainer_code is None:
+            self.log.write("signal %s: passed on to the trainer" % name)
+            self.actions.send({"type": "signal", "name": name})
+        else:
+            self.log.write("signal %s: ignored, as no trainer runs" % name)
+
     def on_step_over(self, nodes: "List[str]", now: float) -> None:
         """Note that an srun has closed its output: no task runs any more on its nodes."""
         self._without_task.update(dict.fromkeys(nodes, now))
@@ -170,8 +227,7 @@ class Controller:
         """Act on the time. Called at least once a second, and after messages."""
         if self._heartbeat.is_due(now):
             self.actions.send({"type": "heartbeat"})
-            if self.settings["on_node_loss"] == "continue":
-                self.actions.write_heartbeat_file()
+            self.actions.write_heartbeat_file()
         self._detect_lost_nodes(now)
         self._send_targets(now)
         self._log_stages(now)
@@ -180,7 +236,7 @@ class Controller:
             return
         if not self.is_training and now > self._ready_deadline and not self.failure:
             text = "cluster not ready, and no progress on any node for %d s" % self._ready_timeout
-            self.failure = Failure(self.head, "probe", text)
+            self.failure = Failure([self.head], "probe", text)
             self.not_ready = [
                 {"missing": node, "why": "has not been checked: its setup may still run"}
                 for node in self._unchecked()
@@ -286,7 +342,7 @@ class Controller:
         if kind == "warn":
             return
         if not self.failure:
-            self.failure = Failure(node, kind, "%s: %s; %s" % (row[0], row[1], fix))
+            self.failure = Failure([node], kind, "%s: %s; %s" % (row[0], row[1], fix))
         self._is_unfit_late = self._is_unfit_late or node in self._checked
         self._unfit_until = now + FINDINGS_WAIT
 
@@ -300,6 +356,7 @@ class Controller:
         self._checked.add(node)
         self.bring_up.done("checks", [node])
         self._peers.update(message["addresses"])
+        self._addresses[node] = message["addresses"]
         if node == self.head:
             self._folder = message["folder"]
         self._is_proxy_set = self._is_proxy_set or message["proxy"]
@@ -355,6 +412,10 @@ class Controller:
     def _on_stop_requested(self, _node: str, _message: "protocol.Message", _now: float) -> None:
         self.is_stopping = True  # a preemption with GraceTime signals only the steps
 
+    def _on_signal(self, node: str, message: "protocol.Message", now: float) -> None:
+        if node == self.head:
+            self.on_signal(message["name"], now)
+
     def _on_signalled(self, node: str, _message: "protocol.Message", _now: float) -> None:
         self._signalled.add(node)
 
@@ -381,39 +442,54 @@ class Controller:
     # -- lost nodes --------------------------------------------------------------------------------------
 
     def _detect_lost_nodes(self, now: float) -> None:
+        overdue = self.monitor.overdue(now)
+        if not overdue:
+            return
+        if now >= self._ask:
+            self._ask = now + ASK_INTERVAL
+            own = self._addresses.get(self.head, [])  # other hosts may have some of these, e.g. of a bridge
+            known = {node: self._addresses.get(node, []) for node in overdue}
+            self.actions.find_answers(
+                {
+                    node: [each for each in known[node] if each not in own or node == self.head]
+                    for node in known
+                }
+            )
         lost = self.monitor.lost(now)
         if not lost:
             return
-        nodes = len(self.job["nodes"])
-        latest = self.monitor.latest(self.head)
-        has_other_nodes = latest is not None and now - latest <= RECENT
-        all_have_started = len(self.monitor) + len(self.lost | self.gone) >= nodes
-        if not has_other_nodes and all_have_started and nodes - len(self.lost | self.gone) >= 3:
-            text = "no heartbeat from any other node. Has it lost its network?"
+        others = set(self.job["nodes"]) - {self.head}
+        is_cut_off = now - self._slurmctld_answered > heartbeat.ANSWER_WAIT + ASK_INTERVAL
+        if is_cut_off and self.head not in lost and others <= set(lost) | self.lost | self.gone:
+            text = "no heartbeat from any other node, and slurmctld does not answer. Has it lost its network?"
             self._fail(self.head, "node_lost", text)
         for node in lost:
             self.monitor.forget(node)
             self.lost.add(node)
-            seconds = self.settings["timeouts"]["heartbeat"]
-            self._fail(
-                node, "node_lost", "no heartbeat for %d s. Has it lost power or its network?" % seconds
-            )
+        question = "Has it lost power or its" if len(lost) == 1 else "Have they lost power or their"
+        text = "no heartbeat for %d s. %s network?" % (self.settings["timeouts"]["heartbeat"], question)
+        self._fail_all(lost, "node_lost", text)
 
     def _fail(self, node: str, kind: str, text: str, log: str = "") -> None:
-        """Record a failure, unless the step is being ended or the job may continue without this worker.
+        """Record a failure of a node, as _fail_all does. node: "" where no node is the cause."""
+        self._fail_all([node] if node else [], kind, text, log)
+
+    def _fail_all(self, nodes: "List[str]", kind: str, text: str, log: str = "") -> None:
+        """Record a failure, unless the step is being ended or the job may continue without these workers.
 
         log: as in Failure.
         """
         is_loss = kind in ("ray", "node_lost")
         may_continue = self.settings["on_node_loss"] == "continue" and self.is_training
-        if may_continue and is_loss and node != self.head and not self.is_ending:
-            if node not in self._left_out:
-                self.log.event("node_loss", node=node, text=text)
-            self._left_out.add(node)
+        if may_continue and is_loss and self.head not in nodes and not self.is_ending:
+            for node in nodes:
+                if node not in self._left_out:
+                    self.log.event("node_loss", node=node, text=text)
+                self._left_out.add(node)
         elif self.is_ending:
-            self.log.write("%s: %s" % (node, text))
+            self.log.write("%s: %s" % (and_names(nodes), text))
         elif not self.failure:
-            self.failure = Failure(node, kind, text, log)
+            self.failure = Failure(nodes, kind, text, log)
 
     def _may_be_node_loss(self, now: float) -> bool:
         """Whether the trainer may have failed because of a lost node. Asks the nodes if Ray runs."""
@@ -474,7 +550,7 @@ class Controller:
         failure, code = self.failure, self.trainer_code
         is_slurm = self.is_stopping or self.is_time_up
         if self.head in self._signalled and not failure and code != 0 and not is_slurm:
-            failure = Failure(self.head, "ray", "container got SIGTERM, but not from Slurm")
+            failure = Failure([self.head], "ray", "container got SIGTERM, but not from Slurm")
         lost = "node_lost" if self.is_training else "bring_up"
         kind = failure.kind if failure else ""
         if code is not None and kind not in ("ray", "node_lost") and (not self.is_time_up or code == 0):
@@ -513,14 +589,14 @@ class Controller:
     def logs_to_show(self) -> "List[str]":
         """Names of logs in the run directory whose last lines are to be shown in the job's log."""
         failure = self.failure
-        if failure and not failure.node and failure.kind == "service":
+        if failure and not failure.nodes and failure.kind == "service":
             return ["service-" + name for name in self._service_steps_over]
         nodes = [message["missing"] for message in self.not_ready]
         if failure and (
             failure.kind in ("ray", "node_lost", "prepare", "service")
             or (failure.kind == "probe" and not nodes)
         ):
-            nodes.append(failure.log)
+            nodes += failure.logs
         return nodes
 
     def is_requeue_requested(self) -> bool:
@@ -568,6 +644,13 @@ def names(nodes: "List[str]") -> str:
     """`node1, node2 and 3 more`."""
     more = " and %d more" % (len(nodes) - NAMES_SHOWN) if len(nodes) > NAMES_SHOWN else ""
     return ", ".join(nodes[:NAMES_SHOWN]) + more
+
+
+def and_names(nodes: "List[str]") -> str:
+    """`node1`, `node1, node2 and node3`; a host list of more than NAMES_SHOWN."""
+    if len(nodes) > NAMES_SHOWN:
+        return host_list(nodes)
+    return " and ".join(filter(None, [", ".join(nodes[:-1]), *nodes[-1:]]))
 
 
 def signal_text(code: int) -> str:

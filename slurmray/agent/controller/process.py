@@ -1,18 +1,32 @@
 """The controller's process in the batch script, on the head node: step, signals, run directory, output."""
 
 import fcntl
+import functools
 import glob
+import operator
 import os
 import select
 import signal
 import subprocess
+import threading
 import traceback
 import zlib
 
-from .. import background_io, errors, heartbeat, inherited, job_log, loader, paths, protocol, script
+from .. import (
+    background_io,
+    errors,
+    heartbeat,
+    inherited,
+    job_log,
+    loader,
+    paths,
+    protocol,
+    script,
+    signals,
+)
 from ..places import places
 from . import job_record, step_environment
-from .decisions import Actions, Controller
+from .decisions import SLURMCTLD, Actions, Controller
 from .step import Step
 
 TYPE_CHECKING = False
@@ -29,6 +43,9 @@ SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the bat
 CANCEL_INTERVAL = 0.5  # seconds between two looks for `slurmray cancel --now`
 SERVICE_WAIT = 2.0  # seconds for the steps of services to end after the others
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
+SLURMD_PORT = 6818  # Slurm's default
+CONNECT_TIMEOUT = 1.0  # seconds
+PING_TIMEOUT = 2.0  # seconds for slurmctld
 CLEAN_UP_TIME = 7  # seconds of KillWait that remain for clean-up after the grace period
 # Files of the agent that are not sent to nodes: srun sends its input in pieces of 1 KiB, each to every node.
 CONTROLLER_ONLY = ("controller/", "settings.py")
@@ -65,6 +82,9 @@ class ControllerProcess(Actions):
         self._requests = background_io.CallQueue()  # to slurmctld
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
+        self._signals: "List[str]" = []  # names of signals for the trainer
+        self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
+        self._answers: "List[str]" = []  # of these
         self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
         self._wake = self._catch_signals()
 
@@ -113,6 +133,7 @@ class ControllerProcess(Actions):
         number = env["SLURM_JOB_ID"]
         shown = _output_of(["scontrol", "show", "job", number], 20)
         self._records = [job_record.record_of(shown, each["SLURM_JOB_ID"]) for each in environments]
+        config = self._slurm_config()
         attempt = job_record.restarts(self._records[0])
         if attempt is None:
             attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
@@ -125,7 +146,8 @@ class ControllerProcess(Actions):
             "chances": 0,
             "nodes": self.nodes,
             "cpus": [_cpus(*each) for each in zip(settings["groups"], environments)],
-            "grace": self._grace(),
+            "grace": self._grace(config),
+            "slurmd_port": int(config.get("SlurmdPort", "").partition("-")[0] or SLURMD_PORT),
             "run_dir": os.path.join(paths.host_path(run_dir), "%s-%d" % (number, attempt)),
             "log_file": os.readlink("/proc/self/fd/2"),
             "mark": os.urandom(16).hex(),
@@ -168,13 +190,16 @@ class ControllerProcess(Actions):
             raise errors.JobError("config", text % number)
         return job_record.array_task(self._records[0]) or number
 
-    def _grace(self) -> int:
+    @staticmethod
+    def _slurm_config() -> "Dict[str, str]":
+        """slurm.conf, as slurmctld shows it."""
+        lines = _output_of(["scontrol", "show", "config"], 10).splitlines()
+        pairs = (line.partition("=") for line in lines)
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+    def _grace(self, config: "Dict[str, str]") -> int:
         """The grace period in seconds, shortened so that clean-up ends before KillWait does."""
-        wanted, kill_wait = self.settings["stop"]["grace"], 30
-        for line in _output_of(["scontrol", "show", "config"], 10).splitlines():
-            name, _, value = line.partition("=")
-            if name.strip() == "KillWait":
-                kill_wait = int(value.split()[0])
+        wanted, kill_wait = self.settings["stop"]["grace"], int(config.get("KillWait", "30").split()[0])
         grace = max(0, min(wanted, kill_wait - CLEAN_UP_TIME))
         if grace != wanted:
             self.log.event("grace", seconds=grace, kill_wait=kill_wait)
@@ -241,7 +266,7 @@ class ControllerProcess(Actions):
         while not controller.is_over(self.clock.now()):
             self._run_once(controller)
         self._end_steps(controller)
-        srun_code = max(step.process.wait() for step in self._steps)
+        srun_code = max(self._wait_for(step, controller) for step in self._steps)
         self._end_output(controller.trainer_code is None)
         if not (controller.failure or self.is_stopping) and controller.trainer_code is None:
             # Slurm's SIGTERM may end all tasks before it reaches this process.
@@ -292,11 +317,18 @@ class ControllerProcess(Actions):
     def _run_once(self, controller: Controller) -> None:
         """Wait for messages and signals, at most half a second, and handle them."""
         running = [step for step in self._steps if not step.is_over]
-        inputs: "List[Any]" = [*running, self._wake]
+        inputs: "List[Any]" = [
+            *running,
+            *functools.reduce(operator.iadd, (step.errors for step in running), []),
+            self._wake,
+        ]
         ready, _, _ = select.select(inputs, [], [], 0.5)
         if self._wake in ready:
             os.read(self._wake, 4096)
         now = self.clock.now()
+        for step in running:  # first: what srun prints explains the messages of tasks that it ends
+            if step.errors and step.errors[0] in ready:
+                self._copy_errors(step, controller)
         for step in running:
             if step not in ready:
                 continue
@@ -309,10 +341,21 @@ class ControllerProcess(Actions):
             if code is not None:
                 controller.on_service_step_over(name, code, now)
         self._forward_signals(controller)
+        while self._answers:
+            controller.on_answer(self._answers.pop(0), now)
+        while self._signals:
+            controller.on_signal(self._signals.pop(0), now)
         if controller.is_stopping and now >= self._next_look:
             self._next_look = now + CANCEL_INTERVAL
             self._files.submit(self._read_cancel)
         controller.tick(now)
+
+    def _copy_errors(self, step: Step, controller: Controller) -> None:
+        """Copy what srun prints to the log."""
+        data, lines = step.read_errors()
+        self.log.write_raw(data.decode("utf-8", "surrogateescape"))
+        for line in lines:
+            controller.on_srun_error(line.decode("utf-8", "replace"), step.nodes)
 
     def _read_cancel(self) -> None:
         """Look whether `slurmray cancel --now` has written into the run directory.
@@ -370,6 +413,15 @@ class ControllerProcess(Actions):
             except subprocess.TimeoutExpired:
                 service.kill()
 
+    def _wait_for(self, step: Step, controller: Controller) -> int:
+        """Copy the rest of what an srun prints, and return its exit code."""
+        while True:
+            code = step.process.poll()
+            if select.select(step.errors, [], [], 0.1 if code is None else 0)[0]:
+                self._copy_errors(step, controller)
+            elif code is not None:
+                return code
+
     def _end_output(self, is_lost: bool) -> None:
         """Wait for the rest of the trainer's output: it is complete once the container has ended."""
         for reader in self._readers:
@@ -417,13 +469,9 @@ class ControllerProcess(Actions):
     def read_trainer_output(self, folder: str) -> None:
         """Start processes that copy the trainer's output. Slurm and runtimes would buffer it."""
         for name, target in (("out", "1"), ("err", "2")):
-            # They ignore SIGTERM: after scancel the trainer still has its grace period.
-            argv = [
-                "/bin/sh",
-                "-c",
-                "trap '' TERM; exec cat <\"$0\" >&" + target,
-                os.path.join(folder, "inside", name),
-            ]
+            # They ignore signals: after scancel the trainer still has its grace period.
+            command = "trap '' TERM %s; exec cat <\"$0\" >&%s" % (signals.NAMES, target)
+            argv = ["/bin/sh", "-c", command, os.path.join(folder, "inside", name)]
             self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
 
     def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
@@ -435,6 +483,19 @@ class ControllerProcess(Actions):
             self.send({"type": "ended_jobs", "node": node, "jobs": ended})
 
         self._requests.submit(find)
+
+    def find_answers(self, addresses: "Dict[str, List[str]]") -> None:
+        def find() -> None:
+            from .. import connections
+
+            found = connections.answering(addresses, self._job()["slurmd_port"], CONNECT_TIMEOUT)
+            if not found and _run(["scontrol", "ping"], PING_TIMEOUT)[0] == 0:
+                found = {SLURMCTLD}
+            self._answers.extend(found)
+
+        if not (self._asking and self._asking.is_alive()):
+            self._asking = threading.Thread(target=find, daemon=True)
+            self._asking.start()
 
     def start_services(self, folder: str) -> None:
         if self.settings["container"]["runtimes"] == ["pyxis"]:
@@ -492,9 +553,8 @@ class ControllerProcess(Actions):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
         signal.set_wakeup_fd(waker)
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "is_stopping", True))
-        if self.settings["stop"]["lead"]:
-            for number in (signal.SIGUSR1, signal.SIGUSR2):
-                signal.signal(number, lambda *_: setattr(self, "is_time_up", True))
+        signal.signal(signals.WARNING, lambda *_: setattr(self, "is_time_up", True))
+        signals.catch(self._signals.append)
         return wake
 
 

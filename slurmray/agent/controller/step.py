@@ -7,11 +7,14 @@ from .. import background_io, protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List
+    from typing import Dict, List, Tuple
 
 
 class Step:
-    """A running srun. Its tasks read messages from its standard input and write theirs to its output."""
+    """A running srun. Its tasks read messages from its standard input and write theirs to its output.
+
+    errors: the descriptor of its standard error; none at its end.
+    """
 
     def __init__(self, argv: "List[str]", env: "Dict[str, str]", job: str, nodes: "List[str]") -> None:
         """Start srun. job: for scancel. nodes: of its tasks."""
@@ -20,8 +23,11 @@ class Step:
         self.number = ""  # Slurm's, for scancel; "": no task has started
         self.is_over = False  # no task runs any more
         self._decoder = protocol.LineDecoder(protocol.MAX_TEXT)
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
-        assert self.process.stdin and self.process.stdout  # noqa: S101 - opened with PIPE
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+        assert self.process.stdin and self.process.stdout and self.process.stderr  # noqa: S101 - PIPE
+        self.errors = [self.process.stderr.fileno()]
+        self._error_decoder = protocol.LineDecoder(protocol.MAX_TEXT)
         self.outbox = background_io.PipeWriter(os.dup(self.process.stdin.fileno()))
         self.process.stdin.close()
         self._output = self.process.stdout.fileno()
@@ -29,6 +35,13 @@ class Step:
     def fileno(self) -> int:
         """The descriptor to select on."""
         return self._output
+
+    def read_errors(self) -> "Tuple[bytes, List[bytes]]":
+        """What srun has printed, when there is something, and the lines that are complete."""
+        data = os.read(self.errors[0], 1 << 16)
+        if not data:
+            self.errors = []
+        return data, self._error_decoder.feed(data)
 
     def read(self) -> "List[bytes]":
         """Lines of the output, when there is some; sets `is_over` at its end."""

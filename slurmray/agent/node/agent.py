@@ -12,7 +12,19 @@ import subprocess
 import threading
 import time
 
-from .. import background_io, errors, groups, heartbeat, inherited, job_log, paths, protocol, ray_logs, script
+from .. import (
+    background_io,
+    errors,
+    groups,
+    heartbeat,
+    inherited,
+    job_log,
+    paths,
+    protocol,
+    ray_logs,
+    script,
+    signals,
+)
 from . import detached_process
 from .api import NodeApi, Result
 
@@ -42,6 +54,7 @@ FORWARDED = (
     "stage_done",
     "check_health",
     "succeeded",
+    "signal",
     "stop",
     "stop_at_limit",
 )
@@ -73,7 +86,10 @@ class NodeAgent(NodeApi):
         self._decoder = protocol.LineDecoder()
         self._messages = background_io.PipeWriter(os.dup(1))
         self._heartbeat = heartbeat.Timer()
-        self._last_message = self.clock.now()
+        self._monitor = heartbeat.Monitor(self.settings["timeouts"]["heartbeat"])  # of the head node
+        self._record_message()
+        self._asking: "Optional[threading.Thread]" = None  # asks the head node's host whether it answers
+        self._answers: "List[str]" = []  # of that host
         self._waker = -1  # wakes the main thread's loop
         self._changed = threading.Condition()  # guards the fields below, which both threads use
         self._ended_jobs: "Optional[Set[str]]" = None  # the controller's answer
@@ -81,6 +97,7 @@ class NodeAgent(NodeApi):
         self._is_orphan = False  # there are no heartbeats from the controller
         self._is_input_over = False
         self._is_stop_requested = False  # Slurm sent SIGTERM
+        self._signals: "List[str]" = []  # names of others
         self._is_unfit = False
         self._has_succeeded = False  # the trainer exited with 0
         self._env_file: "Dict[str, str]" = {}
@@ -120,7 +137,7 @@ class NodeAgent(NodeApi):
 
     def _receive(self, data: bytes) -> None:
         for line in self._decoder.feed(data):
-            self._last_message = self.clock.now()
+            self._record_message()
             message = protocol.decode(line)
             if not message:
                 continue
@@ -138,6 +155,9 @@ class NodeAgent(NodeApi):
                 self._has_succeeded = self._has_succeeded or message["type"] == "succeeded"
                 self._forward(message)
 
+    def _record_message(self) -> None:
+        self._monitor.record("head", self.clock.now())
+
     def _forward(self, message: "protocol.Message") -> None:
         with self._changed:
             if self._container:
@@ -146,6 +166,10 @@ class NodeAgent(NodeApi):
                 self._waiting.append(message)
 
     def _handle_signals(self) -> None:
+        while self._signals:  # all nodes get them, but only one is to send them
+            name = self._signals.pop(0)
+            if self._job and self._job["nodes"][0] == self.name:
+                self._send({"type": "signal", "name": name})
         if not self._is_stop_requested:
             return
         self._is_stop_requested = False
@@ -159,9 +183,28 @@ class NodeAgent(NodeApi):
         now = self.clock.now()
         if self._heartbeat.is_due(now):
             self._send({"type": "heartbeat", "doing": self.doing})
-        if not self._is_input_over and now - self._last_message > self.settings["timeouts"]["heartbeat"]:
+        if self._is_input_over or not self._monitor.overdue(now):
+            return
+        while self._answers:
+            self._monitor.host_answers(self._answers.pop(), now)
+        if self._job and not (self._asking and self._asking.is_alive()):
+            self._asking = threading.Thread(target=self._ask_head, daemon=True)
+            self._asking.start()
+        if self._monitor.lost(now):
             self._is_orphan = True
             self._stop()
+
+    def _ask_head(self) -> None:
+        self._answers.extend(self._head_that_answers())
+        time.sleep(1)  # until it is asked again
+
+    def _head_that_answers(self) -> "Set[str]":
+        """{"head"} if the head node's host answers to a new connection."""
+        from .. import connections
+
+        assert self._job
+        address = self.env.get("SLURM_LAUNCH_NODE_IPADDR") or self._job["nodes"][0]
+        return connections.answering({"head": [address]}, self._job["slurmd_port"], 3)
 
     def _stop(self) -> None:
         with self._changed:
@@ -169,12 +212,13 @@ class NodeAgent(NodeApi):
             self._changed.notify_all()
 
     def _catch_signals(self) -> "Tuple[int, int]":
-        """Let SIGTERM set a flag and wake the loop; return both ends of the pipe that wakes it."""
+        """Let signals set flags and wake the loop; return both ends of the pipe that wakes it."""
         wake, waker = os.pipe()
         for descriptor in (wake, waker):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
         signal.set_wakeup_fd(waker)
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_is_stop_requested", True))
+        signals.catch(self._signals.append)
         return wake, waker
 
     # -- the work of the node, step by step --------------------------------------------------------------
@@ -389,10 +433,10 @@ class NodeAgent(NodeApi):
         if self.name not in others[:SUCCESSORS]:
             return
         time.sleep(SUCCESSOR_WAIT * others.index(self.name))  # earlier ones may be lost, too
-        if self.settings["on_node_loss"] == "continue" and self._is_controller_running():
-            return  # the job continues without this node
         if not self._is_job_running():
-            return
+            return  # or this node cannot ask, as it is cut off
+        if self._head_that_answers() and self._is_controller_running():
+            return  # only this node was cut off: the controller knows what becomes of the job
         self._report_head_loss(text)
         name = self.job["name_for_commands"]
         if self.job["chances"] and self._slurm(["scontrol", "requeue", name])[0] == 0:

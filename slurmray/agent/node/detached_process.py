@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from .. import background_io
+from .. import background_io, signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KILLED = 137  # exit code where the wrapper could not report one: 128 + SIGKILL
 # $0: descriptor for the process's standard output; the wrapper's own is the pipe to this module. At the end
 # it kills the rest of its process group, itself included. bash -p: nothing else prints before the pid.
-_WRAPPER = 'trap : TERM; echo $$; "$@" >&"$0"; echo $?; exec >&-; kill -KILL 0'
+_WRAPPER = "trap : TERM " + signals.NAMES + '; echo $$; "$@" >&"$0"; echo $?; exec >&-; kill -KILL 0'
 
 
 class DetachedProcess:

@@ -28,6 +28,10 @@ ROWS = {
         "the trainer gets stop.signal stop.lead seconds before it, and is then stopped: exit code 72 and an "
         "event, unless the trainer exits with 0; not stopped in time: TIMEOUT, and clean hosts all the same"
     ),
+    "a signal while it trains": (
+        "whether it is sent to the tasks, the batch script or both: the trainer gets it, once; what is not meant "
+        "for it changes nothing"
+    ),
     "a worker's Ray or container dies": (
         "noticed within 10 s; the log names the node and shows its last lines; the job fails with exit code "
         "71, or continues with on_node_loss: continue"
@@ -40,6 +44,7 @@ ROWS = {
         "within 45 s the job ends by itself and names the host; no restart unless asked for; the next job "
         "there removes the leftovers and starts"
     ),
+    "a network cut that heals": "the job goes on, if the cut was not longer than heartbeat_timeout",
     "a port is taken": "another is used, or there is one clear error; no stack trace",
     "a container of that name exists": (
         "of an ended job of ours: removed; somebody else's: left alone and reported"

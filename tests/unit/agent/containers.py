@@ -224,6 +224,7 @@ JOB: dict[str, Any] = {
     "nodes": ["gpu-1"],
     "cpus": [4],
     "grace": 10,
+    "slurmd_port": 1,
     "run_dir": "/nowhere",
     "log_file": "/nowhere/log",
     "mark": "abc",

@@ -39,7 +39,8 @@ class RecordedLog(JobLog):
 class Cluster(Actions):
     """Nodes that behave like healthy ones, unless a test changes that.
 
-    now: seconds. lost: nodes that send nothing any more. sent: the controller's messages except heartbeats.
+    now: seconds. lost: nodes that send nothing any more. answering: hosts, or slurmctld, that answer all the
+    same. sent: the controller's messages except heartbeats.
     """
 
     def __init__(self, nodes: int = 3, **settings: Any) -> None:
@@ -62,6 +63,7 @@ class Cluster(Actions):
         self.controller = Controller(cast(Any, self.settings), cast(Any, self.job), self.log, self)
         self.now = 0.0
         self.lost: set[str] = set()
+        self.answering: set[str] = {"slurmctld"}
         self.sent: list[dict[str, Any]] = []
         self.heartbeats = self.heartbeat_files = 0
         self.reads_output = self.has_started_services = False
@@ -73,6 +75,10 @@ class Cluster(Actions):
             self.heartbeats += 1
         else:
             self.sent.append(message)
+
+    def find_answers(self, addresses: dict[str, list[str]]) -> None:
+        for host in self.answering & {*addresses, "slurmctld"}:
+            self.controller.on_answer(host, self.now)
 
     def start_services(self, folder: str) -> None:
         assert folder == FOLDER

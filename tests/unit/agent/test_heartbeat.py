@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from slurmray.agent.heartbeat import Clock, Monitor, Timer
+from slurmray.agent.heartbeat import ANSWER_WAIT, Clock, Monitor, Timer
 
 
 def test_clock_stops_while_the_job_is_suspended() -> None:
@@ -18,29 +18,50 @@ def test_a_heartbeat_is_due_every_five_seconds() -> None:
     assert [now for now in range(20) if sender.is_due(now)] == [0, 5, 10, 15]
 
 
-def test_lost_nodes() -> None:
+def test_nodes_without_heartbeats() -> None:
     monitor = Monitor(25)
     monitor.record("a", 0)
     monitor.record("b", 1)
     monitor.record("a", 2)
     assert monitor.nodes() == ["b", "a"]
-    assert monitor.lost(26) == []
-    assert monitor.lost(26.5) == ["b"]
-    assert monitor.lost(28) == ["b", "a"]
+    assert monitor.overdue(26) == []
+    assert monitor.overdue(26.5) == ["b"]
+    assert monitor.overdue(28) == ["b", "a"]
     monitor.forget("b")
-    assert monitor.lost(28) == ["a"]
+    assert monitor.overdue(28) == ["a"]
     assert monitor.seconds_since("a", 28) == 26
 
 
-def test_latest_message_of_all_other_nodes() -> None:
+def test_a_host_that_does_not_answer_is_lost() -> None:
     monitor = Monitor(25)
-    assert monitor.latest("a") is None
-    monitor.record("a", 3)
-    assert monitor.latest("a") is None
+    monitor.record("a", 0)
+    assert next(now for now in range(40) if monitor.lost(now)) == 25 + ANSWER_WAIT + 1
+
+
+def test_a_host_that_answers_gets_the_time_that_tcp_needs() -> None:
+    monitor = Monitor(25)
+    monitor.record("a", 0)
+    for now in range(40):
+        if 30 <= now <= 32:
+            monitor.host_answers("a", now)
+        assert not monitor.lost(now) or now > 32 + ANSWER_WAIT
+    assert monitor.lost(39) == ["a"], "it has not answered for long"
+    monitor.record("a", 40)
+    assert not monitor.lost(41)
+    lost = []
+    for now in range(66, 200):
+        monitor.host_answers("a", now)
+        lost += [now] * bool(monitor.lost(now))
+    assert lost[0] == 40 + 2 * (25 + 5) + 1, "it runs, but its node agent does not"
+
+
+def test_nodes_that_are_lost_at_the_same_moment() -> None:
+    """The heartbeats of one ended 4 s before those of the other."""
+    monitor = Monitor(25)
+    monitor.record("a", 0)
     monitor.record("b", 4)
-    monitor.record("a", 5)
-    assert monitor.latest("a") == 4
-    assert monitor.latest("c") == 5
+    monitor.record("c", 60)
+    assert next(monitor.lost(now) for now in range(40) if monitor.lost(now)) == ["a", "b"]
 
 
 def test_a_message_costs_the_same_at_any_number_of_nodes() -> None:
@@ -55,7 +76,6 @@ def test_a_message_costs_the_same_at_any_number_of_nodes() -> None:
             for turn in range(2000):
                 monitor.record(names[turn % nodes], turn / 1000)
                 monitor.lost(turn / 1000)
-                monitor.latest(names[0])
             best = min(best, time.perf_counter() - begin)
         return best
 

@@ -87,7 +87,7 @@ def test_a_trainer_that_fails_because_of_a_lost_node() -> None:
     assert (end.code, end.kind, end.node) == (71, "node_lost", "node3")
     assert "no heartbeat for 25 s" in end.text
     assert "the trainer exited with 1" in end.text
-    assert cluster.now < 10 + 25 + 6
+    assert cluster.now < 10 + 25 + 12
 
 
 def test_controller_does_not_wait_long_for_an_answer_about_health() -> None:
@@ -105,8 +105,8 @@ def test_a_lost_node(node: str) -> None:
     cluster = Cluster()
     cluster.train()
     cluster.lost.add(node)
-    assert cluster.wait(32)
-    assert 25 < cluster.now <= 31
+    assert cluster.wait(38)
+    assert 25 < cluster.now <= 37
     end = cluster.end()
     assert (end.code, end.kind, end.node) == (71, "node_lost", node)
     assert cluster.controller.all_nodes_ended()
@@ -120,13 +120,113 @@ def test_a_node_is_lost_after_the_timeout_of_the_settings() -> None:
     assert cluster.wait(10)
 
 
-def test_loss_of_all_other_nodes_at_once_is_loss_of_the_head_node() -> None:
-    cluster = Cluster()
+@pytest.mark.parametrize("nodes", [2, 3, 6])
+def test_a_head_node_that_reaches_nobody_is_lost(nodes: int) -> None:
+    cluster = Cluster(nodes)
     cluster.train()
-    cluster.lost |= {"node2", "node3"}
-    assert cluster.wait(40)
+    cluster.lost |= set(cluster.nodes[1:])
+    cluster.answering.clear()
+    assert cluster.wait(45)
     end = cluster.end()
     assert (end.kind, end.node) == ("node_lost", "node1")
+    assert "node1: no heartbeat from any other node, and slurmctld does not answer" in end.text
+
+
+@pytest.mark.attack("several hosts that are lost at once", inputs=1)
+@pytest.mark.parametrize(
+    ("lost", "name", "text"),
+    [
+        ((2, 3), "node[2-3]", "node2 and node3"),
+        ((2, 4, 5), "node[2,4-5]", "node2, node4 and node5"),
+        ((2, 3, 4, 5, 6), "node[2-6]", "node[2-6]"),
+    ],
+)
+@pytest.mark.parametrize("on_node_loss", ["fail", "continue"])
+def test_all_nodes_that_are_lost_are_named(
+    lost: tuple[int, ...], name: str, text: str, on_node_loss: str
+) -> None:
+    cluster = Cluster(6, on_node_loss=on_node_loss)
+    cluster.train()
+    cluster.wait(3)
+    for number in lost:  # they send their last heartbeats at different times
+        cluster.receive(f"node{number}", "heartbeat", doing="")
+        cluster.wait(1)
+    cluster.lost |= {f"node{number}" for number in lost}
+    assert cluster.wait(45) == (on_node_loss == "fail")
+    if on_node_loss == "fail":
+        end = cluster.end()
+        assert (end.code, end.node) == (71, name)
+        assert end.text.startswith(
+            f"failed (71 node lost): {text}: no heartbeat for 25 s. Have they lost power"
+        )
+        assert cluster.controller.logs_to_show() == [f"node{number}" for number in lost[:2]]
+    else:
+        events = [fields["node"] for name, fields in cluster.log.events if name == "node_loss"]
+        assert events == [f"node{number}" for number in lost]
+
+
+def test_a_cut_that_heals() -> None:
+    """Messages go on 45 s after the last ones: TCP repeats them at longer and longer intervals."""
+    cluster = Cluster()
+    cluster.train()
+    cluster.lost |= {"node2"}
+    assert not cluster.wait(25)
+    cluster.answering.add("node2")
+    assert not cluster.wait(20)
+    cluster.lost.clear()
+    assert not cluster.wait(60)
+
+
+@pytest.mark.attack("a host that reboots within seconds", inputs=1)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: error: Aborting, io error and missing step on node 2",
+        "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 2",
+        "srun: error: Node failure on node3",
+    ],
+)
+@pytest.mark.parametrize("on_node_loss", ["fail", "continue"])
+def test_srun_ends_all_tasks_because_of_one_host(line: str, on_node_loss: str) -> None:
+    cluster = Cluster(on_node_loss=on_node_loss)
+    cluster.train()
+    cluster.controller.on_srun_error(line, cluster.nodes)
+    cluster.receive("node1", "tether_lost")
+    cluster.receive("node2", "tether_lost")
+    assert cluster.wait(1)
+    if not (on_node_loss == "continue" and "Node failure" in line):
+        end = cluster.end()
+        assert (end.code, end.node) == (71, "node3")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["io error on node 2", "srun: error: node3: task 2: Killed", "srun: error: Node failure on other", ""],
+)
+def test_other_lines_of_srun(line: str) -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.on_srun_error(line, cluster.nodes)
+    assert not cluster.wait(1)
+
+
+def test_a_signal_is_passed_on_once() -> None:
+    cluster = Cluster()
+    cluster.check()
+    cluster.receive("node1", "signal", name="USR1")
+    assert "signal" not in cluster.types()
+    assert cluster.log.lines[-1] == "signal USR1: ignored, as no trainer runs"
+    cluster.train()
+    cluster.wait(3)
+    for _ in range(3):
+        cluster.controller.on_signal("USR1", cluster.now)
+        cluster.receive_from_all("signal", name="USR1")
+        cluster.receive("node1", "signal", name="KILL")
+    assert cluster.sent[-1] == {"type": "signal", "name": "USR1"}
+    assert cluster.types().count("signal") == 1
+    cluster.wait(3)
+    cluster.receive("node1", "signal", name="USR1")
+    assert cluster.types().count("signal") == 2
 
 
 def test_of_two_nodes_the_worker_without_heartbeat_is_lost() -> None:

@@ -228,7 +228,20 @@ def test_a_step_that_ends_by_itself(tmp_path: Path) -> None:
     assert log.splitlines()[-1].endswith("node1: the step ended unexpectedly; srun exited with 3")
 
 
-@pytest.mark.parametrize(("number", "kind"), [(signal.SIGTERM, "stop"), (signal.SIGUSR1, "stop_at_limit")])
+def test_what_srun_prints(tmp_path: Path) -> None:
+    """It names a host that has rebooted, then ends all tasks."""
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    lines = "srun: error: Aborting, io error and missing step on node 0\n" + "x" * 100_000 + "\n"
+    stop = f"(sys.stderr.write({lines!r}), sys.stderr.flush(), send('tether_lost'), receive('end'))"
+    srun.write_text(srun.read_text().replace("receive(sys.argv[-1])", stop))
+    code, log = job.wait()
+    assert code == 71, log
+    assert log.count("x") >= 100_000
+    assert log.splitlines()[-1].endswith("node1: its host closed the connection to srun. Has it rebooted?")
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGTERM, "stop"), (signal.SIGURG, "stop_at_limit")])
 def test_slurms_signals(tmp_path: Path, number: signal.Signals, kind: str) -> None:
     job = Job(tmp_path, "waits")
     srun = tmp_path / "bin/srun"

@@ -116,6 +116,7 @@ class NodeProcess:
             "nodes": list(nodes),
             "cpus": [1],
             "grace": 5,
+            "slurmd_port": 1,
             "run_dir": str(self.run_dir),
             "log_file": str(self.folder / "slurm-7.out"),
             "mark": "0123456789",

@@ -1,0 +1,70 @@
+"""Connections to other hosts, many at once: whether they can be made."""
+
+import errno
+import selectors
+import socket
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Sequence, Set, Tuple
+
+    Target = Tuple[str, str, int]  # name, address, port
+
+MAX_SOCKETS = 256  # at one time, because of the limit of open files
+
+
+def connect(targets: "Sequence[Target]", timeout: float) -> "Dict[Target, int]":
+    """Connect to each target and close the connection; return errno of each, 0 where it was made.
+
+    timeout: seconds for MAX_SOCKETS targets, after which the rest has ETIMEDOUT.
+    """
+    codes: "Dict[Target, int]" = dict.fromkeys(targets, errno.ETIMEDOUT)
+    for start in range(0, len(targets), MAX_SOCKETS):
+        pending: "Dict[socket.socket, Target]" = {}
+        with selectors.DefaultSelector() as selector:
+            for target in targets[start : start + MAX_SOCKETS]:
+                family = socket.AF_INET6 if ":" in target[1] else socket.AF_INET
+                connection = socket.socket(family, socket.SOCK_STREAM)
+                connection.setblocking(False)
+                codes[target] = connection.connect_ex((target[1], target[2]))
+                if codes[target] == errno.EINPROGRESS:
+                    codes[target] = errno.ETIMEDOUT
+                    selector.register(connection, selectors.EVENT_WRITE)
+                    pending[connection] = target
+                else:  # e.g. no route
+                    connection.close()
+            deadline = time.monotonic() + timeout
+            while pending and time.monotonic() < deadline:
+                for key, _ in selector.select(deadline - time.monotonic()):
+                    connection = key.fileobj  # type: ignore[assignment]
+                    selector.unregister(connection)
+                    codes[pending.pop(connection)] = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    connection.close()
+            for connection in pending:
+                connection.close()
+    return codes
+
+
+def answering(addresses: "Dict[str, List[str]]", port: int, timeout: float) -> "Set[str]":
+    """Those of these hosts that answer at one of their addresses. A refused connection is an answer, too.
+
+    addresses: of each host, or names; where it has none, its own name is resolved. port: of slurmd, as hosts of a cluster let
+    such connections of each other through; slurmd ignores one without data.
+    """
+    targets = [
+        (host, address, port)
+        for host, given in addresses.items()
+        for each in given or [host]
+        for address in _resolve(each)
+    ]
+    codes = connect(targets, timeout)
+    return {target[0] for target in targets if codes[target] in (0, errno.ECONNREFUSED)}
+
+
+def _resolve(name: str) -> "List[str]":
+    try:
+        found = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return [str(entry[4][0]) for entry in found]

@@ -1,0 +1,63 @@
+"""The network of a host is cut for a while, and two hosts are lost at once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
+from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from tests.cluster.jobs import HANG
+
+from .case import KILL_WAIT, Fault
+from .test_host_loss import boot_again
+
+RUN = ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done; echo trained"]
+
+
+@pytest.fixture
+def cluster_config() -> ClusterConfig:
+    """Three small hosts."""
+    options = {"KillWait": str(KILL_WAIT)}
+    nodes = ("node1", "node2", "node3")
+    return ClusterConfig(nodes=nodes, cpus=2, gres=(Gres("gpu", "", 8),), options=options)
+
+
+@pytest.mark.fault("a network cut that heals", "podman", "none")
+@pytest.mark.parametrize("host", ["node2", pytest.param("node1", marks=pytest.mark.full)])
+def test_it_heals(fault: Fault, cluster: SlurmCluster, host: str) -> None:
+    fault.start_trainer(RUN, slurm={"nodes": 3})
+    time.sleep(4.5)  # the heartbeat after the next one begins a retransmission that ends after 25 s
+    fault.start_clock()
+    cluster.disconnect(host)
+    time.sleep(20)
+    cluster.reconnect(host)
+    time.sleep(40)
+    (fault.jobs.folder / "go").touch()
+    job = fault.wait_end()
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+
+
+@pytest.mark.fault("a host is lost", "podman", "none")
+def test_two_at_once(fault: Fault, cluster: SlurmCluster) -> None:
+    fault.start_trainer(slurm={"nodes": 3})
+    fault.start_clock()
+    cluster.power_off("node2")
+    cluster.power_off("node3")
+    job = fault.wait_end("node2 and node3: no heartbeat for", 45, dead=True, lost=True)
+    assert job.last_line.startswith("failed (71 node lost): node2 and node3: no heartbeat for 25 s."), job.log
+    cluster.power_on("node2")
+    boot_again(cluster, "node3")
+    assert cluster.wait(job.id, HANG) == ("FAILED", "71:0")
+
+
+@pytest.mark.fault("a host is lost", "podman", "none")
+def test_a_worker_that_reboots_at_once(fault: Fault, cluster: SlurmCluster) -> None:
+    fault.start_trainer(slurm={"nodes": 3})
+    fault.start_clock()
+    cluster.power_off("node3")
+    cluster.power_on("node3")
+    job = fault.wait_end("node3: ", 45, dead=True)
+    assert job.last_line.startswith("failed (71 node lost): node3: "), job.log
+    fault.run_next_job()

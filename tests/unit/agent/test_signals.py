@@ -1,0 +1,115 @@
+"""Signals that somebody sends to the processes of a job: what docs/guides/requeue.md says about each."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.agent import signals
+from slurmray.agent.script import story_of
+
+from ..rendering.cases import hello
+from .container.test_process import shell, wait_for_output
+from .containers import cluster, settings
+from .controller.test_process import Job
+from .node.test_agent import NodeProcess, nodes, start  # noqa: F401 - a fixture
+
+ROOT = Path(__file__).parents[3]
+_ROW = re.compile(r"^\| ([A-Z][A-Z0-9 ]+) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+# What the table says -> signals.
+TABLE = {row[1].partition(":")[0]: row[0].split() for row in _ROW.findall(
+    (ROOT / "docs/guides/requeue.md").read_text()
+)}  # fmt: skip
+PASSED_ON = TABLE["passed on to the trainer"]
+IGNORED = TABLE["ignored"]
+
+
+def number(name: str) -> int:
+    return 16 if name == "STKFLT" else getattr(signal, f"SIG{name}")
+
+
+def test_the_table_has_every_signal_once() -> None:
+    names = [name for row in TABLE.values() for name in row]
+    assert sorted(map(number, names)) == list(range(1, 32))
+    assert set(PASSED_ON) == set(signals.PASSED_ON)
+
+
+def test_bash_ignores_them_until_it_is_an_agent() -> None:
+    (trapped,) = re.findall(r"\ttrap '' (.*)\n", story_of(hello()))
+    assert trapped == signals.NAMES
+
+
+@pytest.mark.attack("a signal that nobody meant for the job's own processes", inputs=len(PASSED_ON))
+def test_the_controller_passes_them_on(tmp_path: Path) -> None:
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    receive = "receive(sys.argv[-1])"
+    srun.write_text(srun.read_text().replace(receive, f'[receive("signal") for _ in {PASSED_ON}]'))
+    job.wait_for("waits")
+    for name in [*IGNORED, *PASSED_ON, PASSED_ON[-1]]:
+        job.process.send_signal(number(name))
+        time.sleep(0.05)
+    code, log = job.wait()
+    assert code == 5, log
+    assert re.findall(r"signal (\w+): passed on to the trainer", log) == PASSED_ON
+
+
+def test_the_controller_in_its_first_moments(tmp_path: Path) -> None:
+    """Also bash, before it becomes the controller."""
+    job = Job(tmp_path, "0")
+    time.sleep(0.01)
+    for _ in range(30):
+        for name in PASSED_ON:
+            job.process.send_signal(number(name))
+        time.sleep(0.01)
+    code, log = job.wait()
+    assert code == 0, log
+
+
+@pytest.mark.attack("a signal that nobody meant for the job's own processes", inputs=len(PASSED_ON))
+@pytest.mark.parametrize("head", ["node1", "node2"])
+def test_the_head_nodes_task_passes_them_on(nodes: list[NodeProcess], tmp_path: Path, head: str) -> None:  # noqa: F811
+    node = start(nodes, tmp_path, slurm={"nodes": 2})
+    node.send_job((head, "node1" if head == "node2" else "node2"))
+    node.wait_for("checked")
+    node.container_log("PYTHON")
+    for name in [*IGNORED, *PASSED_ON]:
+        node.process.send_signal(number(name))
+        time.sleep(0.02)
+    node.send("signal", name="USR1")
+    assert '"name":"USR1"' in node.container_log('"type":"signal"')
+    node.end()
+    sent = [message["name"] for message in node.messages if message["type"] == "signal"]
+    assert sent == (PASSED_ON if head == "node1" else [])
+
+
+# Prints signals, ignored ones first.
+TRAINER = """
+grep SigIgn /proc/self/status
+for name in {names}; do trap "echo got $name" $name; done
+echo up
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.mark.parametrize("role", ["container", "guard"])
+def test_the_trainer_gets_them_from_the_container_process(tmp_path: Path, role: str) -> None:
+    names = [name for name in PASSED_ON if name != "INT"]
+    given: Any = settings(trainer=shell(TRAINER.format(names=" ".join(PASSED_ON))))
+    with cluster(tmp_path) as made:
+        made.start(given, role=role)
+        made.run_until("trainer")
+        wait_for_output(made, "up")
+        for name in [*IGNORED, *names]:  # to the container process itself
+            made.head.process.send_signal(number(name))
+        time.sleep(0.2)
+        for name in PASSED_ON:
+            made.send("signal", name=name)
+            wait_for_output(made, f"got {name}\n")
+        assert made.output().splitlines()[1:] == ["up", *(f"got {name}" for name in PASSED_ON)]
+        assert made.output().startswith("SigIgn:\t0000000000000000\n")
