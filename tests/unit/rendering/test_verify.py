@@ -292,7 +292,7 @@ def test_foreign_text_is_found(attack: Callable[[str], str]) -> None:
         instead("site_epilogue() {", "main() {"),
         lambda text: text.replace(block := site_prologue(text), "").replace("\n# ---- 3. agent", block, 1),
     ],
-    ids=str,
+    ids=map(str, range(13)),
 )
 def test_foreign_text_beside_a_site_s(attack: Callable[[str], str], tmp_path: Path) -> None:
     text = site_script(tmp_path)
