@@ -16,7 +16,7 @@ _LOCAL = ("127.", "169.254.", "::1", "fe80:")
 
 
 def interface_addresses(ipv6_table: str = "/proc/net/if_inet6") -> "List[Tuple[str, str]]":
-    """All addresses as (interface, address), IPv4 first, in the order of the kernel."""
+    """All addresses as (interface, address), IPv4 first, in the order of the interfaces."""
     buffer = array.array("B", bytes(64 * 1024))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
@@ -27,7 +27,10 @@ def interface_addresses(ipv6_table: str = "/proc/net/if_inet6") -> "List[Tuple[s
         found.append((name.split(":")[0], socket.inet_ntoa(buffer[start + 20 : start + 24].tobytes())))
     try:
         with open(ipv6_table) as table:
+            # The kernel's table has the order of a hash (net/ipv6/addrconf.c, if6_seq). getifaddrs goes by
+            # interface, and there by scope, global first.
             rows = [line.split() for line in table]
+            rows.sort(key=lambda row: (int(row[1], 16), int(row[3], 16)))
     except FileNotFoundError:  # no IPv6 on this host
         rows = []
     return found + [(row[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(row[0]))) for row in rows]

@@ -190,6 +190,7 @@ class JobSpec(Model):
     """Paths of other job specs, relative to this file. They have the fields that this one lacks.
 
     Sections are filled up field by field; a list is used as a whole. Of several, the last one has priority.
+    At most 64 files, of 256 KB in all.
     """
 
     def __init__(self, /, **fields: Unpack[JobFields]) -> None:

@@ -43,6 +43,7 @@ def command(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "there" / name).chmod(0o755)
 
 
+@ssh.needs_rsync
 def test_submit(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("KEY", "it's secret")
     Path("train.py").write_text("pass\n")

@@ -31,9 +31,11 @@ def test_nodes_and_gpus_are_filled_in() -> None:
     assert (advice.env, advice.problems, advice.notes) == ({}, [], [])
 
 
-def test_nothing_is_filled_in_where_models_have_their_own_gpus() -> None:
-    advice = advise(job("trainer.placement.colocate_all=false"))
-    assert advice.run == [*MAIN, "trainer.placement.colocate_all=false"]
+@pytest.mark.parametrize("value", ["false", "$COLOCATE"])
+def test_nothing_is_filled_in_where_models_have_or_may_have_their_own_gpus(value: str) -> None:
+    overrides = [f"trainer.placement.colocate_all={value}", "trainer.placement.policy_num_nodes=1"]
+    advice = advise(job(*overrides))
+    assert advice.run == [*MAIN, *overrides]
     assert advice.problems == []
 
 

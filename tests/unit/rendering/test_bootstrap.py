@@ -479,11 +479,12 @@ def test_apptainer_and_none(tmp_path: Path) -> None:
 def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     path = programs(tmp_path / "bin")
     story = parts.story_of(assemble([], "{}", ["none"]))
-    commands = 'cd /; echo "to the log"; export A="b\nc"; cat; B=$NOT_SET; true'
+    commands = 'cd /; echo "to the log"; export A="b\nc"; read -r X; echo "$X"; B=$NOT_SET; true'
     argv = ["bash", "-c", f"exec 3>{tmp_path}/env; {story}", "slurmray", "run_setup", commands]
     done = subprocess.run(argv, env=environment(path), capture_output=True, check=True, input=b"mine")
     assert done.stdout == b""
     assert b"to the log" in done.stderr
+    assert b"mine" not in done.stderr, "messages come there"
     variables = (tmp_path / "env").read_text().split("\0")
     assert "A=b\nc" in variables
     assert "PWD=/" in variables

@@ -76,6 +76,7 @@ def test_the_home_folder(host: SshHost, tmp_path: Path) -> None:
     assert host.expand("a/~") == Path("a/~")
 
 
+@ssh.needs_rsync
 def test_files_are_copied(host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = tmp_path / "work"
     (work / "src/deep").mkdir(parents=True)

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent.container import ray_job as role
+from slurmray.agent.errors import JobError
 from tests.processes import bounded
 from tests.unit.agent.containers import cluster, settings, write_agent
 
@@ -273,3 +276,26 @@ def test_an_image_with_an_old_debugger(tmp_path: Path) -> None:
         made.send("ready")
         assert made.head.close() == 0
         assert "trainer" not in made.head.kinds()
+
+
+class Dashboard:
+    """Ray's client while the dashboard does not answer."""
+
+    def get_job_info(self, _name: str) -> None:
+        raise ConnectionError
+
+
+def test_a_dashboard_that_hangs_does_not_end_a_job_whose_trainer_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role, "DASHBOARD_TIMEOUT", 0.2)
+    monkeypatch.setattr(role, "POLL_INTERVAL", 0.01)
+    began = time.monotonic()
+    with subprocess.Popen(["sleep", "0.8"], start_new_session=True) as trainer:
+        (tmp_path / "ray-job.pid").write_text(str(trainer.pid))
+        reaper = threading.Thread(target=trainer.wait)  # a zombie has a process id
+        reaper.start()
+        with pytest.raises(JobError, match="Ray's dashboard has not answered"):
+            role.RayJob(Dashboard(), "job", str(tmp_path)).follow()
+        assert time.monotonic() - began >= 0.8, "the trainer still ran"
+        reaper.join()

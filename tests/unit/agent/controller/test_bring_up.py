@@ -108,3 +108,17 @@ def test_nothing_is_left_unrecorded_when_the_cluster_is_ready_or_the_job_ends() 
     events: Any = cluster.log.events
     cluster.controller.begin_end()
     assert [fields["nodes"] for name, fields in events if name == "nodes"] == [["node3"]]
+
+
+def test_the_connection_test_begins_while_workers_still_report() -> None:
+    """Their addresses are collected, but a worker that comes late does not delay the test of the others."""
+    cluster = Cluster(9)
+    cluster.receive_from_all("started", step="0")
+    for node in cluster.nodes:
+        checked(cluster, node)
+    for number, node in enumerate(cluster.nodes[1:8]):  # one every 0.2 s; node9 has not reported
+        cluster.receive(node, "reachable_at", address="10.0.0.2", port=number)
+        cluster.now += 0.2
+        cluster.controller.tick(cluster.now)
+    sent = [message["targets"] for message in cluster.sent if message["type"] == "check_reachable"]
+    assert [len(targets) for targets in sent] == [3, 3]

@@ -78,7 +78,8 @@ else:
         open(folder + "/stop", "w").write(json.dumps(receive(sys.argv[-1])))
     send("exit", code=int(plays) if plays.isdigit() else 5)
     send("healthy")
-receive("end")
+if receive("succeeded"):
+    open(folder + "/succeeded", "w").close()
 send("gone")
 """
 
@@ -402,3 +403,22 @@ def test_a_restart_that_the_trainer_requests(tmp_path: Path) -> None:
     assert "requeue 7\n" in (tmp_path / "calls").read_text()
     assert (tmp_path / "slurmray-runs/7-0/requeue-requested").exists()
     assert "requeue: requested by the trainer with exit code 75; attempt 1 follows" in job.log()
+
+
+def test_restarts_that_the_trainer_requested_do_not_count(tmp_path: Path) -> None:
+    """Job 8 has been restarted 3 times: twice as its trainer requested, and once after a lost node."""
+    for attempt in (0, 2):
+        folder = tmp_path / f"slurmray-runs/8-{attempt}"
+        folder.mkdir(parents=True)
+        (folder / "requeue-requested").touch()
+    job = Job(tmp_path, "nothing", {"SLURM_JOB_ID": "8"}, requeue={"max": 1, "exit_code": 75})
+    job.wait()
+    assert job.job()["chances"] == 0
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_nodes_hear_whether_the_trainer_succeeded(code: int, tmp_path: Path) -> None:
+    """Otherwise they keep Ray's logs."""
+    job = Job(tmp_path, str(code))
+    assert job.wait()[0] == code, job.log()
+    assert (tmp_path / "succeeded").exists() is (code == 0)

@@ -134,7 +134,8 @@ class Nodes:
         script = " && ".join(command.strip() for command in task["commands"])
         outside, inside = pty.openpty()
         bash = subprocess.Popen(
-            ["setsid", "--ctty", "bash", "-i", "-c", script],
+            # A shell cannot trap a signal that it began with ignored, e.g. in a background job.
+            ["env", "--default-signal=INT", "setsid", "--ctty", "bash", "-i", "-c", script],
             stdin=inside,
             stdout=inside,
             stderr=inside,

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -255,8 +256,8 @@ def test_default_shm_size_is_the_node_s(tmp_path: Path, monkeypatch: pytest.Monk
     node = FakeNode(tmp_path)
     node.program("podman", HAS_IMAGE)
     options = prepared(node, monkeypatch).options
-    found = os.statvfs("/dev/shm")
-    assert options[options.index("--shm-size") + 1] == str(found.f_blocks * found.f_frsize)
+    df = subprocess.check_output(["df", "--block-size=1", "--output=size", "/dev/shm"], text=True)
+    assert options[options.index("--shm-size") + 1] == df.split()[-1]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_default_shm_size_is_the_node_s(tmp_path: Path, monkeypatch: pytest.Monk
             "docker",
             "auto",
             "[]",
-            ["--user", f"{os.getuid()}:{os.getgid()}", *(f"--group-add={group}" for group in os.getgroups())],
+            ["--user", f"{os.getuid()}:{os.getgid()}", "--group-add=44", "--group-add=1234"],
         ),
     ],
 )
@@ -279,6 +280,7 @@ def test_user_options(
     node = FakeNode(tmp_path, {"user": user, "runtimes": [name], "shm_size": "1g"})
     node.program("podman", HAS_IMAGE)
     node.program("docker", docker_client(HAS_IMAGE, security))
+    monkeypatch.setattr(os, "getgroups", lambda: [44, 1234])  # root often has none
     options = prepared(node, monkeypatch).options
     assert options[options.index("1g") + 1 : options.index("--mount")] == expected
 
@@ -321,25 +323,29 @@ def test_limit_options(
     assert any("leaves the job's cgroup" in text for text in node.phases) == ("--memory" in expected)
 
 
-def test_reachable_path_of_docker(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "file_system", "mode", "expected"),
+    [
+        ("remote", "nfs", 0o700, "home/alice"),
+        ("remote", "nfs", 0o704, "home/alice"),  # others may list it, and not enter it
+        ("remote", "nfs", 0o701, "home/alice/data"),
+        ("rootless", "nfs", 0o700, "home/alice/data"),
+        ("local", "ext2/ext3", 0o700, "home/alice/data"),
+    ],
+)
+def test_reachable_path_of_docker(kind: str, file_system: str, mode: int, expected: str) -> None:
     """Many network file systems treat root as nobody."""
-    node = FakeNode(tmp_path, {"runtimes": ["docker"]})
-    (tmp_path / "home/alice/data").mkdir(parents=True)
-    for folder in [tmp_path, *tmp_path.parents]:
-        if folder.is_relative_to("/tmp/pytest-of-root"):
-            folder.chmod(0o755)
-    (tmp_path / "home/alice").chmod(0o700)
-    types = {"remote": "nfs", "rootless": "nfs", "local": "ext2/ext3"}
-    for case, expected in (
-        ("remote", "home/alice"),
-        ("rootless", "home/alice/data"),
-        ("local", "home/alice/data"),
-    ):
-        node.program("docker", docker_client(HAS_IMAGE, f"[name={case}]"))
-        node.program("stat", f"echo {types[case]}")
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # pytest's folders have mode 700
+        folder = Path(name)
+        folder.chmod(0o755)
+        node = FakeNode(folder, {"runtimes": ["docker"]})
+        (folder / "home/alice/data").mkdir(parents=True)
+        (folder / "home/alice").chmod(mode)
+        node.program("docker", docker_client(HAS_IMAGE, f"[name={kind}]"))
+        node.program("stat", f"echo {file_system}")
         runtime = docker.Docker(node)
         assert runtime.works()
-        assert runtime.reachable_path(f"{tmp_path}/home/alice/data") == f"{tmp_path}/{expected}"
+        assert runtime.reachable_path(f"{folder}/home/alice/data") == f"{folder}/{expected}"
 
 
 def engine_with(node: FakeNode, answers: list[str], name: str = "podman") -> Any:

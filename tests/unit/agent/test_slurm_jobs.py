@@ -1,0 +1,40 @@
+"""Which jobs count as active, by squeue's answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmray.agent.slurm_jobs import active_jobs
+
+INVALID = (1, "", "slurm_load_jobs error: Invalid job id specified")
+
+
+def squeue(known: dict[str, str]) -> object:
+    """A squeue that knows these jobs, with their states, and fails for the others, as Slurm 22.05 does."""
+
+    def run(argv: list[str], _env: dict[str, str]) -> tuple[int, str, str]:
+        ids = next(each for each in argv if each.startswith("--jobs=")).partition("=")[2].split(",")
+        if not all(each in known for each in ids):
+            return INVALID
+        return 0, "".join(f"{each} {known[each]}\n" for each in ids), ""
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "expected"),
+    [
+        (["8", "9"], {"8": "R", "9": "PD"}, {"8"}),
+        (["8", "9"], {"9": "CG"}, {"9"}),
+        (["8"], {}, set()),
+        # Only 20 are asked for one by one. The others may run, so nothing of theirs is removed.
+        ([str(job) for job in range(1, 24)], {"2": "R"}, {"2", "21", "22", "23"}),
+    ],
+)
+def test_jobs_that_may_use_the_node(asked: list[str], known: dict[str, str], expected: set[str]) -> None:
+    assert active_jobs(asked, {}, squeue(known)) == expected  # type: ignore[arg-type]
+
+
+def test_without_an_answer_nothing_is_known() -> None:
+    down = (1, "", "slurm_load_jobs error: Unable to contact slurm controller")
+    assert active_jobs(["8", "9"], {}, lambda *_: down) is None
