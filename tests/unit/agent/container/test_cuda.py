@@ -17,8 +17,8 @@ from tests.unit.agent import containers
 from tests.unit.agent.containers import Cluster, cluster, settings
 
 # CUDA's driver API (docs.nvidia.com/cuda/cuda-driver-api): functions, CUresult numbers and their texts. FAULT
-# is a letter and a number: i100 cuInit returns 100; c999 making a context of GPU 1; b the copy; s a crash; h no
-# answer; n2 the number of GPUs; m3 their compute mode.
+# is a letter and a number: i100 cuInit returns 100; c999 making a context of GPU 1; b the copy; s a crash; h
+# no answer; n2 the number of GPUs; m3 their compute mode.
 LIBRARY = r"""
 extern char *getenv(const char *); extern int atoi(const char *); extern void abort(void);
 extern unsigned sleep(unsigned); extern void *malloc(unsigned long);
