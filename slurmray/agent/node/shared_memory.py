@@ -1,4 +1,4 @@
-"""Removes shared memory that killed processes of a job leave in the node's /dev/shm, which is the node's memory.
+"""Removes shared memory that killed processes of a job leave in the node's /dev/shm: it is the node's memory.
 
 Ray kills its workers together with the process that would remove what they made (Python's resource tracker),
 also after a trainer that exits with 0.
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     Key = Tuple[int, int]  # device and inode
 
-FOLDER = "/dev/shm"  # noqa: S108
-# Those that are of no use once nobody has them mapped: of Python, sem_open(3), CUDA, NCCL and PyTorch. Other files
-# may be meant for the user's next job.
+FOLDER = "/dev/shm"
+# Those that are of no use once nobody has them mapped: of Python, sem_open(3), CUDA, NCCL and PyTorch. Other
+# files may be meant for the user's next job.
 NAME = re.compile(r"psm_|sem\.|cuda\.shm\.|nccl-|torch_")
 
 
@@ -51,8 +51,8 @@ def _segments(since: float) -> "Dict[Key, str]":
 def _used() -> "Set[Key]":
     """Files that processes have mapped or open.
 
-    Processes of others cannot have a private file of this user. Those of this user that nobody may look at, e.g.
-    ssh-agent, are no trainers.
+    Processes of others cannot have a private file of this user. Those of this user that nobody may look at,
+    e.g. ssh-agent, are no trainers.
     """
     used: "Set[Key]" = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):

@@ -29,7 +29,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture
 def segment() -> Iterator[subprocess.Popen[str]]:
-    """A process that makes a segment, prints its name, and is killed without removing it after a line of input."""
+    """A process that makes a segment, prints its name, and after a line of input is killed."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", MAKE], stdin=pipe, stdout=pipe, text=True) as process:
         yield process
