@@ -5,6 +5,7 @@ In a process of its own, role `gpus`: a context keeps memory of a GPU, and a bro
 
 import json
 import os
+import signal
 import sys
 import time
 
@@ -73,11 +74,13 @@ class GpuCheck:
         self.is_open = False
         self._deadline = time.monotonic() + TIMEOUT
 
-    def tick(self) -> None:
-        """Kill a child that has not ended in time."""
-        if self._deadline is not None and not self._is_late and time.monotonic() > self._deadline:
-            self._is_late = True
-            self.context.children.kill(ROLE)
+    def kill_if_late(self) -> bool:
+        """Kill a child that has not ended in time. A hung driver may not even let it be killed."""
+        self._is_late = self._deadline is not None and time.monotonic() > self._deadline
+        pid = self.context.children.pid_of(ROLE)
+        if self._is_late and pid is not None:
+            os.killpg(pid, signal.SIGKILL)
+        return self._is_late
 
     def ended(self, code: int) -> None:
         """Report the GPUs, or a finding. Raises Unfit where that ends the job."""

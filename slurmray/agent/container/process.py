@@ -209,7 +209,7 @@ class ContainerProcess:
 
     def gpus_ended(self, code: int) -> None:
         """Continue with opened GPUs, and handle the messages that waited for them."""
-        if self.context.deadline is not None:
+        if self.context.deadline is not None or not self.gpus.is_running:
             return
         self.gpus.ended(code)
         if self.stages:
@@ -304,7 +304,8 @@ class ContainerProcess:
             self.context.send("signalled")
             self.stop(None, is_warning=False)
         self.setup.tick()
-        self.gpus.tick()
+        if self.gpus.kill_if_late():
+            self.send_unfit(self.gpus_ended, 0)
         self.ray.watch.tick()
         if self.stages:
             self.stages.tick()
