@@ -141,7 +141,6 @@ def test_daemons_end_with_the_trainer(jobs: Jobs) -> None:
     leave = "umask 077; echo x >/dev/shm/psm_0123abcd; "
     job = jobs.run(bare_spec(), ["bash", "-c", leave + DAEMON.replace("exec sleep 1000", "exit 3")])
     assert job.code == "3:0", job.log
-    assert "psm_" not in jobs.cluster.run(["ls", "/dev/shm"], host="node1").stdout
 
 
 @pytest.mark.full
