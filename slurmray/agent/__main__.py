@@ -35,5 +35,6 @@ IN_CONTAINER = {
     "ray": "ray.preload",
     "ray-job": "ray_job",
     "check": "check_cluster",
+    "gpus": "cuda",
     "ready": "readiness_check",
 }

@@ -84,5 +84,5 @@ exec /usr/bin/podman "$@"
     spec = f"slurm: {{nodes: 2, cpus_per_task: 1, mem: 1500M}}\nsetup: PATH={folder}:$PATH"
     job = Jobs(confined, folder).run(spec)
     assert job.code == "0:0", job.log
-    text = r"^node\[1-2\] +cgroup +the container is in \d+:memory:/user.slice \| the job's \| Slurm's limits do not"
+    text = r"^node\[1-2\] +cgroup +the container is in \d+:memory:/user.slice \| the job's \| Slurm's limits"
     assert len(re.findall(text, job.log, re.MULTILINE)) == 1, job.log

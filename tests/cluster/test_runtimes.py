@@ -137,7 +137,9 @@ def test_a_python_without_ray_is_found_on_all_nodes(jobs: Jobs) -> None:
 
 
 def test_daemons_end_with_the_trainer(jobs: Jobs) -> None:
-    job = jobs.run(bare_spec(), ["bash", "-c", DAEMON.replace("exec sleep 1000", "exit 3")])
+    """And with them the shared memory that nobody else has mapped."""
+    leave = "umask 077; echo x >/dev/shm/psm_0123abcd; "
+    job = jobs.run(bare_spec(), ["bash", "-c", leave + DAEMON.replace("exec sleep 1000", "exit 3")])
     assert job.code == "3:0", job.log
 
 

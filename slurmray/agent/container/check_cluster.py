@@ -1,12 +1,11 @@
 """The built-in check, role `check`: a trainer that runs a Ray task on every node and counts CPUs and GPUs."""
 
-import os
 import socket
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Tuple
+    from typing import List
 
 
 def main(argv: "List[str]") -> int:
@@ -16,25 +15,23 @@ def main(argv: "List[str]") -> int:
 
     # Nested, so that Ray pickles the function: its workers cannot import this module.
     @ray.remote(num_cpus=0)  # type: ignore[untyped-decorator, unused-ignore]
-    def report() -> "Tuple[str, List[str]]":
-        """Return the node's host name and the device files of its GPUs."""
-        devices = sorted(os.listdir("/dev"))
-        gpus = [name for name in devices if name.startswith("nvidia") and name[6:].isdigit()]
-        if "kfd" in devices and "dri" in devices:
-            gpus += [name for name in sorted(os.listdir("/dev/dri")) if name.startswith("renderD")]
-        return socket.gethostname(), gpus
+    def host_name() -> str:
+        """Return the node's host name."""
+        return socket.gethostname()
 
     ray.init(logging_level="warning")
     rows = sorted((row for row in ray.nodes() if row["Alive"]), key=lambda row: str(row["NodeName"]))
     places = [NodeAffinitySchedulingStrategy(row["NodeID"], soft=False) for row in rows]
-    answers = ray.get([report.options(scheduling_strategy=place).remote() for place in places])
+    answers = ray.get([host_name.options(scheduling_strategy=place).remote() for place in places])
     total_cpus = total_gpus = 0
-    for row, (host, devices) in zip(rows, answers):
+    for row, host in zip(rows, answers):
         cpus, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
         total_cpus += cpus
         total_gpus += gpus
-        seen = ", devices " + " ".join(devices) if devices else ""
-        print("%s: a task ran on %s, %d CPUs, %d GPUs%s" % (row["NodeName"], host, cpus, gpus, seen))
+        # Ray asks the driver for it.
+        kinds = [name.partition(":")[2] for name in row["Resources"] if name.startswith("accelerator_type:")]
+        kind = " (%s)" % ", ".join(kinds) if kinds else ""
+        print("%s: a task ran on %s, %d CPUs, %d GPUs%s" % (row["NodeName"], host, cpus, gpus, kind))
     print("%d nodes, %d GPUs, %d CPUs" % (len(rows), total_gpus, total_cpus))
     wanted = int(argv[0])
     if len(rows) != wanted:

@@ -13,7 +13,7 @@ import time
 
 from .. import inherited, protocol, ray_logs, signals
 from ..errors import Finished, JobError, Unfit
-from . import environment, preflight, process_tree, reachability, setup
+from . import cuda, environment, preflight, process_tree, reachability, setup
 from .head import Head
 from .node_context import NodeContext
 from .ray import attach, network
@@ -42,6 +42,7 @@ class ContainerProcess:
         self.context = NodeContext(folder, node, self.child_ended)
         self.ray = RayProcess(self.context)
         self.setup = setup.Setup(self.context)
+        self.gpus = cuda.GpuCheck(self.context, self.ray)
         self.trainer = Trainer(self.context, self.ray)
         self.head = Head(self.context, self.ray, self.trainer, self.are_stages_done)
         self.stages: "Optional[Stages]" = None  # None without prepare steps and services
@@ -104,7 +105,8 @@ class ContainerProcess:
             self.stages = Stages(context, self.ray)
             self.ray.gpu_mask = self.stages.gpu_mask()
         self.ray.make_environment()
-        if self.stages:
+        self.gpus.start()
+        if self.stages and self.gpus.is_open:
             self.stages.begin()
         if not context.is_in_ray:
             return
@@ -189,6 +191,8 @@ class ContainerProcess:
         """Handle the end of a child process. code: 128 + n for signal n."""
         if role == setup.ROLE:
             self.send_unfit(self.setup_ended, code)
+        elif role == cuda.ROLE:
+            self.send_unfit(self.gpus_ended, code)
         elif role == "ray":
             self.ray.ended(code)
         elif role == "probe":
@@ -206,6 +210,16 @@ class ContainerProcess:
         environment.restore_search_path()  # it may have made the folder of the user's packages
         self.start_ray()
         for line in self.setup.waiting:
+            self.dispatch(line)
+
+    def gpus_ended(self, code: int) -> None:
+        """Continue with opened GPUs, and handle the messages that waited for them."""
+        if self.context.deadline is not None or not self.gpus.is_running:
+            return
+        self.gpus.ended(code)
+        if self.stages:
+            self.stages.begin()
+        for line in self.gpus.waiting:
             self.dispatch(line)
 
     # -- the end -----------------------------------------------------------------------------------------
@@ -271,6 +285,8 @@ class ContainerProcess:
         handle = getattr(self, "on_" + message["type"], None) if message else None
         if message and self.setup.is_running and message["type"] not in setup.MEANWHILE:
             self.setup.waiting.append(line)
+        elif message and not self.gpus.is_open and message["type"] in cuda.HELD:
+            self.gpus.waiting.append(line)
         elif message and handle:
             self.send_unfit(handle, message)
 
@@ -286,7 +302,8 @@ class ContainerProcess:
         """Seconds until the next turn of the loop if nothing happens; None: wait for an event."""
         if self.head.is_waiting or self.context.deadline is not None:
             return SHORT_PAUSE
-        is_busy = self.setup.is_running or self.ray.watch.is_active or (self.stages and self.stages.doing)
+        is_checking = self.setup.is_running or self.gpus.is_running or self.ray.watch.is_active
+        is_busy = is_checking or (self.stages and self.stages.doing)
         return LONG_PAUSE if is_busy else None
 
     def tick(self) -> None:
@@ -296,6 +313,8 @@ class ContainerProcess:
             self.context.send("signalled")
             self.stop(None, is_warning=False)
         self.setup.tick()
+        if self.gpus.kill_if_late():
+            self.send_unfit(self.gpus_ended, 0)
         self.ray.watch.tick()
         if self.stages:
             self.stages.tick()

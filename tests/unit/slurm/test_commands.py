@@ -40,8 +40,8 @@ from slurmray.slurm.commands import call, failure
         ),
         (  # 24.11, for 2 GPUs on a node with one, and for another type than it has
             "sbatch: error: Batch job submission failed: Requested node configuration is not available\n",
-            "sbatch: Requested node configuration is not available: `sinfo --Node --format='%N %c %m %G'` lists "
-            "CPUs, MiB and GPUs (type and number) of each node; ask for what one has",
+            "sbatch: Requested node configuration is not available: `sinfo --Node --format='%N %c %m %G'` "
+            "lists CPUs, MiB and GPUs (type and number) of each node; ask for what one has",
         ),
         ("", "sbatch: failed without a message: correct it"),
     ],

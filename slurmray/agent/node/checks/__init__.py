@@ -64,7 +64,9 @@ def _check_gpus_of_slurm(node: "NodeApi") -> None:
     if given != wanted:
         fix = "--gpus-per-node %d" % given  # the controller prepends the command
         if any(name in node.env for name in gpus.SHARED) and not wanted:
-            fix = "--set ray.gpus_per_node=%d" % given  # Slurm counts the GPU, but the job asked for a part of it
+            fix = (
+                "--set ray.gpus_per_node=%d" % given
+            )  # Slurm counts the GPU, but the job asked for a part of it
         if node.group["name"]:
             fix = "set gpus_per_node: %d in the group %s" % (given, node.group["name"])
         node.finding("config", "GPUs", "%d given to the job" % given, str(wanted), fix)

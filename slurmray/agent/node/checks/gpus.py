@@ -172,7 +172,9 @@ def _check_bf16(node: "NodeApi") -> None:
     import re
 
     # Not with the other fields: old drivers answer the entire query with an error about this one.
-    found = node.run(["nvidia-smi", "--query-gpu=name,compute_cap", *_format_and_mask(node)], NVIDIA_SMI_TIMEOUT)
+    found = node.run(
+        ["nvidia-smi", "--query-gpu=name,compute_cap", *_format_and_mask(node)], NVIDIA_SMI_TIMEOUT
+    )
     for line in sorted(set(found.out.splitlines())):
         name, _, capability = line.partition(",")
         if re.match(r" *[1-7]\.[0-9]+$", capability):

@@ -68,7 +68,14 @@ class NoRuntime(Runtime):
 
     def remove(self) -> bool:
         """As in Runtime."""
-        return remove_processes(self.node.folder)
+        from .. import shared_memory
+
+        is_done = remove_processes(self.node.folder)
+        try:
+            shared_memory.remove(self.node.folder)
+        except OSError as error:
+            self.node.log("cannot look for shared memory: %s" % error)
+        return is_done
 
 
 def remove_processes(folder: str) -> bool:

@@ -279,6 +279,7 @@ def test_another_number_of_gpus_than_asked(
     assert node.findings == [(kind, "GPUs", found, "2", fix)]
 
 
+LOST = "Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error"
 REPAIR = "ask the site to repair the driver of node1; until then, leave it out: slurm.exclude"
 
 
@@ -294,8 +295,8 @@ REPAIR = "ask the site to repair the driver of node1; until then, leave it out: 
         ),
         # A GPU that has fallen off the bus, beside one that works.
         pytest.param(
-            f"{ONE}; echo 'Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error' >&2; exit 15",
-            "nvidia-smi: Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error",
+            f"{ONE}; echo '{LOST}' >&2; exit 15",
+            f"nvidia-smi: {LOST}",
             id="lost-GPU",
         ),
         pytest.param("exit 255", "nvidia-smi: nvidia-smi --query-gpu", id="no-words"),
@@ -324,7 +325,8 @@ def test_gpu_memory_that_others_use(tmp_path: Path, name: str) -> None:
     """As seen on an H200 with driver 580.159.04. Sharing a GPU is what shards and MPS are for."""
     node = make_node(tmp_path, "nvidiactl", {name: "2"} if name else {})
     lines = f"echo '{gpu('a', 4, 121856)}'; echo '{gpu('b', 5, 451)}'"
-    apps = "echo 'GPU-b, 812, Xorg'; echo 'GPU-a, 4711, /opt/torch/.venv/bin/python3'; echo 'GPU-a, 4712, [Not Found]'"
+    rows = ("GPU-b, 812, Xorg", "GPU-a, 4711, /opt/torch/.venv/bin/python3", "GPU-a, 4712, [Not Found]")
+    apps = "; ".join(f"echo '{row}'" for row in rows)
     node.program("nvidia-smi", f"case $1 in *compute-apps*) {apps} ;; *) {lines} ;; esac")
     options(node, "none")
     found = "GPU 4: 121856 of 143771 MiB in use by python3 (pid 4711), [Not Found] (pid 4712)"

@@ -24,8 +24,8 @@ def test_cpu_options(tmp_path: Path) -> None:
     assert limits.allocation_options(node, "docker", str(tmp_path)) == []
 
 
-# /proc/self/cgroup of a task, as recorded. 22.05.8 and 24.11.5 of Debian 12 and 13; 26.05.5 of Debian sid. The layout of
-# a path: Slurm's src/plugins/cgroup/v1/cgroup_v1.c and v2/cgroup_v2.c.
+# /proc/self/cgroup of a task, as recorded with 22.05.8 of Debian 12, 24.11.5 of Debian 13 and 26.05.5 of
+# Debian sid; the last one as that version's cgroup.conf(5) has it. The layout: Slurm's src/plugins/cgroup.
 V1_22_05 = """\
 9:name=systemd:/
 8:pids:/
