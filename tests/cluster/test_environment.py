@@ -238,6 +238,7 @@ def run_in_a_hostile_shell(jobs: Jobs, spec: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     job = jobs.wait_end(int(done.stdout))
     assert job.code == "0:0", job.log
+    assert "] start: job 1 on 2 nodes, " in job.log.replace(f"job {job.id} ", "job 1 ")
     seen: dict[str, Any] = json.loads(job.log.partition("\nseen: ")[2].partition("\n")[0])
     assert seen["gpus"] is None
     for place in (seen["trainer"], seen["task"]):

@@ -126,6 +126,10 @@ class ControllerProcess(Actions):
                 argv = ["scontrol", "show", "hostnames", each["SLURM_JOB_NODELIST"]]
                 self.nodes += _output_of(argv, 20).split()
             self._check_group(group, each)
+        count = sum(group["nodes"] for group in settings["groups"])
+        if len(self.nodes) != count:
+            text = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
+            raise errors.JobError("config", text % (len(self.nodes), count))
         missing = [name for name in settings["env_from_submitter"] if name not in env]
         if missing:
             text = "env.%s is not set where the job was submitted: export it and run sbatch again"

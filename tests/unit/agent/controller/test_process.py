@@ -115,7 +115,8 @@ class Job:
         root = str(Path(__file__).parents[4])
         srun = SRUN.format(root=root, plays=plays, folder=str(folder))
         self.program("srun", srun, f"#!{sys.executable}")
-        answers = 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;;'
+        answers = '[ -z "$SLURM_CLUSTERS" ] || exit 1\n'
+        answers += 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;;'
         answers += f" job) printf '{RECORDS}' ;; esac"
         self.program("scontrol", answers + '\necho "$*" >>"$CALLS"')
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
@@ -311,6 +312,8 @@ def test_heartbeats_while_the_run_directory_stalls(tmp_path: Path) -> None:
     [
         ({"SLURM_JOB_NUM_NODES": "2"}, 64, "the allocation has 2 nodes, the script is for 1"),
         ({"SLURM_CPUS_PER_TASK": "3"}, 64, "the allocation has 3 CPUs, the script is for 2"),
+        ({"SLURMD_NODENAME": "node9"}, 64, "scontrol show hostnames found 2 nodes, the script is for 1"),
+        ({"SLURM_JOB_ID": "8", "SLURM_CLUSTERS": "other"}, 71, "Slurm has restarted the job 3 times"),
         ({"SLURM_JOB_ID": "8"}, 71, "Slurm has restarted the job 3 times; requeue.max is 2"),
         ({"SLURM_SUBMIT_DIR": "/proc"}, 64, "cannot make the run directory /proc/slurmray-runs/7-0"),
         ({"SLURM_JOB_CPUS_PER_NODE": "many"}, 79, "Please report it"),

@@ -45,6 +45,9 @@ if does == "stay":
 """
 
 
+LIMITED = 'ulimit -S -f 50000 -t 9000; exec "$@"'  # soft limits of the submitter
+
+
 class NodeProcess:
     """A running node agent with all its files in a folder.
 
@@ -73,7 +76,7 @@ class NodeProcess:
         self.messages: list[dict[str, Any]] = []
         self.decoder = protocol.LineDecoder()
         self.process = subprocess.Popen(
-            ["bash", "-c", script.story_of(self.text), "slurmray", "start_node"],
+            ["bash", "-c", LIMITED, "bash", *script.story_command(self.text, "start_node")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -300,6 +303,18 @@ def test_setup_changes_the_environment_of_the_container_process(
     assert "hello" in node.log()
     node.end()
     assert not list(node.run_dir.glob("logs/.*"))
+
+
+@pytest.mark.attack("the submitter's environment", inputs=2)
+def test_what_setup_inherits(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    """Soft limits are raised."""
+    hard = subprocess.run(
+        ["bash", "-c", "ulimit -H -f; ulimit -H -t"], capture_output=True, text=True, check=True
+    )
+    node = start(nodes, tmp_path, setup="(ulimit -S -f; ulimit -S -t) >found; cd /")
+    node.send_job()
+    node.container_log("PYTHON")
+    assert (tmp_path / "found").read_text() == hard.stdout
 
 
 @pytest.mark.parametrize("setup", ["echo cannot load; exit 3", "echo cannot load; (exit 3)"])
