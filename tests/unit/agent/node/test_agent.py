@@ -288,7 +288,9 @@ def test_a_container_that_is_killed(nodes: list[NodeProcess], tmp_path: Path) ->
     pids = subprocess.run(["pgrep", "-f", f"{tmp_path}/container.py"], stdout=subprocess.PIPE, check=True)
     for pid in pids.stdout.split():
         os.kill(int(pid), signal.SIGKILL)
-    assert node.wait_for("failed")["kind"] == "ray"
+    failed = node.wait_for("failed")
+    assert failed["kind"] == "ray"
+    assert failed["message"] == "the container process was killed (exit code 137, SIGKILL)"
 
 
 def test_setup_changes_the_environment_of_the_container_process(
