@@ -126,6 +126,7 @@ ignore_signals() {
 
 # start_step NODES CPUS [SRUN_OPTION...]: one task on each node. --overlap: does not wait for resources of other steps.
 start_step() {
+	ignore_signals
 	exec srun --overlap --export=ALL --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --cpus-per-task="$2" --cpu-bind=none \
 		--mpi=none --kill-on-bad-exit=0 --wait=0 "${@:3}" bash -c "$BASH_EXECUTION_STRING" slurmray start_node
 }
@@ -211,5 +212,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-84 files of slurmray/agent
+85 files of slurmray/agent
 AGENT

@@ -368,6 +368,34 @@ def test_no_heartbeat_of_the_controller(
     assert "end of input" in node.container_log("end of input")
 
 
+@pytest.mark.parametrize("is_controller_running", [True, False])
+def test_a_worker_that_was_cut_off(
+    nodes: list[NodeProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_controller_running: bool
+) -> None:
+    """It leaves the job alone if the head node's host answers, and the controller runs."""
+    quick = (("INTERVAL = 5.0", "INTERVAL = 0.5"), ("SUCCESSOR_WAIT = 10.0", "SUCCESSOR_WAIT = 0.5"))
+    render = render_script
+
+    def render_quick(*args: Any) -> str:
+        text = render(*args)
+        for old, new in quick:
+            assert old in text
+            text = text.replace(old, new)
+        return text
+
+    monkeypatch.setattr(sys.modules[__name__], "render_script", render_quick)
+    node = start(nodes, tmp_path, slurm={"nodes": 2})
+    node.send_job(("localhost", "node1"))
+    node.wait_for("checked")
+    begin = time.monotonic()
+    while node.process.poll() is None:
+        (node.run_dir / "heartbeat").write_text(str(time.monotonic()) if is_controller_running else "1")
+        time.sleep(0.05)
+        assert time.monotonic() - begin < HANG
+    assert time.monotonic() - begin > 3 + 1, "longer than without an answer of the host"
+    assert ("scancel" in node.calls()) == (not is_controller_running)
+
+
 def test_container_ends_with_its_killed_task(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path)
     node.send_job()
