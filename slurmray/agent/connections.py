@@ -49,8 +49,8 @@ def connect(targets: "Sequence[Target]", timeout: float) -> "Dict[Target, int]":
 def answering(addresses: "Dict[str, List[str]]", port: int, timeout: float) -> "Set[str]":
     """Those of these hosts that answer at one of their addresses. A refused connection is an answer, too.
 
-    addresses: of each host, or names; where it has none, its own name is resolved. port: of slurmd, as hosts of a cluster let
-    such connections of each other through; slurmd ignores one without data.
+    addresses: of each host, or names; without any, its own name is resolved. port: of slurmd, as hosts of
+    a cluster let such connections of each other through; slurmd ignores one without data.
     """
     targets = [
         (host, address, port)

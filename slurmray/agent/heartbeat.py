@@ -51,10 +51,10 @@ class Timer:
 class Monitor:
     """Times of the nodes' last messages, the oldest first. A message costs O(1) at any number of nodes.
 
-    Once a node's heartbeats are overdue, its host is asked whether it answers to a new connection. A host that
-    does not answer is lost. One that answers gets the time that TCP may need: the kernel repeats what got lost
-    in a network cut 0.2, 0.4, 0.8 ... s later (RFC 6298), so messages go on up to twice as long after the cut's
-    begin as the cut took.
+    Once a node's heartbeats are overdue, its host is asked whether it answers to a new connection. A host
+    that does not answer is lost. One that answers gets the time that TCP may need after a network cut: the
+    kernel repeats what got lost after 0.2, 0.4, 0.8 ... s (RFC 6298), and so may stay silent for as long
+    again as the cut took.
 
     timeout: the heartbeat timeout in seconds.
     """

@@ -108,6 +108,11 @@ def write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return "%d %s" % (number, noun if number == 1 else noun + "s")
+
+
 def printable(text: str) -> str:
     """The text with blanks for control characters, which would act on a terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)

@@ -1,4 +1,4 @@
-"""Signals that Slurm sends because somebody asks for it. docs/guides/requeue.md has a table of all signals."""
+"""Signals that Slurm sends because somebody asks for it. docs/guides/requeue.md has a table of them."""
 
 import signal
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from slurmray.agent.job_log import counted
 from slurmray.cli.flags import FILE, PROFILE, job_options
 from slurmray.errors import ExitCode, Problem, SpecError, UsageError
 
@@ -299,20 +300,21 @@ def summary(spec: JobSpec, target: str) -> str:
 def resources(spec: JobSpec, target: str) -> str:
     """Return the resources of a job, in one line."""
     nodes = spec.slurm.node_count
-    parts = ["1 node" if nodes == 1 else f"{nodes} nodes"]
+    parts = [counted(nodes, "node")]
     if spec.slurm.groups:
         parts += [
-            f"{group.name}: {group.nodes} with {group.gpus or 'no'} GPUs" for group in spec.slurm.groups
+            f"{group.name}: {group.nodes} with {counted(group.gpus, 'GPU') if group.gpus else 'no GPUs'}"
+            for group in spec.slurm.groups
         ]
     else:
         no_gpus = "no GPUs (request them with --gpus-per-node 8)"
-        parts.append(f"{spec.gpus} GPUs each" if spec.gpus else no_gpus)
+        parts.append(f"{counted(spec.gpus, 'GPU')} each" if spec.gpus else no_gpus)
     of_services = nodes - spec.ray_nodes
     if of_services:
-        parts.append(f"{'1 node' if of_services == 1 else f'{of_services} nodes'} for services")
+        parts.append(f"{counted(of_services, 'node')} for services")
     if spec.trainer_nodes < spec.ray_nodes and not spec.slurm.groups:
         total = spec.trainer_nodes * spec.ray_gpus
-        parts.append(f"{total} GPUs for the trainer, as the head node offers {spec.head_gpus}")
+        parts.append(f"{counted(total, 'GPU')} for the trainer, as the head node offers {spec.head_gpus}")
     if not all(component.cpus_per_task for component in spec.slurm.components):
         default = "Slurm's default, often 1" if target == "slurm" else "2 or more, as the instance has"
         parts.append(f"CPUs: {default} (request more with --cpus-per-task 8)")

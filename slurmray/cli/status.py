@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurmray.agent.job_log import counted
 from slurmray.cli.terminal import complete_job
 from slurmray.errors import ExitCode, UsageError
 
@@ -64,7 +65,7 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
     attempt = f", attempt {status.attempt}" if status.attempt else ""
     nodes = ""
     if status.nodes:
-        count = "1 node" if len(status.nodes) == 1 else f"{len(status.nodes)} nodes"
+        count = counted(len(status.nodes), "node")
         nodes = f" on {count}, head node {status.nodes[0]}"
     name = f" {status.name}" if status.name else ""
     yield f"job {status.id}{name}: {styled(status.state, color)}{nodes}{attempt}"

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from slurmray.agent.job_log import counted
 from slurmray.presets.command_line import CommandLine, ParsedOption, parse_integer
 from slurmray.presets.ranks import spans
 from slurmray.spec.job import JobSpec
@@ -161,8 +162,3 @@ class PresetContext:
     def add_config_problem(self, path: Path, text: str) -> None:
         """Add a problem with the trainer's own file."""
         self.problems.append(Finding(path, text, in_config=True))
-
-
-def counted(number: int, noun: str) -> str:
-    """Return e.g. `1 node` or `2 nodes`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -6,8 +6,9 @@ and examples/configs/grpo_math_1B.yaml.
 
 from __future__ import annotations
 
+from slurmray.agent.job_log import counted
 from slurmray.presets import verl
-from slurmray.presets.context import PresetContext, counted
+from slurmray.presets.context import PresetContext
 
 _NODES, _GPUS = "cluster.num_nodes", "cluster.gpus_per_node"
 _COLOCATED = "policy.generation.colocated.enabled"

@@ -5,8 +5,9 @@ Sources: slime 0.3.1, slime/utils/arguments.py (flags and defaults) and slime/ra
 
 from __future__ import annotations
 
+from slurmray.agent.job_log import counted
 from slurmray.presets.command_line import ParsedOption
-from slurmray.presets.context import PresetContext, counted
+from slurmray.presets.context import PresetContext
 
 _NODES, _GPUS = "--actor-num-nodes", "--actor-num-gpus-per-node"
 _ROLLOUT, _ENGINE, _ROLLOUT_NODE = (

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from slurmray.agent.job_log import counted
 from slurmray.presets.command_line import ParsedOption
-from slurmray.presets.context import PresetContext, counted
+from slurmray.presets.context import PresetContext
 
 NODES, GPUS = "trainer.nnodes", "trainer.n_gpus_per_node"
 _ROLLOUT = "actor_rollout_ref.rollout"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -36,6 +36,9 @@ _PREFIXES = {
     "QOS": "a limit of the QOS is reached",
 }
 _TRAINING = "training"
+# Steps in their order. A message of an earlier one than the job has reached is a note, e.g. of a slow node.
+# Stages (prepare, services) may come beside any of them before the trainer.
+_ORDER = ("preflight", "leftovers", "image", "container", "ray", "probe", _TRAINING, "end")
 
 
 class Step(NamedTuple):
@@ -125,7 +128,7 @@ def make_status(
 
 def phase_of(events: Sequence[Event]) -> str:
     """Return the name of the step that a job is in; "" before the first one."""
-    names = [name for event in events if (name := _step_of(event)[0])]
+    names = [name for name, _, _ in _forward(events)]
     return names[-1] if names else ""
 
 
@@ -146,15 +149,12 @@ def _steps(record: Mapping[str, str], events: Sequence[Event], now: float) -> li
     queued = _time(record.get("EligibleTime", "")) or _time(record.get("SubmitTime", ""))
     if queued is not None:
         found.append(["queued", queued, ""])
-    over = now
-    for event in events:
-        name, text = _step_of(event)
-        if event["event"] == "end":
-            over = event["time"]
-        if name and not (found and found[-1][0] == name):
-            found.append([name, event["time"], text])
-        elif name:
+    over = next((event["time"] for event in reversed(events) if event["event"] == "end"), now)
+    for name, time, text in _forward(events):
+        if found and found[-1][0] == name:
             found[-1][2] = text
+        else:
+            found.append([name, time, text])
     if not is_last_attempt_over(events) and (ended := _time(record.get("EndTime", ""))) and ended < now:
         over = ended  # of a job that could not record its end
     ends = [begin for _, begin, _ in found][1:] + [over] * bool(found)
@@ -162,6 +162,18 @@ def _steps(record: Mapping[str, str], events: Sequence[Event], now: float) -> li
         Step(name, begin, max(0.0, end - begin), text)
         for (name, begin, text), end in zip(found, ends, strict=True)
     ]
+
+
+def _forward(events: Sequence[Event]) -> Iterator[tuple[str, float, str]]:
+    """Yield step, time and text of each event that is part of a step, but for notes of earlier steps."""
+    reached = 0
+    for event in events:
+        name, text = _step_of(event)
+        rank = _ORDER.index(name) if name in _ORDER else reached
+        is_stage_of_the_past = name not in _ORDER and reached >= _ORDER.index(_TRAINING)
+        if name and rank >= reached and not is_stage_of_the_past:
+            reached = rank
+            yield name, event["time"], text
 
 
 def _step_of(event: Event) -> tuple[str, str]:

@@ -175,7 +175,10 @@ class JobSpec(Model):
     on_node_loss: Literal["fail", "continue"] = "fail"
     """continue: the job continues if a worker node is lost while the trainer runs."""
     heartbeat_timeout: Integer = Field(default=25, ge=20)
-    """Seconds without a heartbeat after which a node is lost. Slurm waits for SlurmdTimeout, often 300 s.
+    """Seconds without a heartbeat after which a node is lost, unless its host answers to a new connection.
+
+    A host gets 6 s to answer. A node whose host answers is lost after twice this time and 10 s, as TCP may
+    need as long again after a network cut. Slurm waits for SlurmdTimeout, often 300 s.
 
     Raise it for nodes that stop answering for a while. Nodes send a heartbeat every 5 s, which may be late on
     a busy node; hence at least 20.

@@ -136,4 +136,4 @@ def test_an_allocation_that_does_not_fit(jobs: Jobs) -> None:
     (jobs.folder / "generated.sh").write_text(text.replace("#SBATCH --nodes=2\n", "#SBATCH --nodes=1\n"))
     job = jobs.wait_end(jobs.cluster.sbatch(jobs.folder / "generated.sh", "alice", folder=jobs.folder))
     assert job.code == "64:0", job.log
-    assert "the allocation has 1 nodes in group gpu, the script is for 2" in job.last_line
+    assert "the allocation has 1 node in group gpu, the script is for 2" in job.last_line

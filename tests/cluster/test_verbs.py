@@ -469,7 +469,7 @@ def test_up(jobs: Jobs) -> None:
     submitted = slurmray(*ray_job, "python3", "-c", "print('a job of Ray')")
     assert submitted.returncode == 0, submitted.stderr
     assert "\na job of Ray\n" in submitted.stdout
-    jobs.cluster.run(["scancel", "--batch", "--signal=USR1", str(number)])  # as Slurm does
+    jobs.cluster.run(["scancel", "--batch", "--signal=URG", str(number)])  # as Slurm does
     job = jobs.wait_end(number)
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 

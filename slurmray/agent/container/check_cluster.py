@@ -31,10 +31,17 @@ def main(argv: "List[str]") -> int:
         # Ray asks the driver for it.
         kinds = [name.partition(":")[2] for name in row["Resources"] if name.startswith("accelerator_type:")]
         kind = " (%s)" % ", ".join(kinds) if kinds else ""
-        print("%s: a task ran on %s, %d CPUs, %d GPUs%s" % (row["NodeName"], host, cpus, gpus, kind))
-    print("%d nodes, %d GPUs, %d CPUs" % (len(rows), total_gpus, total_cpus))
+        has = "%s, %s" % (_counted(cpus, "CPU"), _counted(gpus, "GPU"))
+        print("%s: a task ran on %s, %s%s" % (row["NodeName"], host, has, kind))
+    totals = (len(rows), "node"), (total_gpus, "GPU"), (total_cpus, "CPU")
+    print(", ".join(_counted(*total) for total in totals))
     wanted = int(argv[0])
     if len(rows) != wanted:
-        sys.stderr.write("expected %d nodes\n" % wanted)
+        sys.stderr.write("expected %s\n" % _counted(wanted, "node"))
         return 1
     return 0
+
+
+def _counted(number: int, noun: str) -> str:
+    """As job_log.counted. This file imports nothing of the agent, as dstack's script contains it alone."""
+    return "%d %s%s" % (number, noun, "s" * (number != 1))

@@ -47,6 +47,7 @@ class NodeContext:
         self.peers: "List[str]" = []  # addresses of all nodes; empty unless a proxy is set
         self.is_guarded = False  # runs below guard.py: Python and Ray may differ between nodes
         self.is_ready = False  # the cluster is ready
+        self.trainer_started: "Optional[float]" = None  # time.monotonic() when the trainer was started here
         self.has_succeeded = False  # the trainer exited with 0
         # Of the grace period, time.monotonic(); None: the job is not being ended.
         self.deadline: "Optional[float]" = None

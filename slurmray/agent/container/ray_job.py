@@ -1,8 +1,8 @@
 """The trainer as a job of Ray (`launch: ray-job`): submits it, copies its output, returns its exit code.
 
 Role `ray-job`. Standard input is JSON: `id` of the job; `argv` and `env` of the trainer, which runs on this
-node; `runtime_env`: a mapping, the path of a YAML file, or null; `signals`: names of the signals that stop it;
-`folder`: the job's. The trainer's output goes to standard output.
+node; `runtime_env`: a mapping, the path of a YAML file, or null; `signals`: names of the signals that stop
+it; `folder`: the job's. The trainer's output goes to standard output.
 
 Exit code: the trainer's, 128 + n for signal n; 143 if somebody stopped the job through Ray; 1 if Ray has no
 exit code. If the trainer did not start, the file REFUSED in the folder has the kind of error and a message.

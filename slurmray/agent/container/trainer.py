@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 from ..errors import JobError
 from . import process_tree, services
@@ -71,6 +72,7 @@ class Trainer:
             env.setdefault(name, value)
         env.update(self.ray.preset_env)
         out, err = self._streams["out"], self._streams["err"]
+        context.trainer_started = time.monotonic()
         try:
             if self.is_ray_job:
                 self._submit(argv, env, out, err)

@@ -34,8 +34,8 @@ STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit co
 NAMES_SHOWN = 4  # nodes named in a log line
 LOGS_SHOWN = 2  # nodes whose logs are shown
 SLURMCTLD = "slurmctld"  # among the hosts that answer
-# What srun prints before it ends all tasks of a step, as a host has rebooted: the connection to it was reset
-# (step_launch_notify_io_failure of slurm/src/api/step_launch.c, 20.11 to 26.05); or as slurmctld marked it down.
+# What srun prints before it ends all tasks of a step because a host has rebooted and its connection was reset
+# (step_launch_notify_io_failure of slurm's src/api/step_launch.c), and when slurmctld has marked a node down.
 SRUN_ERROR = re.compile(r"srun: error: (?:.*[Aa]borting, io error .*on node (\d+)|Node failure on (\S+))$")
 # Types of messages that are handled while the step is being ended.
 WHILE_ENDING = ("phase", "finding", "gone", "started")
@@ -465,7 +465,8 @@ class Controller:
             self._fail(self.head, "node_lost", text)
         for node in lost:
             self.monitor.forget(node)
-            self.lost.add(node)
+        self.lost.update(lost)
+        lost = [node for node in self.job["nodes"] if node in lost]
         question = "Has it lost power or its" if len(lost) == 1 else "Have they lost power or their"
         text = "no heartbeat for %d s. %s network?" % (self.settings["timeouts"]["heartbeat"], question)
         self._fail_all(lost, "node_lost", text)
@@ -576,7 +577,8 @@ class Controller:
         if not self._started and self.settings["container"]["runtimes"] == ["pyxis"]:
             text = "pyxis started no container, its errors are above. Correct container.image or its mounts"
             return Controller.failed("image", "", text)
-        text = "the step ended unexpectedly; srun exited with %d" % srun_code
+        code = srun_code if srun_code >= 0 else 128 - srun_code
+        text = "the step ended unexpectedly; srun exited with %d%s" % (code, signal_text(code))
         return Controller.failed(kind, self.head, "%s: %s" % (self.head, text))
 
     def not_ready_texts(self) -> "List[str]":

@@ -1,9 +1,7 @@
 """The controller's process in the batch script, on the head node: step, signals, run directory, output."""
 
 import fcntl
-import functools
 import glob
-import operator
 import os
 import select
 import signal
@@ -174,16 +172,16 @@ class ControllerProcess(Actions):
         nodes, cpus = int(env["SLURM_JOB_NUM_NODES"]), _cpus(group, env)
         place = " in group " + group["name"] if group["name"] else ""
         for name, found, wanted, option in (
-            ("nodes", nodes, group["nodes"], "--nodes"),
-            ("CPUs", cpus, group["cpus_per_node"] or cpus, "--cpus-per-task"),
+            ("node", nodes, group["nodes"], "--nodes"),
+            ("CPU", cpus, group["cpus_per_node"] or cpus, "--cpus-per-task"),
         ):
             if found == wanted:
                 continue
             fix = "%s %s %d" % (self.settings["render_again"], option, found)
             if place:
                 fix = "give sbatch no options for it"
-            text = "the allocation has %d %s%s, the script is for %d: %s"
-            raise errors.JobError("config", text % (found, name, place, wanted, fix))
+            text = "the allocation has %s%s, the script is for %d: %s"
+            raise errors.JobError("config", text % (job_log.counted(found, name), place, wanted, fix))
 
     def _name_for_commands(self, number: str) -> str:
         """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks."""
@@ -227,13 +225,12 @@ class ControllerProcess(Actions):
             text = text % (run_dir, error.strerror)
             raise errors.JobError("preflight", text) from error
         self.log.open(run_dir)
-        count = len(self.nodes)
         self.log.event(
             "start",
             job=job["id"],
             attempt=job["attempt"],
             nodes=self.nodes,
-            nodes_text="1 node" if count == 1 else "%d nodes" % count,
+            nodes_text=job_log.counted(len(self.nodes), "node"),
             components=[group["nodes"] for group in self.settings["groups"]],
             ray_nodes=0 if self.settings["only_checks"] else self.settings["ray"]["nodes"],
             head=self.nodes[0],
@@ -321,11 +318,8 @@ class ControllerProcess(Actions):
     def _run_once(self, controller: Controller) -> None:
         """Wait for messages and signals, at most half a second, and handle them."""
         running = [step for step in self._steps if not step.is_over]
-        inputs: "List[Any]" = [
-            *running,
-            *functools.reduce(operator.iadd, (step.errors for step in running), []),
-            self._wake,
-        ]
+        inputs: "List[Any]" = [*running, self._wake]
+        inputs += [descriptor for step in running for descriptor in step.errors]
         ready, _, _ = select.select(inputs, [], [], 0.5)
         if self._wake in ready:
             os.read(self._wake, 4096)

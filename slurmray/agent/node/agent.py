@@ -357,6 +357,9 @@ class NodeAgent(NodeApi):
             is_checked = is_checked or runtime.check_container()
             if code:  # a container process that ends the job sends the reason and exits with 0
                 text = "%s exited with %d" % (runtime.description, code)
+                if code > 128:  # not by itself: it handles signals
+                    name = signal.Signals(code - 128).name
+                    text = "the container process was killed (exit code %d, %s)" % (code, name)
                 raise errors.JobError("ray", ": ".join(filter(None, [text, runtime.likely_cause()])))
             if code == 0:
                 return

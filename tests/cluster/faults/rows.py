@@ -29,8 +29,8 @@ ROWS = {
         "event, unless the trainer exits with 0; not stopped in time: TIMEOUT, and clean hosts all the same"
     ),
     "a signal while it trains": (
-        "whether it is sent to the tasks, the batch script or both: the trainer gets it, once; what is not meant "
-        "for it changes nothing"
+        "whether it is sent to the tasks, the batch script or both, the trainer gets it once; what is not "
+        "meant for it changes nothing"
     ),
     "a worker's Ray or container dies": (
         "noticed within 10 s; the log names the node and shows its last lines; the job fails with exit code "

@@ -137,6 +137,16 @@ def test_ray_of_the_head(fault: Fault, process: str) -> None:
     check_node_lost(fault, "node1")
 
 
+@pytest.mark.attack("a trainer that ends Ray, to start one of its own", inputs=1)
+@pytest.mark.fault("the head's Ray or container dies", "none", "podman")
+@pytest.mark.parametrize("command", ["ray stop --force", pytest.param("pkill raylet", marks=full)])
+def test_the_trainer_ends_ray(fault: Fault, command: str) -> None:
+    fault.start_trainer(["bash", "-c", f"echo started; {command}; sleep 600"])
+    job = fault.wait_end("node1: ", within=30)
+    assert (job.state, job.code) == ("FAILED", "71:0"), job.log
+    assert "exited while the trainer ran. Does it run ray stop or pkill?" in job.last_line, job.log
+
+
 @pytest.mark.fault("the head's Ray or container dies", "docker", "podman", "none", "apptainer", "pyxis")
 def test_container_of_the_head(fault: Fault) -> None:
     fault.start_trainer()

@@ -111,7 +111,7 @@ def test_not_too_often(fault: Fault) -> None:
 @pytest.mark.fault("requeue")
 def test_not_after_a_config_error(fault: Fault) -> None:
     fault.submit(["true"], args=["--nodes=1"], requeue={"max": 3})
-    job = fault.wait_end("the allocation has 1 nodes, the script is for 2")
+    job = fault.wait_end("the allocation has 1 node, the script is for 2")
     assert (job.state, job.code) == ("FAILED", "64:0"), job.log
 
 

@@ -75,6 +75,19 @@ def test_a_job_that_comes_up() -> None:
     assert phase_of(BRING_UP) == "probe"
 
 
+@pytest.mark.attack("an event that comes late", inputs=3)
+@pytest.mark.parametrize("late", ["container", "ray", "services"])
+def test_a_late_note_does_not_set_the_phase_back(late: str) -> None:
+    events = [*TRAINING, phase(late, 277, "using Ray's own start: no gcs_server.out"), END]
+    found = make_status(7, "FAILED", RECORD, events, T0 + 400)
+    assert found.phase == phase_of(events) == "training"
+    assert (found.steps[-1].name, found.steps[-1].seconds) == ("training", 300 - 251)
+    events = [*BRING_UP[:3], phase("services", 245), phase("container", 246, "of a slow node")]
+    assert [step.name for step in make_status(7, "RUNNING", RECORD, events, T0 + 400).steps] == [
+        *("queued", "preflight", "container", "ray", "services"),
+    ]
+
+
 def test_a_job_that_trains_and_ends() -> None:
     assert steps(RECORD, TRAINING, 4000)[-1] == ("training", 3749, "python train.py")
     ended = [*TRAINING, phase("end", 299, "Ray's logs"), END]

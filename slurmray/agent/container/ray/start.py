@@ -10,7 +10,7 @@ from ...errors import JobError
 from .. import environment, process_tree, reachability
 from . import command, network, ports, preload
 from . import environment as ray_environment
-from .watch import SEE_LOG, RayWatch, show_last_lines
+from .watch import RayWatch, show_last_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class RayProcess:
         """Handle the end of `ray start`: repeat it if another process took a port, else raise a JobError."""
         if not self.watch.is_port_taken():
             show_last_lines(self.context.folder)
-            raise JobError("ray", "ray start exited with %d. %s" % (code, SEE_LOG))
+            raise JobError("ray", self.watch.end_text("ray start exited with %d" % code))
         self._tries += 1
         if self._tries == MAX_TRIES:
             text = "other processes took the chosen ports %d times. Submit the job again"

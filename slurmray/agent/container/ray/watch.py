@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LAST_LINES = 5  # of a log of Ray
 INTERVAL = 1.0  # seconds between two checks
+TRAINER_BEGINS = 60.0  # seconds in which a trainer may end Ray, to start one of its own
 SEE_LOG = "The node's log has its last lines"
 
 
@@ -113,7 +114,16 @@ class RayWatch:
         before, self._ended = self._ended, process_tree.descendant_names(ended=True)
         for name in sorted(self._essential() & {before.get(pid, "") for pid in self._ended}):
             show_last_lines(self.context.folder)
-            raise JobError("ray", "%s exited while Ray was starting. %s" % (name, SEE_LOG))
+            raise JobError("ray", self.end_text(name + " exited"))
+
+    def end_text(self, text: str) -> str:
+        """The message about a process of Ray that has ended. text: which, e.g. `raylet exited`."""
+        started = self.context.trainer_started
+        if started is not None and time.monotonic() - started < TRAINER_BEGINS:
+            text += " while the trainer ran. Does it run ray stop or pkill? Remove that: Ray runs already"
+        elif not self.context.is_ready:
+            text += " while Ray was starting"
+        return "%s. %s" % (text, SEE_LOG)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.context.folder, name)

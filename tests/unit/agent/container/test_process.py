@@ -356,7 +356,8 @@ def failure(made: Cluster, **changes: Any) -> tuple[str, str]:
 def test_ray_start_exits(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.env["RAY_FAULT"] = "exits"
-        assert failure(made) == ("ray", "ray start exited with 9. The node's log has its last lines")
+        text = "ray start exited with 9 while Ray was starting. The node's log has its last lines"
+        assert failure(made) == ("ray", text)
         assert made.head.process.wait(30) == 0
 
 

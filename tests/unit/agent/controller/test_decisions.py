@@ -615,10 +615,10 @@ def test_srun_that_is_killed() -> None:
     cluster.controller.on_step_over(cluster.nodes, cluster.now)
     assert cluster.controller.is_over(1)
     cluster.controller.begin_end()
-    assert (
-        cluster.controller.outcome(137).text
-        == "failed (71 node lost): node1: the step ended unexpectedly; srun exited with 137"
+    text = (
+        "failed (71 node lost): node1: the step ended unexpectedly; srun exited with 137 (128 + signal KILL)"
     )
+    assert cluster.controller.outcome(137).text == cluster.controller.outcome(-9).text == text
 
 
 def test_the_step_of_a_group_that_ends() -> None:

@@ -311,6 +311,7 @@ def test_heartbeats_while_the_run_directory_stalls(tmp_path: Path) -> None:
     ("env", "code", "text"),
     [
         ({"SLURM_JOB_NUM_NODES": "2"}, 64, "the allocation has 2 nodes, the script is for 1"),
+        ({"SLURM_CPUS_PER_TASK": "1"}, 64, "the allocation has 1 CPU, the script is for 2"),
         ({"SLURM_CPUS_PER_TASK": "3"}, 64, "the allocation has 3 CPUs, the script is for 2"),
         ({"SLURMD_NODENAME": "node9"}, 64, "scontrol show hostnames found 2 nodes, the script is for 1"),
         ({"SLURM_JOB_ID": "8", "SLURM_CLUSTERS": "other"}, 71, "Slurm has restarted the job 3 times"),

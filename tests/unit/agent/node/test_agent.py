@@ -291,7 +291,9 @@ def test_a_container_that_is_killed(nodes: list[NodeProcess], tmp_path: Path) ->
     pids = subprocess.run(["pgrep", "-f", f"{tmp_path}/container.py"], stdout=subprocess.PIPE, check=True)
     for pid in pids.stdout.split():
         os.kill(int(pid), signal.SIGKILL)
-    assert node.wait_for("failed")["kind"] == "ray"
+    failed = node.wait_for("failed")
+    assert failed["kind"] == "ray"
+    assert failed["message"] == "the container process was killed (exit code 137, SIGKILL)"
 
 
 def test_setup_changes_the_environment_of_the_container_process(
@@ -379,6 +381,34 @@ def test_no_heartbeat_of_the_controller(
     assert "node1: no heartbeat from the head node head for 3 s" in (tmp_path / "slurm-7.out").read_text()
     assert list(node.temp.iterdir()) == []
     assert "end of input" in node.container_log("end of input")
+
+
+@pytest.mark.parametrize("is_controller_running", [True, False])
+def test_a_worker_that_was_cut_off(
+    nodes: list[NodeProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_controller_running: bool
+) -> None:
+    """It leaves the job alone if the head node's host answers, and the controller runs."""
+    quick = (("INTERVAL = 5.0", "INTERVAL = 0.5"), ("SUCCESSOR_WAIT = 10.0", "SUCCESSOR_WAIT = 0.5"))
+    render = render_script
+
+    def render_quick(*args: Any) -> str:
+        text = render(*args)
+        for old, new in quick:
+            assert old in text
+            text = text.replace(old, new)
+        return text
+
+    monkeypatch.setattr(sys.modules[__name__], "render_script", render_quick)
+    node = start(nodes, tmp_path, slurm={"nodes": 2})
+    node.send_job(("localhost", "node1"))
+    node.wait_for("checked")
+    begin = time.monotonic()
+    while node.process.poll() is None:
+        (node.run_dir / "heartbeat").write_text(str(time.monotonic()) if is_controller_running else "1")
+        time.sleep(0.05)
+        assert time.monotonic() - begin < HANG
+    assert time.monotonic() - begin > 3 + 1, "longer than without an answer of the host"
+    assert ("scancel" in node.calls()) == (not is_controller_running)
 
 
 def test_container_ends_with_its_killed_task(nodes: list[NodeProcess], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ class FakeContext:
         self.folder = str(folder)
         self.is_head = True
         self.is_ready = False
+        self.trainer_started: float | None = None
         self.children = SimpleNamespace(kill=lambda _: None)
         self.sent: list[tuple[str, str]] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,7 +56,14 @@ def test_a_process_that_ends_while_ray_starts(
     )
     assert capfd.readouterr().err == "".join(f"raylet: {line}\n" for line in "23456")
     watched.release_ports()
-    with pytest.raises(JobError):
+    watched.context.is_ready = True
+    with pytest.raises(JobError, match=r"^raylet exited\. The node's log"):
+        look(watched)
+    watched.context.trainer_started = time.monotonic()
+    with pytest.raises(JobError, match=r"^raylet exited while the trainer ran\. Does it run ray stop"):
+        look(watched)
+    watched.context.trainer_started -= 100
+    with pytest.raises(JobError, match=r"^raylet exited\. The node's log"):
         look(watched)
     (tmp_path / preload.STARTED).touch()
     look(watched)
