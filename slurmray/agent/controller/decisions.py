@@ -284,6 +284,8 @@ class Controller:
         row = [message["check"], message["found"], message["wanted"], fix]
         self.findings.add(node, kind, row)
         if kind == "warn":
+            if self.is_training:
+                self.findings.show()
             return
         if not self.failure:
             self.failure = Failure(node, kind, "%s: %s; %s" % (row[0], row[1], fix))

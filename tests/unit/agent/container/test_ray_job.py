@@ -6,15 +6,18 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slurmray.agent.container import ray_job as role
 from tests.processes import bounded
 from tests.unit.agent.containers import cluster, settings, write_agent
 
@@ -83,6 +86,7 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.dashboard = socket.create_server(("127.0.0.1", 0))
         write_client(folder / "lib")
         write_agent(folder)
 
@@ -103,6 +107,7 @@ class Run:
             "env": {"NODE_RANK": "0", "ODD": "it's\n$x"},
         }
         order |= {"runtime_env": runtime_env, "signals": [stop], "folder": str(self.folder)}
+        order["dashboard"] = self.dashboard.getsockname()[1]
         assert process.stdin
         process.stdin.write(json.dumps(order).encode())
         process.stdin.close()
@@ -122,8 +127,10 @@ class Run:
 
 
 @pytest.fixture
-def ray_job(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+def ray_job(tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path)
+    with run.dashboard:
+        yield run
 
 
 HOSTILE = ["it's", '"$HOME"', "`id`", "a\nb", "", "*", "é☃", "+x=['a','b']"]
@@ -273,3 +280,29 @@ def test_an_image_with_an_old_debugger(tmp_path: Path) -> None:
         made.send("ready")
         assert made.head.close() == 0
         assert "trainer" not in made.head.kinds()
+
+
+LISTENER = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+with socket.create_server(("127.0.0.1", 0)) as it:
+    print(it.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.attack("another user listens on a port of the job", inputs=1)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs processes of two users")
+def test_no_request_is_made_while_another_user_has_the_port() -> None:
+    for user in (0, 1002):
+        argv = [sys.executable, "-c", LISTENER, str(user)]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listener:
+            assert listener.stdout
+            port = int(listener.stdout.readline())
+            if user:
+                with pytest.raises(ConnectionError, match="another user's process listens"):
+                    role.require_own_dashboard(port)
+            else:
+                role.require_own_dashboard(port)
+    with pytest.raises(ConnectionError, match="nobody listens"):
+        role.require_own_dashboard(port)

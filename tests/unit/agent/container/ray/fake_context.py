@@ -18,9 +18,13 @@ class FakeContext:
         self.is_ready = False
         self.children = SimpleNamespace(kill=lambda _: None)
         self.sent: list[tuple[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
 
     def phase(self, phase: str, text: str) -> None:
         self.sent.append((phase, text))
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.messages.append({"type": kind, **fields})
 
 
 def ray_process(folder: Path) -> Any:

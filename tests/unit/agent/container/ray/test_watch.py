@@ -17,7 +17,7 @@ from .fake_context import ray_process
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[watch.RayWatch], None]:
     """Runs one check at once."""
-    monkeypatch.setattr(ports, "taken_ports", lambda _: [])
+    monkeypatch.setattr(ports, "listeners", lambda _: (set(), set()))
 
     def check(watched: watch.RayWatch) -> None:
         watched._due = 0.0
@@ -41,7 +41,7 @@ def test_a_process_that_ends_while_ray_starts(
     monkeypatch.setattr(process_tree, "descendant_names", lambda **_: dict(ended))
     watched = ray_process(tmp_path).watch
     (tmp_path / preload.STARTED).touch()  # of an earlier try
-    watched.begin([])
+    watched.begin([], [], 0)
     ended |= {5: "python3", 6: "raylet"}
     look(watched)
     del ended[6]  # its parent has waited for it
@@ -67,7 +67,7 @@ def test_with_plain_start_ray_is_watched_until_the_cluster_is_ready(
 ) -> None:
     monkeypatch.setattr(process_tree, "descendant_names", lambda **_: {})
     ray = ray_process(tmp_path)
-    ray.watch.begin([])
+    ray.watch.begin([], [], 0)
     (tmp_path / preload.NOT_FAST).write_text("this Ray has no x")
     for _ in range(2):
         look(ray.watch)
