@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from typing import Callable, List, Optional
 
 INTERVAL = 5.0  # seconds between two heartbeats, in both directions
+FILE = "heartbeat"  # in the job's folder: the container process changes its time
 # A pause this long between two looks at the clock means that the job was suspended (scontrol suspend, gang
 # scheduling): each loop looks once a second or more often.
 _SUSPENDED = 10.0

@@ -85,8 +85,8 @@ def relay(address: str, port: int) -> list[str]:
 class Forwarder(socketserver.ThreadingTCPServer):
     """Listens on this host's loopback for whoever has `url`: others of this host could run code as the user.
 
-    port: on which it listens. url: to open in a browser; it has a key, and signs in to Ray. unknown: connections
-    whose headers are not complete, the oldest first.
+    port: on which it listens. url: to open in a browser; it has a key, and signs in to Ray. unknown:
+    connections whose headers are not complete, the oldest first.
     """
 
     daemon_threads = True

@@ -4,7 +4,8 @@ Role `ray-job`. Standard input is JSON: `id` of the job; `argv` and `env` of the
 node; `runtime_env`: a mapping, the path of a YAML file, or null; `signals`: names of the signals to forward;
 `folder`: the job's; `dashboard`: port of Ray's dashboard. The trainer's output goes to standard output.
 
-Ray's client sends the cluster's token with each request. So none is made unless this user listens on that port.
+Ray's client sends the cluster's token with each request. So none is made unless this user listens on that
+port.
 
 Exit code: the trainer's, 128 + n for signal n; 143 if somebody stopped the job through Ray; 1 if Ray has no
 exit code. If the trainer did not start, the file REFUSED in the folder has the kind of error and a message.
