@@ -19,6 +19,7 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from slurmray.agent import heartbeat
 from slurmray.agent.container.ray import ports
 from tests.unit.agent.containers import RAY, Cluster, Node, cluster, group, job, left_over, settings
 from tests.unit.texts import TEXTS, TOKENS
@@ -696,3 +697,18 @@ def test_a_node_for_services_alone(tmp_path: Path) -> None:
         (tmp_path / "log.over").touch()
         assert made.run_until("exit")["code"] == 0
         assert {node.close() for node in made.nodes} == {0}
+
+
+def test_heartbeats_while_the_loop_waits(tmp_path: Path) -> None:
+    """Before the first message and with nothing to do."""
+    folder = tmp_path / "job"
+    node = Node(folder, "gpu-1", {"PATH": os.environ["PATH"]})
+    deadline = time.monotonic() + 30
+    seen: set[int] = set()
+    while len(seen) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        if (folder / heartbeat.FILE).exists():
+            seen.add((folder / heartbeat.FILE).stat().st_mtime_ns)
+    assert node.close() == 0
+    assert list(folder.iterdir()) == []
