@@ -110,7 +110,7 @@ def dashboard_url(command: "List[str]") -> str:
 def wait_for_own_gcs(services: "Any", port: int) -> None:
     """Let Ray continue after the start of the GCS only when that listens on its port.
 
-    Exits if another process does. services: Ray's module that starts processes. port: of the GCS.
+    Exits if another user's process does. services: Ray's module that starts processes. port: of the GCS.
     """
     start = services.start_ray_process
 
@@ -118,11 +118,11 @@ def wait_for_own_gcs(services: "Any", port: int) -> None:
         started = start(command, process_type, *args, **options)
         end = time.monotonic() + GCS_WAIT
         while process_type == "gcs_server" and time.monotonic() < end:
-            own, foreign = ports.listeners([port])
-            if foreign:
-                sys.exit("another process listens on port %d, the GCS cannot" % port)
-            if own:
+            users = ports.listener_users(port)
+            if os.geteuid() in users:
                 break
+            if users:
+                sys.exit("another user's process listens on port %d, the GCS cannot" % port)
             time.sleep(0.01)
         return started
 

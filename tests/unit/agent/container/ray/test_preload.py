@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -224,13 +225,13 @@ def test_a_file_is_written_after_ray_s_start(tmp_path: Path) -> None:
 
 @pytest.mark.attack("another user listens on a port of the job", inputs=1)
 def test_ray_start_ends_before_it_sends_the_token_to_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [(set(), set()), ({20001}, set()), (set(), {20001})]
-    monkeypatch.setattr(ports, "listeners", lambda _: answers.pop(0))
+    answers = [set(), {os.geteuid()}, {os.geteuid() + 1}]
+    monkeypatch.setattr(ports, "listener_users", lambda _: answers.pop(0))
     started: list[str] = []
     services = SimpleNamespace(start_ray_process=lambda _, kind: started.append(kind))
     preload.wait_for_own_gcs(services, 20001)
     services.start_ray_process([], "gcs_server")
     services.start_ray_process([], "raylet")
-    with pytest.raises(SystemExit, match="another process listens on port 20001"):
+    with pytest.raises(SystemExit, match="another user's process listens on port 20001"):
         services.start_ray_process([], "gcs_server")
     assert started == ["gcs_server", "raylet", "gcs_server"]
