@@ -27,7 +27,8 @@ def interface_addresses(ipv6_table: str = "/proc/net/if_inet6") -> "List[Tuple[s
         found.append((name.split(":")[0], socket.inet_ntoa(buffer[start + 20 : start + 24].tobytes())))
     try:
         with open(ipv6_table) as table:
-            rows = [line.split() for line in table]
+            # The file's order is that of a hash table (if6_get_next() in Linux); field 1 is the index.
+            rows = sorted((line.split() for line in table), key=lambda row: int(row[1], 16))
     except FileNotFoundError:  # no IPv6 on this host
         rows = []
     return found + [(row[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(row[0]))) for row in rows]

@@ -30,15 +30,19 @@ def test_reachable_addresses_are_those_of_hostname_i() -> None:
 def test_ipv6_addresses_of_interfaces(tmp_path: Path) -> None:
     table = tmp_path / "if_inet6"
     table.write_text(
-        "00000000000000000000000000000001 01 80 10 80       lo\n"
+        "fd7800000000000000000000000000fe 10 40 00 80     eth1\n"
         "fd000000000000000000000000000002 02 40 00 80     eth0\n"
+        "00000000000000000000000000000001 01 80 10 80       lo\n"
         "fe80000000000000021122fffe334455 02 40 20 80     eth0\n"
+        "fd000000000000000000000000000009 09 40 00 80      ib0\n"
     )
     found = network_interfaces.interface_addresses(str(table))
     assert [pair for pair in found if ":" in pair[1]] == [
         ("lo", "::1"),
         ("eth0", "fd00::2"),
         ("eth0", "fe80::211:22ff:fe33:4455"),
+        ("ib0", "fd00::9"),
+        ("eth1", "fd78::fe"),
     ]
     without = network_interfaces.interface_addresses(str(tmp_path / "none"))
     assert without == [pair for pair in found if ":" not in pair[1]]
