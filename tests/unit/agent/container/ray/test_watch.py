@@ -87,3 +87,31 @@ def test_only_the_head_node_has_a_gcs(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert not ray.watch.is_healthy()
     ray.context.is_head = False
     assert ray.watch.is_healthy()
+
+
+@pytest.mark.attack("another user listens on a port of the job", inputs=3)
+def test_ports_are_guarded_until_a_process_of_the_job_listens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also when the cluster is ready, which then goes on. One that no option of `ray start` names is not."""
+    seen: list[set[int]] = []
+    answers: list[tuple[set[int], set[int]]] = [({1}, set()), (set(), {2}), (set(), {3}), (set(), set())]
+
+    def listeners(ports: set[int]) -> tuple[set[int], set[int]]:
+        seen.append(set(ports))
+        return answers.pop(0)
+
+    monkeypatch.setattr(ports, "listeners", listeners)
+    ray = ray_process(tmp_path)
+    ray.watch.begin([1, 2, 3, 4, 5], ["--port=1", "--dashboard-port=2", "--node-port=3", "--x-port=4"], 2)
+    assert not ray.watch.is_port_taken()
+    ray.watch.has_gcs_answered = True
+    assert not ray.watch.is_port_taken()
+    assert not ray.watch.has_dashboard
+    ray.context.is_ready = True
+    ray.watch.release_ports()
+    for _ in range(2):
+        assert not ray.watch.is_port_taken()
+    assert seen == [{1, 2, 3, 4, 5}, {2, 3, 4, 5}, {3, 4}, {4}]
+    found = [(message["check"], message["wanted"]) for message in ray.context.messages]
+    assert found == [("port 2", "Ray's dashboard"), ("port 3", "a process of Ray")]
