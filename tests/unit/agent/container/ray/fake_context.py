@@ -23,8 +23,8 @@ class FakeContext:
     def phase(self, phase: str, text: str) -> None:
         self.sent.append((phase, text))
 
-    def send(self, kind: str, **fields: Any) -> None:
-        self.messages.append({"type": kind, **fields})
+    def send(self, kind: str, /, **fields: Any) -> None:
+        self.messages.append({**fields, "type": kind})
 
 
 def ray_process(folder: Path) -> Any:
