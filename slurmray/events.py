@@ -69,7 +69,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         },
     ),
     "dashboard": (
-        "Ray's dashboard has an address; it answers a few seconds later.",
+        "A process of the job listens on the port of Ray's dashboard.",
         {
             "node": (_NAME, "the head node"),
             "address": (_TEXT, "where it listens there"),

@@ -11,6 +11,7 @@ INTERVAL = 5.0  # seconds between two heartbeats, in both directions
 # Seconds for the host of a node without heartbeats to answer. Heartbeats of nodes that are lost at the same
 # moment end up to INTERVAL apart.
 ANSWER_WAIT = INTERVAL + 1
+FILE = "heartbeat"  # in the job's folder: the container process changes its time
 # A pause this long between two looks at the clock means that the job was suspended (scontrol suspend, gang
 # scheduling): each loop looks once a second or more often.
 _SUSPENDED = 10.0

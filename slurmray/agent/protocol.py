@@ -60,13 +60,14 @@ def decode(line: bytes) -> "Optional[Message]":
         return None
     try:
         message = json.loads(line.decode("utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not (isinstance(message, dict) and "v" in message and isinstance(message.get("type"), str)):
         return None
     version = message.pop("v")
     if version != VERSION:
-        raise ProtocolError("message of protocol version %s, this agent uses version %d" % (version, VERSION))
+        text = "message of protocol version %s, this agent uses version %d"
+        raise ProtocolError(text % (str(version)[:20], VERSION))
     return message
 
 

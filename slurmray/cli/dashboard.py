@@ -6,13 +6,16 @@ import getpass
 import os
 import socket
 import sys
+import time
 
 import click
 
 from slurmray.cli.terminal import complete_job, job_argument
-from slurmray.errors import UsageError
+from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm.job import Job
 
 _PRINT_TOKEN = '[ -z "$RAY_AUTH_TOKEN_PATH" ] || cat "$RAY_AUTH_TOKEN_PATH"'  # noqa: S105 - old Rays have none
+_EVENT_WAIT = 60.0  # seconds: Ray starts the dashboard after the nodes
 _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - values of --dashboard-host
 
 
@@ -45,6 +48,7 @@ def dashboard(*, job: str | None, port: int) -> None:
     done = commands.call(argv, host=found.host)
     if done.returncode != 0:
         raise commands.failure(argv, done.stderr)
+    _wait_for_dashboard(found)
     address, dashboard_port = found.dashboard_address()
     argv = found.attach_argv(relay("127.0.0.1" if address in _ANY_ADDRESS else address, dashboard_port))
     try:
@@ -53,13 +57,28 @@ def dashboard(*, job: str | None, port: int) -> None:
         raise UsageError(f"--port {port}: {error.strerror}; use another one, or 0 for any") from None
     with server:
         if not found.host.name:
-            ssh = f"ssh -L {server.port}:localhost:{server.port} {getpass.getuser()}@{socket.gethostname()}"
+            ssh = f"ssh -L {server.port}:127.0.0.1:{server.port} {getpass.getuser()}@{socket.gethostname()}"
             click.echo(f"on your own machine: {ssh}", err=True)
         click.echo(server.url)
         sys.stdout.flush()
         if found.host.name and _has_browser():  # not on a login node, even one that has a display
             click.launch(server.url)
         server.serve_forever()
+
+
+def _wait_for_dashboard(job: Job) -> None:
+    """Wait until a process of the job listens on the dashboard's port. SlurmError if none does."""
+    end = time.monotonic() + _EVENT_WAIT
+    while True:
+        events = job.events()
+        if any(event["event"] == "dashboard" for event in events):
+            return
+        for event in events:
+            if event["event"] == "finding" and event["wanted"] == "Ray's dashboard":
+                raise SlurmError(f"job {job.id}: {event['check']} of {event['node']}: {event['found']}")
+        if time.monotonic() > end:
+            raise SlurmError(f"job {job.id}: Ray's dashboard does not listen; see its dashboard.log")
+        time.sleep(0.5)
 
 
 def _has_browser() -> bool:

@@ -10,18 +10,43 @@ import socket
 import socketserver
 import subprocess
 import threading
+import time
 from collections.abc import Callable
-from typing import IO
+from typing import IO, Any
 
 COOKIE = "slurmray-dashboard"  # who has it may connect
 _RAYS_COOKIE = "ray-authentication-token"  # of Ray's dashboard since 2.52, for the cluster's token
 _LONGEST_HEAD = 65536  # bytes
 _CHUNK = 65536  # bytes
 _PATIENCE = 5.0  # seconds for the end of a step whose connection is closed
+_HEAD_SECONDS = 10.0  # for the headers of a connection's first request
+_MOST_UNKNOWN = 64  # connections whose headers are not complete
 
 # Runs in the head node's container: copies standard input to the dashboard, and its answers back.
-_RELAY = """
-import os, socket, sys, threading, time
+#
+# The requests have the cluster's token, and another user of the node may listen on the port. So nothing is
+# sent before the kernel shows that the socket at the other end is this user's. That has an inode once it is
+# accepted (get_tcp4_sock() in net/ipv4/tcp_ipv4.c of Linux); until then its user is not known.
+_RELAY = r"""
+import os, socket, struct, sys, threading, time
+def fail(text):
+    text = "Ray's dashboard: " + text
+    head = "HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
+    os.write(1, (head + text + "\n").encode())
+    sys.exit(text)
+def end(address, port, *_):  # as in /proc/net/tcp, and at the end of a mapped address in tcp6
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    words = struct.unpack("=%dI" % (len(packed) // 4), packed)
+    return "".join("%08X" % word for word in words) + ":%04X" % port
+def users():
+    here, there = end(*dashboard.getsockname()), end(*dashboard.getpeername())
+    found = set()
+    for table in "/proc/net/tcp", "/proc/net/tcp6":
+        if os.path.exists(table):
+            for row in map(str.split, open(table)):
+                if row[1].endswith(there) and row[2].endswith(here) and row[9] != "0":
+                    found.add(row[7])
+    return found
 until = time.monotonic() + 60
 while True:
     try:
@@ -29,8 +54,14 @@ while True:
         break
     except OSError as error:  # Ray starts it after the nodes
         if time.monotonic() > until:
-            sys.exit("Ray's dashboard: " + str(error))
+            fail(str(error))
         time.sleep(0.2)
+while not (found := users()):
+    if time.monotonic() > until:
+        fail("no process accepts connections on port " + sys.argv[2])
+    time.sleep(0.02)
+if found != {str(os.geteuid())}:
+    fail("another user's process listens on port " + sys.argv[2] + ". It got nothing; see the job's log")
 def send():
     while data := os.read(0, 65536):
         dashboard.sendall(data)
@@ -54,11 +85,13 @@ def relay(address: str, port: int) -> list[str]:
 class Forwarder(socketserver.ThreadingTCPServer):
     """Listens on this host's loopback for whoever has `url`: others of this host could run code as the user.
 
-    port: on which it listens. url: to open in a browser; it has a key, and signs in to Ray.
+    port: on which it listens. url: to open in a browser; it has a key, and signs in to Ray. unknown:
+    connections whose headers are not complete, the oldest first.
     """
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128
 
     def __init__(self, start: Callable[[], subprocess.Popen[bytes]], token: str, port: int) -> None:
         """Listen on a port (0: any). OSError if it is taken.
@@ -67,16 +100,35 @@ class Forwarder(socketserver.ThreadingTCPServer):
         the cluster, or "".
         """
         self.steps: set[subprocess.Popen[bytes]] = set()
+        self.unknown: dict[socket.socket, None] = {}
         super().__init__(("127.0.0.1", port), _Connection)
         self.start = start
         self.port: int = self.server_address[1]
         self.key = secrets.token_urlsafe()
         self.path = f"/?key={self.key}"
-        self.url = f"http://localhost:{self.port}{self.path}"
+        # Not localhost: another user of this host may listen on its address ::1, and would get the key.
+        self.url = f"http://127.0.0.1:{self.port}{self.path}"
         cookies = [f"{COOKIE}={self.key}"] + ([f"{_RAYS_COOKIE}={token}"] if token else [])
         lines = [f"Set-Cookie: {cookie}; Path=/; HttpOnly; SameSite=Strict\r\n" for cookie in cookies]
         head = "HTTP/1.1 303 See Other\r\nLocation: /\r\nConnection: close\r\nContent-Length: 0\r\n"
         self.welcome = f"{head}{''.join(lines)}\r\n".encode()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Handle a connection in a thread. Others of this host cannot keep the user out with idle ones.
+
+        Too many of them close the oldest: a browser sends its headers at once.
+        """
+        self.unknown[request] = None
+        if len(self.unknown) > _MOST_UNKNOWN:
+            with contextlib.suppress(OSError, StopIteration):
+                oldest = next(iter(list(self.unknown)))
+                self.end_wait(oldest)
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def end_wait(self, request: socket.socket) -> None:
+        """Note that a connection's headers are complete, or that it is closed."""
+        self.unknown.pop(request, None)
 
     def start_step(self) -> subprocess.Popen[bytes]:
         """Start the step of one connection."""
@@ -98,15 +150,26 @@ class _Connection(socketserver.BaseRequestHandler):
     request: socket.socket
 
     def handle(self) -> None:
-        with contextlib.suppress(OSError):  # the browser is gone
-            self._answer()
+        with contextlib.suppress(OSError):  # the browser is gone, or too late
+            try:
+                head = self._read_head()
+            finally:
+                self.server.end_wait(self.request)
+            self.request.settimeout(None)
+            self._answer(head)
 
-    def _answer(self) -> None:
+    def _read_head(self) -> bytes:
+        """Read until the end of the headers. OSError if they do not come in time."""
+        end = time.monotonic() + _HEAD_SECONDS
         head = b""
         while b"\r\n\r\n" not in head and len(head) < _LONGEST_HEAD:
+            self.request.settimeout(max(0.001, end - time.monotonic()))
             if not (data := self.request.recv(_CHUNK)):
-                return
+                raise ConnectionAbortedError
             head += data
+        return head
+
+    def _answer(self, head: bytes) -> None:
         lines = head.decode("latin-1").split("\r\n")
         if _is(lines[0].split(" ")[1:2], self.server.path):
             self.request.sendall(self.server.welcome)

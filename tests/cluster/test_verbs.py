@@ -395,7 +395,7 @@ def test_dashboard(jobs: Jobs) -> None:
     terminal = Terminal("dashboard", "--port=0")
     try:
         seen = terminal.wait_for("?key=")
-        port, address, path = re.search(r": ssh -L (\d+):.*\n(http://localhost:\d+)(/.+)\n", seen).groups()  # type: ignore[union-attr]
+        port, address, path = re.search(r": ssh -L (\d+):.*\n(http://127\.0\.0\.1:\d+)(/.+)\n", seen).groups()  # type: ignore[union-attr]
         assert address.endswith(f":{port}")
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         page = browser.open(address + path, timeout=HANG)

@@ -40,6 +40,7 @@ class Head:
         self._check: "Optional[Callable[[], None]]" = None  # called by tick()
         self._probe_input: "Optional[IO[bytes]]" = None
         self._is_trainer_announced = False
+        self._is_dashboard_announced = False
 
     def preload_probe(self) -> None:
         """Start the readiness probe early: importing Ray takes seconds."""
@@ -58,6 +59,10 @@ class Head:
         """Run the pending check. Called in each turn of the loop."""
         if self._check:
             self._check()
+        if not self._is_dashboard_announced and self.context.is_head and self.ray.watch.has_dashboard:
+            self._is_dashboard_announced = True
+            port = self.ray.ports[ports.DASHBOARD]
+            self.context.send("dashboard", address=dashboard_host(self.context.settings), port=port)
 
     def probe_ended(self, code: int) -> None:
         """Handle the end of the readiness probe."""
@@ -98,7 +103,6 @@ class Head:
         context, ray = self.context, self.ray
         port = ray.ports[ports.DASHBOARD]
         context.phase("ray", "head at %s, dashboard on port %d" % (ray.gcs_address, port))
-        context.send("dashboard", address=dashboard_host(context.settings), port=port)
         context.send("versions", text=preflight.versions(ray.version_text))
         self._wait(None)
         process_tree.write_and_close(self._probe_input, ray.gcs_address.encode())
@@ -113,6 +117,7 @@ class Head:
 
     def _cluster_ready(self) -> None:
         self._wait(None)
+        self.ray.watch.is_port_taken()  # so that the log says it before a trainer uses the dashboard
         self.context.send("ready")
 
     def report_attach(self) -> None:

@@ -9,9 +9,10 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 
-from .. import inherited, protocol, ray_logs, signals
+from .. import heartbeat, inherited, protocol, ray_logs, signals
 from ..errors import Finished, JobError, Unfit
 from . import cuda, environment, preflight, process_tree, reachability, setup
 from .head import Head
@@ -350,6 +351,9 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     os.umask(0o022)  # its children get the submitter's
     process_tree.lock_folder(folder)
     process_tree.adopt_orphans()
+    path = os.path.join(folder, heartbeat.FILE)
+    open(path, "w").close()
+    threading.Thread(target=send_heartbeats, args=(path,), daemon=True).start()
     try:
         process.loop()
         context.send("tether_lost")
@@ -375,6 +379,21 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
                 sys.stderr.write("cannot keep Ray's logs: %s\n" % error)
         empty_folder(folder)
     return 0
+
+
+def send_heartbeats(path: str) -> None:
+    """Change the time of a file, which the node agent watches, as long as it exists.
+
+    Runs in a thread: the loop may take long over a check. A process that is stopped has no running thread.
+    """
+    while True:
+        time.sleep(heartbeat.INTERVAL)
+        try:
+            os.utime(path)
+        except FileNotFoundError:  # the folder is being emptied
+            return
+        except OSError:
+            pass
 
 
 def empty_folder(folder: str) -> None:

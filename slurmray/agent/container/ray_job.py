@@ -2,7 +2,10 @@
 
 Role `ray-job`. Standard input is JSON: `id` of the job; `argv` and `env` of the trainer, which runs on this
 node; `runtime_env`: a mapping, the path of a YAML file, or null; `signals`: names of the signals that stop
-it; `folder`: the job's. The trainer's output goes to standard output.
+it; `folder`: the job's; `dashboard`: port of Ray's dashboard. The trainer's output goes to standard output.
+
+Ray's client sends the cluster's token with each request. So none is made unless this user listens on that
+port.
 
 Exit code: the trainer's, 128 + n for signal n; 143 if somebody stopped the job through Ray; 1 if Ray has no
 exit code. If the trainer did not start, the file REFUSED in the folder has the kind of error and a message.
@@ -18,6 +21,7 @@ import time
 from .. import signals
 from ..errors import JobError
 from . import environment
+from .ray import ports
 from .trainer import REFUSED
 
 TYPE_CHECKING = False
@@ -32,11 +36,15 @@ LOG_PIECE = 2**20  # bytes copied at once
 
 
 class RayJob:
-    """A submitted job of Ray: its log, its signals, its exit code. client: Ray's JobSubmissionClient."""
+    """A submitted job of Ray: its log, its signals, its exit code.
 
-    def __init__(self, client: "Any", name: str, folder: str) -> None:
+    client: Ray's JobSubmissionClient. dashboard: port of the dashboard.
+    """
+
+    def __init__(self, client: "Any", name: str, folder: str, dashboard: int) -> None:
         self.client = client
         self.name = name
+        self.dashboard = dashboard
         self.pid_file = pid_file(folder)
         self.log = os.path.join(folder, "session_latest", "logs", "job-driver-%s.log" % name)
         self._position = 0  # in the log
@@ -65,7 +73,11 @@ class RayJob:
             except ProcessLookupError:
                 pass
         else:
-            threading.Thread(target=self.client.stop_job, args=(self.name,), daemon=True).start()
+            threading.Thread(target=self._stop, daemon=True).start()
+
+    def _stop(self) -> None:
+        require_own_dashboard(self.dashboard)
+        self.client.stop_job(self.name)
 
     def pass_on(self, name: str) -> None:
         """Send a signal to the trainer's process, if it runs."""
@@ -77,6 +89,7 @@ class RayJob:
         """Keep `_info` up to date. Runs in a thread, as the dashboard may not answer for minutes."""
         while True:
             try:
+                require_own_dashboard(self.dashboard)
                 self._info = self.client.get_job_info(self.name)
                 self._last_answer = time.monotonic()
             except Exception:
@@ -165,13 +178,25 @@ def read_runtime_env(given: "Any") -> "Dict[str, Any]":
     return found
 
 
-def connect() -> "Any":
-    """Return a client once the dashboard answers. Ray finds it through RAY_ADDRESS, the GCS."""
+def require_own_dashboard(port: int) -> None:
+    """Raise a ConnectionError unless this user listens on the dashboard's port."""
+    users = ports.listener_users(port)
+    if os.geteuid() not in users:
+        why = "another user's process listens on its port %d" if users else "nobody listens on its port %d"
+        raise ConnectionError(why % port)
+
+
+def connect(dashboard: int) -> "Any":
+    """Return a client once the dashboard answers. Ray finds it through RAY_ADDRESS, the GCS.
+
+    dashboard: its port.
+    """
     from ray.job_submission import JobSubmissionClient
 
     deadline = time.monotonic() + DASHBOARD_TIMEOUT
     while True:
         try:
+            require_own_dashboard(dashboard)
             return JobSubmissionClient()
         except Exception as error:  # its type depends on the version of Ray
             if time.monotonic() > deadline:
@@ -194,16 +219,17 @@ def submit(request: "Dict[str, Any]") -> int:
     for each in stop_signals:
         signal.signal(each, lambda number, _: caught.append(number))
     runtime_env = read_runtime_env(request["runtime_env"])
-    client = connect()
+    client = connect(request["dashboard"])
     command = write_entrypoint(request["folder"], request["argv"], request["env"])
     if caught:
         return 128 + caught[0]
     try:
+        require_own_dashboard(request["dashboard"])
         client.submit_job(entrypoint=command, submission_id=request["id"], runtime_env=runtime_env)
     except Exception as error:  # e.g. unknown fields or files that are too large
         text = "Ray rejected the job, see ray.runtime_env: %s" % error
         raise JobError("config", text) from error
-    job = RayJob(client, request["id"], request["folder"])
+    job = RayJob(client, request["id"], request["folder"], request["dashboard"])
     jobs.append(job)
     for each in stop_signals:
         signal.signal(each, lambda number, _: job.send_signal(number))

@@ -9,6 +9,7 @@ import time
 from ..errors import JobError
 from . import process_tree, services
 from .ray import environment as ray_environment
+from .ray import ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class Trainer:
             "runtime_env": context.settings["trainer"]["runtime_env"],
             "signals": ["SIG" + self.signal_name(is_warning) for is_warning in (True, False)],
             "folder": context.folder,
+            "dashboard": self.ray.ports[ports.DASHBOARD],
         }
         program = context.program("ray-job")
         child = context.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)

@@ -8,7 +8,7 @@ import re
 import signal
 
 from .. import errors, heartbeat, protocol, signals
-from . import findings
+from . import findings, message_check
 from .bring_up import BringUp
 from .host_list import host_list
 
@@ -116,6 +116,8 @@ class Controller:
         self.log = log
         self.actions = actions
         self.head = job["nodes"][0]
+        self._nodes = frozenset(job["nodes"])
+        self._ignored: "Set[str]" = set()  # log lines about messages that were ignored
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
         self.findings = findings.Findings(log)
         self.bring_up = BringUp(log, len(job["nodes"]))
@@ -165,11 +167,22 @@ class Controller:
     # -- inputs ------------------------------------------------------------------------------------------
 
     def on_message(self, message: "protocol.Message", now: float) -> None:
-        """Handle a message of a node."""
-        node, kind = message.get("node", ""), message["type"]
+        """Handle a message of a node. The first wrong one of each kind and node is logged."""
+        problem = message_check.problem(message, self._nodes)
+        if problem:
+            node = message.get("node")
+            line = "%s: ignored a wrong message: %s" % (
+                node if node in list(self._nodes) else "a node",
+                problem,
+            )
+            if line not in self._ignored:
+                self._ignored.add(line)
+                self.log.write(line)
+            return
+        node, kind = message["node"], message["type"]
         if node not in self.lost and node not in self.gone and kind != "gone":
             self.monitor.record(node, now)
-        handler = getattr(self, "_on_" + kind, None)
+        handler = getattr(self, "_on_" + kind, None)  # none for heartbeat
         if handler and (not self.is_ending or kind in WHILE_ENDING):
             handler(node, message, now)
         if kind in ("phase", "started", "stage_done") or (kind == "heartbeat" and message.get("doing")):
@@ -340,6 +353,8 @@ class Controller:
         row = [message["check"], message["found"], message["wanted"], fix]
         self.findings.add(node, kind, row)
         if kind == "warn":
+            if self.is_training:
+                self.findings.show()
             return
         if not self.failure:
             self.failure = Failure([node], kind, "%s: %s; %s" % (row[0], row[1], fix))

@@ -377,9 +377,9 @@ class ControllerProcess(Actions):
             controller.on_output(str(error))
             return
         if message:
-            if message["type"] == "started":
-                step.number = message["step"]
             controller.on_message(message, now)
+            if message["type"] == "started" and str(message.get("step")).isdigit():
+                step.number = message["step"]
         else:
             controller.on_output(line.decode("utf-8", "replace"))
 

@@ -352,6 +352,7 @@ class NodeAgent(NodeApi):
             for message in self._waiting:
                 container.send(protocol.encode(message))
         is_checked = False
+        seen, seen_at = 0, 0.0
         while not self._is_stopped:
             code = container.poll(0.5)
             is_checked = is_checked or runtime.check_container()
@@ -363,8 +364,21 @@ class NodeAgent(NodeApi):
                 raise errors.JobError("ray", ": ".join(filter(None, [text, runtime.likely_cause()])))
             if code == 0:
                 return
+            latest = self._container_heartbeat()
+            if latest != seen:
+                seen, seen_at = latest, self.clock.now()
+            elif seen and self.clock.now() - seen_at > self.settings["timeouts"]["heartbeat"]:
+                text = "the container process does not answer for %d s. Has somebody stopped it?"
+                raise errors.JobError("ray", text % self.settings["timeouts"]["heartbeat"])
             for name, service_code in services.poll():
                 self._forward({"type": "service_ended", "name": name, "code": service_code})
+
+    def _container_heartbeat(self) -> int:
+        """Time of the container process's last heartbeat; 0: none so far, or it is ending."""
+        try:
+            return os.stat(os.path.join(self.inside, heartbeat.FILE)).st_mtime_ns
+        except OSError:
+            return 0
 
     def _first_messages(self, runtime: "Runtime") -> "List[protocol.Message]":
         from . import facts

@@ -37,6 +37,9 @@ ROWS = {
         "71, or continues with on_node_loss: continue"
     ),
     "the head's Ray or container dies": "noticed within 10 s; as with a worker, but the job always fails",
+    "a container process is stopped": (
+        "after heartbeat_timeout the job ends by itself with exit code 71, and names the node; clean hosts"
+    ),
     "Ray starts slowly, or not at all": (
         "the only timeout is ray.ready_timeout; a process of Ray that has exited is noticed within 10 s"
     ),

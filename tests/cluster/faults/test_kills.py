@@ -7,7 +7,7 @@ import pytest
 from slurmray.spec.container import DEFAULT_IMAGE
 from tests.cluster.jobs import wait_until
 
-from .case import CLIENTS, NODE_AGENT, RAY_START, Fault
+from .case import CLIENTS, CONTAINER_PROCESS, GUARD, NODE_AGENT, RAY_START, Fault
 
 full = pytest.mark.full
 
@@ -152,3 +152,15 @@ def test_container_of_the_head(fault: Fault) -> None:
     fault.start_trainer()
     fault.kill_container("node1")
     check_node_lost(fault, "node1")
+
+
+@pytest.mark.fault("a container process is stopped", "podman", "none")
+@pytest.mark.parametrize("host", ["node2", pytest.param("node1", marks=full)])
+def test_stopped_container_process(fault: Fault, host: str) -> None:
+    """By SIGSTOP, e.g. of a debugger; a suspended job is another case: all of it stops."""
+    fault.start_trainer()
+    process = ["--newest", "-f", GUARD] if fault.runtime == "none" else ["-f", CONTAINER_PROCESS]
+    fault.inject(["pkill", "-STOP", *process], host)
+    job = fault.wait_end(f"{host}: the container process does not answer for ", within=45)
+    assert (job.state, job.code) == ("FAILED", "71:0"), job.log
+    assert job.last_line.startswith(f"failed (71 node lost): {host}: "), job.log

@@ -96,6 +96,11 @@ class Node:
             time.sleep(float(os.environ.get("DASHBOARD_SECONDS", "0.1")))
         self._webui_url = None if tries == 5 else f"127.0.0.1:{port}"
         if self._webui_url:
+            try:
+                self.dashboard = socket.create_server(("127.0.0.1", int(port)))
+            except OSError:
+                self._webui_url = None
+        if self._webui_url:
             internal_kv._internal_kv_put("webui:url", self._webui_url, True, namespace="ns")
 
     def start_ray_processes(self):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import os
+import resource
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from slurmray import process
+from slurmray.slurm import dashboard
 from slurmray.slurm.dashboard import COOKIE, Forwarder, relay
 
 
@@ -129,3 +134,85 @@ def test_a_relay_that_cannot_start(forwarder: Forwarder) -> None:
     connection.request("POST", "/", b"", {"Cookie": cookie})
     with pytest.raises(http.client.RemoteDisconnected):
         connection.getresponse()
+
+
+def open_connections(forwarder: Forwarder, count: int, text: bytes = b"") -> list[socket.socket]:
+    """Open connections as another user of this host does, who has no key; send the same on each."""
+    made = []
+    for _ in range(count):
+        made.append(socket.create_connection(("127.0.0.1", forwarder.port), timeout=60))
+        made[-1].sendall(text)
+    return made
+
+
+@pytest.mark.attack("connections that stay idle", inputs=2)
+@pytest.mark.parametrize("forwarder", ["the token"], indirect=True)
+def test_idle_connections_do_not_keep_the_user_out(forwarder: Forwarder) -> None:
+    """Neither silent ones nor those whose headers do not end."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    idle: list[socket.socket] = []
+    try:
+        for text in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n"):
+            idle += open_connections(forwarder, 512, text)
+        cookie = signed_in(forwarder)
+        connection = connect(forwarder)
+        connection.request("POST", "/api/x", b"1", {"Cookie": cookie})
+        assert connection.getresponse().read() == b"/api/x 1"
+        assert len(forwarder.unknown) < 100
+    finally:
+        for each in idle:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.attack("connections that stay idle", inputs=1)
+@pytest.mark.parametrize("forwarder", ["the token"], indirect=True)
+def test_headers_have_a_deadline(forwarder: Forwarder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many bytes come one after the other."""
+    monkeypatch.setattr(dashboard, "_HEAD_SECONDS", 0.5)
+    (slow,) = open_connections(forwarder, 1)
+    with slow, pytest.raises(OSError, match=r"reset|[Pp]ipe"):
+        for _ in range(600):
+            slow.sendall(b"x")
+            time.sleep(0.05)
+
+
+LISTENER = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+family = socket.AF_INET6 if ":" in sys.argv[2] else socket.AF_INET
+with socket.create_server((sys.argv[2], 0), family=family) as it:
+    print(it.getsockname()[1], flush=True)
+    it.settimeout(20)
+    accepted, _ = it.accept()
+    accepted.settimeout(20)
+    print(accepted.recv(100), flush=True)
+"""
+
+
+@pytest.mark.attack("another user listens on a port of the job", inputs=1)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs processes of two users")
+@pytest.mark.parametrize("user", [1002, 0])
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_nothing_is_sent_to_a_process_of_another_user(address: str, user: int) -> None:
+    """And to one of this user everything."""
+    if ":" in address and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 on this machine")
+    argv = [sys.executable, "-c", LISTENER, str(user), address]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout
+        port = int(listener.stdout.readline())
+        request = b"GET / HTTP/1.1\r\nCookie: ray-authentication-token=secret\r\n\r\n"
+        done = subprocess.run(
+            relay(address, port), input=request, capture_output=True, check=False, timeout=60
+        )
+        received = listener.stdout.readline()
+    if user:
+        assert received == "b''\n"
+        assert done.stdout.startswith(b"HTTP/1.1 502 ")
+        assert done.stdout.endswith(
+            b"another user's process listens on port %d. It got nothing; see the job's log\n" % port
+        )
+    else:
+        assert received == f"{request!r}\n"

@@ -14,7 +14,7 @@ from .network import NetworkError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, List, Set, Tuple
+    from typing import Collection, List, Set, Tuple
 
 # Places in a leased block of ports. Only the head node uses the first four, DASHBOARD_METRICS and
 # AUTOSCALER_METRICS.
@@ -84,22 +84,39 @@ def lease_ports(job: str, skip: int = 0) -> "Tuple[socket.socket, List[int]]":
     raise NetworkError(text % (BLOCK, first, last))
 
 
-def taken_ports(ports: "Iterable[int]") -> "List[int]":
-    """The ports on which a foreign process listens, at any address. Foreign: not a descendant."""
-    wanted = set(ports)
-    found = _foreign_listeners(wanted)
+def listeners(ports: "Collection[int]") -> "Tuple[Set[int], Set[int]]":
+    """(own, foreign): those of these ports on which this process or a descendant listens, or only another.
+
+    A bound socket of ours would not keep others out: every user may bind a port whose sockets have
+    SO_REUSEADDR and do not listen (inet_csk_bind_conflict() in Linux). And Ray could not bind what listens.
+    """
+    own, foreign = _listeners(ports)
     # Repeated, as the lists of sockets and of processes are read one after the other: a descendant that ends
     # has no open files any more while its sockets are still being closed.
     for _ in range(CHECKS):
-        if not found:
+        if not foreign:
             break
         time.sleep(CHECK_PAUSE)
-        found &= _foreign_listeners(wanted)
-    return sorted({port for _, port in found})
+        own, again = _listeners(ports)
+        foreign &= again
+    return own, {port for _, port in foreign} - own
 
 
-def _foreign_listeners(ports: "Set[int]") -> "Set[Tuple[str, int]]":
-    """{(inode, port)} of sockets of foreign processes that listen on these ports."""
+def listener_users(port: int) -> "Set[int]":
+    """The user ids of the sockets that listen on a port, as this user namespace sees them."""
+    return {int(row[7]) for row in _listening([port])}
+
+
+def _listeners(ports: "Collection[int]") -> "Tuple[Set[int], Set[Tuple[str, int]]]":
+    """As listeners(), but {(inode, port)} of foreign sockets."""
+    found = {(row[9], _port(row)) for row in _listening(ports)}
+    sockets = _own_sockets() if found else set()
+    own = {port for inode, port in found if inode in sockets}
+    return own, {(inode, port) for inode, port in found if inode not in sockets}
+
+
+def _listening(ports: "Collection[int]") -> "List[List[str]]":
+    """The rows of /proc/net/tcp and tcp6 of sockets that listen on these ports."""
     rows = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -107,12 +124,11 @@ def _foreign_listeners(ports: "Set[int]") -> "Set[Tuple[str, int]]":
                 rows += [line.split() for line in file.readlines()[1:]]
         except FileNotFoundError:
             pass
-    listening = {(row[9], int(row[1].rpartition(":")[2], 16)) for row in rows if row[3] == LISTEN}
-    suspects = {(inode, port) for inode, port in listening if port in ports}
-    if not suspects:
-        return suspects
-    own = _own_sockets()
-    return {(inode, port) for inode, port in suspects if inode not in own}
+    return [row for row in rows if row[3] == LISTEN and _port(row) in ports]
+
+
+def _port(row: "List[str]") -> int:
+    return int(row[1].rpartition(":")[2], 16)
 
 
 def _own_sockets() -> "Set[str]":

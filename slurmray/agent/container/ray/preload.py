@@ -3,7 +3,8 @@
 Role `ray`, with the argument fast or plain. Importing Ray takes a second, on a network file system many; a
 worker does so while the head node starts. Standard input: {"argv": [...], "env": {...}, "folder": FOLDER}.
 
-plain: Ray's own `ray start`. fast removes two waits from it and adds a file:
+Both wait for the GCS that they start to listen before Ray sends it the token: another user may have taken its
+port. plain: apart from that Ray's own `ray start`. fast removes two waits from it and adds a file:
 - the raylet of the head node starts while the dashboard starts, not afterwards;
 - a raylet gets its dashboard agent's port as an option and does not wait for its file (Ray 2.54 on);
 - the file STARTED in FOLDER appears when everything has been started.
@@ -17,6 +18,9 @@ import os
 import re
 import subprocess
 import sys
+import time
+
+from . import ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ TESTED = ((2, 44), (2, 52), (2, 60))  # versions of Ray for which fast is used
 # File in the job's folder: all has been started; on the head node, the dashboard answers or has failed.
 STARTED = "ray-started"
 NOT_FAST = "ray-start-is-plain"  # file in the job's folder: the reason why fast was not possible
+GCS_WAIT = 30.0  # seconds for the GCS to listen; then Ray itself looks for its reason
 WEBUI_URL = "webui:url"  # key of the dashboard's address in the GCS, read by drivers
 
 
@@ -100,6 +105,28 @@ def dashboard_url(command: "List[str]") -> str:
     # Unless it listens on the loopback, Ray publishes it with the node's address.
     address = host if host == "127.0.0.1" else options.get("node-ip-address", "")
     return ("[%s]:%s" if ":" in address else "%s:%s") % (address, port) if address else ""
+
+
+def wait_for_own_gcs(services: "Any", port: int) -> None:
+    """Let Ray continue after the start of the GCS only when that listens on its port.
+
+    Exits if another user's process does. services: Ray's module that starts processes. port: of the GCS.
+    """
+    start = services.start_ray_process
+
+    def start_ray_process(command: "List[str]", process_type: str, *args: "Any", **options: "Any") -> "Any":
+        started = start(command, process_type, *args, **options)
+        end = time.monotonic() + GCS_WAIT
+        while process_type == "gcs_server" and time.monotonic() < end:
+            users = ports.listener_users(port)
+            if os.geteuid() in users:
+                break
+            if users:
+                sys.exit("another user's process listens on port %d, the GCS cannot" % port)
+            time.sleep(0.01)
+        return started
+
+    services.start_ray_process = start_ray_process
 
 
 class FastStart:
@@ -194,6 +221,9 @@ def main(argv: "List[str]") -> int:
         # Without the option, a head node with grpc starts the server for Ray Client at port 10001, and before
         # Ray 2.56 fails on IPv6. No option turns the server off.
         scripts.get_ray_client_dependency_error = lambda: "disabled by slurmray"
+    if "--head" in sys.argv:
+        port = next(each.partition("=")[2] for each in sys.argv if each.startswith("--port="))
+        wait_for_own_gcs(services, int(port))
     if not lacking:
         start = FastStart(services, node.Node, internal_kv)
         start.patch_start_process(agent_port)

@@ -118,7 +118,7 @@ class RayProcess:
         sys.stderr.flush()
         request = {"argv": argv, "env": more, "folder": context.folder}
         process_tree.write_and_close(self._input, json.dumps(request).encode())
-        self.watch.begin(self.ports)
+        self.watch.begin(self.ports, argv, self.ports[ports.DASHBOARD])
 
     @property
     def gcs_address(self) -> str:
@@ -126,9 +126,10 @@ class RayProcess:
         return self.cluster or network.join_host_port(self.address, self.ports[ports.GCS])
 
     def does_gcs_answer(self) -> bool:
-        """Whether the GCS of this head node accepts connections, and its port is not another process's."""
-        if network.is_open(self.address, self.ports[ports.GCS]) and not self.watch.is_port_taken():
-            self.watch.has_gcs_answered = True
+        """Whether the GCS of this head node accepts connections, and is a process of the job."""
+        port = self.ports[ports.GCS]
+        if network.is_open(self.address, port) and not self.watch.is_port_taken():
+            self.watch.has_gcs_answered = port in self.watch.own_ports
         return self.watch.has_gcs_answered
 
     def ended(self, code: int) -> None:

@@ -10,13 +10,14 @@ from . import ports, preload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Set
+    from typing import Collection, Dict, List, Set
 
     from ..node_context import NodeContext
 
 LAST_LINES = 5  # of a log of Ray
 INTERVAL = 1.0  # seconds between two checks
 TRAINER_BEGINS = 60.0  # seconds in which a trainer may end Ray, to start one of its own
+PORTS_WAIT = 120.0  # seconds after `ready` for Ray's processes to listen: the dashboard is the last one
 SEE_LOG = "The node's log has its last lines"
 
 
@@ -25,19 +26,26 @@ class RayWatch:
 
     def __init__(self, context: "NodeContext") -> None:
         self.context = context
-        self.ports: "List[int]" = []
         self.is_active = False
         self.has_gcs_answered = False  # other nodes may know the ports, so they cannot change any more
-        self.guards_ports = False  # another process may still take a leased port
+        self.own_ports: "Set[int]" = set()  # leased ports on which a process of the job has listened
         self.port_was_taken = False
         self.plain_reason = ""  # why Ray's own start is used; "" for fast
         self._due = 0.0
         self._ended: "Dict[int, str]" = {}  # pid -> name of processes that had ended at the last check
+        self._guarded: "Set[int]" = set()  # leased ports that another process may still take
+        self._named: "Set[int]" = set()  # leased ports that are in the options of `ray start`
+        self._dashboard = 0  # port
+        self._guarded_until = float("inf")
 
-    def begin(self, leased_ports: "List[int]") -> None:
-        """Start watching: Ray is being started with these ports."""
-        self.ports = leased_ports
-        self.is_active = self.guards_ports = True
+    def begin(self, leased_ports: "Collection[int]", argv: "List[str]", dashboard: int) -> None:
+        """Start watching: Ray is being started with these ports.
+
+        argv: of `ray start`. dashboard: one of the ports.
+        """
+        self._guarded, self._dashboard = set(leased_ports), dashboard
+        self._named = {port for port in leased_ports if any(each.endswith("port=%d" % port) for each in argv)}
+        self.is_active, self.own_ports = True, set()
         self.port_was_taken, self._ended = False, {}
         self._due = time.monotonic() + INTERVAL
         try:
@@ -46,8 +54,14 @@ class RayWatch:
             pass
 
     def release_ports(self) -> None:
-        """Stop watching ports: the cluster is ready, and the trainer listens on one of them."""
-        self.guards_ports = False
+        """Guard only ports that Ray is still to open: the cluster is ready, the trainer may take another."""
+        self._guarded &= self._named
+        self._guarded_until = time.monotonic() + PORTS_WAIT
+
+    @property
+    def has_dashboard(self) -> bool:
+        """Whether a process of the job has listened on the dashboard's port."""
+        return self._dashboard in self.own_ports
 
     def is_started(self) -> bool:
         """Whether all processes of Ray have been started: `ray start` notices their end from then on.
@@ -68,8 +82,12 @@ class RayWatch:
             return
         self._due = time.monotonic() + INTERVAL
         self._read_plain_reason()
-        self.is_active = self.guards_ports or not self.is_started()
-        if self.is_active and not self.is_port_taken():
+        if time.monotonic() > self._guarded_until:
+            self._guarded = set()
+        is_taken = self.is_port_taken()
+        is_started = self.is_started()
+        self.is_active = bool(self._guarded) or not is_started
+        if not (is_taken or is_started):
             self._detect_end()
 
     def use_plain(self, reason: str) -> None:
@@ -82,17 +100,36 @@ class RayWatch:
         return self._essential() <= set(process_tree.descendant_names().values())
 
     def is_port_taken(self) -> bool:
-        """Whether another process took a port between lease and use. If so, kills Ray to start it again."""
-        taken = ports.taken_ports(self.ports) if self.guards_ports else []
-        if taken and not self.port_was_taken:
-            text = "another process took port %d of this node after it was chosen" % taken[0]
-            if self.has_gcs_answered:
+        """Whether another process took a port between lease and use. If so, kills Ray to start it again.
+
+        A cluster that is ready goes on, as does one without its dashboard: the log then names the port.
+        """
+        own, taken = ports.listeners(self._guarded) if self._guarded else (set(), set())
+        self.own_ports |= own
+        self._guarded -= own | taken
+        for port in sorted(taken):
+            text = "another process took port %d of this node after it was chosen" % port
+            if self.context.is_ready or (self.has_gcs_answered and port == self._dashboard):
+                self._report_taken(port)
+            elif self.has_gcs_answered:
                 raise JobError("bring_up", text + ". Submit the job again")
-            sys.stderr.write(text + ": Ray is started again\n")
-            sys.stderr.flush()
-            self.port_was_taken = True
-            self.context.children.kill("ray")
+            elif not self.port_was_taken:
+                sys.stderr.write(text + ": Ray is started again\n")
+                sys.stderr.flush()
+                self.port_was_taken = True
+                self.context.children.kill("ray")
         return self.port_was_taken
+
+    def _report_taken(self, port: int) -> None:
+        is_dashboard = port == self._dashboard
+        self.context.send(
+            "finding",
+            kind="warn",
+            check="port %d" % port,
+            found="a process that is not of this job listens on it",
+            wanted="Ray's dashboard" if is_dashboard else "a process of Ray",
+            fix="do without slurmray dashboard in this job" if is_dashboard else "submit the job again",
+        )
 
     def _read_plain_reason(self) -> None:
         try:

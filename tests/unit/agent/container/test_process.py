@@ -19,6 +19,8 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from slurmray.agent import heartbeat
+from slurmray.agent.container.ray import ports
 from tests.unit.agent.containers import RAY, Cluster, Node, cluster, group, job, left_over, settings
 from tests.unit.texts import TEXTS, TOKENS
 
@@ -44,7 +46,7 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
         made.start(spec, job(env={"FROM_ME": "1"}))
         assert made.run_until("exit")["code"] == 7
         head, worker = made.nodes
-        wanted = ["dashboard", "versions", "join", "ready", "attach", "trainer", "exit"]
+        wanted = ["versions", "join", "ready", "attach", "trainer", "exit"]
         assert [kind for kind in head.kinds() if kind in wanted] == wanted
         assert "reachable_at" in worker.kinds()
         findings = [m for node in made.nodes for m in node.received if m["type"] == "finding"]
@@ -68,8 +70,6 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
     srun = ["srun", "--overlap", "--jobid=7", "-N1", "-n1", "-w", "gpu-1"]
     assert attach["argv"] == [*srun, "podman", "exec", "it", f"{tmp_path}/job-gpu-1/attach"]
     assert attach["command"] == ["ray", "status"]
-    dashboard = next(message for message in head.received if message["type"] == "dashboard")
-    assert (dashboard["address"], dashboard["node"]) == ("127.0.0.1", "gpu-1")
     assert env["RAY_ADDRESS"].startswith("127.0.0.1:")
 
 
@@ -141,7 +141,7 @@ def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(tm
     with cluster(tmp_path) as made:
         made.start(settings())
         made.run_until("exit")
-        port = next(message["port"] for message in made.head.received if message["type"] == "dashboard")
+        port = dashboard_of(made)["port"]
         assert made.events() == [
             "ray start --block",
             "start gcs_server",
@@ -154,6 +154,12 @@ def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(tm
             "started gpu-1",
         ]
         assert not [m for m in made.head.received if m.get("text", "").startswith("using Ray's own start")]
+
+
+def dashboard_of(made: Cluster) -> dict[str, Any]:
+    """The message `dashboard`, which may come after the trainer's end."""
+    found = [message for message in made.head.received if message["type"] == "dashboard"]
+    return found[0] if found else made.run_until("dashboard")
 
 
 def plain_events(port: int) -> list[str]:
@@ -173,7 +179,7 @@ def plain_events(port: int) -> list[str]:
 def run_plain(made: Cluster, start: str, reason: str) -> None:
     made.start(settings(ray={"start": start}))
     assert made.run_until("exit")["code"] == 0
-    port = next(message["port"] for message in made.head.received if message["type"] == "dashboard")
+    port = dashboard_of(made)["port"]
     assert made.events() == plain_events(port)
     texts = [message["text"] for message in made.head.received if message.get("phase") == "ray"]
     assert [text for text in texts if "own start" in text] == [f"using Ray's own start: {reason}"]
@@ -235,6 +241,27 @@ def test_a_fixed_dashboard_port_is_waited_for(tmp_path: Path) -> None:
         assert "started gpu-1" in (tmp_path / "events").read_text()
         texts = [message.get("text") for message in made.head.received]
         assert "waiting for the dashboard, because ray.dashboard_port is set" in texts
+        dashboard = dashboard_of(made)
+        assert (dashboard["address"], dashboard["port"]) == ("127.0.0.1", 18265)
+
+
+@pytest.mark.attack("another user listens on a port of the job", inputs=1)
+def test_a_dashboard_whose_port_another_process_takes(tmp_path: Path) -> None:
+    """The log says so, and the trainer runs."""
+    lease, leased = ports.lease_ports(job()["id"] + "-0")
+    lease.close()
+    with cluster(tmp_path) as made:
+        made.env["DASHBOARD_SECONDS"] = "0.5"
+        made.start(settings())
+        made.run_until("versions")  # the GCS answers
+        with socket.create_server(("127.0.0.1", leased[ports.DASHBOARD])):
+            assert made.run_until("exit")["code"] == 0
+            found = [message for message in made.head.received if message["type"] == "finding"]
+            finding = found[0] if found else made.run_until("finding")
+            assert (finding["kind"], finding["check"]) == ("warn", f"port {leased[ports.DASHBOARD]}")
+            time.sleep(1.5)  # longer than a turn of the loop
+            assert "dashboard" not in made.head.kinds()
+            assert made.head.process.poll() is None
 
 
 def test_a_dashboard_that_fails_has_no_address(tmp_path: Path) -> None:
@@ -704,3 +731,18 @@ def test_a_node_for_services_alone(tmp_path: Path) -> None:
         (tmp_path / "log.over").touch()
         assert made.run_until("exit")["code"] == 0
         assert {node.close() for node in made.nodes} == {0}
+
+
+def test_heartbeats_while_the_loop_waits(tmp_path: Path) -> None:
+    """Before the first message and with nothing to do."""
+    folder = tmp_path / "job"
+    node = Node(folder, "gpu-1", {"PATH": os.environ["PATH"]})
+    deadline = time.monotonic() + 30
+    seen: set[int] = set()
+    while len(seen) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        if (folder / heartbeat.FILE).exists():
+            seen.add((folder / heartbeat.FILE).stat().st_mtime_ns)
+    assert node.close() == 0
+    assert list(folder.iterdir()) == []

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,7 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.dashboard = socket.create_server(("127.0.0.1", 0))
         write_client(folder / "lib")
         write_agent(folder)
 
@@ -106,6 +109,7 @@ class Run:
             "env": {"NODE_RANK": "0", "ODD": "it's\n$x"},
         }
         order |= {"runtime_env": runtime_env, "signals": [stop], "folder": str(self.folder)}
+        order["dashboard"] = self.dashboard.getsockname()[1]
         assert process.stdin
         process.stdin.write(json.dumps(order).encode())
         process.stdin.close()
@@ -125,8 +129,10 @@ class Run:
 
 
 @pytest.fixture
-def ray_job(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+def ray_job(tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path)
+    with run.dashboard:
+        yield run
 
 
 HOSTILE = ["it's", '"$HOME"', "`id`", "a\nb", "", "*", "é☃", "+x=['a','b']"]
@@ -299,3 +305,27 @@ def test_a_dashboard_that_hangs_does_not_end_a_job_whose_trainer_runs(
             role.RayJob(Dashboard(), "job", str(tmp_path)).follow()
         assert time.monotonic() - began >= 0.8, "the trainer still ran"
         reaper.join()
+LISTENER = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+with socket.create_server(("127.0.0.1", 0)) as it:
+    print(it.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.attack("another user listens on a port of the job", inputs=1)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs processes of two users")
+def test_no_request_is_made_while_another_user_has_the_port() -> None:
+    for user in (0, 1002):
+        argv = [sys.executable, "-c", LISTENER, str(user)]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listener:
+            assert listener.stdout
+            port = int(listener.stdout.readline())
+            if user:
+                with pytest.raises(ConnectionError, match="another user's process listens"):
+                    role.require_own_dashboard(port)
+            else:
+                role.require_own_dashboard(port)
+    with pytest.raises(ConnectionError, match="nobody listens"):
+        role.require_own_dashboard(port)

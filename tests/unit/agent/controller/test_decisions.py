@@ -331,7 +331,7 @@ def test_no_wait_when_all_nodes_have_sent_their_findings() -> None:
     cluster = Cluster(nodes=2)
     for node in cluster.nodes:
         cluster.receive(
-            node, "finding", kind="config", check="GPUs", found=4, wanted=8, fix="--gpus-per-node 4"
+            node, "finding", kind="config", check="GPUs", found="4", wanted="8", fix="--gpus-per-node 4"
         )
         assert not cluster.wait(1)
         cluster.receive(node, "unfit")

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import protocol, script
+from slurmray.agent import heartbeat, protocol, script
 from slurmray.loading.load import load_spec
 from slurmray.rendering.script import render_script
 
@@ -294,6 +294,23 @@ def test_a_container_that_is_killed(nodes: list[NodeProcess], tmp_path: Path) ->
     failed = node.wait_for("failed")
     assert failed["kind"] == "ray"
     assert failed["message"] == "the container process was killed (exit code 137, SIGKILL)"
+
+
+def test_a_container_process_that_does_not_answer(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path)
+    node.send_job()
+    node.wait_for("phase", text="up")
+    (inside,) = node.temp.glob("*/inside")
+    for second in range(9):
+        if second < 5:  # longer than the timeout
+            (inside / heartbeat.FILE).touch()
+        assert second > 5 or inside.exists()  # not cleaned up
+        node.send("heartbeat")
+        time.sleep(1)
+    failed = node.wait_for("failed")
+    assert failed["kind"] == "ray"
+    assert failed["message"].startswith("the container process does not answer for 3 s.")
+    node.wait_for("gone")
 
 
 def test_setup_changes_the_environment_of_the_container_process(

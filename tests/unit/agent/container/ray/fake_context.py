@@ -19,9 +19,13 @@ class FakeContext:
         self.trainer_started: float | None = None
         self.children = SimpleNamespace(kill=lambda _: None)
         self.sent: list[tuple[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
 
     def phase(self, phase: str, text: str) -> None:
         self.sent.append((phase, text))
+
+    def send(self, kind: str, /, **fields: Any) -> None:
+        self.messages.append({**fields, "type": kind})
 
 
 def ray_process(folder: Path) -> Any:

@@ -114,14 +114,14 @@ def test_ports_taken_by_a_process_of_another_container(
         assert other.stdin
         assert other.stdout
         port = int(other.stdout.readline())
-        assert ports.taken_ports([mine, port]) == []  # a process of the same container
+        assert ports.listeners([mine, port]) == ({mine, port}, set())
         theirs = str(other.pid)
         monkeypatch.setattr(os, "listdir", lambda path: [n for n in LISTDIR(path) if n != theirs])
-        assert ports.taken_ports([mine, port, 1]) == [port]
+        assert ports.listeners([mine, port, 1]) == ({mine}, {port})
         with socket.create_connection((address, port)):
             other.stdin.close()
             other.wait(30)
-            assert ports.taken_ports([mine, port]) == []  # the rest of a closed connection
+            assert ports.listeners([mine, port]) == ({mine}, set())  # the rest of a closed connection
 
 
 def test_a_child_does_not_inherit_the_lease() -> None:

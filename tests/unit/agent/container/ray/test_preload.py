@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from slurmray.agent.container.ray import preload
+from slurmray.agent.container.ray import ports, preload
 
 
 def test_when_the_fast_start_is_used() -> None:
@@ -220,3 +221,17 @@ def test_a_file_is_written_after_ray_s_start(tmp_path: Path) -> None:
     preload.FastStart(None, Made, None).write_file_after_start(str(started))
     Made(head=True)
     assert started.exists()
+
+
+@pytest.mark.attack("another user listens on a port of the job", inputs=1)
+def test_ray_start_ends_before_it_sends_the_token_to_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [set(), {os.geteuid()}, {os.geteuid() + 1}]
+    monkeypatch.setattr(ports, "listener_users", lambda _: answers.pop(0))
+    started: list[str] = []
+    services = SimpleNamespace(start_ray_process=lambda _, kind: started.append(kind))
+    preload.wait_for_own_gcs(services, 20001)
+    services.start_ray_process([], "gcs_server")
+    services.start_ray_process([], "raylet")
+    with pytest.raises(SystemExit, match="another user's process listens on port 20001"):
+        services.start_ray_process([], "gcs_server")
+    assert started == ["gcs_server", "raylet", "gcs_server"]

@@ -15,9 +15,9 @@ from .fake_context import ray_process
 def test_ports_that_are_taken_at_each_of_three_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ports, "taken_ports", lambda _: [20001])
+    monkeypatch.setattr(ports, "listeners", lambda _: (set(), {20001}))
     ray = ray_process(tmp_path)
-    ray.watch.begin(ray.ports)
+    ray.watch.begin([20001], [], 0)
     for name in ("make_environment", "preload", "start"):
         monkeypatch.setattr(ray, name, lambda *_: None)
     ray.ended(1)
@@ -30,13 +30,13 @@ def test_ports_that_are_taken_at_each_of_three_starts(
 def test_a_port_that_is_taken_after_workers_got_the_address(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ports, "taken_ports", lambda _: [])
+    monkeypatch.setattr(ports, "listeners", lambda _: ({1}, set()))
     monkeypatch.setattr(network, "is_open", lambda *_: True)
     ray = ray_process(tmp_path)
     ray.ports = [1]
-    ray.watch.begin(ray.ports)
+    ray.watch.begin([1, 20001], [], 0)
     assert ray.does_gcs_answer()
-    monkeypatch.setattr(ports, "taken_ports", lambda _: [20001])
+    monkeypatch.setattr(ports, "listeners", lambda _: (set(), {20001}))
     with pytest.raises(
         JobError, match=r"process took port 20001 of this node .* Submit the job again"
     ) as caught:

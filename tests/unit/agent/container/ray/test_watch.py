@@ -18,7 +18,7 @@ from .fake_context import ray_process
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[watch.RayWatch], None]:
     """Runs one check at once."""
-    monkeypatch.setattr(ports, "taken_ports", lambda _: [])
+    monkeypatch.setattr(ports, "listeners", lambda _: (set(), set()))
 
     def check(watched: watch.RayWatch) -> None:
         watched._due = 0.0
@@ -42,7 +42,7 @@ def test_a_process_that_ends_while_ray_starts(
     monkeypatch.setattr(process_tree, "descendant_names", lambda **_: dict(ended))
     watched = ray_process(tmp_path).watch
     (tmp_path / preload.STARTED).touch()  # of an earlier try
-    watched.begin([])
+    watched.begin([], [], 0)
     ended |= {5: "python3", 6: "raylet"}
     look(watched)
     del ended[6]  # its parent has waited for it
@@ -75,7 +75,7 @@ def test_with_plain_start_ray_is_watched_until_the_cluster_is_ready(
 ) -> None:
     monkeypatch.setattr(process_tree, "descendant_names", lambda **_: {})
     ray = ray_process(tmp_path)
-    ray.watch.begin([])
+    ray.watch.begin([], [], 0)
     (tmp_path / preload.NOT_FAST).write_text("this Ray has no x")
     for _ in range(2):
         look(ray.watch)
@@ -95,3 +95,31 @@ def test_only_the_head_node_has_a_gcs(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert not ray.watch.is_healthy()
     ray.context.is_head = False
     assert ray.watch.is_healthy()
+
+
+@pytest.mark.attack("another user listens on a port of the job", inputs=3)
+def test_ports_are_guarded_until_a_process_of_the_job_listens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also when the cluster is ready, which then goes on. One that no option of `ray start` names is not."""
+    seen: list[set[int]] = []
+    answers: list[tuple[set[int], set[int]]] = [({1}, set()), (set(), {2}), (set(), {3}), (set(), set())]
+
+    def listeners(ports: set[int]) -> tuple[set[int], set[int]]:
+        seen.append(set(ports))
+        return answers.pop(0)
+
+    monkeypatch.setattr(ports, "listeners", listeners)
+    ray = ray_process(tmp_path)
+    ray.watch.begin([1, 2, 3, 4, 5], ["--port=1", "--dashboard-port=2", "--node-port=3", "--x-port=4"], 2)
+    assert not ray.watch.is_port_taken()
+    ray.watch.has_gcs_answered = True
+    assert not ray.watch.is_port_taken()
+    assert not ray.watch.has_dashboard
+    ray.context.is_ready = True
+    ray.watch.release_ports()
+    for _ in range(2):
+        assert not ray.watch.is_port_taken()
+    assert seen == [{1, 2, 3, 4, 5}, {2, 3, 4, 5}, {3, 4}, {4}]
+    found = [(message["check"], message["wanted"]) for message in ray.context.messages]
+    assert found == [("port 2", "Ray's dashboard"), ("port 3", "a process of Ray")]

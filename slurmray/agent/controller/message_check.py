@@ -1,0 +1,86 @@
+"""Checks messages of nodes: every program in a container can write to the stream that carries them."""
+
+import re
+
+from .. import errors, signals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Collection, Dict
+
+    from ..protocol import Message
+
+
+def _text(pattern: str) -> "Callable[[Any], bool]":
+    return lambda value: isinstance(value, str) and bool(re.match("(?:%s)\\Z" % pattern, value, re.DOTALL))
+
+
+def _number(most: int) -> "Callable[[Any], bool]":
+    return lambda value: type(value) is int and 0 <= value <= most  # bool is an int
+
+
+def _is_texts(value: "Any") -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+_ANY = _text(".*")
+_ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"
+_STAGE = "(prepare|services)(-with-ray)?"
+# Type -> its fields, and what each accepts. docs/inside/architecture.md describes them.
+FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
+    "started": {"step": _text(r"\d{0,10}")},
+    "heartbeat": {"doing": _ANY, "field": _ANY},
+    "phase": {"phase": _ANY, "text": _ANY},
+    "finding": {
+        "kind": _text("|".join([*errors.EXIT_CODES, "warn"])),
+        "check": _ANY,
+        "found": _ANY,
+        "wanted": _ANY,
+        "fix": _ANY,
+    },
+    "leftover_jobs": {"jobs": _is_texts},
+    "unfit": {},
+    "checked": {"addresses": _is_texts, "proxy": lambda value: isinstance(value, bool), "folder": _ANY},
+    "versions": {"text": _ANY},
+    "reachable_at": {"address": _text(_ADDRESS), "port": _number(65535)},
+    "join": {"address": _text(r"\[?%s\]?:\d{1,5}" % _ADDRESS)},
+    "joined": {"nodes": _is_texts, "gpus": _number(10**6)},
+    "ready": {},
+    "stage_done": {"stage": _text(_STAGE)},
+    "prepared": {"name": _ANY},
+    "trainer": {"command": _ANY},
+    "attach": {
+        **{"argv": _is_texts, "command": _is_texts, "unset": _is_texts},
+        **{"runtime": _ANY, "folder": _ANY},
+    },
+    "dashboard": {"address": _text(_ADDRESS), "port": _number(65535)},
+    "not_ready": {"missing": _ANY, "why": _ANY},
+    "exit": {"code": _number(255)},
+    "signal": {"name": _text("|".join(signals.PASSED_ON))},
+    "healthy": {},
+    "failed": {"kind": _text("|".join([*errors.EXIT_CODES, "ray"])), "message": _ANY},
+    "stop_requested": {},
+    "signalled": {},
+    "tether_lost": {},
+    "gone": {},
+}
+
+
+def problem(message: "Message", nodes: "Collection[str]") -> str:
+    """What is wrong with a message of a node; "" for nothing. nodes: of the job."""
+    fields = FIELDS.get(message["type"])
+    if fields is None:
+        return "unknown type"
+    node = message.get("node")
+    named = [
+        node,
+        message.get("missing", node),
+        *(message["nodes"] if _is_texts(message.get("nodes")) else []),
+    ]
+    if not all(isinstance(name, str) and name in nodes for name in named):
+        return "%s: no such node" % message["type"]
+    for name, accepts in fields.items():
+        if not accepts(message.get(name)):
+            return "%s: wrong value of %s" % (message["type"], name)
+    # The name of a log in the run directory.
+    return "" if _text(r"[\w.@+-]*")(message.get("log", "")) else "failed: wrong value of log"

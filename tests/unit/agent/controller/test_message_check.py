@@ -1,0 +1,115 @@
+"""Messages that something in a container has written to its standard output."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmray.agent import protocol
+from slurmray.agent.controller import message_check
+from slurmray.agent.controller.decisions import Controller
+from tests.unit.agent.simulation import Cluster
+
+WRONG: list[dict[str, Any]] = [
+    {"type": "exit"},
+    {"type": "exit", "code": "0"},
+    {"type": "exit", "code": True},
+    {"type": "exit", "code": 10**30},
+    {"type": "exit", "code": -1},
+    {"type": "finding", "kind": "warn", "check": 1, "found": 2, "wanted": 3, "fix": 4},
+    {"type": "finding", "kind": "nonsense", "check": "", "found": "", "wanted": "", "fix": ""},
+    {"type": "failed", "kind": "nonsense", "message": ""},
+    {"type": "failed", "kind": "ray", "message": "", "log": "../../../etc/passwd"},
+    {"type": "failed", "kind": ["ray"], "message": ""},
+    {"type": "phase", "phase": "ray", "text": {"a": [1]}},
+    {"type": "phase"},
+    {"type": "checked", "addresses": [1, "a"], "proxy": False, "folder": "/"},
+    {"type": "checked", "addresses": [], "proxy": "no", "folder": None},
+    {"type": "join", "address": "nowhere"},
+    {"type": "join", "address": "a\0b:1"},
+    {"type": "reachable_at", "address": "a\0", "port": 1},
+    {"type": "reachable_at", "address": "10.0.0.1", "port": 10**9},
+    {"type": "joined", "nodes": ["node1", "nobody"], "gpus": 1},
+    {"type": "joined", "nodes": "node1", "gpus": 1},
+    {"type": "stage_done", "stage": "unknown"},
+    {"type": "not_ready", "missing": "nobody", "why": "x"},
+    {"type": "attach", "argv": "rm", "command": [None]},
+    {"type": "dashboard", "address": None, "port": None},
+    {"type": "started", "step": "0 --signal=KILL"},
+    {"type": "leftover_jobs", "jobs": 7},
+    {"type": "gone", "node": "nobody"},
+    {"type": "gone", "node": None},
+    {"type": "gone", "node": ["node1"]},
+    {"type": "heartbeat", "node": "node9", "doing": ""},
+    {"type": "output", "line": "x"},
+    {"type": "_message"},
+    {"type": "step_over"},
+    {"type": ""},
+]
+
+
+@pytest.mark.attack("messages that a program in the container writes", inputs=34)
+def test_wrong_messages_change_nothing() -> None:
+    cluster = Cluster()
+    cluster.train()
+    sent, events = list(cluster.sent), list(cluster.log.events)
+    for message in WRONG:
+        line = json.dumps({"v": 1, "node": "node2", **message}).encode()
+        for _ in range(3):
+            decoded = protocol.decode(line)
+            assert decoded
+            cluster.controller.on_message(decoded, cluster.now)
+    assert not cluster.wait(60)
+    assert (cluster.sent, cluster.log.events) == (sent, events)
+    lines = [line for line in cluster.log.lines if "ignored a wrong message" in line]
+    assert "node2: ignored a wrong message: exit: wrong value of code" in lines
+    assert len(lines) == len(set(lines)) < len(WRONG)
+    cluster.receive("node1", "exit", code=0)
+    assert cluster.wait(10)
+    assert cluster.end().code == 0
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = sorted({name for fields in message_check.FIELDS.values() for name in fields} | {"log", "node"})
+
+
+@pytest.mark.attack("messages that a program in the container writes")
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(message_check.FIELDS)), st.dictionaries(st.sampled_from(NAMES), JSON)
+        )
+    )
+)
+def test_no_message_raises_an_exception(messages: list[tuple[str, dict[str, Any]]]) -> None:
+    cluster = Cluster()
+    for kind, fields in messages:
+        cluster.controller.on_message({"node": "node2", **fields, "type": kind}, 0.0)
+        cluster.controller.tick(1.0)
+
+
+def test_each_type_has_its_fields() -> None:
+    """A handler without a row would be dead."""
+    handlers = {name[4:] for name in vars(Controller) if name.startswith("_on_")}
+    assert handlers | {"heartbeat"} == set(message_check.FIELDS)
+
+
+@pytest.mark.attack("messages that a program in the container writes", inputs=3)
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"a":' * 5000,
+        b'{"v":1,"type":' + b"[" * 200000,
+        b'{"v":1,"type":"exit","code":' + b"9" * 9000 + b"}",
+    ],
+)
+def test_lines_that_json_refuses_are_text(line: bytes) -> None:
+    assert protocol.decode(line) is None
