@@ -392,7 +392,7 @@ def test_aliases_that_would_fill_the_memory(item: str) -> None:
 @pytest.mark.parametrize("value", ["", "~", "null"])
 def test_settings_may_be_null(value: str) -> None:
     job = load_spec(None, [("slurm.partition", "gpu"), ("slurm.partition", value), ("env.A", value)])
-    assert (job.slurm.partition, job.env) == (None, {"A": None})
+    assert (dict(job.slurm.given()).get("partition"), job.env) == (None, {"A": None})
 
 
 def test_settings_that_add_to_a_list() -> None:

@@ -42,5 +42,5 @@ def test_a_requeued_job_may_wait_for_slurms_two_minutes(
     if is_started:
         assert rehearsal_job.follow(cluster, 7, lambda _: None)["JobState"] == "COMPLETED"
     else:
-        with pytest.raises(RehearsalError, match="has not started the job within .*BeginTime"):
+        with pytest.raises(RehearsalError, match=r"has not started the job within .*BeginTime"):
             rehearsal_job.follow(cluster, 7, lambda _: None)
