@@ -36,6 +36,15 @@ SIGNATURES = (
         "The trainer wants more GPUs than Ray has.",
         "Make trainer.nnodes x trainer.n_gpus_per_node fit the job, or leave both to preset: verl.",
     ),
+    # crun 1.21; the words of crun 1.8 are in github.com/Igalia/webkit-container-sdk/issues/23, those of Podman
+    # in github.com/NVIDIA/nvidia-container-toolkit/issues/885.
+    Signature(
+        "Error: crun: cannot stat /usr/lib/x86_64-linux-gnu/libcuda.so.575.159.04: No such file or directory",
+        r"(cannot stat|error stat'ing file) \S*(nvidia|libcuda|libnv)\S*: [Nn]o such file"
+        r"|failed to stat CDI host device",
+        "The node's CDI specification names files that are not there any more: it is older than the driver.",
+        "Write it again on that node: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml.",
+    ),
     Signature(  # ray/autoscaler/v2/event_logger.py
         "No available node types can fulfill resource requests {'GPU': 9.0}*1.",
         r"No available node types can fulfill",

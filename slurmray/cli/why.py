@@ -147,9 +147,11 @@ def _show(answer: _Answer, run: history.Run) -> None:
         show(f"last lines of {log.source}:" if log.lines else f"{log.source}: nothing was printed")
         for line in log.lines:
             click.echo(f"  {escaped(line)[:_WIDEST]}".rstrip())
-    last = {line.strip()[:_WIDEST] for line in log.lines}
+    # What Slurm ended has no cause of its own.
+    is_failure = is_over and status.state != "CANCELLED" and not log.is_stopped
+    last = {line.strip()[:_WIDEST] for line in log.lines if is_failure}
     for match in answer.matches:
-        is_last = is_over and match.line in last
+        is_last = match.line in last
         show(f"{match.source}: {match.line}" if is_last else f"earlier, in {match.source}: {match.line}")
         show(f"{'cause' if is_last else 'meaning'}: {match.signature.cause}")
         show(f"fix: {match.signature.fix}")

@@ -191,6 +191,8 @@ def test_why(jobs: Jobs) -> None:
     shown = slurmray("why", str(known)).stdout
     assert shown.splitlines() == [
         f"job {known}, slurmray: FAILED. done: trainer exited with 1",
+        "last lines of the job's log:",
+        "  OSError: [Errno 28] No space left on device: '/ckpt'",
         "log: OSError: [Errno 28] No space left on device: '/ckpt'",
         "cause: A disk was full: often that of checkpoints, or /tmp.",
         "fix: The line names the file. Free space there, or write to another file system.",
@@ -198,6 +200,7 @@ def test_why(jobs: Jobs) -> None:
     (cause,) = json.loads(slurmray("why", str(known), "--json").stdout)["causes"]
     assert cause["line"] == "OSError: [Errno 28] No space left on device: '/ckpt'"
     shown = slurmray("why", str(unknown)).stdout
+    assert "The cause is not known to slurmray." in shown
     assert "139: means SIGSEGV (128 + 11)" in shown
     assert "\nfix: Read the trainer's last lines." in shown
     assert (
@@ -215,7 +218,7 @@ def test_a_failed_check(jobs: Jobs) -> None:
     assert f"job {number} slurmray: FAILED" in shown
     assert "node1: checks.paths: /no/such/path" in shown
     assert "failed (65 preflight): " in shown
-    assert "exclude it: sbatch --exclude=NODE generated.sh" in shown, "the fix of the exit code"
+    assert "exclude it: slurmray submit ... --exclude=node1" in shown, "the fix of the exit code"
 
 
 def test_nothing_is_submitted(jobs: Jobs) -> None:

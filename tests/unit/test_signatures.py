@@ -45,6 +45,20 @@ LINES = [
         "`ray memory` command to list active objects in the cluster.",
     ),
     ("A disk was full", "OSError: [Errno 28] No space left on device: '/ckpt/global_step_100'"),
+    (
+        "older than the driver",
+        "crun: cannot stat /usr/local/nvidia/lib64/libcuda.so.575.159.04: No such file or directory: OCI runtime "
+        "attempted to invoke a command that was not found",
+    ),
+    (
+        "older than the driver",
+        "crun: error stat'ing file /lib/x86_64-linux-gnu/libEGL_nvidia.so.535.161.07: No such file or directory",
+    ),
+    (
+        "older than the driver",
+        'Error: setting up CDI devices: failed to inject devices: failed to stat CDI host device "/dev/dri/renderD129": '
+        "no such file or directory",
+    ),
     ("quota", "OSError: [Errno 122] Disk quota exceeded: '/home/alice/x'"),
     (
         "model's name is wrong",

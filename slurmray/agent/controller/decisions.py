@@ -609,10 +609,10 @@ class Controller:
         if failure and not failure.nodes and failure.kind == "service":
             return ["service-" + name for name in self._service_steps_over]
         nodes = [message["missing"] for message in self.not_ready]
-        if failure and (
-            failure.kind in ("ray", "node_lost", "prepare", "service")
-            or (failure.kind == "probe" and not nodes)
-        ):
+        if not failure or (failure.kind == "probe" and nodes):
+            return nodes
+        # Other checks have their result in the table of findings, and a wrong job spec has run nothing.
+        if failure.kind not in ("config", "preflight") or failure.text.startswith("container.setup: "):
             nodes += failure.logs
         return nodes
 

@@ -68,6 +68,15 @@ def test_only_old_ones_of_remembered_jobs_that_have_ended(
     assert (code, out, err) == (0, "", "no run directory of a job that ended 30 days ago or earlier\n")
 
 
+@pytest.mark.parametrize("state", ["PENDING", "REQUEUED", "COMPLETING", "SUSPENDED"])
+def test_a_job_that_waits_for_another_attempt_keeps_its_run_directories(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str
+) -> None:
+    (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\necho 7 {state}\n")
+    assert main(["clean", "--yes", "--older-than=0"], capsys)[0] == 0
+    assert names(runs) == ["10-0", "7-0", "7-1", "7-x", "70-0"]
+
+
 def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "7-0/logs/train.log").touch()
     (runs / "7-0/checkpoint").mkdir()

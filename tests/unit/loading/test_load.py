@@ -391,6 +391,12 @@ def test_aliases_that_would_fill_the_memory(item: str) -> None:
     assert line == "job.yaml:1:1: more than 100000 values; use fewer aliases"
 
 
+@pytest.mark.parametrize("value", ["", "~", "null"])
+def test_settings_may_be_null(value: str) -> None:
+    job = load_spec(None, [("slurm.partition", "gpu"), ("slurm.partition", value), ("env.A", value)])
+    assert (dict(job.slurm.given()).get("partition"), job.env) == (None, {"A": None})
+
+
 def test_settings_that_add_to_a_list() -> None:
     job = load(
         "container: {mounts: [a:/a]}\nrun: [x]\n",

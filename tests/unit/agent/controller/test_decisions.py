@@ -541,6 +541,29 @@ def test_a_preemption_with_grace_time_signals_only_the_tasks() -> None:
     assert cluster.types()[-1] == "stop"
 
 
+@pytest.mark.parametrize(
+    ("check", "shown"), [("container.setup", ["node2"]), ("python3", []), ("checks.paths", [])]
+)
+def test_the_log_of_commands_that_fail_is_shown(check: str, shown: list[str]) -> None:
+    """A finding of another check is all there is to know."""
+    cluster = Cluster()
+    cluster.check()
+    row = {"check": check, "found": "exited with 1: no", "wanted": "exit code 0", "fix": "correct it"}
+    cluster.receive("node2", "finding", kind="preflight", **row)
+    assert cluster.controller.logs_to_show() == shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [("image", ["node2"]), ("bring_up", ["node2"]), ("internal", ["node2"]), ("config", [])],
+)
+def test_the_log_of_the_node_that_fails_is_shown(kind: str, shown: list[str]) -> None:
+    cluster = Cluster()
+    cluster.check()
+    cluster.receive("node2", "failed", kind=kind, message="cause. Fix it")
+    assert cluster.controller.logs_to_show() == shown
+
+
 def test_a_cluster_that_is_not_ready_in_time() -> None:
     cluster = Cluster(timeouts={"ready": 30, "heartbeat": 25})
     cluster.check()

@@ -1,0 +1,255 @@
+"""What `slurmray why` and `status` print about jobs; Slurm's commands are stand-ins."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmray import history
+
+from ..test_events import event_line
+from .command_line import main
+
+START = "[slurmray   0.1 s] start: job 7 on 2 nodes, head node node1, logs in /runs/7-0/logs\n"
+TRAINER = "[slurmray   1.0 s] trainer: python3 train.py\n"
+UNKNOWN = "The cause is not known to slurmray."
+
+
+class Case:
+    """A job with id 7: its record, its line in the accounting, its log, its events, and what is asked."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+        self.folder, self.capsys = folder, capsys
+        (folder / "bin").mkdir()
+        monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        monkeypatch.chdir(folder)
+
+    def slurm(self, record: str = "", accounting: str = "") -> None:
+        """record: fields of scontrol besides folder and log; "": Slurm has forgotten the job."""
+        fields = f"JobId=7 JobName=mine\nWorkDir={self.folder}\nStdOut={self.folder}/slurm-7.out\n{record}\n"
+        unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+        scontrol = f"cat <<'END'\n{fields}END" if record else unknown
+        for name, text in (("scontrol", scontrol), ("sacct", f"printf '%s' '{accounting}'")):
+            (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+            (self.folder / "bin" / name).chmod(0o755)
+
+    def log(self, text: str) -> None:
+        (self.folder / "slurm-7.out").write_text(text)
+
+    def events(self, *lines: str) -> None:
+        run = self.folder / "slurmray-runs/7-0"
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "events.jsonl").write_text("".join(lines))
+
+    def ask(self, verb: str = "why") -> str:
+        code, out, err = main([verb, "7"], self.capsys)
+        assert code == 0, err
+        for each in ("explain CODE", "JOBID", "Most often memory"):
+            assert each not in out
+        return " ".join(out.split())
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Case:
+    return Case(tmp_path, monkeypatch, capsys)
+
+
+CANCELLED = "JobState=CANCELLED ExitCode=0:15"
+STEPD = "slurmstepd-node1: error: *** JOB 7 ON node1 CANCELLED AT 2026-11-26T10:31:05{} ***\n"
+
+
+@pytest.mark.parametrize(
+    ("accounting", "stepd", "expected"),
+    [
+        ("CANCELLED by 2|2\n", "", "CANCELLED by you at 2026-11-26 10:31, with scancel."),
+        ("CANCELLED by 2|1001\n", "", "CANCELLED by the user bin at 2026-11-26 10:31."),
+        ("CANCELLED by 987654|1001\n", "", "CANCELLED by the user uid 987654 at 2026-11-26 10:31."),
+        (
+            "CANCELLED by 0|2\n",
+            "",
+            "by the user root at 2026-11-26 10:31: an administrator, or Slurm itself.",
+        ),
+        (
+            "",
+            "",
+            "at 2026-11-26 10:31 with scancel, by you or an administrator, or by Slurm: it does not record",
+        ),
+        ("CANCELLED by 2|2\n", " DUE TO TIME LIMIT", "by Slurm at 2026-11-26 10:31: due to time limit."),
+    ],
+)
+def test_who_cancelled_it(case: Case, accounting: str, stepd: str, expected: str) -> None:
+    """The trainer's end after that is no cause, whatever it printed meanwhile."""
+    case.slurm(CANCELLED, accounting)
+    stop = "[slurmray   9.0 s] stop: scancel, preemption or the time limit ends the job\n"
+    end = "[slurmray  10.0 s] done: trainer exited with 137 (128 + signal KILL)\n"
+    oom = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks\n"
+    case.log(START + TRAINER + STEPD.format(stepd) + stop + oom + end)
+    shown = case.ask()
+    assert shown.startswith("job 7, mine: CANCELLED ")
+    assert expected in shown
+    assert "cause" not in shown
+    assert "memory" not in shown
+
+
+def test_cancelled_with_slurmray(case: Case) -> None:
+    """Only the last job of this number, on this cluster."""
+    case.slurm(CANCELLED)
+    then = time.mktime((2026, 11, 26, 10, 31, 0, 0, 0, -1))
+    history.remember_cancel(7, "c2", None, then)
+    history.remember_cancel(8, None, None, then)
+    assert "by you or an administrator" in case.ask()
+    history.remember_cancel(7, None, None, then)
+    assert (
+        case.ask() == "job 7, mine: CANCELLED by you, with slurmray, at 2026-11-26 10:31. It had not started"
+    )
+    history.remember(history.Run(7, "mine", None, str(case.folder), "slurmray-runs", then + 9, 1, 0))
+    assert "with slurmray" not in case.ask()
+
+
+def test_a_lost_head_node_cancels_no_job_of_its_owner(case: Case) -> None:
+    case.slurm(CANCELLED, "CANCELLED by 2|2\n")
+    case.log(START + TRAINER)
+    text = "node2: no heartbeat from the head node node1 for 25 s. Has it lost power or its network?"
+    case.events(event_line("node_loss", node="node1", text=text))
+    assert case.ask().startswith(
+        f"job 7, mine: CANCELLED by slurmray on another node, after the loss of the head node. {text}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "log", "expected"),
+    [
+        (
+            "JobState=FAILED ExitCode=64:0",
+            "[slurmray   0.1 s] failed (64 config): env.X is not set\n",
+            "env.X is not set",
+        ),
+        (
+            "",
+            START + TRAINER + "bad\n[slurmray   9.0 s] done: trainer exited with 3\n",
+            "done: trainer exited with 3",
+        ),
+        ("", START + "[slurmray   9.0 s] failed (66 image): node2: no such image\n", "node2: no such image"),
+    ],
+)
+def test_the_log_has_the_end(case: Case, record: str, log: str, expected: str) -> None:
+    """Without a run directory, whether Slurm knows the job or not."""
+    case.slurm(record)
+    case.log(log)
+    shown = case.ask()
+    assert shown.startswith(f"job 7{', mine' if record else ''}: FAILED. ")
+    assert expected in shown
+    assert "no last line" not in shown
+    assert "FAILED" in case.ask("status")
+
+
+@pytest.mark.parametrize(
+    ("record", "expected", "is_known"),
+    [
+        ("JobState=FAILED ExitCode=0:53", "0:53: Slurm could not start the batch script", True),
+        ("JobState=FAILED ExitCode=0:9", "0:9: SIGKILL ended the batch script", False),
+        ("JobState=FAILED ExitCode=0:11", "0:11: SIGSEGV ended the batch script", False),
+        ("JobState=FAILED ExitCode=1:0", "Slurm's exit code is 1:0; the job wrote no last line", False),
+        ("JobState=TIMEOUT ExitCode=0:15", "TIMEOUT: the job reached its time limit", True),
+        ("JobState=OUT_OF_MEMORY ExitCode=0:125", "because memory ran out", True),
+        ("JobState=PREEMPTED ExitCode=0:15", "PREEMPTED: another job took the nodes", True),
+    ],
+)
+def test_what_slurm_says(case: Case, record: str, expected: str, is_known: bool) -> None:
+    case.slurm(record)
+    shown = case.ask()
+    assert expected in shown
+    assert (UNKNOWN not in shown) == is_known
+
+
+def failed(kind: str, code: int, node: str, text: str, shown: str = "") -> str:
+    last = f"[slurmray   8.0 s] last lines of /runs/7-0/logs/{node}.log:\n{shown}" if shown else ""
+    kind = kind.replace("_", " ")
+    return f"{START}{last}[slurmray   9.0 s] failed ({code} {kind}): {node}: {text}\n"
+
+
+@pytest.mark.parametrize(
+    ("record", "is_remembered", "command"),
+    [
+        ("Command=/home/a/my jobs/x.sh", False, "sbatch --exclude=node2 '/home/a/my jobs/x.sh'"),
+        ("ExcNodeList=bad[1-2]\nCommand=/x.sh", False, "sbatch '--exclude=bad[1-2],node2' /x.sh"),
+        ("Command=(null)\nExcNodeList=(null)", True, "slurmray submit ... --exclude=node2"),
+        ("Command=(null)", False, "sbatch --exclude=node2 generated.sh"),
+    ],
+)
+def test_a_lost_node_is_left_out_by_a_command_to_copy(
+    case: Case, record: str, is_remembered: bool, command: str
+) -> None:
+    if is_remembered:
+        history.remember(history.Run(7, "mine", None, str(case.folder), "slurmray-runs", 1.0, 2, 0))
+    case.slurm(f"JobState=FAILED ExitCode=71:0\n{record}")
+    text = "no heartbeat for 25 s. Has it lost power or its network?"
+    case.log(failed("node_lost", 71, "node2", text))
+    end = {"source": "slurmray", "kind": "node_lost", "node": "node2"}
+    case.events(event_line("end", exit_code=71, text=f"failed (71 node lost): node2: {text}", **end))
+    shown = case.ask()
+    assert UNKNOWN in shown
+    assert f"Leave a bad node out: {command}." in shown
+    assert f"Leave a bad node out: {command}." in case.ask("status")
+
+
+STALE = (
+    "Error: crun: cannot stat /usr/lib64/libcuda.so.575.1: No such file or directory: OCI runtime attempted\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "lines", "cause"),
+    [
+        (failed("bring_up", 67, "node2", "podman exited with 127", STALE), STALE, "older than the driver"),
+        (failed("service", 70, "node2", "service judge exited with 1", "no GPU\n"), "no GPU\n", ""),
+        (
+            START
+            + "node | 1 | findings\n"
+            + TRAINER
+            + "step 1\nboom\n[slurmray   9.0 s] done: trainer exited with 2\n",
+            "the job's log: step 1 boom\n",
+            "",
+        ),
+        (
+            # Said long ago; the job went on.
+            START
+            + TRAINER
+            + "Address already in use\n"
+            + "step\n" * 20
+            + "[slurmray   9.0 s] done: trainer exited with 1\n",
+            "the job's log: " + "step " * 15,
+            "",
+        ),
+        (START + TRAINER + "[slurmray   9.0 s] done: trainer exited with 1\n", "nothing was printed", ""),
+    ],
+)
+def test_the_last_lines_and_what_is_known_of_them(case: Case, log: str, lines: str, cause: str) -> None:
+    case.slurm("JobState=FAILED ExitCode=1:0")
+    case.log(log)
+    shown = case.ask()
+    assert " ".join(lines.split()) in shown, shown
+    if cause:
+        assert (
+            f"cause: The node's CDI specification names files that are not there any more: it is {cause}"
+            in shown
+        )
+        assert "ray.port" not in shown
+    assert (UNKNOWN in shown) == (not cause)
+    assert "job spec" not in shown
+    assert " cause: A port" not in shown
+
+
+@pytest.mark.attack("escape sequences in what a job prints", inputs=4)
+@pytest.mark.parametrize("text", ["\x1b]0;title\x07", "\x1b[2J", "\x9b31m", "a\rb\x08"])
+def test_no_control_character_reaches_the_terminal(
+    case: Case, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    case.slurm("JobState=FAILED ExitCode=1:0")
+    case.log(f"{START}{TRAINER}{text}[Errno 28]\n[slurmray   9.0 s] done: trainer exited with 1{text}\n")
+    _, out, _ = main(["why", "7"], capsys)
+    assert "[Errno 28]" in out
+    assert not [each for each in out if not (each.isprintable() or each == "\n")]
