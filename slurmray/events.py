@@ -26,7 +26,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         {
             "job": (_NAME, "Slurm's job id"),
             "attempt": (_COUNT, "how often Slurm has restarted the job"),
-            "nodes": (_NAMES, "names of all nodes, the head node first"),
+            "nodes": ({**_NAMES, "minItems": 1}, "names of all nodes, the head node first"),
             "nodes_text": (_TEXT, "their number, for people"),
             "components": (
                 _COUNTS,
@@ -156,7 +156,7 @@ def _fits(value: Any, kind: dict[str, Any]) -> bool:
     if "enum" in kind:
         return isinstance(value, str) and value in kind["enum"]
     if kind["type"] == "array":
-        is_list = isinstance(value, list) and len(value) <= kind["maxItems"]
+        is_list = isinstance(value, list) and kind.get("minItems", 0) <= len(value) <= kind["maxItems"]
         return is_list and all(_fits(each, kind["items"]) for each in value)
     if kind["type"] == "string":
         if not isinstance(value, str) or len(value) > kind.get("maxLength", 256):

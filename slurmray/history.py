@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from slurmray import files
 from slurmray.errors import UsageError
 
 
@@ -47,18 +48,33 @@ def remember(run: Run) -> None:
 def runs() -> list[Run]:
     """Return the jobs, newest first. Lines that are not of this version are left out."""
     try:
-        text = path().read_text(encoding="utf-8", errors="replace")
+        text = files.read(path()).decode(errors="replace")
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise UsageError(f"{path()}: cannot be read: {error.strerror}") from None
     found = []
-    for line in reversed(text.splitlines()):
+    for line in reversed(text.split("\n")):
         try:
-            found.append(Run(**json.loads(line)))
-        except (ValueError, TypeError):
+            run = Run(**json.loads(line))
+        except (ValueError, TypeError, RecursionError):
             continue
+        if _is_sound(run):
+            found.append(run)
     return found
+
+
+def _is_sound(run: Run) -> bool:
+    """Whether each field has its type, and `host` is no option of ssh."""
+    names = (run.name, run.folder, run.run_dir, run.cluster or "", run.host or "")
+    numbers = (run.id, run.nodes, run.gpus)
+    return (
+        all(isinstance(each, str) and "\0" not in each for each in names)
+        and all(type(each) is int and 0 <= each < 2**32 for each in numbers)
+        and type(run.submitted) in (int, float)
+        and 0 <= run.submitted < 2**37
+        and not (run.host or "").startswith("-")
+    )
 
 
 def find(wanted: str | None) -> Run | None:

@@ -97,7 +97,7 @@ class LogPrinter:
 def print_log(text: str) -> None:
     """Print a whole log, see LogPrinter."""
     sys.stdout.flush()
-    LogPrinter().write(f"{text}".encode(errors="surrogateescape"))
+    LogPrinter().write(text.encode(errors="surrogateescape"))
 
 
 def job_argument(name: str | None) -> tuple[Job, history.Run]:

@@ -8,6 +8,7 @@ import click
 
 from slurmray.cli.flags import FILE
 from slurmray.errors import ExitCode, UsageError
+from slurmray.files import read_given
 
 
 @click.command(options_metavar="FILE ... | --print-hash")
@@ -42,7 +43,7 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
     codes = []
     for file in files:
         try:
-            verdict = verifying.verify(file.read_bytes().decode(errors="surrogateescape"))
+            verdict = verifying.verify(read_given(file).decode(errors="surrogateescape"))
             problem = "not rendered by slurmray"
         except OSError as error:
             verdict, problem = None, str(error.strerror)

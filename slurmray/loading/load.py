@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from slurmray import yaml_source
+from slurmray import files, yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.loading.validate import find_missing_files, find_problems
 from slurmray.slurm import syntax
@@ -202,7 +202,7 @@ def _included(name: str, folder: Path, is_fast: bool, above: tuple[Path, ...]) -
 def _read_file(path: Path, stdin: bytes, is_fast: bool) -> Source:
     name = "stdin" if path == STDIN else str(path)
     try:
-        raw = stdin if path == STDIN else path.read_bytes()
+        raw = stdin if path == STDIN else files.read_given(path)
         if raw.startswith(b"#!"):
             raise SpecError([Problem(name, f"is a script, not a job spec; to submit it: sbatch {name}")])
         return yaml_source.read(name, yaml_source.decode(name, raw), is_fast=is_fast)

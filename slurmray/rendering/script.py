@@ -12,6 +12,7 @@ import jinja2
 
 from slurmray import __version__
 from slurmray import agent as package
+from slurmray import files
 from slurmray.agent import script as parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
@@ -158,7 +159,7 @@ def _render(
 
 def _read(template: Path) -> str:
     try:
-        return template.expanduser().read_text(encoding="utf-8")
+        return files.read(template.expanduser()).decode()
     except OSError as error:
         raise UsageError(f"{template}: {error.strerror}; name a file that extends job.sbatch.j2") from None
     except RuntimeError:

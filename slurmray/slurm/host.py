@@ -351,7 +351,7 @@ def _script(
         _RESTORE_OUTPUT,
         f"printf %s {mark}; printf %s {mark} >&2",
         "slurmray_command",
-        f"printf '%s%d\\n' {mark} $?",
+        f"code=$?; printf %s {mark} >&2; printf '%s%d\\n' {mark} $code",
         "exit",
     ]
     return "\n".join(lines) + "\n"
@@ -364,4 +364,4 @@ def _between_marks(
     _, _, rest = done.stdout.partition(mark)
     out, _, code = rest.rpartition(mark)
     number = re.match(rb"\d+", code)
-    return int(number[0]) if number else None, out, done.stderr.partition(mark)[2]
+    return int(number[0]) if number else None, out, (done.stderr.split(mark) + [b""])[1]
