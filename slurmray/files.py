@@ -25,7 +25,7 @@ def read(path: Path, limit: int = MAX_INPUT) -> bytes:
 
 
 def read_given(path: Path, limit: int = MAX_INPUT) -> bytes:
-    """Return what a file has that the user named: it may be a FIFO, as in `render <(...)`. Otherwise as `read`."""
+    """Return what a file has that the user named; it may be a FIFO: `render <(...)`. Otherwise as `read`."""
     with path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:

@@ -81,7 +81,9 @@ def _lines(status: Status, host: str | None) -> Iterator[str]:
         yield from _bring_up(status.timeline)
     for finding in status.findings:
         text = f"{finding['node']}: {finding['check']}: {finding['found']}, wanted {finding['wanted']}"
-        yield styled(printable(f"  {text}: {finding['fix']}"), "yellow" if finding["kind"] == "warn" else "red")
+        yield styled(
+            printable(f"  {text}: {finding['fix']}"), "yellow" if finding["kind"] == "warn" else "red"
+        )
     if status.end:
         yield printable(f"  {status.end['text']}")
         if status.end["source"] == "slurmray":

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import jinja2
 
-from slurmray import __version__
+from slurmray import __version__, files
 from slurmray import agent as package
-from slurmray import files
 from slurmray.agent import script as parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError

@@ -23,9 +23,9 @@ _SSH_FAILED = 255  # ssh's own exit code
 # print does not reach the output: 3 and 4 are its standard output and error.
 _LOGIN_SHELL = "exec bash -l {} 3>&1 4>&2 >/dev/null 2>&1"
 _RESTORE_OUTPUT = "exec >&3 2>&4 3>&- 4>&-"
-# usage: START LAST LIMIT FILE... It does what files.read_own does, with bash alone: for each file it prints the
-# number of bytes and the bytes, or `-` and why not. The file is opened once, as it may be replaced meanwhile, and
-# bash looks at the open file where a condition has the name /dev/fd/3.
+# usage: START LAST LIMIT FILE... It does what files.read_own does: for each file it prints the number of
+# bytes and the bytes, or `-` and why not. The file is opened once, as it may be replaced meanwhile, and bash
+# looks at the open file where a condition has the name /dev/fd/3.
 _READ = r"""
 start=$1 last=$2 limit=$3
 why() {
@@ -58,8 +58,8 @@ for file in "${@:4}"; do
 done
 """
 _NO_BASH = (
-    "bash did not get to the command: a startup file there starts another shell, or exits. Let ~/.bash_profile, "
-    "~/.profile or ~/.bashrc do so on terminals only, e.g. [[ -t 0 ]] && exec fish"
+    "bash did not get to the command: a startup file there starts another shell, or exits. Let "
+    "~/.bash_profile, ~/.profile or ~/.bashrc do so on terminals only, e.g. [[ -t 0 ]] && exec fish"
 )
 _NAMES = r'cd -- "$1" && shopt -s dotglob nullglob && for name in *; do printf "%s\0" "$name"; done'
 
@@ -104,9 +104,7 @@ class Host:
         """The number of the user who runs the commands."""
         return os.geteuid()
 
-    def read(
-        self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG
-    ) -> bytes:
+    def read(self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG) -> bytes:
         """Return what a file of the user has, see files.read_own. OSError."""
         return files.read_own(path, start, last, limit)
 
@@ -178,9 +176,7 @@ class SshHost(Host):
         """As in Host, there."""
         return int(self._run(["id", "-u"], "", "", {}, _TIMEOUT).stdout)
 
-    def read(
-        self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG
-    ) -> bytes:
+    def read(self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG) -> bytes:
         """Return what a file there has, see Host.read."""
         data = self._read([path], start, last, limit)[path]
         if isinstance(data, bytes):
@@ -198,7 +194,9 @@ class SshHost(Host):
     ) -> dict[Path, bytes | str]:
         """Return what files have, or why they are not read."""
         numbers = [str(start), "" if last is None else str(last), str(limit)]
-        rest = self._run(["bash", "-c", _READ, "bash", *numbers, *map(str, paths)], "", "", {}, _TIMEOUT).stdout
+        rest = self._run(
+            ["bash", "-c", _READ, "bash", *numbers, *map(str, paths)], "", "", {}, _TIMEOUT
+        ).stdout
         found: dict[Path, bytes | str] = {}
         for path in paths:
             line, _, rest = rest.partition(b"\n")
@@ -357,11 +355,9 @@ def _script(
     return "\n".join(lines) + "\n"
 
 
-def _between_marks(
-    done: subprocess.CompletedProcess[bytes], mark: bytes
-) -> tuple[int | None, bytes, bytes]:
-    """Return exit code, standard output and error of a command of _script; None: it has not come to its end."""
+def _between_marks(done: subprocess.CompletedProcess[bytes], mark: bytes) -> tuple[int | None, bytes, bytes]:
+    """Return exit code, standard output and error of a command of _script; None: it has not ended."""
     _, _, rest = done.stdout.partition(mark)
     out, _, code = rest.rpartition(mark)
     number = re.match(rb"\d+", code)
-    return int(number[0]) if number else None, out, (done.stderr.split(mark) + [b""])[1]
+    return int(number[0]) if number else None, out, [*done.stderr.split(mark), b""][1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,15 +12,16 @@ from typing import Any
 import pytest
 import yaml
 
+import slurmray
 from slurmray.loading.load import load_spec
-from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
+from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.slurm.states import FINAL
 
 from . import bare, sandbox
 from .faults.case import GUARD, NODE_AGENT
-from .jobs import HANG, Job, Jobs, wait_until
+from .jobs import HANG, Job, Jobs, slurm_commands, wait_until
 
 ROOT = Path(__file__).parents[2]
 IMAGE_BUILD = 900  # seconds; bounds a hang: on a busy machine an image build takes minutes
@@ -99,7 +101,9 @@ def test_the_example_without_containers(jobs: Jobs) -> None:
 
 
 @pytest.mark.full
-def test_ray_commands_from_outside_without_a_container(jobs: Jobs) -> None:
+def test_ray_commands_from_outside_without_a_container(
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
     jobs.wait_for(job, "\nstarted\n")
     (line,) = [line for line in jobs.log(job).splitlines() if "] attach: " in line]
@@ -108,6 +112,15 @@ def test_ray_commands_from_outside_without_a_container(jobs: Jobs) -> None:
     wait_until(
         lambda: "Autoscaler status" in jobs.cluster.run(attach, "alice").stdout, lambda: jobs.log(job), 60
     )
+    # This process is to be alice for the checks of files; only root can enter the hosts.
+    monkeypatch.setattr(os, "geteuid", lambda: USERS[0].uid)
+    monkeypatch.setenv("PATH", slurm_commands(jobs.cluster, tmp_path / "commands", "alice"))
+    for node in ("node1", "node2"):
+        found = slurmray.Job(job, folder=jobs.folder)
+        argv = found.attach_argv(["sh", "-c", "hostname; ray status"], node=node)
+        done = jobs.cluster.run(argv, "alice")
+        assert done.stdout.startswith(f"{node}\n"), done
+        assert "Autoscaler status" in done.stdout
     (jobs.folder / "go").touch()
     assert jobs.wait_end(job).code == "0:0"
 

@@ -20,14 +20,22 @@ PACKAGES = (
     *("typing_extensions", "typing_inspection"),
 )
 VERBS = [
-    *(["attach"], ["attach", "--", "id"], ["dashboard", "--port=0"], ["status"], ["why"], ["logs"], ["logs", "-f"]),
+    *(
+        ["attach"],
+        ["attach", "--", "id"],
+        ["dashboard", "--port=0"],
+        ["status"],
+        ["why"],
+        ["logs"],
+        ["logs", "-f"],
+    ),
     *(["logs", "--node=node1"], ["report", "-o", "-"], ["cancel"], ["cancel", "--now"]),
 ]
 
 
 @pytest.fixture(scope="session")
 def program(share: Path) -> Path:
-    """A copy of slurmray with its dependencies, which the users of the hosts can read and run with their Python."""
+    """A copy of slurmray with its dependencies, which users of the hosts can run with their Python."""
     folder = share / "program"
     folder.mkdir()
     for name in ("slurmray", "templates", "examples"):
@@ -37,7 +45,10 @@ def program(share: Path) -> Path:
         if spec and spec.origin:
             path = Path(spec.origin)
             copy = shutil.copytree if path.name == "__init__.py" else shutil.copy
-            copy(path.parent if path.name == "__init__.py" else path, folder / (name if copy is shutil.copytree else ""))
+            copy(
+                path.parent if path.name == "__init__.py" else path,
+                folder / (name if copy is shutil.copytree else ""),
+            )
     return folder
 
 
@@ -59,7 +70,7 @@ def test_nothing_of_another_user_s_job_is_used(
     for home in (bob, alice):
         home.mkdir()
         home.chmod(0o777)
-    name = "x\n   UserId=alice(1000) GroupId=alice(1000)\n   WorkDir=/tmp"
+    name = "x\n   UserId=alice(1000) GroupId=alice(1000)"
     done = cluster.run(
         ["sbatch", "--parsable", f"--job-name={name}", f"--comment={name}", "--wrap=echo hi; sleep 600"],
         "bob",
@@ -70,7 +81,14 @@ def test_nothing_of_another_user_s_job_is_used(
     theirs = ["/bin/sh", "-c", f"cp /proc/self/status {bob}/stolen"]
     common = {"v": 1, "time": 1.0}
     events = [
-        {**common, "event": "start", "job": str(number), "attempt": 0, "nodes": ["node1"], "nodes_text": "1 node"}
+        {
+            **common,
+            "event": "start",
+            "job": str(number),
+            "attempt": 0,
+            "nodes": ["node1"],
+            "nodes_text": "1 node",
+        }
         | {"components": [1], "ray_nodes": 1, "head": "node1", "run_dir": "/x\x1b[2J"},
         {**common, "event": "dashboard", "node": "node1", "address": "127.0.0.1", "port": 1},
         {**common, "event": "attach", "argv": theirs, "command": "x", "runtime": "none", "unset": []}

@@ -93,7 +93,15 @@ def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "precious/node1.log").exists()
 
 
-OUTSIDE = ["../../precious", "../../../precious", "/tmp/precious", "..", "gpu\n1", "*", "node1/../../../precious"]
+OUTSIDE = [
+    "../../precious",
+    "../../../precious",
+    "/tmp/precious",
+    "..",
+    "gpu\n1",
+    "*",
+    "node1/../../../precious",
+]
 
 
 @pytest.mark.attack("names of nodes that lead out of the run directory", inputs=1)

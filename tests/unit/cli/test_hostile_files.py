@@ -1,4 +1,4 @@
-"""Files that somebody else has written: damaged, endless, no files at all, or with sequences for a terminal."""
+"""Files that somebody else has written: damaged, endless, no files, or with sequences for a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from .. import ssh
 from ..test_events import event_line
 from .command_line import main, run
 
-COMMANDS = [["status"], ["status", "--json"], ["why"], ["list", "--all"], ["report", "-o", "-"], ["clean", "--dry-run"]]
+COMMANDS = [
+    ["status"],
+    ["status", "--json"],
+    ["why"],
+    ["list", "--all"],
+    ["report", "-o", "-"],
+    ["clean", "--dry-run"],
+]
 ESCAPE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\0"
 
 
@@ -26,7 +33,9 @@ ESCAPE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\0"
 def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The events.jsonl of job 7, which has ended; the current folder is that of the job."""
     (tmp_path / "bin").mkdir()
-    record = f"echo JobState=FAILED ExitCode=1:0 Restarts=1; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
+    record = (
+        f"echo JobState=FAILED ExitCode=1:0 Restarts=1; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
+    )
     texts = {
         "scontrol": f'[ "$1 $2" = "show job" ] || exit 1\n{record}',
         "squeue": 'case "$*" in *--jobs*) echo "$(id -u) me";; *) echo 7 FAILED;; esac',
@@ -90,7 +99,9 @@ DAMAGE = {
     "megabytes in a text": changed("phase", text="x" * 3_000_000),
     "unknown step": changed("start", **START) + "\n" + changed("nodes", step="x" * 100, nodes=["gpu-9"]),
     "loss of an unknown node": changed("start", **START) + "\n" + changed("node_loss", node="gpu-9"),
-    "GPUs below zero": changed("start", **START) + "\n" + changed("nodes", step="ray", nodes=["gpu-1"], gpus=-3),
+    "GPUs below zero": changed("start", **START)
+    + "\n"
+    + changed("nodes", step="ray", nodes=["gpu-1"], gpus=-3),
     "no UTF-8": "\udcff\udcfe" * 100,
     "other ends of lines": changed("start", **START) + "\u2028\x85\x0c" + changed("end"),
 }
@@ -113,7 +124,9 @@ def test_no_damage_ends_a_command_with_a_traceback(
 
 def test_events_of_older_and_later_versions_stay() -> None:
     old = {"event": "start", "time": 1, "nodes": ["a"], "nodes_text": "1 node", "head": "a", "run_dir": "/r"}
-    text = "\n".join(map(json.dumps, ({**old, "job": "7", "attempt": 0}, {"event": "new", "time": 2, "x": [1]})))
+    text = "\n".join(
+        map(json.dumps, ({**old, "job": "7", "attempt": 0}, {"event": "new", "time": 2, "x": [1]}))
+    )
     assert [event["event"] for event in parse_events(text)] == ["start", "new"]
 
 
@@ -166,7 +179,10 @@ def test_the_user_s_own_files_are_read_to_a_limit(make: Any, place: str, tmp_pat
     make(file)
     (tmp_path / "state/slurmray").mkdir(parents=True)
     (tmp_path / "state/slurmray/runs.jsonl").symlink_to(file if place == "history" else tmp_path / "none")
-    env = {"XDG_STATE_HOME": str(tmp_path / "state"), "SLURMRAY_CONFIG": str(file) if place == "config" else ""}
+    env = {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "SLURMRAY_CONFIG": str(file) if place == "config" else "",
+    }
     argv = {
         "config": ["config"],
         "template": ["render", "--nodes=1", f"--set=template={file}", "-o", "-"],
@@ -238,7 +254,7 @@ def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path)
         file.truncate(files.MAX_INPUT + 1)
     wrong = ("fifo", "link", "zero", "dangling", "foreign", "folder", "large")
     for name in wrong:
-        with pytest.raises(OSError, match="is |Is "):
+        with pytest.raises(OSError, match=r"is |Is "):
             host.read(folder / name, limit=files.MAX_INPUT)
     paths = [folder / name for name in ("none", *wrong, "own")]
     assert host.read_all([*paths, own]) == {own: own.read_bytes()}
@@ -247,14 +263,16 @@ def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path)
         host.read(own, limit=499)
     assert host.read(own, start=1, limit=499) == own.read_bytes()[1:]
     (folder / "two\nlines").touch()
-    assert sorted(host.names(folder)) == sorted(os.listdir(folder))
+    assert sorted(host.names(folder)) == sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.attack("values of other types in the user's list of jobs", inputs=6)
 def test_damaged_lines_of_the_history() -> None:
     good = history.Run(7, "a", None, "/", "runs", 1.0, 1, 0)
     history.remember(good)
-    wrong = [{"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"}]
+    wrong: list[dict[str, Any]] = [
+        *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"})
+    ]
     lines = [json.dumps(good._asdict() | each) for each in wrong] + ["[" * 100_000]
     with history.path().open("a") as file:
         file.write("\n".join(lines) + "\n")

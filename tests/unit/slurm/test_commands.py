@@ -88,9 +88,11 @@ def test_what_sbatch_answers(answer: str, tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setenv("CODE", "3")
         assert commands.sbatch()[0] == 12, "with --wait, the code is the job's"
     else:
-        text = r"^sbatch: the job is submitted, but its number is unknown, as sbatch answered '.*note': `squeue"
+        text = (
+            r"^sbatch: the job is submitted, but its number is unknown, as sbatch answered '.*note': `squeue"
+        )
         with pytest.raises(SlurmError, match=text):
             commands.sbatch()
         monkeypatch.setenv("CODE", "1")
-        with pytest.raises(SlurmError, match="^sbatch: note: correct"):
+        with pytest.raises(SlurmError, match=r"^sbatch: note: correct"):
             commands.sbatch()

@@ -130,10 +130,12 @@ GREETINGS = "echo Welcome to the cluster; echo 12; echo oops >&2"
 
 
 @pytest.mark.parametrize("file", [".bashrc", ".bash_profile", ".bash_logout", ".profile"])
-def test_startup_files_that_print(file: str, host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_startup_files_that_print(
+    file: str, host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """sshd starts the user's shell, which reads .bashrc (bash), .cshrc or config.fish before the command."""
     shell = tmp_path / "bin/shell"
-    shell.write_text(f'#!/bin/bash\n[ ! -e ~/.bashrc ] || . ~/.bashrc\nexec /bin/bash "$@"\n')
+    shell.write_text('#!/bin/bash\n[ ! -e ~/.bashrc ] || . ~/.bashrc\nexec /bin/bash "$@"\n')
     shell.chmod(0o755)
     monkeypatch.setenv("SHELL", str(shell))
     (tmp_path / "home" / file).write_text(f"{GREETINGS}\n")
@@ -152,12 +154,12 @@ def test_startup_files_that_start_another_shell(
 ) -> None:
     """The other shell runs nothing of the script."""
     shell = tmp_path / "bin/shell"
-    shell.write_text(f'#!/bin/bash\n[ ! -e ~/.bashrc ] || . ~/.bashrc\nexec /bin/bash "$@"\n')
+    shell.write_text('#!/bin/bash\n[ ! -e ~/.bashrc ] || . ~/.bashrc\nexec /bin/bash "$@"\n')
     shell.chmod(0o755)
     monkeypatch.setenv("SHELL", str(shell))
     (tmp_path / "home/other").write_text("#!/bin/sh\ncat >/dev/null\nexit 1\n")
     (tmp_path / "home/other").chmod(0o755)
     (tmp_path / "home" / file).write_text(f"cd; {text}\n")
-    with pytest.raises(SlurmError, match=r"^ssh login: (bash did not get to the command: a startup file|failed)"):
+    with pytest.raises(SlurmError, match=r"^ssh login: (bash did not get to the command|failed)"):
         host.run(["touch", "made"], folder=tmp_path)
     assert not (tmp_path / "made").exists()
