@@ -1,7 +1,7 @@
 """The command line that runs a command in the container of a running job's node.
 
-It is made of facts: what Slurm says about the job, its script as Slurm keeps it, and typed fields of the event
-`attach`, which anything that can write to the run directory may have written.
+It is made of facts: what Slurm says about the job, its script as Slurm keeps it, and typed fields of the
+event `attach`, which anything that can write to the run directory may have written.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Host:
         del is_terminal  # it inherits it
         os.execvpe(argv[0], argv, clean_environment(os.environ))  # noqa: S606 - there is no shell to start it
 
-    @functools.cached_property
+    @property
     def uid(self) -> int:
         """The number of the user who runs the commands."""
         return os.geteuid()
@@ -171,10 +171,10 @@ class SshHost(Host):
         command = [*self._ssh(is_terminal=is_terminal), self.name, _through_login_shell(argv)]
         os.execvp("ssh", command)  # noqa: S606 - there is no shell to start it
 
-    @functools.cached_property
+    @property
     def uid(self) -> int:
         """As in Host, there."""
-        return int(self._run(["id", "-u"], "", "", {}, _TIMEOUT).stdout)
+        return self._uid
 
     def read(self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG) -> bytes:
         """Return what a file there has, see Host.read."""
@@ -271,6 +271,10 @@ class SshHost(Host):
         if code == 127:  # POSIX: not found
             raise FileNotFoundError(0, f"no such command on {self.name}", argv[0])
         return subprocess.CompletedProcess(argv, code, out, err)
+
+    @functools.cached_property
+    def _uid(self) -> int:
+        return int(self._run(["id", "-u"], "", "", {}, _TIMEOUT).stdout)
 
     @functools.cached_property
     def _home(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from slurmray.rehearsal.images import rootless, suites
 from slurmray.slurm.job import Job
 
 from .conftest import GPUS
-from .jobs import HANG, Jobs, slurm_commands, wait_until
+from .jobs import HANG, Jobs, passing_for, wait_until
 
 GROUPS = """
 slurm:
@@ -76,17 +75,15 @@ def test_a_head_node_of_another_kind(jobs: Jobs) -> None:
     assert facts == ["2", "8", str(job.id)]
 
 
-def test_attach(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attach(jobs: Jobs, tmp_path: Path) -> None:
     number = jobs.submit(GROUPS, ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
     jobs.wait_for(number, "\nstarted\n")
     look = "import os, ray; ray.init(); print(os.uname().nodename, len(ray.nodes()))"
-    # This process is to be alice for the checks of files; only root can enter the hosts.
-    monkeypatch.setattr(os, "geteuid", lambda: USERS[0].uid)
-    monkeypatch.setenv("PATH", slurm_commands(jobs.cluster, tmp_path / "commands", "alice"))
-    job = Job(number, folder=jobs.folder)
-    nodes = next(event for event in job.events() if event["event"] == "start")["nodes"]
-    for node in nodes:
-        argv = job.attach_argv(["python3", "-c", look], node=node)
+    with passing_for(jobs.cluster, tmp_path / "commands", USERS[0]):
+        job = Job(number, folder=jobs.folder)
+        nodes = next(event for event in job.events() if event["event"] == "start")["nodes"]
+        argvs = {node: job.attach_argv(["python3", "-c", look], node=node) for node in nodes}
+    for node, argv in argvs.items():
         assert jobs.cluster.run(argv, "alice").stdout == f"{node} 3\n"
     (jobs.folder / "go").touch()
     assert jobs.wait_end(number).code == "0:0"

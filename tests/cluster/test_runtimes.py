@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from slurmray.slurm.states import FINAL
 
 from . import bare, sandbox
 from .faults.case import GUARD, NODE_AGENT
-from .jobs import HANG, Job, Jobs, slurm_commands, wait_until
+from .jobs import HANG, Job, Jobs, passing_for, wait_until
 
 ROOT = Path(__file__).parents[2]
 IMAGE_BUILD = 900  # seconds; bounds a hang: on a busy machine an image build takes minutes
@@ -101,9 +100,7 @@ def test_the_example_without_containers(jobs: Jobs) -> None:
 
 
 @pytest.mark.full
-def test_ray_commands_from_outside_without_a_container(
-    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_commands_from_outside_without_a_container(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
     jobs.wait_for(job, "\nstarted\n")
     (line,) = [line for line in jobs.log(job).splitlines() if "] attach: " in line]
@@ -112,12 +109,13 @@ def test_ray_commands_from_outside_without_a_container(
     wait_until(
         lambda: "Autoscaler status" in jobs.cluster.run(attach, "alice").stdout, lambda: jobs.log(job), 60
     )
-    # This process is to be alice for the checks of files; only root can enter the hosts.
-    monkeypatch.setattr(os, "geteuid", lambda: USERS[0].uid)
-    monkeypatch.setenv("PATH", slurm_commands(jobs.cluster, tmp_path / "commands", "alice"))
-    for node in ("node1", "node2"):
+    nodes = ("node1", "node2")
+    with passing_for(jobs.cluster, tmp_path / "commands", USERS[0]):
         found = slurmray.Job(job, folder=jobs.folder)
-        argv = found.attach_argv(["sh", "-c", "hostname; ray status"], node=node)
+        attach_argv = {
+            node: found.attach_argv(["sh", "-c", "hostname; ray status"], node=node) for node in nodes
+        }
+    for node, argv in attach_argv.items():
         done = jobs.cluster.run(argv, "alice")
         assert done.stdout.startswith(f"{node}\n"), done
         assert "Autoscaler status" in done.stdout
