@@ -136,12 +136,13 @@ def wait_clean(cluster: SlurmCluster) -> None:
 
 @contextlib.contextmanager
 def passing_for(cluster: SlurmCluster, folder: Path, user: User) -> Iterator[None]:
-    """Let this process, which has to be root to enter hosts, pass for a user: Slurm's commands and files' owner.
+    """Let this process, which is root to enter hosts, pass for a user: Slurm's commands, owner of files.
 
     folder: a new one, for the commands.
     """
     path = slurm_commands(cluster, folder, user.name)
     with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cluster.folder)
         patch.setenv("PATH", path)
         patch.setattr(os, "geteuid", lambda: user.uid)
         yield
