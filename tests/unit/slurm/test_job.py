@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -362,3 +363,26 @@ def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "slurm-7.out").write_text("text\n")
     assert job.wait() == slurmray.End("COMPLETED", 0, 0)
     assert job.logs() == "text\n"
+
+
+@pytest.mark.attack("a job's folder that another user has made on the node", inputs=3)
+def test_no_program_of_another_user_runs_on_the_node(running: Path, tmp_path: Path) -> None:
+    ready(running, runtime="none", folder=f"{FOLDER}/inside")
+    shell = job().attach_argv(["arg"])[7:]
+    folder, theirs = tmp_path / "own", tmp_path / "theirs"
+    for place in (folder, theirs):
+        place.mkdir()
+        (place / "attach").write_text('#!/bin/sh\necho "ran $1"\n')
+        (place / "attach").chmod(0o755)
+    os.chown(theirs, 65534, -1)
+    (tmp_path / "link").symlink_to(folder)
+
+    def run(place: Path) -> tuple[int, str]:
+        argv = [each.replace(f"{FOLDER}/inside", str(place)) for each in shell]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    assert run(folder) == (0, "ran arg\n")
+    assert run(theirs) == run(tmp_path / "link") == (1, "")
+    os.chown(folder / "attach", 65534, -1)
+    assert run(folder) == (1, "")
