@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from slurmray.agent.node.facts import LOGIN_SESSION
+from typing import Any, TypeGuard
 
 VERSION = 1
 """Value of `v` in each line. A new field or a new event does not raise it; a field that changes or goes does.
@@ -17,6 +15,8 @@ _COUNT: dict[str, Any] = {**_NUMBER, "minimum": 0}
 _COUNTS: dict[str, Any] = {"type": "array", "items": _COUNT, "maxItems": 65536}
 _NAME: dict[str, Any] = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}$"}  # of a host
 _NAMES: dict[str, Any] = {"type": "array", "items": _NAME, "maxItems": 65536}
+_NODES: dict[str, Any] = {**_NAMES, "minItems": 1}
+_LOGIN_SESSION = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"]  # as in agent/node/facts.py
 _TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 2**37}  # until the year 6325
 
 # Event -> (what it means, field -> (JSON type, what it is)).
@@ -26,7 +26,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         {
             "job": (_NAME, "Slurm's job id"),
             "attempt": (_COUNT, "how often Slurm has restarted the job"),
-            "nodes": (_NAMES, "names of all nodes, the head node first"),
+            "nodes": (_NODES, "names of all nodes, the head node first"),
             "nodes_text": (_TEXT, "their number, for people"),
             "components": (
                 _COUNTS,
@@ -85,10 +85,10 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             ),
             "folder": (
                 {"type": "string", "pattern": r"^/[A-Za-z0-9_./-]{0,255}$"},
-                "the job's folder on the nodes, with the program `attach`, which sets the trainer's environment",
+                "the job's folder on the nodes; its program `attach` sets the trainer's environment",
             ),
             "unset": (
-                {"type": "array", "items": {"enum": list(LOGIN_SESSION)}, "maxItems": 2},
+                {"type": "array", "items": {"enum": _LOGIN_SESSION}, "maxItems": 2},
                 "variables of the login session that are not valid on the nodes",
             ),
             "command": (_TEXT, "an example, as a shell command"),
@@ -137,7 +137,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
 _NEW_FIELDS = {"start": {"components", "ray_nodes"}, "attach": {"runtime", "folder", "unset"}}
 
 
-def fits(event: Any) -> bool:
+def fits(event: Any) -> TypeGuard[dict[str, Any]]:
     """Whether a value is an event with the fields that slurmray uses: a job's programs can write the file."""
     name = event.get("event") if isinstance(event, dict) else None
     if not (isinstance(name, str) and _fits(event.get("time"), _TIME)):
@@ -156,7 +156,7 @@ def _fits(value: Any, kind: dict[str, Any]) -> bool:
     if "enum" in kind:
         return isinstance(value, str) and value in kind["enum"]
     if kind["type"] == "array":
-        is_list = isinstance(value, list) and len(value) <= kind["maxItems"]
+        is_list = isinstance(value, list) and kind.get("minItems", 0) <= len(value) <= kind["maxItems"]
         return is_list and all(_fits(each, kind["items"]) for each in value)
     if kind["type"] == "string":
         if not isinstance(value, str) or len(value) > kind.get("maxLength", 256):
@@ -207,5 +207,8 @@ def reference() -> str:
         lines += ["", f"## {name}", "", meaning]
         if fields:
             lines += ["", "| field | type | meaning |", "|---|---|---|"]
-            lines += [f"| `{field}` | {kind.get('type', 'string')} | {text} |" for field, (kind, text) in fields.items()]
+            lines += [
+                f"| `{field}` | {kind.get('type', 'string')} | {text} |"
+                for field, (kind, text) in fields.items()
+            ]
     return "\n".join(lines) + "\n"

@@ -24,6 +24,15 @@ def read(path: Path, limit: int = MAX_INPUT) -> bytes:
     return _read(path, 0, 0, None, limit)
 
 
+def read_given(path: Path, limit: int = MAX_INPUT) -> bytes:
+    """Return what a file has that the user named; it may be a FIFO: `render <(...)`. Otherwise as `read`."""
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, too_large(limit), str(path))
+    return data
+
+
 def read_own(path: Path, start: int = 0, last: int | None = None, limit: int = MAX_LOG) -> bytes:
     """Return what a regular file of this user has. OSError for a link, for another user's, or too many bytes.
 

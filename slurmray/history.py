@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from slurmray import files
 from slurmray.errors import UsageError
 
 
@@ -64,7 +65,7 @@ def cancelled_at(number: int, cluster: str | None, host: str | None) -> float | 
                 return float(found["time"])
             if found.get("id") == number:  # a number that Slurm has used again
                 return None
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
     return None
 
@@ -74,19 +75,34 @@ def runs() -> list[Run]:
     found = []
     for line in reversed(_lines()):
         try:
-            found.append(Run(**json.loads(line)))
-        except (ValueError, TypeError):
+            run = Run(**json.loads(line))
+        except (ValueError, TypeError, RecursionError):
             continue
+        if _is_sound(run):
+            found.append(run)
     return found
 
 
 def _lines() -> list[str]:
     try:
-        return path().read_text(encoding="utf-8", errors="replace").splitlines()
+        return files.read(path()).decode(errors="replace").split("\n")
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise UsageError(f"{path()}: cannot be read: {error.strerror}") from None
+
+
+def _is_sound(run: Run) -> bool:
+    """Whether each field has its type, and `host` is no option of ssh."""
+    names = (run.name, run.folder, run.run_dir, run.cluster or "", run.host or "")
+    numbers = (run.id, run.nodes, run.gpus)
+    return (
+        all(isinstance(each, str) and "\0" not in each for each in names)
+        and all(type(each) is int and 0 <= each < 2**32 for each in numbers)
+        and type(run.submitted) in (int, float)
+        and 0 <= run.submitted < 2**37
+        and not (run.host or "").startswith("-")
+    )
 
 
 def find(wanted: str | None) -> Run | None:

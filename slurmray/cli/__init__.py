@@ -133,7 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = slurmray.main(own or ["--help"], prog_name="slurmray", standalone_mode=False, obj=trainer)
         sys.stdout.flush()
     except SlurmrayError as error:
-        click.echo(str(error), err=True)
+        from slurmray.cli.terminal import show
+
+        show(str(error), err=True)
         return error.exit_code
     except click.UsageError as error:
         # Some of click's errors have no context.

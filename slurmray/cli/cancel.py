@@ -8,7 +8,7 @@ import time
 import click
 
 from slurmray import history
-from slurmray.cli.terminal import complete_job, job_argument
+from slurmray.cli.terminal import complete_job, job_argument, show
 from slurmray.slurm.job import Job
 from slurmray.slurm.states import FINAL
 
@@ -31,13 +31,13 @@ def cancel(*, jobs: tuple[str, ...], is_now: bool) -> None:
         job, run = job_argument(name)
         what = f"job {job.id}" + (f", {run.name}" if run.name else "")
         if (state := job.state()) in FINAL:
-            click.echo(f"{what}: has ended already, {state}", err=True)
+            show(f"{what}: has ended already, {state}", err=True)
             continue
         has_ended_grace_period = cancel_job(job, is_now=is_now)
-        click.echo(f"cancelled {what}", err=True)
+        show(f"cancelled {what}", err=True)
         if is_now and not has_ended_grace_period:
             why = "an older slurmray rendered the job, or its run directory cannot be written here"
-            click.echo(f"{what}: its trainer has its grace period: {why}", err=True)
+            show(f"{what}: its trainer has its grace period: {why}", err=True)
 
 
 def cancel_job(job: Job, *, is_now: bool = False) -> bool:

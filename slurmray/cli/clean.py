@@ -12,13 +12,15 @@ import click
 
 from slurmray import history
 from slurmray.cli.flags import PROFILE_OPTION
+from slurmray.cli.terminal import show
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.host import Host, host_of
+from slurmray.slurm.run_directories import attempts
 from slurmray.slurm.states import FINAL, parse_events
 
 _DAY = 86400.0  # seconds
-_FILES_OF_NODE = ("logs/{}.log", "logs/{}-ray.tar.gz", "logs/.{}.env")
+_LOGS_OF_NODE = ("{}.log", "{}-ray.tar.gz", ".{}.env")
 _PROGRAM = Path(__file__).with_name("clean.sh")
 # The job that cleans up nodes starts beside other jobs, whatever a profile requests for trainers.
 _JOB = [("name", "clean"), ("preflight", "none"), ("slurm.time", "10")]
@@ -123,9 +125,9 @@ def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:
     if errors and not found:
         raise errors[0]
     for failed in errors:
-        click.echo(str(failed), err=True)
+        show(str(failed), err=True)
     for each in found:
-        click.echo(f"{each}  {each.size / 1e6:.1f} MB")
+        show(f"{each}  {each.size / 1e6:.1f} MB")
     if not found:
         click.echo(f"no run directory of a job that ended {days:g} days ago or earlier", err=True)
     if not found or dry_run:
@@ -137,7 +139,7 @@ def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:
         click.confirm(f"Remove {what}?", abort=True, err=True)
     for each in found:
         if _run(each, "remove").endswith(" stays\n"):
-            click.echo(f"{each}: has files that the job's programs wrote: these stay", err=True)
+            show(f"{each}: has files that the job's programs wrote: these stay", err=True)
 
 
 def _old(host: Host, runs: Sequence[history.Run], before: float) -> Iterator[_Old]:
@@ -147,7 +149,7 @@ def _old(host: Host, runs: Sequence[history.Run], before: float) -> Iterator[_Ol
     """
     busy = [number for number, state in commands.squeue(host).items() if state not in FINAL]
     ended = [run for run in runs if run.cluster is None and run.id not in busy]
-    paths = [path for run in ended for path in _attempts(host, run)]
+    paths = [path for run in ended for path in _run_directories(host, run)]
     texts = host.read_all([path / "events.jsonl" for path in paths])
     for path in paths:
         events = parse_events(texts.get(path / "events.jsonl", b"").decode(errors="replace"))
@@ -158,20 +160,17 @@ def _old(host: Host, runs: Sequence[history.Run], before: float) -> Iterator[_Ol
                 yield old._replace(size=int(answer.split()[0]))
 
 
-def _attempts(host: Host, run: history.Run) -> Iterator[Path]:
-    """Yield the run directories of a job."""
+def _run_directories(host: Host, run: history.Run) -> list[Path]:
+    """Return the run directories of a job."""
     folder = Path(run.folder, host.expand(run.run_dir))
-    for name in sorted(host.names(folder)):
-        job, _, attempt = name.partition("-")
-        if job == str(run.id) and attempt.isdecimal():
-            yield folder / name
+    return [folder / f"{run.id}-{attempt}" for attempt in attempts(folder, run.id, host)]
 
 
 def _run(directory: _Old, remove: str) -> str:
     """Run clean.sh for a directory; return what it prints."""
-    files = [pattern.format(node) for node in directory.nodes for pattern in _FILES_OF_NODE]
-    argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove, *files]
+    logs = [pattern.format(node) for node in directory.nodes for pattern in _LOGS_OF_NODE]
+    argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove, *logs]
     done = commands.call(argv, host=directory.host)
     if done.stderr:
-        click.echo(done.stderr, err=True, nl=False)
+        show(done.stderr.rstrip("\n"), err=True)
     return done.stdout

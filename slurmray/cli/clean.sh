@@ -1,18 +1,37 @@
 #!/bin/bash
 # Prints the size of what a job has written into a run directory, and whether the directory stays; nothing for a
 # symbolic link. All other files are the user's: see docs/guides/paths.md and docs/inside/script.md#run-directory.
+# It enters each folder before it looks at its files, and removes only names that the folder has: no text of a job
+# is part of a path, and no link leads elsewhere.
 #
-# usage: clean.sh FOLDER remove|'' FILE_OF_A_NODE...
+# usage: clean.sh FOLDER remove|'' LOG_OF_A_NODE...
 set -Eeuo pipefail
-shopt -s nullglob
+shopt -s nullglob dotglob
 run=$1 remove=$2 size=0
 [[ ! -L $run ]] || exit 0
-cd -- "$run"
+cd -P -- "$run"
+[[ -O . ]] || exit 0
+declare -A logs=()
+for name in "${@:3}"; do [[ -z $name ]] || logs[$name]=1; done
+
+# remove_file NAME: of the current folder
+remove_file() {
+	[[ -f $1 && ! -L $1 && -O $1 ]] || return 0
+	size=$((size + $(stat --format=%s -- "$1")))
+	[[ -z $remove ]] || rm -f -- "$1"
+}
+
+if [[ -d logs && ! -L logs ]]; then
+	cd -P logs
+	# Where a link has replaced it meanwhile, this is another folder.
+	if [[ .. -ef $run ]]; then
+		for name in *; do
+			[[ -z ${logs[$name]-} && $name != service-*.log ]] || remove_file "$name"
+		done
+	fi
+	cd -P -- "$run"
+fi
 # events.jsonl goes last, as it has the names of the nodes.
-for file in "${@:3}" mark heartbeat cancel-now requeue-requested prepared-* logs/service-*.log events.jsonl; do
-	[[ -f $file && ! (-L logs && $file == logs/*) ]] || continue
-	size=$((size + $(stat --format=%s -- "$file")))
-	[[ -z $remove ]] || rm -- "$file"
-done
+for name in mark heartbeat cancel-now requeue-requested prepared-* events.jsonl; do remove_file "$name"; done
 [[ -z $remove ]] || rmdir logs "$run" 2>/dev/null || : # not empty
 if [[ -d $run ]]; then echo "$size stays"; else echo "$size gone"; fi

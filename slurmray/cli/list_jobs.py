@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from slurmray import history
-from slurmray.cli.terminal import print_json
+from slurmray.cli.terminal import print_json, printable, show
 from slurmray.errors import SlurmError
 from slurmray.slurm import commands
 from slurmray.slurm.host import Host, host_of
@@ -55,7 +55,8 @@ def list_jobs(*, with_ended: bool, is_json: bool) -> None:
     table = [["JOB", *(column.upper() for column in columns[1:]), "SUBMITTED"]]
     for row in rows:
         ago = f"{duration(max(0, now - row['submitted']))} ago"
-        table.append([*("" if row[column] is None else str(row[column]) for column in columns), ago])
+        cells = ["" if row[column] is None else printable(str(row[column])) for column in columns]
+        table.append([*cells, ago])
     widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
     for cells in table:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
@@ -73,7 +74,7 @@ def _states(places: Iterable[tuple[str | None, str | None]]) -> dict[tuple[str |
     if errors and not found:
         raise errors[0]
     for each in errors:
-        click.echo(str(each), err=True)
+        show(str(each), err=True)
     return found
 
 

@@ -44,7 +44,8 @@ def logs(
     """Print the log of a job, progress and the trainer's output; or that of a node, or of a service.
 
     JOB is an id or a name; without it, the newest one. With -f the exit code is the job's, and Ctrl-C asks
-    whether to cancel it.
+    whether to cancel it. On a terminal, what would act on it is shown as \\x1b and the like, except for
+    colours and progress bars.
 
     \b
     Examples:
@@ -55,6 +56,7 @@ def logs(
       slurmray logs verl --service judge
     """
     from slurmray.cli.submit import follow_job
+    from slurmray.cli.terminal import print_log, printable
 
     found, _ = job_argument(job)
     if is_followed and (node or service) is not None:
@@ -62,14 +64,14 @@ def logs(
     if service is not None:
         if is_rays:
             raise UsageError("--ray: a service has no logs of Ray; leave out --service")
-        click.echo(found.service_log(service, node, attempt), nl=False)
+        print_log(found.service_log(service, node, attempt))
         return 0
     if node is not None:
         if not is_rays:
-            click.echo(found.node_log(node, attempt), nl=False)
+            print_log(found.node_log(node, attempt))
             return 0
         for name, text in found.ray_logs(node, attempt).items():
-            click.echo(f"==> {name} <==\n{text}")
+            print_log(f"==> {printable(name)} <==\n{text}\n")
         return 0
     if is_rays:
         raise UsageError("--ray: Ray's logs are of one node each; name it with --node")
@@ -77,5 +79,5 @@ def logs(
         raise UsageError("--attempt: the log of the job has all attempts; use it with --node or --service")
     if is_followed:
         return follow_job(found)
-    click.echo(found.logs(), nl=False)
+    print_log(found.logs())
     return 0

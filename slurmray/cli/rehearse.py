@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from slurmray import files
 from slurmray.cli.flags import FILE
 from slurmray.errors import UsageError
 
@@ -102,7 +103,7 @@ def _script(
         from slurmray.yaml_source import decode
 
         try:
-            return decode(str(job), job.read_bytes())  # keeps \r\n, which sbatch refuses
+            return decode(str(job), files.read_given(job))  # keeps \r\n, which sbatch refuses
         except OSError as error:
             raise UsageError(f"{job}: {error.strerror}") from error
     from slurmray.cli.render import given, render_job, warn_of_unset

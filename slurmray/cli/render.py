@@ -254,10 +254,11 @@ def _render_command(
 
 def _job_file_of(script: Path) -> str:
     """Return the job spec's file of a script that slurmray wrote before; "" if it is not known."""
+    from slurmray.files import read as read_file
     from slurmray.rendering.script import settings_of_text
 
     try:
-        again = json.loads(settings_of_text(script.read_text(errors="replace")))["render_again"]
+        again = json.loads(settings_of_text(read_file(script).decode(errors="replace")))["render_again"]
         argv = shlex.split(again)
     except (OSError, ValueError, KeyError):
         return ""

@@ -50,7 +50,8 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
         else:
             if watch:
                 click.clear()
-            click.echo("\n".join(_lines(now, found.host.name, is_remembered=run.nodes > 0)))
+            for line in _lines(now, found.host.name, is_remembered=run.nodes > 0):
+                click.echo(line)
         if not watch or now.state in FINAL:
             return
         time.sleep(_REFRESH)
@@ -58,7 +59,7 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
 
 def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator[str]:
     from slurmray.cli.explain import about
-    from slurmray.cli.terminal import styled
+    from slurmray.cli.terminal import printable, styled
     from slurmray.slurm.timeline import duration
 
     color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")
@@ -68,29 +69,33 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
         count = counted(len(status.nodes), "node")
         nodes = f" on {count}, head node {status.nodes[0]}"
     name = f" {status.name}" if status.name else ""
-    yield f"job {status.id}{name}: {styled(status.state, color)}{nodes}{attempt}"
+    state = styled(printable(status.state), color)
+    yield f"job {status.id}{printable(name)}: {state}{nodes}{attempt}"
     if status.reason:
-        yield f"  {status.reason}"
+        yield f"  {printable(status.reason)}"
     if status.expected_start:
         yield time.strftime("  expected to start at %Y-%m-%d %H:%M", time.localtime(status.expected_start))
     for step in status.steps:
         text = " ".join(step.text.split())
-        yield f"  {step.name:<10} {duration(step.seconds):>12}  {text[:100]}".rstrip()
+        line = f"  {step.name[:100]:<10} {duration(step.seconds):>12}  {text[:100]}".rstrip()
+        yield printable(line)
     if status.timeline:
         yield from _bring_up(status.timeline)
     for finding in status.findings:
         text = f"{finding['node']}: {finding['check']}: {finding['found']}, wanted {finding['wanted']}"
-        yield styled(f"  {text}: {finding['fix']}", "yellow" if finding["kind"] == "warn" else "red")
+        yield styled(
+            printable(f"  {text}: {finding['fix']}"), "yellow" if finding["kind"] == "warn" else "red"
+        )
     if status.end:
-        yield f"  {status.end['text']}"
+        yield printable(f"  {status.end['text']}")
         if status.end["source"] == "slurmray":
             [fix] = [code.fix for code in ExitCode if code == status.end["exit_code"]] or [""]
             yield f"  {about(fix, status, status.end['node'], is_remembered=is_remembered)}".rstrip()
     place = f"{host}:" if host else ""
     if status.log:
-        yield f"  log: {place}{status.log}"
+        yield printable(f"  log: {place}{status.log}")
     if status.run_dir:
-        yield f"  logs of each node: {place}{status.run_dir}/logs"
+        yield printable(f"  logs of each node: {place}{status.run_dir}/logs")
 
 
 def _bring_up(timeline: Timeline) -> Iterator[str]:

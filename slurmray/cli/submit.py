@@ -64,7 +64,7 @@ def submit(
       slurmray submit job.yaml --test-only
     """
     from slurmray.cli.render import given, profile_of, render_job, summary, warn_of_unset
-    from slurmray.cli.terminal import job_argument, print_json
+    from slurmray.cli.terminal import job_argument, print_json, show
     from slurmray.loading.profile import host_of_jobs
     from slurmray.loading.remarks import remarks
     from slurmray.presets import advise
@@ -94,7 +94,7 @@ def submit(
         click.echo(script.encode(), nl=False)
         return 0
     if test_only:
-        click.echo(commands.test_only(*arguments, text=script, host=host))
+        show(commands.test_only(*arguments, text=script, host=host))
         return 0
     submitted = send(spec, script, *arguments, profile=profile)
     if is_json:
@@ -112,10 +112,11 @@ def submit(
 def send(spec: JobSpec, script: str, *arguments: str, profile: Profile | None) -> Job:
     """Submit a script, show messages for the user, and return the job. See api.submit_script."""
     from slurmray import api
+    from slurmray.cli.terminal import show
 
     job, messages = api.submit_script(spec, script, *arguments, profile=profile)
     for line in messages:
-        click.echo(line, err=True)
+        show(line, err=True)
     return job
 
 
@@ -124,21 +125,17 @@ def follow_job(job: Job, is_enough: Callable[[Sequence[Event]], bool] = lambda _
 
     is_enough: None is returned once it is true of the job's events.
     """
+    from slurmray.cli.terminal import LogPrinter, show
     from slurmray.slurm.follow import follow
 
     try:
-        end = follow(job, _write, lambda text: click.echo(text, err=True), is_enough)
+        end = follow(job, LogPrinter().write, lambda text: show(text, err=True), is_enough)
     except KeyboardInterrupt:
         return _ask_to_cancel(job)
     if end is None:
         return None
     click.echo(f"job {job.id}: {end.state}", err=True)
     return end.shell_code
-
-
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
 
 
 def _ask_to_cancel(job: Job) -> int:

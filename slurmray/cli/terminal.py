@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
 import sys
 import textwrap
 import time
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,27 @@ from slurmray.slurm.job import Job
 _WIDTH = 100
 
 
+# What a log may do to a terminal: colours, and to write its line again, as progress bars do.
+_HARMLESS = re.compile(r"\x1b\[(?:[0-9;:]{0,64}m|[0-2]?K)|[\n\t\r]")
+_MAY_GO_ON = re.compile(r"\x1b(?:\[[0-9;:]{0,64})?\Z")  # a part of such a sequence
+
+
+def printable(text: str) -> str:
+    """Return a line with escapes such as `\\x1b` for what would act on a terminal, or hide text on it."""
+    return "".join(
+        letter
+        if letter.isprintable() or unicodedata.category(letter) == "Zs"
+        else letter.encode("unicode_escape", "surrogatepass").decode()
+        for letter in text
+    )
+
+
+def show(text: str, *, color: str = "", err: bool = False) -> None:
+    """Print lines that others wrote parts of. color: as for `styled`."""
+    lines = (printable(line) for line in text.split("\n"))
+    click.echo("\n".join(styled(line, color) if color else line for line in lines), err=err)
+
+
 def styled(text: str, color: str) -> str:
     """The text in a colour, if standard output is a terminal and NO_COLOR is not set."""
     has_color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -29,20 +52,57 @@ def styled(text: str, color: str) -> str:
 
 def paragraph(text: str) -> None:
     """Print a paragraph, in lines of at most 100 characters."""
+    text = printable(" ".join(text.split()))
     click.echo(
         textwrap.fill(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
     )
 
 
 def escaped(line: str) -> str:
-    """A line of a log for a terminal: without colours, and with other control characters as \\xNN."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", line).expandtabs()
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in plain)
+    """A line of a log for a terminal: without colours, otherwise as `printable`."""
+    return printable(re.sub(r"\x1b\[[0-9;]*m", "", line).expandtabs())
 
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, for programs."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    text = json.dumps(value, ensure_ascii=False)
+    click.echo("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text))
+
+
+class LogPrinter:
+    """Prints a log that arrives in pieces: as it is or, on a terminal, with escapes for what would act on it.
+
+    Colours and progress bars stay.
+    """
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
+        self._is_terminal = sys.stdout.isatty()
+
+    def write(self, data: bytes) -> None:
+        """Print a piece. Half a character, or half a sequence at its end, is printed with the next one."""
+        if self._is_terminal:
+            text = self._rest + self._decode(data)
+            unfinished = _MAY_GO_ON.search(text)
+            self._rest = unfinished[0] if unfinished else ""
+            data = self._safe(text[: len(text) - len(self._rest)]).encode()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    @staticmethod
+    def _safe(text: str) -> str:
+        parts, end = [], 0
+        for found in _HARMLESS.finditer(text):
+            parts += [printable(text[end : found.start()]), found[0]]
+            end = found.end()
+        return "".join([*parts, printable(text[end:])])
+
+
+def print_log(text: str) -> None:
+    """Print a whole log, see LogPrinter."""
+    sys.stdout.flush()
+    LogPrinter().write(text.encode(errors="surrogateescape"))
 
 
 def job_argument(name: str | None) -> tuple[Job, history.Run]:

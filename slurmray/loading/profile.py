@@ -22,6 +22,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
+from slurmray.files import read as read_file
 from slurmray.loading.load import placed
 from slurmray.slurm import syntax
 from slurmray.slurm.host import Host, host_of
@@ -167,7 +168,7 @@ def choose(name: str | None) -> Profile | None:
 def _read(path: Path) -> Source:
     """Read a configuration file. SpecError for its mistakes, except for those in fields of job specs."""
     try:
-        source = yaml_source.read(str(path), yaml_source.decode(str(path), path.read_bytes()))
+        source = yaml_source.read(str(path), yaml_source.decode(str(path), read_file(path)))
     except OSError as error:
         raise SpecError([Problem(str(path), f"cannot be read: {error.strerror}")]) from None
     source.data = {} if source.data is None else source.data

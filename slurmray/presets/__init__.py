@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slurmray import yaml_source
+from slurmray import files, yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.presets import nemo_rl, openrlhf, rlinf, roll, search_r1, skyrl, slime, verl
 from slurmray.presets.command_line import parse_command
@@ -98,7 +98,7 @@ def _skip_reason(spec: JobSpec, preset: Preset) -> Finding | None:
 def _read(name: str) -> Source:
     """Return the trainer's own file; ValueError if it cannot be read."""
     try:
-        raw = pathlib.Path(name).expanduser().read_bytes()
+        raw = files.read(pathlib.Path(name).expanduser())
     except OSError as error:
         fix = "set it to the trainer's YAML file, relative to the current folder"
         raise ValueError(f"{error.strerror}; {fix}") from None

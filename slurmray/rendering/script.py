@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jinja2
 
-from slurmray import __version__
+from slurmray import __version__, files
 from slurmray import agent as package
 from slurmray.agent import script as parts
 from slurmray.agent.loader import SECTION
@@ -178,7 +178,7 @@ def _render(
 
 def _read(template: Path) -> str:
     try:
-        return template.expanduser().read_text(encoding="utf-8")
+        return files.read(template.expanduser()).decode()
     except OSError as error:
         raise UsageError(f"{template}: {error.strerror}; name a file that extends job.sbatch.j2") from None
     except RuntimeError:

@@ -1,7 +1,7 @@
 """The command line that runs a command in the container of a running job's node.
 
-It is made of facts: what Slurm says about the job, the job's script as Slurm keeps it, and two fields of the event
-`attach`, which anything that can write to the run directory may have written.
+It is made of facts: what Slurm says about the job, its script as Slurm keeps it, and typed fields of the
+event `attach`, which anything that can write to the run directory may have written.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from slurmray.slurm.states import Event
 if TYPE_CHECKING:
     from slurmray.agent.settings import Settings
 
-# Runs a program of the job's folder, unless somebody else has made the folder or the program. Arguments: folder,
-# program, arguments. It runs in the folder, so that nobody can replace it after the check.
+# Runs a program of the job's folder, unless somebody else has made the folder or the program. Arguments:
+# folder, program, its own. It runs in the folder, so that nobody can replace it after the check.
 _RUN_OWN = (
     '[ ! -L "$0" ] && cd -P -- "$0" 2>/dev/null && [ -O . ] && [ -O "$1" ] || '
-    '{ echo "$0: no folder of yours with the program $1" >&2; exit 1; }; program=$1; shift; exec "./$program" "$@"'
+    '{ echo "$0: no folder of yours with the program $1" >&2; exit 1; }; '
+    'program=$1; shift; exec "./$program" "$@"'
 )
 
 
@@ -51,7 +52,12 @@ def attach_argv(
     if runtime in ("podman", "docker"):
         unset = [f"--unset={name}" for name in event["unset"]]
         argv += ["env", *unset] if unset else []
-        argv += [container["command"] or runtime, "exec", *(["--tty"] if is_terminal else []), "--interactive"]
+        argv += [
+            container["command"] or runtime,
+            "exec",
+            *(["--tty"] if is_terminal else []),
+            "--interactive",
+        ]
         return [*argv, f"slurmray-{place.id}-{place.attempt}-{place.node}", f"{folder}/attach", *command]
     if runtime == "pyxis":
         if "$" in container["image"]:

@@ -22,9 +22,9 @@ _SSH_FAILED = 255  # ssh's own exit code
 # print does not reach the output: 3 and 4 are its standard output and error.
 _LOGIN_SHELL = "exec bash -l {} 3>&1 4>&2 >/dev/null 2>&1"
 _RESTORE_OUTPUT = "exec >&3 2>&4 3>&- 4>&-"
-# usage: START LAST LIMIT FILE... It does what files.read_own does, with bash alone: for each file it prints the
-# number of bytes and the bytes, or `-` and why not. The file is opened once, as it may be replaced meanwhile, and
-# bash looks at the open file where a condition has the name /dev/fd/3.
+# usage: START LAST LIMIT FILE... It does what files.read_own does: for each file it prints the number of
+# bytes and the bytes, or `-` and why not. The file is opened once, as it may be replaced meanwhile, and bash
+# looks at the open file where a condition has the name /dev/fd/3.
 _READ = r"""
 start=$1 last=$2 limit=$3
 why() {
@@ -57,8 +57,8 @@ for file in "${@:4}"; do
 done
 """
 _NO_BASH = (
-    "bash did not get to the command: a startup file there starts another shell, or exits. Let ~/.bash_profile, "
-    "~/.profile or ~/.bashrc do so on terminals only, e.g. [[ -t 0 ]] && exec fish"
+    "bash did not get to the command: a startup file there starts another shell, or exits. Let "
+    "~/.bash_profile, ~/.profile or ~/.bashrc do so on terminals only, e.g. [[ -t 0 ]] && exec fish"
 )
 _NAMES = r'cd -- "$1" && shopt -s dotglob nullglob && for name in *; do printf "%s\0" "$name"; done'
 
@@ -98,14 +98,12 @@ class Host:
         del is_terminal  # it inherits it
         return process.run_in_foreground(argv, clean_environment(os.environ))
 
-    @functools.cached_property
+    @property
     def uid(self) -> int:
         """The number of the user who runs the commands."""
         return os.geteuid()
 
-    def read(
-        self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG
-    ) -> bytes:
+    def read(self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG) -> bytes:
         """Return what a file of the user has, see files.read_own. OSError."""
         return files.read_own(path, start, last, limit)
 
@@ -172,14 +170,12 @@ class SshHost(Host):
         command = [*self._ssh(is_terminal=is_terminal), self.name, _through_login_shell(argv)]
         return process.run_in_foreground(command)
 
-    @functools.cached_property
+    @property
     def uid(self) -> int:
         """As in Host, there."""
-        return int(self._run(["id", "-u"], "", "", {}, _TIMEOUT).stdout)
+        return self._uid
 
-    def read(
-        self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG
-    ) -> bytes:
+    def read(self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG) -> bytes:
         """Return what a file there has, see Host.read."""
         data = self._read([path], start, last, limit)[path]
         if isinstance(data, bytes):
@@ -197,7 +193,9 @@ class SshHost(Host):
     ) -> dict[Path, bytes | str]:
         """Return what files have, or why they are not read."""
         numbers = [str(start), "" if last is None else str(last), str(limit)]
-        rest = self._run(["bash", "-c", _READ, "bash", *numbers, *map(str, paths)], "", "", {}, _TIMEOUT).stdout
+        rest = self._run(
+            ["bash", "-c", _READ, "bash", *numbers, *map(str, paths)], "", "", {}, _TIMEOUT
+        ).stdout
         found: dict[Path, bytes | str] = {}
         for path in paths:
             line, _, rest = rest.partition(b"\n")
@@ -272,6 +270,10 @@ class SshHost(Host):
         if code == 127:  # POSIX: not found
             raise FileNotFoundError(0, f"no such command on {self.name}", argv[0])
         return subprocess.CompletedProcess(argv, code, out, err)
+
+    @functools.cached_property
+    def _uid(self) -> int:
+        return int(self._run(["id", "-u"], "", "", {}, _TIMEOUT).stdout)
 
     @functools.cached_property
     def _home(self) -> str:
@@ -350,17 +352,15 @@ def _script(
         _RESTORE_OUTPUT,
         f"printf %s {mark}; printf %s {mark} >&2",
         "slurmray_command",
-        f"printf '%s%d\\n' {mark} $?",
+        f"code=$?; printf %s {mark} >&2; printf '%s%d\\n' {mark} $code",
         "exit",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _between_marks(
-    done: subprocess.CompletedProcess[bytes], mark: bytes
-) -> tuple[int | None, bytes, bytes]:
-    """Return exit code, standard output and error of a command of _script; None: it has not come to its end."""
+def _between_marks(done: subprocess.CompletedProcess[bytes], mark: bytes) -> tuple[int | None, bytes, bytes]:
+    """Return exit code, standard output and error of a command of _script; None: it has not ended."""
     _, _, rest = done.stdout.partition(mark)
     out, _, code = rest.rpartition(mark)
     number = re.match(rb"\d+", code)
-    return int(number[0]) if number else None, out, done.stderr.partition(mark)[2]
+    return int(number[0]) if number else None, out, [*done.stderr.split(mark), b""][1]

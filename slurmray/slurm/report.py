@@ -114,7 +114,9 @@ def render_report(
             settings=_settings(text),
         )
     )
-    return page.encode(errors="replace").decode()  # names of files may have bytes that are not UTF-8
+    # Names of files may have bytes that are not UTF-8, and texts what acts on a terminal.
+    shown = (letter if letter.isprintable() or letter in "\n\t" else " " for letter in page)
+    return "".join(shown)
 
 
 @functools.cache

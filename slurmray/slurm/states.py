@@ -91,8 +91,8 @@ def parse_end(state: str, code: str) -> End:
 
 
 def parse_events(text: str) -> list[Event]:
-    """Return the events of one attempt from its events.jsonl, without lines that are damaged or do not fit."""
-    found = []
+    """Return the events of one attempt from its events.jsonl, without lines that do not fit."""
+    found: list[Event] = []
     for line in text.split("\n"):
         try:
             event = json.loads(line) if len(line) <= _LONGEST_LINE else None

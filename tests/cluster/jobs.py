@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from slurmray.loading.load import load_spec
+from slurmray.rehearsal.cluster.config import User
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rendering.output import write_scripts
 from slurmray.rendering.script import render_script
@@ -128,6 +132,20 @@ def wait_until(condition: Callable[[], bool], message: Callable[[], str], timeou
 def wait_clean(cluster: SlurmCluster) -> None:
     """Wait until no host has leftovers of jobs."""
     wait_until(lambda: not cluster.leftovers(), lambda: "\n".join(cluster.leftovers()), 15)
+
+
+@contextlib.contextmanager
+def passing_for(cluster: SlurmCluster, folder: Path, user: User) -> Iterator[None]:
+    """Let this process, which is root to enter hosts, pass for a user: Slurm's commands, owner of files.
+
+    folder: a new one, for the commands.
+    """
+    path = slurm_commands(cluster, folder, user.name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cluster.folder)
+        patch.setenv("PATH", path)
+        patch.setattr(os, "geteuid", lambda: user.uid)
+        yield
 
 
 def slurm_commands(cluster: SlurmCluster, folder: Path, user: str | None = None) -> str:

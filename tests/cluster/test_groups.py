@@ -16,11 +16,10 @@ from slurmray.rehearsal.cluster.config import USERS, ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import rootless, suites
-from slurmray.slurm.attach import attach_argv
-from slurmray.slurm.states import parse_events
+from slurmray.slurm.job import Job
 
 from .conftest import GPUS
-from .jobs import HANG, Jobs, wait_until
+from .jobs import HANG, Jobs, passing_for, wait_until
 
 GROUPS = """
 slurm:
@@ -76,13 +75,15 @@ def test_a_head_node_of_another_kind(jobs: Jobs) -> None:
     assert facts == ["2", "8", str(job.id)]
 
 
-def test_attach(jobs: Jobs) -> None:
+def test_attach(jobs: Jobs, tmp_path: Path) -> None:
     number = jobs.submit(GROUPS, ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
     jobs.wait_for(number, "\nstarted\n")
     look = "import os, ray; ray.init(); print(os.uname().nodename, len(ray.nodes()))"
-    events = parse_events((jobs.folder / f"slurmray-runs/{number}-0/events.jsonl").read_text())
-    for node in events[0]["nodes"]:
-        argv = attach_argv(events, ["python3", "-c", look], node, is_terminal=False)
+    with passing_for(jobs.cluster, tmp_path / "commands", USERS[0]):
+        job = Job(number, folder=jobs.folder)
+        nodes = next(event for event in job.events() if event["event"] == "start")["nodes"]
+        argvs = {node: job.attach_argv(["python3", "-c", look], node=node) for node in nodes}
+    for node, argv in argvs.items():
         assert jobs.cluster.run(argv, "alice").stdout == f"{node} 3\n"
     (jobs.folder / "go").touch()
     assert jobs.wait_end(number).code == "0:0"

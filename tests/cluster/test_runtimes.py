@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
+import slurmray
 from slurmray.loading.load import load_spec
-from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
+from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.slurm.states import FINAL
 
 from . import bare, sandbox
 from .faults.case import GUARD, NODE_AGENT
-from .jobs import HANG, Job, Jobs, wait_until
+from .jobs import HANG, Job, Jobs, passing_for, wait_until
 
 ROOT = Path(__file__).parents[2]
 IMAGE_BUILD = 900  # seconds; bounds a hang: on a busy machine an image build takes minutes
@@ -99,7 +100,7 @@ def test_the_example_without_containers(jobs: Jobs) -> None:
 
 
 @pytest.mark.full
-def test_ray_commands_from_outside_without_a_container(jobs: Jobs) -> None:
+def test_ray_commands_from_outside_without_a_container(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs.submit(bare_spec(), ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
     jobs.wait_for(job, "\nstarted\n")
     (line,) = [line for line in jobs.log(job).splitlines() if "] attach: " in line]
@@ -108,6 +109,16 @@ def test_ray_commands_from_outside_without_a_container(jobs: Jobs) -> None:
     wait_until(
         lambda: "Autoscaler status" in jobs.cluster.run(attach, "alice").stdout, lambda: jobs.log(job), 60
     )
+    nodes = ("node1", "node2")
+    with passing_for(jobs.cluster, tmp_path / "commands", USERS[0]):
+        found = slurmray.Job(job, folder=jobs.folder)
+        attach_argv = {
+            node: found.attach_argv(["sh", "-c", "hostname; ray status"], node=node) for node in nodes
+        }
+    for node, argv in attach_argv.items():
+        done = jobs.cluster.run(argv, "alice")
+        assert done.stdout.startswith(f"{node}\n"), done
+        assert "Autoscaler status" in done.stdout
     (jobs.folder / "go").touch()
     assert jobs.wait_end(job).code == "0:0"
 

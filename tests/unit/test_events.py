@@ -11,6 +11,7 @@ import pytest
 
 from slurmray import events
 from slurmray.agent import job_log
+from slurmray.agent.node.facts import LOGIN_SESSION
 
 EXAMPLES = {"string": "text", "integer": 3}
 
@@ -37,6 +38,7 @@ def event_line(name: str, **fields: Any) -> str:
 def test_the_agent_and_the_table_have_the_same_events() -> None:
     assert job_log.LINES.keys() == events.EVENTS.keys()
     assert job_log.VERSION == events.VERSION
+    assert set(events.EVENTS["attach"][1]["unset"][0]["items"]["enum"]) == set(LOGIN_SESSION)
 
 
 @pytest.mark.parametrize("name", events.EVENTS)

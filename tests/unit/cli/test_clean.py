@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+import slurmray
 from slurmray import history
 from slurmray.agent import script
 
@@ -98,6 +100,53 @@ def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.Capt
     assert (runs / "7-0/checkpoint/events.jsonl").exists()
     assert (tmp_path / "elsewhere/7-2/events.jsonl").exists()
     assert (tmp_path / "precious/node1.log").exists()
+
+
+OUTSIDE = [
+    "../../precious",
+    "../../../precious",
+    "/tmp/precious",
+    "..",
+    "gpu\n1",
+    "*",
+    "node1/../../../precious",
+]
+
+
+@pytest.mark.attack("names of nodes that lead out of the run directory", inputs=1)
+@pytest.mark.parametrize("name", [*OUTSIDE, "ABSOLUTE"])
+def test_nothing_outside_the_run_directory_is_removed(
+    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / place / "precious.log" for place in (".", "runs", "runs/7-0", "runs/8-0/logs")]
+    for file in files:
+        file.touch()
+    name = name.replace("ABSOLUTE", str(tmp_path / "precious"))
+    event = json.loads(event_line("start")) | {"nodes": [name], "time": 1}
+    old = json.loads(event_line("stop")) | {"time": 1}
+    (runs / "7-0/events.jsonl").write_text(f"{json.dumps(event)}\n{json.dumps(old)}\n")
+    assert main(["clean", "--yes"], capsys)[0] == 0
+    assert all(file.exists() for file in files)
+
+
+@pytest.mark.attack("names of nodes that lead out of the run directory", inputs=1)
+def test_the_program_joins_no_names(runs: Path, tmp_path: Path) -> None:
+    """Whatever it is given."""
+    (tmp_path / "precious.log").touch()
+    (runs / "7-0/logs/\n").touch()
+    names = ["../../../precious.log", str(tmp_path / "precious.log"), "", "\n", "@", "x[$(touch gone)]"]
+    program = Path(slurmray.__file__).parent / "cli/clean.sh"
+    done = subprocess.run(
+        ["bash", "-c", program.read_text(), "bash", str(runs / "7-0"), "remove", *names, "node1.log"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout.endswith(" stays\n"), done
+    assert (tmp_path / "precious.log").exists()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "bin") == ["precious.log", "runs"]
+    assert [path.name for path in (runs / "7-0/logs").iterdir()] == [".node1.env"]
 
 
 def test_a_squeue_that_fails_removes_nothing(

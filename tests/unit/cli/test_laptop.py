@@ -18,6 +18,9 @@ SBATCH = """#!/bin/sh
 pwd -P >~/sbatch; echo "$KEY" >>~/sbatch; echo "$@" >>~/sbatch; cat >~/script
 echo 7
 """
+SQUEUE = """#!/bin/sh
+case "$*" in *--jobs=*) echo "$(id -u) me" ;; *--clusters=c2*) echo 8 PENDING ;; *) echo 7 RUNNING ;; esac
+"""
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     command(
         tmp_path, "scontrol", '#!/bin/sh\necho "JobState=RUNNING ExitCode=0:0"; echo "WorkDir=$HOME/runs/a"\n'
     )
-    command(tmp_path, "squeue", '#!/bin/sh\n[ "$1" = --clusters=c2 ] && echo 8 PENDING || echo 7 RUNNING\n')
+    command(tmp_path, "squeue", SQUEUE)
     return home
 
 
@@ -117,8 +120,8 @@ def test_clean(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (7, 9):  # 7 runs
         run = home / f"runs/a/slurmray-runs/{number}-0"
         (run / "logs").mkdir(parents=True)
-        (run / "logs/gpu 1.log").write_text("of the node\n")
-        (run / "events.jsonl").write_text(event_line("start", nodes=["gpu 1"]))
+        (run / "logs/gpu-1.log").write_text("of the node\n")
+        (run / "events.jsonl").write_text(event_line("start", nodes=["gpu-1"]))
         history.remember(
             history.Run(number, "a", None, f"{home}/runs/a", "slurmray-runs", 1.0, 1, 0, "login")
         )

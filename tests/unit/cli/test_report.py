@@ -25,7 +25,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script = f"cat {tmp_path}/script"
     text = f'case "$*" in "write batch_script 7 -") {script} ;; "show job 7") {record} ;; esac'
     (tmp_path / "bin/scontrol").write_text(f"#!/bin/sh\n{text}\n")
-    (tmp_path / "bin/scontrol").chmod(0o755)
+    (tmp_path / "bin/squeue").write_text("#!/bin/sh\necho $(id -u) me\n")
+    for name in ("scontrol", "squeue"):
+        (tmp_path / "bin" / name).chmod(0o755)
     (tmp_path / "script").write_text(SCRIPT)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)

@@ -64,3 +64,40 @@ def test_squeue(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", str(tmp_path))
     pending = dict.fromkeys((2, 4, 5, 6), "PENDING")
     assert commands.squeue() == {1: "FAILED", 3: "RUNNING", **pending}
+
+
+ANSWERS = {
+    "12": (12, None),
+    "12;c2": (12, "c2"),
+    "Submitted batch job 12": (12, None),
+    "Submitted batch job 12 on cluster c2": (12, "c2"),
+    "Welcome!\nBudget: 7 hours\n\n12;c2\nBye": (12, "c2"),
+    "sbatch: lua: ok\nSubmitted batch job 12\n*** 2 days left ***": (12, None),
+    "Job 12 is submitted": None,
+    "12\n13": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_what_sbatch_answers(answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is queued is never said to have failed, or people submit it twice."""
+    (tmp_path / "answer").write_text(answer + "\n")
+    program = f"#!/bin/sh\n/bin/cat {tmp_path}/answer; echo note >&2; exit ${{CODE:-0}}\n"
+    (tmp_path / "sbatch").write_text(program)
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    expected = ANSWERS[answer]
+    if expected:
+        assert commands.sbatch() == (*expected, "note")
+        monkeypatch.setenv("CODE", "3")
+        assert commands.sbatch()[0] == 12, "with --wait, the code is the job's"
+    else:
+        text = (
+            r"^sbatch: the job is submitted, but its number is unknown, as sbatch answered '.*note': `squeue"
+        )
+        with pytest.raises(SlurmError, match=text):
+            commands.sbatch()
+        monkeypatch.setenv("CODE", "1")
+        with pytest.raises(SlurmError, match=r"^sbatch: note: correct"):
+            commands.sbatch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ OWN = "echo $(/usr/bin/id -u) me"
 
 
 def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, record: str, owner: str = OWN) -> None:
-    """Install scontrol and squeue as the only commands of Slurm, with bash: the record of a job, and its owner.
+    """Install scontrol and squeue as the only commands of Slurm, with bash: record and owner of a job.
 
     The script of the job is folder/script.
     """
@@ -128,8 +129,11 @@ def test_attach_argv_of_a_component_and_a_task(
     assert "--jobid=5_2" in job().attach_argv()
     assert running.exists()
     nodes = "*hostnames*a*) echo gpu-1; exit;; *hostnames*b*) echo gpu-2; exit;;"
-    record = [f"   HetJobOffset={n} JobState=RUNNING Restarts=1 NodeList={name}" for n, name in ((0, "a"), (1, "b"))]
-    text = "\n\n".join(f"JobId={7 + n}\n{each}\n   WorkDir={tmp_path}" for n, each in enumerate(record))
+    fields = "JobState=RUNNING Restarts=1"
+    text = "\n\n".join(
+        f"JobId={7 + n}\n   HetJobOffset={n} {fields} NodeList={name}\n   WorkDir={tmp_path}"
+        for n, name in ((0, "a"), (1, "b"))
+    )
     (tmp_path / "record").write_text(text)
     (tmp_path / "bin/scontrol").write_text(
         f'#!/bin/sh\ncase "$*" in *batch_script*) exec /bin/cat {tmp_path}/script;; {nodes} esac\n'
@@ -143,11 +147,11 @@ def test_attach_argv_of_a_component_and_a_task(
 def test_no_attach_argv(running: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="job 7: --node: no node gpu-3; its nodes are gpu-1, gpu-2"):
         job().attach_argv(node="gpu-3")
-    with pytest.raises(SlurmError, match=r"job 7: no events in .*/slurmray-runs/7-1 yet; .* the run_dir of its"):
+    with pytest.raises(SlurmError, match=r"job 7: no events in .*/slurmray-runs/7-1 yet; .* the run_dir of"):
         slurmray.Job(7).attach_argv()
     start = event_line("start")
     running.write_text(start + '{"v": 1, "time": 1, "event": "attach", "command": "srun"}\n')
-    with pytest.raises(SlurmError, match="job 7: rendered by an older version of slurmray: its log has a line"):
+    with pytest.raises(SlurmError, match="job 7: rendered by an older version of slurmray: its log has"):
         job().attach_argv()
     running.write_text(start)
     for act in (job().attach_argv, job().dashboard_address):
@@ -359,3 +363,26 @@ def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "slurm-7.out").write_text("text\n")
     assert job.wait() == slurmray.End("COMPLETED", 0, 0)
     assert job.logs() == "text\n"
+
+
+@pytest.mark.attack("a job's folder that another user has made on the node", inputs=3)
+def test_no_program_of_another_user_runs_on_the_node(running: Path, tmp_path: Path) -> None:
+    ready(running, runtime="none", folder=f"{FOLDER}/inside")
+    shell = job().attach_argv(["arg"])[7:]
+    folder, theirs = tmp_path / "own", tmp_path / "theirs"
+    for place in (folder, theirs):
+        place.mkdir()
+        (place / "attach").write_text('#!/bin/sh\necho "ran $1"\n')
+        (place / "attach").chmod(0o755)
+    os.chown(theirs, 65534, -1)
+    (tmp_path / "link").symlink_to(folder)
+
+    def run(place: Path) -> tuple[int, str]:
+        argv = [each.replace(f"{FOLDER}/inside", str(place)) for each in shell]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    assert run(folder) == (0, "ran arg\n")
+    assert run(theirs) == run(tmp_path / "link") == (1, "")
+    os.chown(folder / "attach", 65534, -1)
+    assert run(folder) == (1, "")

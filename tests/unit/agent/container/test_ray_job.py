@@ -305,6 +305,8 @@ def test_a_dashboard_that_hangs_does_not_end_a_job_whose_trainer_runs(
             role.RayJob(Dashboard(), "job", str(tmp_path)).follow()
         assert time.monotonic() - began >= 0.8, "the trainer still ran"
         reaper.join()
+
+
 LISTENER = """
 import os, socket, sys
 os.setuid(int(sys.argv[1]))

@@ -1,0 +1,279 @@
+"""Files that somebody else has written: damaged, endless, no files, or with sequences for a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray import files, history
+from slurmray.cli.terminal import LogPrinter, printable
+from slurmray.slurm.host import HERE, Host, SshHost
+from slurmray.slurm.states import parse_events
+
+from .. import ssh
+from ..test_events import event_line
+from .command_line import main, run
+
+COMMANDS = [
+    ["status"],
+    ["status", "--json"],
+    ["why"],
+    ["list", "--all"],
+    ["report", "-o", "-"],
+    ["clean", "--dry-run"],
+]
+ESCAPE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\0"
+
+
+@pytest.fixture
+def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The events.jsonl of job 7, which has ended; the current folder is that of the job."""
+    (tmp_path / "bin").mkdir()
+    record = (
+        f"echo JobState=FAILED ExitCode=1:0 Restarts=1; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
+    )
+    texts = {
+        "scontrol": f'[ "$1 $2" = "show job" ] || exit 1\n{record}',
+        "squeue": 'case "$*" in *--jobs*) echo "$(id -u) me";; *) echo 7 FAILED;; esac',
+    }
+    for name, text in texts.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    events = tmp_path / "slurmray-runs/7-1/events.jsonl"
+    (events.parent / "logs").mkdir(parents=True)
+    history.remember(history.Run(7, "a", None, str(tmp_path), "slurmray-runs", 1.0, 1, 0))
+    return events
+
+
+START: dict[str, Any] = {"nodes": ["gpu-1", "gpu-2"], "ray_nodes": 2, "head": "gpu-1", "attempt": 1}
+
+
+def changed(name: str, **fields: Any) -> str:
+    """A line of an event with other values than the schema allows."""
+    return json.dumps({**json.loads(event_line(name)), **fields})
+
+
+DAMAGE = {
+    "empty": "",
+    "nul": "\0" * 1000,
+    "no JSON": "{'a': 1}",
+    "cut off": changed("start", **START)[:40],
+    "a number": "5",
+    "a list": "[[]]",
+    "nested lists": "[" * 100_000,
+    "nested objects": '{"event":' * 100_000,
+    "nested in an event": '{"event":"start","time":1,"nodes":' + "[" * 100_000 + "]" * 100_000 + "}",
+    "huge number": '{"event": "end", "time": ' + "9" * 5000 + "}",
+    "infinite time": changed("phase").replace('"time": ', '"time": 1e999, "x": '),
+    "NaN": changed("phase", time=float("nan")),
+    "time as text": changed("phase", time="now"),
+    "time as boolean": changed("phase", time=True),
+    "negative time": changed("phase", time=-1e300),
+    "far future": changed("phase", time=1e15),
+    "no fields": '{"event": "start", "time": 1}',
+    "event as a list": changed("phase", event=["phase"]),
+    "nodes as text": changed("start", **{**START, "nodes": "gpu-1"}),
+    "nodes as numbers": changed("start", **{**START, "nodes": [1, 2]}),
+    "nodes as null": changed("start", **{**START, "nodes": None}),
+    "no nodes": changed("start", **{**START, "nodes": []}),
+    "names as paths": changed("start", **{**START, "nodes": ["../../../etc/passwd", "/etc/passwd"]}),
+    "nodes twice": changed("start", **{**START, "nodes": ["gpu-1"] * 3}),
+    "more in Ray than nodes": changed("start", **{**START, "ray_nodes": 2**31 - 1}),
+    "fewer in Ray than none": changed("start", **{**START, "ray_nodes": -5}),
+    "attempt in billions": changed("start", **{**START, "attempt": 2**31 - 1}),
+    "attempt as text": changed("start", **{**START, "attempt": "one"}),
+    "start twice": changed("start", **START) + "\n" + changed("start", **{**START, "nodes": ["other"]}),
+    "exit code as text": changed("end", exit_code="x"),
+    "exit code in billions": changed("end", exit_code=10**9),
+    "end without a text": changed("end", text=None),
+    "end before the start": changed("end", time=1) + "\n" + changed("start", **START),
+    "phase as an object": changed("phase", phase={"a": 1}),
+    "finding as numbers": changed("finding", node="gpu-1", check=1, found=2, wanted=3, fix=4),
+    "half a character": changed("phase", text="\ud800"),
+    "megabytes in a text": changed("phase", text="x" * 3_000_000),
+    "unknown step": changed("start", **START) + "\n" + changed("nodes", step="x" * 100, nodes=["gpu-9"]),
+    "loss of an unknown node": changed("start", **START) + "\n" + changed("node_loss", node="gpu-9"),
+    "GPUs below zero": changed("start", **START)
+    + "\n"
+    + changed("nodes", step="ray", nodes=["gpu-1"], gpus=-3),
+    "no UTF-8": "\udcff\udcfe" * 100,
+    "other ends of lines": changed("start", **START) + "\u2028\x85\x0c" + changed("end"),
+}
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=1)
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_no_damage_ends_a_command_with_a_traceback(
+    kind: str, events: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    good = event_line("phase", phase="ray", text="all is well")
+    events.write_bytes(f"{DAMAGE[kind]}\n{good}".encode(errors="surrogateescape").replace(b"\0\0", b"\0"))
+    for command in COMMANDS:
+        code, out, err = main(command, capfd)
+        assert code == 0, (command, err)
+        assert err == "" or command[0] == "clean", (command, err)
+        assert not [each for each in out if not each.isprintable() and each not in "\n\t"]
+    assert "all is well" in main(["status"], capfd)[1]
+
+
+def test_events_of_older_and_later_versions_stay() -> None:
+    old = {"event": "start", "time": 1, "nodes": ["a"], "nodes_text": "1 node", "head": "a", "run_dir": "/r"}
+    text = "\n".join(
+        map(json.dumps, ({**old, "job": "7", "attempt": 0}, {"event": "new", "time": 2, "x": [1]}))
+    )
+    assert [event["event"] for event in parse_events(text)] == ["start", "new"]
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(target: str) -> Any:
+    return lambda path: path.symlink_to(target)
+
+
+def large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(files.MAX_LOG + 1)
+
+
+KINDS = {
+    "fifo": (make_fifo, "is no regular file"),
+    "zero": (link("/dev/zero"), "is a symbolic link"),
+    "link": (link("/etc/passwd"), "is a symbolic link"),
+    "folder": (Path.mkdir, "Is a directory"),
+    "large": (large, "is larger than"),
+}
+
+
+@pytest.mark.attack("a FIFO, a device, a link or an endless file in place of a file of the job", inputs=2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_is_one_line(kind: str, events: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    make, why = KINDS[kind]
+    make(events)
+    for command in COMMANDS:
+        code, _, err = main(command, capfd)
+        if command[0] in ("list", "clean"):
+            assert code == 0
+        else:
+            assert (code, err.count("\n")) == (2, 1), err
+            assert err.startswith(f"{events}: cannot be read: {why}")
+    make(events.parents[2] / "log")
+    for command in (["logs"], ["logs", "-f"]):
+        code, out, err = main(command, capfd)
+        assert (out, "Traceback" in err) == ("", False)
+    assert f"log: cannot be read: {why}" in main(["logs"], capfd)[2]
+
+
+@pytest.mark.attack("a FIFO or an endless file in place of a file of the user", inputs=1)
+@pytest.mark.parametrize("make", [make_fifo, link("/dev/zero")], ids=["fifo", "zero"])
+@pytest.mark.parametrize("place", ["config", "template", "history", "job spec"])
+def test_the_user_s_own_files_are_read_to_a_limit(make: Any, place: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    make(file)
+    (tmp_path / "state/slurmray").mkdir(parents=True)
+    (tmp_path / "state/slurmray/runs.jsonl").symlink_to(file if place == "history" else tmp_path / "none")
+    env = {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "SLURMRAY_CONFIG": str(file) if place == "config" else "",
+    }
+    argv = {
+        "config": ["config"],
+        "template": ["render", "--nodes=1", f"--set=template={file}", "-o", "-"],
+        "history": ["list"],
+        "job spec": ["check", str(file if "zero" in file.resolve().name else tmp_path)],
+    }[place]
+    done = run(*argv, **env)
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (2, "", False), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.attack("sequences for a terminal in texts of a job", inputs=5)
+def test_nothing_acts_on_the_terminal(events: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    row = dict.fromkeys(("check", "found", "wanted", "fix"), ESCAPE)
+    lines = [
+        event_line("start", **{**START, "run_dir": f"/r{ESCAPE}"}),
+        event_line("phase", phase=f"p{ESCAPE}", text=ESCAPE),
+        event_line("finding", node="gpu-1", kind="preflight", **row),
+        event_line("end", exit_code=71, source="slurmray", kind="", node="", text=f"end{ESCAPE}"),
+    ]
+    events.write_text("".join(lines))
+    (events.parents[2] / "log").write_text(f"OSError: [Errno 28] No space left on device: '/{ESCAPE}'\n")
+    history.remember(history.Run(7, ESCAPE, None, str(events.parents[2]), "slurmray-runs", 1.0, 1, 0))
+    for command in COMMANDS:
+        code, out, err = main(command, capfd)
+        assert code == 0, err
+        assert not [each for each in out + err if not each.isprintable() and each not in "\n\t"], command
+    assert r"end\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\x00" in main(["status"], capfd)[1]
+    assert "\x1b]0;title" in main(["logs"], capfd)[1], "in a pipe as it is"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_a_log_on_a_terminal_keeps_colours_and_progress_bars(
+    size: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    text = "\x1b[1;31mred\x1b[0m 10%\r20%\x1b[K é 漢\n" + "\x1b]52;c;eA==\x07\x1b[2J\x1b[6n\x9b1m\x1bP\x08"
+    data = text.encode() + b"\xff\x1b"
+    printer = LogPrinter()
+    for start in range(0, len(data), size):
+        printer.write(data[start : start + size])
+    kept, _, rest = text.partition("\n")
+    shown = f"{kept}\n{printable(rest)}" + r"\xff"
+    assert capfd.readouterr().out == shown
+
+
+@pytest.fixture(params=["here", "ssh"])
+def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    if request.param == "here":
+        return HERE
+    ssh.install(tmp_path, monkeypatch)
+    return SshHost("login")
+
+
+@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=7)
+def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    own = folder / "own"
+    own.write_bytes(b"text\n" * 100)
+    os.mkfifo(folder / "fifo")
+    (folder / "link").symlink_to(own)
+    (folder / "zero").symlink_to("/dev/zero")
+    (folder / "dangling").symlink_to("none")
+    (folder / "foreign").write_text("x")
+    os.chown(folder / "foreign", 65534, -1)
+    (folder / "folder").mkdir()
+    with (folder / "large").open("wb") as file:
+        file.truncate(files.MAX_INPUT + 1)
+    wrong = ("fifo", "link", "zero", "dangling", "foreign", "folder", "large")
+    for name in wrong:
+        with pytest.raises(OSError, match=r"is |Is "):
+            host.read(folder / name, limit=files.MAX_INPUT)
+    paths = [folder / name for name in ("none", *wrong, "own")]
+    assert host.read_all([*paths, own]) == {own: own.read_bytes()}
+    assert host.read(own, last=5) == b"text\n"
+    with pytest.raises(OSError, match="is larger than 0 MiB"):
+        host.read(own, limit=499)
+    assert host.read(own, start=1, limit=499) == own.read_bytes()[1:]
+    (folder / "two\nlines").touch()
+    assert sorted(host.names(folder)) == sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.attack("values of other types in the user's list of jobs", inputs=6)
+def test_damaged_lines_of_the_history() -> None:
+    good = history.Run(7, "a", None, "/", "runs", 1.0, 1, 0)
+    history.remember(good)
+    wrong: list[dict[str, Any]] = [
+        *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"})
+    ]
+    lines = [json.dumps(good._asdict() | each) for each in wrong] + ["[" * 100_000]
+    with history.path().open("a") as file:
+        file.write("\n".join(lines) + "\n")
+    assert history.runs() == [good]
