@@ -4,7 +4,7 @@ import json
 import os
 import time
 
-from . import background_io
+from . import background_io, paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def log_line(started: float, text: str) -> str:
 
 def append(path: str, text: str) -> None:
     """Append to a file in one write, so that lines of several processes do not mix."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    descriptor = paths.own_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, text.encode("utf-8", "surrogateescape"))
     finally:
