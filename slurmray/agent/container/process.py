@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from .. import protocol, ray_logs
+from .. import job_log, protocol, ray_logs
 from ..errors import Finished, JobError, Unfit
 from . import environment, preflight, process_tree, reachability, setup
 from .head import Head
@@ -330,11 +330,9 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     except network.NetworkError as error:
         context.send("failed", kind="preflight", message=str(error))
     except Exception as error:
-        import traceback
-
-        traceback.print_exc()
-        text = "%s: %s. The node's log has the traceback" % (type(error).__name__, error)
-        context.send("failed", kind="internal", message=text)
+        kind, text = job_log.describe(error)
+        more = ". The node's log has the traceback" if kind == "internal" else ""
+        context.send("failed", kind=kind, message=text + more)
     finally:
         process.end()
         process_tree.kill_descendants()

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import traceback
 import zlib
 
@@ -403,15 +404,10 @@ class ControllerProcess(Actions):
 
     def read_trainer_output(self, folder: str) -> None:
         """Start processes that copy the trainer's output. Slurm and runtimes would buffer it."""
-        for name, target in (("out", "1"), ("err", "2")):
-            # They ignore SIGTERM: after scancel the trainer still has its grace period.
-            argv = [
-                "sh",
-                "-c",
-                "trap '' TERM; exec cat <\"$0\" >&" + target,
-                os.path.join(folder, "inside", name),
-            ]
-            self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
+        program = loader.split_sections(script.agent_of(self.text))["controller/copy_output.py"]
+        for name, target in (("out", 1), ("err", 2)):
+            argv = [sys.executable, "-I", "-S", "-c", program, os.path.join(folder, "inside", name)]
+            self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=target))
 
     def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
         def find() -> None:

@@ -213,19 +213,13 @@ class NodeAgent(NodeApi):
         except errors.JobError as error:
             self._send({"type": "failed", "kind": error.kind, "message": error.message})
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
-            text = "%s: %s" % (type(error).__name__, error)
-            self._send({"type": "failed", "kind": "internal", "message": text})
+            kind, text = job_log.describe(error)
+            self._send({"type": "failed", "kind": kind, "message": text})
         finally:
             try:
                 self._clean_up(runtime, services)
             except Exception as error:
-                import traceback
-
-                traceback.print_exc()
-                self.phase("end", "%s: cannot clean up: %s" % (self.name, error))
+                self.phase("end", "%s: cannot clean up: %s" % (self.name, job_log.describe(error)[1]))
             self._send({"type": "gone"})
             os.write(self._waker, b"\0")
 
@@ -319,7 +313,8 @@ class NodeAgent(NodeApi):
             is_checked = is_checked or runtime.check_container()
             if code:  # a container process that ends the job sends the reason and exits with 0
                 text = "%s exited with %d" % (runtime.description, code)
-                raise errors.JobError("ray", ": ".join(filter(None, [text, runtime.likely_cause()])))
+                cause = runtime.likely_cause() or job_log.why_full(os.path.dirname(self.log_path))
+                raise errors.JobError("ray", ": ".join(filter(None, [text, cause])))
             if code == 0:
                 return
             for name, service_code in services.poll():
