@@ -140,16 +140,25 @@ find_python() {
 	done
 	[[ -n $1 ]] || return 1
 	while IFS= read -r -d ''; do
+		[[ -n $REPLY ]] || break
 		export "${REPLY?}" 2>/dev/null || true # some are not variables, e.g. exported functions
-	done < <(run_setup "$1" 3>&1)
+	done < <(setup_environment "$1")
 	export SLURMRAY_SETUP_DONE=$SLURMD_NODENAME # so that the agent does not run it again
 	find_python ''
 }
 
-# run_setup COMMANDS: runs the setup of the job spec without this script's shell options; writes its environment to fd 3.
+# setup_environment SETUP: prints the environment after the setup of the job spec, and an empty entry as its end: what setup has
+# left in the background may keep the pipe open.
+setup_environment() {
+	(run_setup 3>&1 < <(printf %s "$1")) || true
+	printf '\0'
+}
+
+# run_setup: runs commands of the job spec from standard input, as `ps` shows arguments to everybody. Without this script's
+# shell options. Writes their environment to fd 3.
 run_setup() {
 	set +Eeuo pipefail
-	eval "$1" </dev/null >&2 3>&- && env -0 >&3
+	eval "$(cat)" </dev/null >&2 3>&- && env -0 >&3
 }
 
 # setup_of_settings: prints the setup from the settings above, for hosts without a Python that could read the JSON.
@@ -202,5 +211,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-83 files of slurmray/agent
+86 files of slurmray/agent
 AGENT

@@ -181,7 +181,9 @@ class Controller:
             return
         if not self.is_training and now > self._ready_deadline and not self.failure:
             text = "cluster not ready, and no progress on any node for %d s" % self._ready_timeout
-            self.not_ready = [{"missing": node, "why": self._why_unchecked(node)} for node in self._unchecked()]
+            self.not_ready = [
+                {"missing": node, "why": self._why_unchecked(node)} for node in self._unchecked()
+            ]
             if self._fields:
                 text += "; %s still runs on %s" % (max(self._fields.values()), names(sorted(self._fields)))
             self.failure = Failure(self.head, "probe", text)

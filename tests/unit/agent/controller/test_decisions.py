@@ -500,9 +500,7 @@ def test_a_node_without_python_may_still_run_setup() -> None:
     cluster.lost.add("node3")
     cluster.check()
     assert cluster.wait(60)
-    assert cluster.controller.not_ready_texts() == [
-        "node3 has not been checked: its setup may still run"
-    ]
+    assert cluster.controller.not_ready_texts() == ["node3 has not been checked: its setup may still run"]
 
 
 def test_controller_waits_for_a_long_pull() -> None:

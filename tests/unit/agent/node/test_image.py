@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent import errors
-from slurmray.agent.node import job_folder, runtimes
+from slurmray.agent.node import runtimes
 
 from ..fake_node import FakeNode
 
@@ -213,7 +213,9 @@ def test_names_that_others_make_beforehand_stop_no_pull(tmp_path: Path) -> None:
     before = sorted((tmp_path / "tmp").iterdir())
     runtime.ensure_image()
     assert node.findings == []
-    assert re.fullmatch(f"{tmp_path}/tmp/slurmray-9-0-node1-[0-9a-f]{{8}}\n", (tmp_path / "where").read_text())
+    assert re.fullmatch(
+        f"{tmp_path}/tmp/slurmray-9-0-node1-[0-9a-f]{{8}}\n", (tmp_path / "where").read_text()
+    )
     assert not list((tmp_path / "theirs").iterdir())
     assert sorted((tmp_path / "tmp").iterdir()) == before
 
