@@ -15,8 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-# Linux: 131,072 bytes for each argument or NAME=VALUE, MAX_ARG_STRLEN, and a quarter of the stack (usually 2 MiB)
-# for all of them, execve(2). The job has others, too.
+# Bytes. Linux: 131,072 for each argument or NAME=VALUE, MAX_ARG_STRLEN, and a quarter of the stack, usually
+# 2 MiB, for all of them: execve(2). The job has others, too.
 MAX_TEXT = 120000
 MAX_VARIABLES = 1000000
 
@@ -63,9 +63,8 @@ def checked_text(value: str) -> str:
     if re.search("[\ud800-\udfff]", value):
         raise ValueError("not UTF-8; use text only")
     if len(value.encode()) > MAX_TEXT:
-        raise ValueError(
-            f"has {len(value.encode())} bytes, and programs get at most {MAX_TEXT} in one text; write it to a file"
-        )
+        size = len(value.encode())
+        raise ValueError(f"has {size} bytes, and programs get at most {MAX_TEXT}; write it to a file")
     return value
 
 

@@ -21,7 +21,7 @@ PREMADE = {
     "folder": 'mkdir -p -m 777 slurmray-runs "slurmray-runs/$1-0/logs"; chmod -R 777 slurmray-runs',
     "link": 'mkdir -m 777 "theirs"; ln -s theirs slurmray-runs',
     "FIFO": 'mkdir -p "slurmray-runs/$1-0"; mkfifo "slurmray-runs/$1-0/mark"; chmod -R 777 slurmray-runs',
-    "link inside": 'mkdir -p "slurmray-runs/$1-0/logs"; ln -s "$2" "slurmray-runs/$1-0/mark"; chmod 777 slurmray-runs',
+    "link inside": 'mkdir -p "slurmray-runs/$1-0/logs"; ln -s "$2" "slurmray-runs/$1-0/mark"',
 }
 SPEC = f"""
 slurm: {{nodes: 1, cpus_per_task: 2, mem: 1G}}
@@ -32,7 +32,7 @@ container: {{setup: "sleep 1; true {TEXT}"}}
 prepare: [{{name: data, run: "sleep 1; true {TEXT}"}}]
 services: [{{name: web, run: "sleep 100; true {TEXT}", ready: {{run: "sleep 1; true {TEXT}"}}}}]
 """
-# Runs as bob on a node until the job has ended: what processes and readable files show. $1: of files, $2: of both.
+# Runs as bob on a node until the job has ended: prints what processes and readable files show.
 SEARCH = """
 cd "$1"
 while [[ ! -e done ]]; do
@@ -72,9 +72,11 @@ def test_bob_looks_at_alice_s_job(podman_cluster: SlurmCluster, folder: Path) ->
     with ThreadPoolExecutor() as pool:
         seen = pool.submit(podman_cluster.run, search, "bob", "node1", timeout=HANG)
         try:
-            job = jobs.run(SPEC, ["true"], ["--nodelist=node1", f"--export=ALL,WANDB_API_KEY={KEY}"])
+            number = jobs.submit(SPEC, ["true"], ["--nodelist=node1", f"--export=ALL,WANDB_API_KEY={KEY}"])
+            podman_cluster.wait(number, HANG)
         finally:
             (folder / "done").touch()
         found = seen.result().stdout
+    job = jobs.wait_end(number)
     assert job.code == "0:0", job.log
     assert [line for line in found.splitlines() if "sbatch" not in line] == []

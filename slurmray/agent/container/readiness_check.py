@@ -1,7 +1,7 @@
 """The readiness check of a service.
 
-Role `ready`, with the argument PATH of a file with `ready` of the job spec as JSON. Exit code 0: ready. NOT_READY: not ready in
-time; the last error is on standard error.
+Role `ready`, with the argument PATH of a file with `ready` of the job spec as JSON. Exit code 0: ready.
+NOT_READY: not ready in time; the last error is on standard error.
 """
 
 import json

@@ -183,7 +183,7 @@ def write_script(context: "NodeContext", item: "Item", env: "Dict[str, str]") ->
     exports = environment.export_lines(dict(context.env, **env))
     # Beside the script, whose path is another one in a container. For any user of the image.
     name = "run-" + item["name"]
-    argv = with_text_in_file(item["run"], os.path.join(context.folder, name), name, 0o644)
+    argv = with_text_in_file(item["run"], os.path.join(context.folder, name), 0o644)
     command = " ".join(map(shlex.quote, argv))
     if argv is not item["run"]:
         command = 'bash "${0%/*}/"' + shlex.quote(name)

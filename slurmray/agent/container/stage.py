@@ -71,14 +71,14 @@ class Stage:
         return os.dup(2)
 
 
-def with_text_in_file(argv: "List[str]", path: str, shown: str = "", mode: int = 0o600) -> "List[str]":
+def with_text_in_file(argv: "List[str]", path: str, mode: int = 0o600) -> "List[str]":
     """The argv with a text for bash in a file instead, as `ps` shows arguments to everybody.
 
-    shown: the path in the result, if it is another there. A signal to the process group does not end this bash
-    before its running command, as `bash -c` becomes its only one.
+    A signal to the process group does not end this bash before its running command, as `bash -c` becomes
+    its only one.
     """
     if argv[:2] != ["bash", "-c"] or len(argv) != 3:
         return argv
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(os.fsencode("trap exit HUP INT TERM USR1 USR2\n" + argv[2] + "\n"))
-    return ["bash", shown or path]
+    return ["bash", path]

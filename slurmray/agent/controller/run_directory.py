@@ -1,7 +1,7 @@
 """Makes the run directory of an attempt: a new folder that no other user can replace or write to.
 
-Its parent is often in a folder where others can make files, too, e.g. a sticky /scratch or a group's folder. So
-a path that exists is looked at before it is used, and names are relative to folders that are open.
+Its parent is often in a folder where others can make files, too, e.g. a sticky /scratch. So a path that
+exists is looked at before it is used, and names are relative to folders that are open.
 """
 
 import os
@@ -89,7 +89,7 @@ def _open(place: str, submit_dir: str) -> int:
 
 
 def _require_own(folder: int, found: os.stat_result, path: str) -> None:
-    """Raise a JobError unless an entry belongs to this user or root. folder: to make a file in, to compare."""
+    """Raise a JobError unless an entry belongs to this user or root. folder: to make a file in."""
     if found.st_uid not in (0, os.geteuid()) and found.st_uid != _owner_of_new_file(folder):
         text = "%s belongs to %s, who could change the job's files"
         raise _unusable(text % (path, paths.user_name(found.st_uid)))
@@ -114,8 +114,8 @@ def _owner_of_new_file(folder: int) -> int:
 def _require_closed(found: os.stat_result, path: str) -> None:
     """See that others cannot rename what this user makes in a folder; JobError where they can.
 
-    Older versions made `slurmray-runs` with the umask, so writable for a group: it gets the sticky bit. Others
-    who have run directories there keep them.
+    Older versions made `slurmray-runs` with the umask, so writable for a group: it gets the sticky bit.
+    Others who have run directories there keep them.
     """
     if not found.st_mode & OTHERS_WRITE or found.st_mode & stat.S_ISVTX:
         return
@@ -158,7 +158,7 @@ def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "Lis
 
 def _cluster_of(folder: int, name: str) -> "Optional[str]":
     """The cluster of the job whose run directory that is; None: it is not of a job of this user."""
-    opened = []
+    opened: "List[int]" = []
     try:
         for each, flags in ((name, OPEN_FOLDER), ("mark", os.O_NONBLOCK | os.O_CLOEXEC)):
             opened.append(os.open(each, flags | os.O_NOFOLLOW, dir_fd=opened[-1] if opened else folder))
@@ -171,8 +171,8 @@ def _cluster_of(folder: int, name: str) -> "Optional[str]":
     except (OSError, IndexError):
         return None
     finally:
-        for each in opened:
-            os.close(each)
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def _has_ended(path: str) -> bool:

@@ -263,8 +263,8 @@ class NodeAgent(NodeApi):
     def environment_after(self, commands: str, field: str) -> "Dict[str, str]":
         found = bytearray()
         reader, writer = os.pipe()
-        # The commands travel through standard input, as `ps` shows arguments to everybody. The story's function
-        # writes the environment to descriptor 3. Output goes to the log itself: a daemon may keep it open.
+        # The commands travel through standard input, as `ps` shows arguments to everybody. The story's
+        # function writes the environment to descriptor 3. Output goes to the log: a daemon may keep it open.
         argv = ["bash", "-c", 'exec "$@" 3>&"$0"-', str(writer), *self.story_command("run_setup")]
         begin = os.fstat(2).st_size
         process = subprocess.Popen(

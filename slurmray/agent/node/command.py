@@ -24,8 +24,8 @@ def collect(
 ) -> bool:
     """Pass the output of a process on until it has ended; return whether it was ended because it was late.
 
-    The end of the process counts, not that of its output, which a daemon that it has started may hold open. It
-    leads a session; this gets SIGTERM, on which a runtime cleans up, and SIGKILL when it is late or interrupted.
+    The end of the process counts, not that of its output, which a daemon of it may hold open. It leads a
+    session, which gets SIGTERM, on which a runtime cleans up, and SIGKILL when it is late or interrupted.
 
     streams: descriptor -> function for its data. due: time.monotonic().
     """

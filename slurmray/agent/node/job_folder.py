@@ -64,7 +64,7 @@ def make(node: "NodeApi", agent: str) -> str:
 def make_scratch(node: "NodeApi") -> str:
     """Make the TMPDIR of a pull or build, where an interrupted Podman leaves many files. Return its path.
 
-    Random digits: nobody can make it beforehand, as job ids can be guessed. JobError where it is not possible.
+    Random digits, as others could make it beforehand. JobError where it is not possible.
     """
     path = os.path.join(scratch_parent(node), "%s-%s" % (node.container_name, os.urandom(4).hex()))
     try:

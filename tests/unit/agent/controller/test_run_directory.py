@@ -129,7 +129,7 @@ def test_the_same_job_id_again(tmp_path: Path) -> None:
         assert sorted(make(tmp_path, attempt)) == [f"{runs}/7-{number}" for number in range(attempt)]
     (runs / "7-0/prepared-data").touch()
     assert make(tmp_path) == []
-    assert [name for name in sorted(os.listdir(runs)) if name.partition("-")[2].isdecimal()] == ["7-0"]
+    assert [path.name for path in runs.iterdir() if path.name[2:].isdecimal()] == ["7-0"]
     assert not (runs / "7-0/prepared-data").exists()
     assert len(list(runs.glob("7-0.*/prepared-data"))) == 1
     assert make(tmp_path, 1) == [f"{runs}/7-0"]
