@@ -33,12 +33,13 @@ prepare: [{{name: data, run: "sleep 1; true {TEXT}"}}]
 services: [{{name: web, run: "sleep 100; true {TEXT}", ready: {{run: "sleep 1; true {TEXT}"}}}}]
 """
 # Runs as bob on a node until the job has ended: prints what processes and readable files show.
-SEARCH = """
+SEARCH = r"""
 cd "$1"
 cat >"$HOME/words"
 while [[ ! -e done ]]; do
 	ps -eo args
-	grep -rlF -D skip -f "$HOME/words" slurmray-runs /tmp/ray-* 2>/dev/null | sed "s/^/$(sed q "$HOME/words") is in /"
+	grep -rlF -D skip -f "$HOME/words" slurmray-runs /tmp/ray-* 2>/dev/null |
+		sed "s/^/$(sed q "$HOME/words") is in /"
 	sleep 0.1
 done | grep -F -f "$HOME/words"
 true
