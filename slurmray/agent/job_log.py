@@ -2,13 +2,14 @@
 
 import json
 import os
+import sys
 import time
 
-from . import background_io
+from . import background_io, paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Tuple
 
 VERSION = 1
 TABLE_WIDTHS = (16, 17)  # minimum width of the first two columns
@@ -95,7 +96,7 @@ def log_line(started: float, text: str) -> str:
 
 def append(path: str, text: str) -> None:
     """Append to a file in one write, so that lines of several processes do not mix."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    descriptor = paths.own_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, text.encode("utf-8", "surrogateescape"))
     finally:
@@ -111,6 +112,36 @@ def write_all(descriptor: int, data: bytes) -> None:
 def counted(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return "%d %s" % (number, noun if number == 1 else noun + "s")
+
+
+def describe(error: Exception) -> "Tuple[str, str]":
+    """(kind, message) of an unexpected error. Writes the traceback to the log, if it can be written."""
+    import errno
+    import traceback
+
+    try:
+        traceback.print_exc()
+        sys.stderr.flush()
+    except OSError as full:
+        error = full
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = " (%s)" % error.filename if error.filename else ""
+        return "preflight", "cannot write%s: %s. Free space, or set run_dir" % (where, error.strerror)
+    return "internal", "%s: %s" % (type(error).__name__, error)
+
+
+def why_full(folder: str) -> str:
+    """Why nothing can be written to a folder: a full disk or quota; "" if something can."""
+    path = os.path.join(folder, ".slurmray-" + os.urandom(8).hex())
+    try:
+        with open(path, "xb", 0) as file:
+            try:
+                write_all(file.fileno(), b"\0" * 8192)
+            finally:
+                os.unlink(path)
+    except OSError as error:
+        return "cannot write to %s: %s. Free space, or set run_dir" % (folder, error.strerror)
+    return ""
 
 
 def printable(text: str) -> str:

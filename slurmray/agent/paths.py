@@ -74,12 +74,12 @@ def service_log(service: str, node: str) -> str:
     return "service-%s@%s" % (service, node)
 
 
-def last_lines(path: str, count: int) -> "List[str]":
-    """The last lines of a file, without their newlines; none where it cannot be read."""
+def last_lines(path: str, count: int, begin: int = 0) -> "List[str]":
+    """The last lines of a file, without their newlines; none where it cannot be read. begin: in bytes."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 1000 * count))
+            file.seek(max(begin, file.tell() - 1000 * count))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
@@ -105,9 +105,16 @@ def find_program(name: str, folders: str) -> str:
     return ""
 
 
-def remove_file(path: str) -> None:
-    """Remove a file if it exists."""
+def own_file(path: str, flags: int) -> int:
+    """Opener of files in the run directory: readable for others, but not writable, whatever the umask is."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+
+
+def user_name(uid: int) -> str:
+    """The name of a user, or the uid if it has none."""
+    import pwd
+
     try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

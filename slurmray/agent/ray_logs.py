@@ -2,6 +2,8 @@
 
 import os
 
+from . import paths
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, List, Tuple
@@ -50,7 +52,9 @@ def archive(folder: str, path: str) -> bool:
         return False
     part = path + ".part"
     try:
-        with tarfile.open(part, "w:gz", compresslevel=1) as tar:
+        with open(part, "wb", opener=paths.own_file) as out, tarfile.open(
+            fileobj=out, mode="w:gz", compresslevel=1
+        ) as tar:
             for name, time, data in files:
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mtime = len(data), int(time)

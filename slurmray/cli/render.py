@@ -88,7 +88,7 @@ def render(
       slurmray render job.yaml --target dstack
           the same job as a dstack task; submit it with dstack apply -f generated.dstack.yml
     """
-    from slurmray.loading.remarks import secrets_by_value
+    from slurmray.loading.remarks import has_values
     from slurmray.rendering.output import write_scripts
 
     output = output or _default_output(target, len(jobs))
@@ -97,7 +97,7 @@ def render(
     if output == _STDOUT:
         click.echo(next(iter(rendered.values())).text.encode(), nl=False)
     else:
-        is_private = any(secrets_by_value(each.spec) for each in rendered.values())
+        is_private = any(has_values(each.spec) for each in rendered.values())
         write_scripts({path: each.text for path, each in rendered.items()}, force, is_private=is_private)
     for path, each in rendered.items():
         _report(path, each, before[path], target)

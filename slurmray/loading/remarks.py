@@ -25,6 +25,11 @@ def secrets_by_value(spec: JobSpec) -> list[str]:
     return [name for name, value in spec.env.items() if value and _SECRET.search(name)]
 
 
+def has_values(spec: JobSpec) -> bool:
+    """Return whether the script has values of variables: any of them may be a secret."""
+    return any(each.env for each in spec.services) or any(spec.env.values())
+
+
 def remarks(spec: JobSpec, *, is_submitted_here: bool = True) -> list[str]:
     """Return one line for each remark."""
     found = [

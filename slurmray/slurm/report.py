@@ -40,8 +40,19 @@ _NAME = (
 _VALUE = r"""('[^']*'|"[^"]*"|[^\s"']+)"""
 # NAME=VALUE with the name of a secret, but not `data.prompt_key=`.
 _SECRET = re.compile(rf"((?<![A-Z0-9])KEY(?:_[A-Z0-9_]*)?|{_NAME}(?:_\w*)?)={_VALUE}")
-_SECRET_OPTION = re.compile(rf"--[\w.-]*{_NAME}")  # its value is the next argument
-_OPTION_AND_VALUE = re.compile(rf"({_SECRET_OPTION.pattern}\s+)(?!-){_VALUE}")
+# Its value is the next argument, or follows after `=`.
+_SECRET_OPTION = re.compile(rf"--?(?:[\w.-]*{_NAME}|(?:[\w.]+-)*key)(?![\w-])")
+_OPTION_AND_VALUE = re.compile(rf"({_SECRET_OPTION.pattern}(?:\s+(?!-)|=)){_VALUE}")
+_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^/\s:@]*:)[^/\s@]+(?=@)", re.IGNORECASE)
+_HEADER = re.compile(
+    r"((?:Proxy-)?Authorization|[\w-]*(?:Token|Api-Key|Secret))(\s*:\s*)(?:(?:Bearer|Basic|Token)\s+)?"
+    r"[^\s\"'\\]+",
+    re.IGNORECASE,
+)
+_JSON_VALUE = re.compile(
+    rf"""(["'][\w.-]*(?:{_NAME}|(?i:authorization))[\w-]*["']\s*:\s*)"""
+    r"""("(?:\\.|[^"\\])*"|'[^']*'|[\w.-]+)"""
+)
 _VARIABLES = ("env", "env_vars")  # fields of the settings with variables and their values
 
 
@@ -140,6 +151,9 @@ def _environment() -> jinja2.Environment:
 
 def hide(text: str) -> str:
     """Return a text with `...` in place of the values of variables and options that look like secrets."""
+    text = _URL_PASSWORD.sub(rf"\1{_HIDDEN}", text)
+    text = _JSON_VALUE.sub(rf'\1"{_HIDDEN}"', text)
+    text = _HEADER.sub(rf"\1\2{_HIDDEN}", text)
     return _OPTION_AND_VALUE.sub(rf"\1{_HIDDEN}", _SECRET.sub(rf"\1={_HIDDEN}", text))
 
 

@@ -28,7 +28,7 @@ from slurmray.spec.preset import Preset, name_or_section
 from slurmray.spec.ray import Ray, check_debug
 from slurmray.spec.slurm import Model, SlurmOptions
 from slurmray.spec.stages import Prepare, Service
-from slurmray.spec.types import EnvName, Integer, Line, Program, Text, repeated
+from slurmray.spec.types import MAX_VARIABLES, EnvName, Integer, Line, Program, Text, repeated
 
 _IN_RUN = "leave it out, or set it in `run`"
 # Variables that slurmray sets, so that `env` cannot, and what to do instead.
@@ -229,6 +229,11 @@ class JobSpec(Model):
         }
         if wrong := [f"{name} is set by slurmray: {reserved[name]}" for name in value if name in reserved]:
             raise ValueError(*wrong)
+        size = sum(len(name) + len((text or "").encode()) for name, text in value.items())
+        if size > MAX_VARIABLES:
+            raise ValueError(
+                f"has {size} bytes, and programs get at most {MAX_VARIABLES} in all variables; use files"
+            )
         return value
 
     @field_validator("ray")

@@ -16,6 +16,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
+# Bytes. Linux: 131,072 for each argument or NAME=VALUE, MAX_ARG_STRLEN, and a quarter of the stack, usually
+# 2 MiB, for all of them: execve(2). The job has others, too.
+MAX_TEXT = 120000
+MAX_VARIABLES = 1000000
+
 _ITEM_NAME = "[a-z][a-z0-9-]{0,31}"
 _ENV_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 
@@ -58,6 +63,9 @@ def checked_text(value: str) -> str:
         raise ValueError("a NUL character cannot be passed to a program; leave it out")
     if re.search("[\ud800-\udfff]", value):
         raise ValueError("not UTF-8; use text only")
+    if len(value.encode()) > MAX_TEXT:
+        size = len(value.encode())
+        raise ValueError(f"has {size} bytes, and programs get at most {MAX_TEXT}; write it to a file")
     return value
 
 

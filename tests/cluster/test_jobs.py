@@ -171,11 +171,11 @@ run: [echo, trainer was started]
 """)
     assert (job.state, job.code) == ("FAILED", "68:0"), job.log
     assert "preflight: waiting for node3\n" in job.log
-    assert "not ready: node3 has not been checked: its setup may still run\n" in job.log
+    assert "not ready: node3 has not been checked: its setup still runs\n" in job.log
     assert "stuck on purpose" in job.log
     assert "trainer: " not in job.log
     text = "failed (68 probe): node1: cluster not ready, and no progress on any node for 23 s"
-    assert job.last_line == text
+    assert job.last_line == text + "; setup still runs on node3"
 
 
 def test_a_worker_whose_ray_hangs(podman_cluster: SlurmCluster, jobs: Jobs) -> None:

@@ -149,19 +149,26 @@ find_python() {
 		"$SLURMRAY_PYTHON" -I -S -c 'import sys, zlib; sys.exit(sys.version_info < (3, 6))' </dev/null >/dev/null 2>&1 && return
 	done < <(type -aP python3 || true && printf '%s\n' /usr/bin/python3 /usr/libexec/platform-python)
 	[[ -n $1 ]] || return 1
-	while IFS= read -r -d ''; do
+	while IFS= read -r -d '' && [[ -n $REPLY ]]; do
 		export "${REPLY?}" 2>/dev/null || true # some are not variables, e.g. exported functions
-	done < <(${BASH_EXECUTION_STRING:+/bin/bash -c "$BASH_EXECUTION_STRING" slurmray} run_setup "$1" 3>&1 >&2 </dev/null)
+	done < <(setup_environment "$1")
 	export SLURMRAY_SETUP_DONE=$SLURMD_NODENAME # so that the agent does not run it again
 	find_python ''
 }
 
-# run_setup COMMANDS: runs the setup of the job spec without this script's shell options; writes its environment to fd 3. The
-# shell is not bash -p: `module` is an exported function, or BASH_ENV defines it.
+# setup_environment SETUP: prints the environment after the setup of the job spec, and an empty entry as its end: what setup has
+# left in the background may keep the pipe open. The new shell is not bash -p: `module` may be defined by BASH_ENV.
+setup_environment() {
+	(${BASH_EXECUTION_STRING:+/bin/bash -c "$BASH_EXECUTION_STRING" slurmray} run_setup 3>&1 >&2 < <(printf %s "$1")) || true
+	printf '\0'
+}
+
+# run_setup: runs commands of the job spec from standard input, as `ps` shows arguments to everybody. Without this script's
+# shell options. Writes their environment to fd 3.
 run_setup() {
 	set +Eeuo pipefail
 	ignore_signals
-	eval "$1" </dev/null >&2 3>&- && command env -0 >&3
+	eval "$(command cat)" </dev/null >&2 3>&- && command env -0 >&3
 }
 
 # setup_of_settings: prints the setup from the settings above, for hosts without a Python that could read the JSON.
@@ -214,5 +221,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-86 files of slurmray/agent
+92 files of slurmray/agent
 AGENT

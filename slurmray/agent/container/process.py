@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from .. import heartbeat, inherited, protocol, ray_logs, signals
+from .. import heartbeat, inherited, job_log, protocol, ray_logs, signals
 from ..errors import Finished, JobError, Unfit
 from . import cuda, environment, preflight, process_tree, reachability, setup
 from .head import Head
@@ -364,11 +364,9 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     except network.NetworkError as error:
         context.send("failed", kind="preflight", message=str(error))
     except Exception as error:
-        import traceback
-
-        traceback.print_exc()
-        text = "%s: %s. The node's log has the traceback" % (type(error).__name__, error)
-        context.send("failed", kind="internal", message=text)
+        kind, text = job_log.describe(error)
+        more = ". The node's log has the traceback" if kind == "internal" else ""
+        context.send("failed", kind=kind, message=text + more)
     finally:
         process.end()
         process_tree.kill_descendants()

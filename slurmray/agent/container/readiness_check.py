@@ -1,7 +1,7 @@
 """The readiness check of a service.
 
-Role `ready`, with the argument JSON: `ready` of the job spec. Exit code 0: ready. NOT_READY: not ready in
-time; the last error is on standard error.
+Role `ready`, with the argument PATH of a file with `ready` of the job spec as JSON. Exit code 0: ready.
+NOT_READY: not ready in time; the last error is on standard error.
 """
 
 import json
@@ -47,7 +47,12 @@ def main(argv: "List[str]") -> int:
     import http.client
     import subprocess
 
-    ready = json.loads(argv[0])
+    with open(argv[0]) as file:
+        ready = json.load(file)
+    if ready.get("run") is not None:
+        from .stage import with_text_in_file
+
+        ready["run"] = with_text_in_file(ready["run"], argv[0] + "-run")
     report_due = time.monotonic() + REPORT_INTERVAL
     deadline = time.monotonic() + ready["timeout"]
     while True:

@@ -8,7 +8,7 @@ from ..errors import JobError
 from ..places import places
 from . import environment
 from .readiness_check import NOT_READY
-from .stage import Stage
+from .stage import Stage, with_text_in_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,8 +114,10 @@ class Services(Stage):
         if not item.get("ready"):
             self.waiting.discard(name)
         elif context.children.pid_of("%s %s" % (self.kinds[1], name)) is None:
-            argv = [*context.program("ready"), json.dumps(item["ready"])]
-            self.spawn(self.kinds[1], name, argv, env)
+            path = os.path.join(context.folder, "ready-" + name)  # not an argument, which `ps` shows
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(item["ready"], file)
+            self.spawn(self.kinds[1], name, [*context.program("ready"), path], env)
 
     def _gpu_mask(self, name: str) -> "Dict[str, str]":
         """The variable that selects a service's GPUs: after those of Ray, in the order of the job spec."""
@@ -179,7 +181,13 @@ def write_script(context: "NodeContext", item: "Item", env: "Dict[str, str]") ->
     import shlex
 
     exports = "umask %04o\n" % context.children.umask + environment.export_lines(dict(context.env, **env))
-    script = SERVICE_SCRIPT % (exports, " ".join(map(shlex.quote, item["run"])))
+    # Beside the script, whose path is another one in a container. For any user of the image.
+    name = "run-" + item["name"]
+    argv = with_text_in_file(item["run"], os.path.join(context.folder, name), 0o644)
+    command = " ".join(map(shlex.quote, argv))
+    if argv is not item["run"]:
+        command = 'bash "${0%/*}/"' + shlex.quote(name)
+    script = SERVICE_SCRIPT % (exports, command)
     path = os.path.join(context.folder, "new-" + item["name"])
     with open(path, "wb") as file:
         file.write(os.fsencode(script))

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 ROLE = "setup"  # of the child process
 OUTPUT = "setup-output"  # file in the job's folder
-# $0: the commands. $1: OUTPUT. The output also goes to the node's log.
-SCRIPT = 'set -o pipefail; bash -e -c "$0" 2>&1 | tee "$1"'
+COMMANDS = "setup-commands"  # file in the job's folder: `ps` shows arguments to everybody
+# $0: COMMANDS. $1: OUTPUT. The output also goes to the node's log.
+SCRIPT = 'set -o pipefail; bash -e "$0" 2>&1 | tee "$1"'
 # Types of messages that are handled while the commands run. The others wait.
 MEANWHILE = ("stop", "stop_at_limit")
 
@@ -34,7 +35,9 @@ class Setup:
         """Start the commands. env: their environment."""
         context, settings = self.context, self.context.settings["container"]
         context.phase("container", "container.setup runs")
-        argv = ["bash", "-c", SCRIPT, settings["setup"], os.path.join(context.folder, OUTPUT)]
+        argv = ["bash", "-c", SCRIPT, *(os.path.join(context.folder, name) for name in (COMMANDS, OUTPUT))]
+        with open(os.open(argv[3], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(os.fsencode(settings["setup"]))
         try:
             context.children.spawn(ROLE, argv, env)
         except OSError as error:

@@ -51,10 +51,11 @@ class Stage:
     def spawn(self, kind: str, name: str, argv: "List[str]", env: "Mapping[str, str]") -> None:
         """Start a child process and write its command to its log. kind: one of `kinds`."""
         role = "%s %s" % (kind, name)
+        argv = with_text_in_file(argv, os.path.join(self.context.folder, "run-" + role.replace(" ", "-")))
         output = self.open_output(name)
         try:
             os.write(output, ("%s: %s\n" % (role, " ".join(argv))).encode("utf-8", "backslashreplace"))
-        except BlockingIOError:  # a full FIFO: the run directory is slow
+        except OSError:  # EAGAIN: a full FIFO, as the run directory is slow; ENOSPC: it is full
             pass
         os.set_blocking(output, True)
         try:
@@ -68,3 +69,16 @@ class Stage:
     def open_output(self, name: str) -> int:  # noqa: ARG002
         """A new descriptor for the output of a program: of the node's log."""
         return os.dup(2)
+
+
+def with_text_in_file(argv: "List[str]", path: str, mode: int = 0o600) -> "List[str]":
+    """The argv with a text for bash in a file instead, as `ps` shows arguments to everybody.
+
+    A signal to the process group does not end this bash before its running command, as `bash -c` becomes
+    its only one.
+    """
+    if argv[:2] != ["bash", "-c"] or len(argv) != 3:
+        return argv
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(os.fsencode("trap exit HUP INT TERM USR1 USR2\n" + argv[2] + "\n"))
+    return ["bash", path]

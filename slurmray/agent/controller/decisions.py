@@ -143,6 +143,7 @@ class Controller:
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
         self._healthy: "Set[str]" = set()
         self._signalled: "Set[str]" = set()
+        self._fields: "Dict[str, str]" = {}  # node -> field of the job spec, whose commands run there
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
         self._service_steps_over: "Dict[str, Tuple[int, float]]" = {}  # exit code of srun, and when
         self._left_out: "Set[str]" = set()  # lost or failed workers that the job continues without
@@ -249,11 +250,12 @@ class Controller:
             return
         if not self.is_training and now > self._ready_deadline and not self.failure:
             text = "cluster not ready, and no progress on any node for %d s" % self._ready_timeout
-            self.failure = Failure([self.head], "probe", text)
             self.not_ready = [
-                {"missing": node, "why": "has not been checked: its setup may still run"}
-                for node in self._unchecked()
+                {"missing": node, "why": self._why_unchecked(node)} for node in self._unchecked()
             ]
+            if self._fields:
+                text += "; %s still runs on %s" % (max(self._fields.values()), names(sorted(self._fields)))
+            self.failure = Failure([self.head], "probe", text)
         elif now > FINDINGS_WAIT and not self._is_waiting_logged and self._unchecked():
             self._is_waiting_logged = True
             self.log.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
@@ -314,6 +316,11 @@ class Controller:
     def _on_started(self, node: str, _message: "protocol.Message", _now: float) -> None:
         self._started.add(node)
         self.bring_up.done("agent", [node])
+
+    def _on_heartbeat(self, node: str, message: "protocol.Message", _now: float) -> None:
+        self._fields.pop(node, None)
+        if message.get("field"):
+            self._fields[node] = message["field"]
 
     def _on_phase(self, node: str, message: "protocol.Message", _now: float) -> None:
         phase = (message["phase"], message["text"])
@@ -523,6 +530,14 @@ class Controller:
             if node not in self._healthy and not is_connected:
                 return True
         return False
+
+    def _why_unchecked(self, node: str) -> str:
+        field = self._fields.get(node)
+        if field:
+            return "has not been checked: its %s still runs" % field
+        # Without a Python, a node runs `setup` before it can send messages.
+        is_silent = self.settings["setup"] and node not in self._started
+        return "has not been checked" + (": its setup may still run" if is_silent else "")
 
     def _unchecked(self) -> "List[str]":
         if self._all_are_checked():  # called in each turn

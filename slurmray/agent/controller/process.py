@@ -1,11 +1,11 @@
 """The controller's process in the batch script, on the head node: step, signals, run directory, output."""
 
 import fcntl
-import glob
 import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 import traceback
 import zlib
@@ -23,7 +23,7 @@ from .. import (
     signals,
 )
 from ..places import places
-from . import job_record, step_environment
+from . import job_record, run_directory, step_environment
 from .decisions import SLURMCTLD, Actions, Controller
 from .step import Step
 
@@ -211,19 +211,8 @@ class ControllerProcess(Actions):
         """Make the run directory of this attempt, with the mark by which nodes recognize it."""
         job = self._job()
         run_dir = job["run_dir"]
-        try:
-            os.makedirs(os.path.join(run_dir, "logs"), exist_ok=True)
-        except OSError as error:
-            text = "cannot make the run directory %s: %s. Set run_dir" % (run_dir, error.strerror)
-            raise errors.JobError("config", text) from error
-        try:
-            with open(os.path.join(run_dir, "mark"), "w") as file:
-                file.write(job["mark"] + "\n")
-            open(os.path.join(run_dir, paths.CANCEL_NOW), "w").close()
-        except OSError as error:
-            text = "cannot write to the run directory %s: %s. Free space, or set run_dir"
-            text = text % (run_dir, error.strerror)
-            raise errors.JobError("preflight", text) from error
+        cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
+        earlier = run_directory.make(job, os.environ["SLURM_SUBMIT_DIR"], cluster)
         self.log.open(run_dir)
         self.log.event(
             "start",
@@ -239,17 +228,17 @@ class ControllerProcess(Actions):
         if self.settings["checks"]["same_commit"]:
             path = paths.expand_in_batch("checks.same_commit", self.settings["checks"]["same_commit"])
             job["commit"] = paths.commit_of(paths.host_path(path))
-        self._count_attempts(job)
+        self._count_attempts(job, earlier)
 
-    def _count_attempts(self, job: "Job") -> None:
+    def _count_attempts(self, job: "Job", earlier: "List[str]") -> None:
+        """Set what depends on earlier attempts. earlier: their run directories."""
         requeue = self.settings["requeue"]
-        others = glob.escape(job["run_dir"].rpartition("-")[0]) + "-*"
-        done = glob.glob(os.path.join(others, "prepared-*"))
-        job["done_before"] = sorted({path.rpartition("/prepared-")[2] for path in done})
+        names = [name for path in earlier for name in os.listdir(path)]
+        prefix = "prepared-"
+        job["done_before"] = sorted({name[len(prefix) :] for name in names if name.startswith(prefix)})
         if not (requeue["max"] or requeue["exit_code"]):
             return
-        requested = len(glob.glob(os.path.join(others, "requeue-requested")))
-        job["chances"] = requeue["max"] - job["attempt"] + requested
+        job["chances"] = requeue["max"] - job["attempt"] + names.count("requeue-requested")
         if job["attempt"]:
             self.log.event("attempt", attempt=job["attempt"], chances=job["chances"])
         if job["chances"] < 0:
@@ -435,7 +424,8 @@ class ControllerProcess(Actions):
         job = self._job()
         if is_requested:
             try:
-                open(os.path.join(job["run_dir"], "requeue-requested"), "w").close()
+                path = os.path.join(job["run_dir"], "requeue-requested")
+                open(path, "w", opener=paths.own_file).close()
             except OSError:
                 self.log.write(
                     "cannot write to %s: the next attempt counts against requeue.max" % job["run_dir"]
@@ -466,11 +456,12 @@ class ControllerProcess(Actions):
 
     def read_trainer_output(self, folder: str) -> None:
         """Start processes that copy the trainer's output. Slurm and runtimes would buffer it."""
-        for name, target in (("out", "1"), ("err", "2")):
-            # They ignore signals: after scancel the trainer still has its grace period.
-            command = "trap '' TERM %s; exec cat <\"$0\" >&%s" % (signals.NAMES, target)
-            argv = ["/bin/sh", "-c", command, os.path.join(folder, "inside", name)]
-            self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
+        program = loader.split_sections(script.agent_of(self.text))["controller/copy_output.py"]
+        ignored = ["TERM", *signals.NAMES.split()]  # after scancel the trainer still has its grace period
+        for name, target in (("out", 1), ("err", 2)):
+            path = os.path.join(folder, "inside", name)
+            argv = [sys.executable, "-I", "-S", "-c", program, path, *ignored]
+            self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=target))
 
     def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
         def find() -> None:
@@ -516,7 +507,7 @@ class ControllerProcess(Actions):
         env = step_environment.step_environment(os.environ, self.text, self._records[0])
 
         def start() -> None:
-            with open(os.path.join(logs, "service-%s.log" % name), "ab") as log:
+            with open(os.path.join(logs, "service-%s.log" % name), "ab", opener=paths.own_file) as log:
                 self._services[name] = subprocess.Popen(
                     argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
                 )
@@ -528,7 +519,7 @@ class ControllerProcess(Actions):
         text = "%.1f\n" % self.clock.now()
 
         def write() -> None:
-            with open(path, "w") as file:
+            with open(path, "w", opener=paths.own_file) as file:
                 file.write(text)
 
         self._files.submit(write)

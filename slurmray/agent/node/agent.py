@@ -25,12 +25,12 @@ from .. import (
     script,
     signals,
 )
-from . import detached_process
+from . import command, detached_process
 from .api import NodeApi, Result
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
     from ..settings import Job
     from .host_services import HostServices
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .service_logs import ServiceLogs
 
 ANSWER_WAIT = 30.0  # seconds for the controller's answer about leftovers
-TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL to a command
+OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
 LOGS_WAIT = 4.0  # seconds for the archive of Ray's logs
 SERVICE_LOGS_WAIT = 1.0  # seconds for the rest of the services' output
 CLIENT_WAIT = 10.0  # seconds for the container to exit once its input is closed
@@ -81,6 +81,7 @@ class NodeAgent(NodeApi):
         self.clock = heartbeat.Clock()
         self.has_head_started = False
         self.doing = ""  # what takes long at the moment; sent with heartbeats
+        self._field = ""  # of the job spec, whose commands run at the moment
         self._job: "Optional[Job]" = None
         self._rest = rest
         self._decoder = protocol.LineDecoder()
@@ -182,7 +183,7 @@ class NodeAgent(NodeApi):
     def _check_heartbeats(self) -> None:
         now = self.clock.now()
         if self._heartbeat.is_due(now):
-            self._send({"type": "heartbeat", "doing": self.doing})
+            self._send({"type": "heartbeat", "doing": self.doing, "field": self._field})
         if self._is_input_over or not self._monitor.overdue(now):
             return
         while self._answers:
@@ -256,19 +257,13 @@ class NodeAgent(NodeApi):
         except errors.JobError as error:
             self._send({"type": "failed", "kind": error.kind, "message": error.message})
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
-            text = "%s: %s" % (type(error).__name__, error)
-            self._send({"type": "failed", "kind": "internal", "message": text})
+            kind, text = job_log.describe(error)
+            self._send({"type": "failed", "kind": kind, "message": text})
         finally:
             try:
                 self._clean_up(runtime, services)
             except Exception as error:
-                import traceback
-
-                traceback.print_exc()
-                self.phase("end", "%s: cannot clean up: %s" % (self.name, error))
+                self.phase("end", "%s: cannot clean up: %s" % (self.name, job_log.describe(error)[1]))
             self._send({"type": "gone"})
             os.write(self._waker, b"\0")
 
@@ -310,30 +305,35 @@ class NodeAgent(NodeApi):
             self.env = self.environment_after(self.settings["setup"], "setup")
 
     def environment_after(self, commands: str, field: str) -> "Dict[str, str]":
-        path = os.path.join(self.job["run_dir"], "logs", "." + self.name + ".env")
-        # The story's function writes the environment to descriptor 3.
-        argv = [
-            "bash",
-            "-c",
-            'umask 077; exec 3>"$0" && "$@"',
-            path,
-            *self.story_command("run_setup", commands),
-        ]
+        found = bytearray()
+        reader, writer = os.pipe()
+        # The commands travel through standard input, as `ps` shows arguments to everybody. The story's
+        # function writes the environment to descriptor 3. Output goes to the log: a daemon may keep it open.
+        argv = ["/bin/bash", "-p", "-c", 'exec "$@" 3>&"$0"-', str(writer), *self.story_command("run_setup")]
+        begin = os.fstat(2).st_size
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=2, stderr=2, env=self.env, pass_fds=[writer],
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(writer)
+        assert process.stdin
+        pipe = background_io.PipeWriter(os.dup(process.stdin.fileno()))
+        process.stdin.close()
+        pipe.send(commands.encode("utf-8", "surrogateescape"))
+        pipe.close()
+        self._field = field  # not `doing`: commands that hang must not extend ray.ready_timeout
         try:
-            # Without `doing`: commands that hang must not extend ray.ready_timeout.
-            result = self._run(argv, None, None)
-            with open(path, "rb") as file:
-                environment = file.read().decode("utf-8", "surrogateescape")
+            command.collect(process, {reader: found.extend}, float("inf"), self._is_interrupted)
         finally:
-            paths.remove_file(path)
-        if result.code or not environment:
-            text = "%s exited with %d: %s" % (
-                field,
-                result.code,
-                " / ".join(result.out.splitlines()[-3:]) or "no output",
-            )
+            self._field = ""
+            os.close(reader)
+        if self._is_interrupted():
+            raise errors.Stopped
+        if process.returncode or not found:
+            lines = paths.last_lines(self.log_path, 3, begin)
+            text = "%s exited with %d: %s" % (field, process.returncode, " / ".join(lines) or "no output")
             raise errors.JobError("preflight", text)
-        pairs = (entry.partition("=") for entry in environment.split("\0"))
+        pairs = (entry.partition("=") for entry in found.decode("utf-8", "surrogateescape").split("\0"))
         return {name: value for name, equals, value in pairs if equals}
 
     def _run_container(self, runtime: "Runtime", services: "HostServices") -> None:
@@ -358,10 +358,11 @@ class NodeAgent(NodeApi):
             is_checked = is_checked or runtime.check_container()
             if code:  # a container process that ends the job sends the reason and exits with 0
                 text = "%s exited with %d" % (runtime.description, code)
-                if code > 128:  # not by itself: it handles signals
+                if code - 128 in set(signal.Signals):  # not by itself: it handles signals
                     name = signal.Signals(code - 128).name
                     text = "the container process was killed (exit code %d, %s)" % (code, name)
-                raise errors.JobError("ray", ": ".join(filter(None, [text, runtime.likely_cause()])))
+                cause = runtime.likely_cause() or job_log.why_full(os.path.dirname(self.log_path))
+                raise errors.JobError("ray", ": ".join(filter(None, [text, cause])))
             if code == 0:
                 return
             latest = self._container_heartbeat()
@@ -544,21 +545,16 @@ class NodeAgent(NodeApi):
             if isinstance(error, FileNotFoundError):
                 why = "%s: not found" % argv[0]
             return Result(127, "", why, why)
-        end = float("inf") if timeout is None else time.monotonic() + timeout
-        is_late = False
-        out, err = self._read_output(process) if is_long else b"", b""
-        while True:
-            try:
-                rest, err = process.communicate(timeout=0.2)
-                break
-            except subprocess.TimeoutExpired:
-                is_late = time.monotonic() > end
-                if is_late or self._is_interrupted():
-                    rest, err = self._end_session(process)
-                    break
-        out += rest or b""
-        text, errors_text = (data.decode("utf-8", "surrogateescape") if data else "" for data in (out, err))
-        self.log((rest or b"").decode("utf-8", "surrogateescape") if is_long else errors_text)
+        due = float("inf") if timeout is None else time.monotonic() + timeout
+        assert process.stdout
+        out, err = bytearray(), bytearray()
+        streams = {process.stdout.fileno(): self._copy_to(out) if is_long else out.extend}
+        if process.stderr:
+            streams[process.stderr.fileno()] = self._copy_to(err)
+        is_late = command.collect(process, streams, due, self._is_interrupted)
+        for stream in filter(None, (process.stdout, process.stderr)):
+            stream.close()
+        text, errors_text = (data.decode("utf-8", "surrogateescape") for data in (out, err))
         if self._is_interrupted():
             raise errors.Stopped
         if is_late:
@@ -571,33 +567,15 @@ class NodeAgent(NodeApi):
         """Whether running commands are to be ended."""
         return self._is_stopped and not self._is_cleaning_up
 
-    def _read_output(self, process: "subprocess.Popen[bytes]") -> bytes:
-        """Copy a command's output to the log and return it, until it ends or this node is stopped."""
-        assert process.stdout
-        parts = []
-        descriptor = process.stdout.fileno()
-        while not self._is_interrupted():
-            if select.select([descriptor], [], [], 0.2)[0]:
-                data = os.read(descriptor, 1 << 16)
-                if not data:
-                    break
-                os.write(2, data)
-                parts.append(data)
-        return b"".join(parts)
+    def _copy_to(self, kept: bytearray) -> "Callable[[bytes], None]":
+        """A function that writes output to the log and adds it to `kept`, which loses what is long ago."""
 
-    @staticmethod
-    def _end_session(process: "subprocess.Popen[bytes]") -> "Tuple[bytes, bytes]":
-        """Send SIGTERM, on which a runtime cleans up, then SIGKILL; return the output."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(process.pid, number)
-            except ProcessLookupError:
-                pass
-            try:
-                return process.communicate(timeout=TERM_WAIT)
-            except subprocess.TimeoutExpired:
-                pass
-        return b"", b""  # a process in another session holds its output open
+        def copy(data: bytes) -> None:
+            self._write_log(data)
+            kept.extend(data)
+            del kept[:-OUTPUT_KEPT]
+
+        return copy
 
     def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
         # A message loses what is too long, so the answer names the ended ones.
@@ -618,7 +596,14 @@ class NodeAgent(NodeApi):
 
     def log(self, text: str) -> None:
         if text:
-            os.write(2, (text.rstrip("\n") + "\n").encode("utf-8", "surrogateescape"))
+            self._write_log((text.rstrip("\n") + "\n").encode("utf-8", "surrogateescape"))
+
+    @staticmethod
+    def _write_log(data: bytes) -> None:
+        try:
+            job_log.write_all(2, data)
+        except OSError:  # a full disk
+            pass
 
     def wait(self, seconds: float) -> None:
         with self._changed:

@@ -2,6 +2,8 @@
 
 import os
 
+from .. import paths
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Set
@@ -12,12 +14,7 @@ LOGIN_SESSION = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 
 def user_name() -> str:
     """The name of this user, or the uid if it has none."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
+    return paths.user_name(os.getuid())
 
 
 def without_foreign_session(env: "Dict[str, str]") -> "Dict[str, str]":

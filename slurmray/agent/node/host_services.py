@@ -3,6 +3,7 @@
 import os
 import time
 
+from .. import paths
 from . import detached_process, processes
 
 TYPE_CHECKING = False
@@ -70,7 +71,7 @@ class HostServices:
             else:
                 argv = ["/bin/sh", script, node.env["SLURM_SUBMIT_DIR"]]
                 env = dict(node.env, **{processes.FOLDER_VARIABLE: node.folder})
-            with open(node.service_log_path(name), "ab") as log:
+            with open(node.service_log_path(name), "ab", opener=paths.own_file) as log:
                 self._running[name] = detached_process.DetachedProcess(argv, env, log.fileno(), log.fileno())
         except OSError as error:
             node.log("cannot start service %s: %s" % (name, error))

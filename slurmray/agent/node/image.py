@@ -2,7 +2,6 @@
 
 import os
 
-from ..errors import JobError
 from ..fixes import TRANSIENT, fix_for, last_line
 from . import job_folder
 from .facts import user_name
@@ -100,7 +99,8 @@ def _build_lock(node: "NodeApi", path: str) -> "Optional[IO[bytes]]":
     """The locked file; None where another user made it: the build then goes without a lock."""
     import fcntl
 
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    # O_NONBLOCK: for another user's FIFO.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     node.doing = "build"
     try:
         while True:
@@ -135,19 +135,11 @@ def _is_same_file(path: str, handle: int) -> bool:
 def run_with_tmpdir(node: "NodeApi", program: str, args: "List[str]", image: str) -> "Result":
     """Run a long command of a runtime with a TMPDIR that is removed afterwards."""
     node.phase("image", "%s %s %s" % (program, args[0], image))
-    scratch = job_folder.scratch(node)
-    if not job_folder.is_own_folder(scratch):
-        try:
-            os.mkdir(scratch, 0o700)
-        except OSError as error:
-            message = "cannot make %s (TMPDIR): %s. Remove it, or set TMPDIR in setup" % (
-                scratch,
-                error.strerror,
-            )
-            raise JobError("preflight", message) from None
-    result = node.run_long([program, *args], args[0], dict(node.env, TMPDIR=scratch))
-    job_folder.remove_tree(scratch)  # after errors.Stopped, job_folder.remove() does so
-    return result
+    scratch = job_folder.make_scratch(node)
+    try:
+        return node.run_long([program, *args], args[0], dict(node.env, TMPDIR=scratch))
+    finally:
+        job_folder.remove_tree(scratch)
 
 
 def report_failure(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:

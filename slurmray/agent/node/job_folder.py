@@ -35,7 +35,11 @@ def make(node: "NodeApi", agent: str) -> str:
     for other in glob.glob(folder.rpartition("-")[0] + "-*"):
         _remove_dead(other)
     try:
-        os.mkdir(folder, 0o700)
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:  # another user has seen its name on another node
+            folder = folder[:-6] + os.urandom(3).hex()
+            os.mkdir(folder, 0o700)
     except OSError as error:
         message = "cannot make %s: %s. Set ray.temp_dir" % (folder, error.strerror)
         raise JobError("preflight", message) from None
@@ -57,15 +61,27 @@ def make(node: "NodeApi", agent: str) -> str:
     return folder
 
 
-def scratch(node: "NodeApi") -> str:
-    """Path of the TMPDIR of pulls and builds, where an interrupted Podman leaves many files."""
-    return os.path.join(node.env.get("TMPDIR") or "/var/tmp", node.container_name)
+def make_scratch(node: "NodeApi") -> str:
+    """Make the TMPDIR of a pull or build, where an interrupted Podman leaves many files. Return its path.
+
+    Random digits, as others could make it beforehand. JobError where it is not possible.
+    """
+    path = os.path.join(scratch_parent(node), "%s-%s" % (node.container_name, os.urandom(4).hex()))
+    try:
+        os.mkdir(path, 0o700)
+    except OSError as error:
+        message = "cannot make %s (TMPDIR): %s. Set TMPDIR in setup" % (path, error.strerror)
+        raise JobError("preflight", message) from None
+    return path
+
+
+def scratch_parent(node: "NodeApi") -> str:
+    """The folder in which make_scratch() makes others."""
+    return node.env.get("TMPDIR") or "/var/tmp"
 
 
 def remove(node: "NodeApi", runtime: "Optional[Runtime]") -> bool:
-    """Remove the job's folder and its scratch folder. Return whether the former is gone."""
-    if is_own_folder(scratch(node)):
-        remove_tree(scratch(node))
+    """Remove the job's folder. Return whether it is gone."""
     remove_tree(node.folder)
     if runtime and runtime.name == "podman" and os.path.lexists(node.folder):
         # Files of other users of a rootless container have ids that only its user namespace may remove.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Attempt = Tuple[str, str]  # job id, attempt
 
 CONTAINER = re.compile(r"slurmray-([0-9]+)-([0-9]+)-.")
-# paths.job_folder() and job_folder.scratch().
+# paths.job_folder() and job_folder.make_scratch(), which had no random digits in older versions.
 FOLDER = re.compile(r"(slurm)?ray-([0-9]+)-([0-9]+)-(.+)$")
 
 
@@ -44,7 +44,7 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
 def _folders(node: "NodeApi") -> "Dict[str, Attempt]":
     """Folders of this user's jobs. Not those of others, and no symbolic links, which others may have made."""
     found = {}
-    for folder in (node.settings["temp_dir"], os.path.dirname(job_folder.scratch(node))):
+    for folder in (node.settings["temp_dir"], job_folder.scratch_parent(node)):
         try:
             names = os.listdir(folder)
         except OSError:
@@ -54,7 +54,8 @@ def _folders(node: "NodeApi") -> "Dict[str, Attempt]":
             if not match:
                 continue
             is_scratch, rest = bool(match.group(1)), match.group(4)
-            if rest != node.name if is_scratch else not re.match("[0-9a-f]{6}$", rest):
+            wanted = re.escape(node.name) + "(-[0-9a-f]{8})?$" if is_scratch else "[0-9a-f]{6}$"
+            if not re.match(wanted, rest):
                 continue
             if job_folder.is_own_folder(path) and (is_scratch or os.path.isdir(os.path.join(path, "inside"))):
                 found[path] = (match.group(2), match.group(3))

@@ -44,7 +44,7 @@ class ServiceLogs:
         try:
             os.mkfifo(fifo)
             os.chmod(fifo, 0o666)  # noqa: S103 - for any user of the container, as in job_folder.make
-            log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            log = paths.own_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
             message = "cannot make %s: %s. Free space, or set run_dir" % (error.filename, error.strerror)
             raise JobError("preflight", message) from None

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
     from .api import NodeApi
 
+MAX_VALUE = 120000  # bytes; Linux allows 131,072 for NAME=VALUE, MAX_ARG_STRLEN of execve(2)
 # Set by the shell that runs the commands of node_env, not by them.
 OF_THE_SHELL = ("_", "OLDPWD", "PWD", "SHLVL")
 
@@ -36,7 +37,10 @@ def env_file(node: "NodeApi") -> "Dict[str, str]":
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, equals, value = line.partition("=")
-        if equals and name.isidentifier() and "\0" not in value:
+        if len(value.encode()) > MAX_VALUE:
+            found = "%s, line %d: %d bytes" % (path, number, len(value.encode()))
+            _finding(node, found, "at most %d, as for all programs" % MAX_VALUE, "write the value to a file")
+        elif equals and name.isidentifier() and "\0" not in value:
             values[name] = value
         else:  # without the line, which may have a private value
             _finding(node, "%s, line %d" % (path, number), "NAME=VALUE", "correct the line")

@@ -48,6 +48,7 @@ class Cluster(Actions):
         self.settings: Any = {
             "render_again": "slurmray render",
             "only_checks": False,
+            "setup": "",
             "on_node_loss": "fail",
             "requeue": {"max": 0, "exit_code": 0},
             "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},

@@ -274,6 +274,11 @@ def test_settings_have_no_values_of_variables() -> None:
         ("secret_key='a b' c", "secret_key=... c"),
         ("t.py --hf-token abc --api_key 'a b' -v", "t.py --hf-token ... --api_key ... -v"),
         ("--use-token --lr 1 --tokenizer x", "--use-token --lr 1 --tokenizer x"),
+        ("git clone https://me:abc@host/x", "git clone https://me:...@host/x"),
+        ("curl -H 'Authorization: Bearer abc' u", "curl -H 'Authorization: ...' u"),
+        ("curl -H 'X-Api-Key: abc' u", "curl -H 'X-Api-Key: ...' u"),
+        ("t --x-key abc --api-key=abc --lr=1", "t --x-key ... --api-key=... --lr=1"),
+        ("""t '{"api_key": "a b\\"c", "lr": 1}'""", """t '{"api_key": "...", "lr": 1}'"""),
         ("max_tokens=4096 reward_fn_key=x KEYS=1", "max_tokens=4096 reward_fn_key=x KEYS=1"),
     ],
 )

@@ -554,7 +554,7 @@ def test_stages_on_two_nodes(tmp_path: Path) -> None:
         failed = made.run_until("failed")
         assert failed["message"].startswith("service reward exited with 3")
         assert failed["log"] == "service-reward@gpu-1"
-    assert "service reward: bash -c" in (tmp_path / "service-reward@gpu-1.log").read_text()
+    assert "service reward: bash " in (tmp_path / "service-reward@gpu-1.log").read_text()
     assert "service reward: bash -c" not in made.head.log.read_text()
 
 

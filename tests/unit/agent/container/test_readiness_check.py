@@ -17,18 +17,18 @@ from tests.unit.agent.containers import write_agent
 
 
 def test_reason_is_logged_while_a_service_is_not_ready(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(readiness_check, "REPORT_INTERVAL", 0.1)
-    assert (
-        readiness_check.main([json.dumps({"tcp": "127.0.0.1:9", "timeout": 1})]) == readiness_check.NOT_READY
-    )
+    (tmp_path / "ready").write_text(json.dumps({"tcp": "127.0.0.1:9", "timeout": 1}))
+    assert readiness_check.main([str(tmp_path / "ready")]) == readiness_check.NOT_READY
     assert "not ready yet: [Errno 111] Connection refused\n" in capsys.readouterr().err
 
 
 def exit_code_of_check(**how: object) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, write_agent(Path(folder)), "ready", json.dumps({"timeout": 1, **how})]
+        (Path(folder) / "ready").write_text(json.dumps({"timeout": 1, **how}))
+        command = [sys.executable, write_agent(Path(folder)), "ready", f"{folder}/ready"]
         return subprocess.run(command, check=False, capture_output=True, timeout=30).returncode
 
 

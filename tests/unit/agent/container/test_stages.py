@@ -402,6 +402,8 @@ def test_a_service_has_its_own_log(node: Callable[..., Node]) -> None:
         one.stages.begin()
         one.until(lambda: False)
     assert caught.value.log == "service-reward@gpu-1"
-    each = f"service reward: bash -c {run}\nout\nerr\n"
+    each = f"service reward: bash {one.folder}/run-service-reward\nout\nerr\n"
     one.until(lambda: one.service_log("reward") == 2 * each)
-    one.until(lambda: one.service_log("other") == "service other: bash -c echo other; exec sleep 60\nother\n")
+    one.until(
+        lambda: one.service_log("other") == f"service other: bash {one.folder}/run-service-other\nother\n"
+    )

@@ -597,6 +597,35 @@ def test_a_node_that_never_sends_a_message() -> None:
     assert any("waiting for node3" in line for line in cluster.log.lines)
 
 
+@pytest.mark.parametrize(
+    ("setup", "field", "why"),
+    [
+        ("module load x", "setup", "has not been checked: its setup still runs"),
+        ("", "node_env", "has not been checked: its node_env still runs"),
+        ("module load x", "", "has not been checked"),
+    ],
+)
+def test_commands_that_do_not_end_are_named(setup: str, field: str, why: str) -> None:
+    cluster = Cluster(timeouts={"ready": 30, "heartbeat": 25}, setup=setup)
+    cluster.receive_from_all("started", step="0")
+    for node in ("node1", "node2"):
+        cluster.receive(node, "checked", addresses=[], proxy=False, folder=FOLDER)
+    for _ in cluster.passes(60):
+        cluster.receive("node3", "heartbeat", doing="", **({"field": field} if field else {}))
+    assert [f"node3 {why}"] == cluster.controller.not_ready_texts()
+    end = f"for 45 s; {field} still runs on node3" if field else "for 45 s"
+    outcome = cluster.end()
+    assert (outcome.code, outcome.text.endswith(end)) == (68, True), outcome.text
+
+
+def test_a_node_without_python_may_still_run_setup() -> None:
+    cluster = Cluster(timeouts={"ready": 30, "heartbeat": 25}, setup="module load python")
+    cluster.lost.add("node3")
+    cluster.check()
+    assert cluster.wait(60)
+    assert cluster.controller.not_ready_texts() == ["node3 has not been checked: its setup may still run"]
+
+
 def test_controller_waits_for_a_long_pull() -> None:
     cluster = Cluster(timeouts={"ready": 30, "heartbeat": 25})
     cluster.check()

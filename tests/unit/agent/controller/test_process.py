@@ -193,7 +193,7 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     assert sent["text"] == len(job.script.read_bytes()) - saved
     assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], [2], 10)
     assert (sent["id"], sent["name_for_commands"]) == ("7", "7")
-    assert (tmp_path / "slurmray-runs/7-0/mark").read_text() == sent["mark"] + "\n"
+    assert (tmp_path / "slurmray-runs/7-0/mark").read_text() == sent["mark"] + "\n\n"
     events = job.events()
     nodes = [event for event in events if event["event"] == "nodes"]
     assert [(event["step"], event["nodes"]) for event in nodes] == [

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent import errors
-from slurmray.agent.node import job_folder, runtimes
+from slurmray.agent.node import runtimes
 
 from ..fake_node import FakeNode
 
@@ -202,23 +203,29 @@ def test_a_wait_that_is_stopped_leaves_no_lock(tmp_path: Path) -> None:
     other.close()
 
 
-def test_a_link_is_not_used_as_folder_for_images(tmp_path: Path) -> None:
-    """Another user may have created the link, and can change its target."""
-    node, runtime = make(tmp_path, 'touch "$TMPDIR/layer"')
-    (tmp_path / "theirs").mkdir()
-    scratch = Path(job_folder.scratch(node))
-    scratch.symlink_to(tmp_path / "theirs")
-    with pytest.raises(errors.JobError, match=rf"cannot make {scratch} \(TMPDIR\): File exists") as error:
-        runtime.ensure_image()
-    assert error.value.kind == "preflight"
-    assert not list((tmp_path / "theirs").iterdir())
-
-
-def test_pulls_have_a_separate_tmpdir(tmp_path: Path) -> None:
+@pytest.mark.attack("folders and links in place of temporary names", inputs=3)
+def test_names_that_others_make_beforehand_stop_no_pull(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, f'touch "$TMPDIR/layer" && echo "$TMPDIR" >{tmp_path}/where')
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "tmp/slurmray-9-0-node1").symlink_to(tmp_path / "theirs")
+    (tmp_path / "tmp/slurmray-9-0-node1-00000000").mkdir()
+    (tmp_path / "tmp/slurmray-9-0-node1-ffffffff").touch()
+    before = sorted((tmp_path / "tmp").iterdir())
     runtime.ensure_image()
-    assert (tmp_path / "where").read_text() == f"{tmp_path}/tmp/slurmray-9-0-node1\n"
-    assert not Path(job_folder.scratch(node)).exists()
+    assert node.findings == []
+    assert re.fullmatch(
+        f"{tmp_path}/tmp/slurmray-9-0-node1-[0-9a-f]{{8}}\n", (tmp_path / "where").read_text()
+    )
+    assert not list((tmp_path / "theirs").iterdir())
+    assert sorted((tmp_path / "tmp").iterdir()) == before
+
+
+@pytest.mark.attack("FIFOs in place of files", inputs=1)
+def test_a_fifo_as_lock_stops_no_build(tmp_path: Path) -> None:
+    _, runtime = make(tmp_path, "touch here", build=BUILD)
+    os.mkfifo(tmp_path / f"temp/slurmray-build-{os.geteuid()}")
+    runtime.ensure_image()
+    assert (tmp_path / "here").exists()
 
 
 def test_two_jobs_build_once(tmp_path: Path) -> None:

@@ -72,7 +72,11 @@ def test_a_container_and_a_folder(tmp_path: Path, labels: str, squeue: str, is_r
 
 def test_one_request_for_all_jobs(tmp_path: Path) -> None:
     node = make_node(tmp_path, ["slurmray-10-0-node1 slurmray.user=USER"], "echo 8 R")
-    for name in ("temp/ray-7-0-0a1b2c/inside", "temp/ray-8-3-0a1b2c/inside", "tmp/slurmray-7-1-node1"):
+    for name in (
+        "temp/ray-7-0-0a1b2c/inside",
+        "temp/ray-8-3-0a1b2c/inside",
+        "tmp/slurmray-7-1-node1-0a1b2c3d",
+    ):
         (tmp_path / name).mkdir(parents=True)
     leftovers.remove(node, make("podman", node))
     assert [argv[2] for argv in requests(node)] == ["--jobs=7,8,10"]

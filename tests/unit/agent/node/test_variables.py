@@ -52,3 +52,12 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     node = node_with_file(tmp_path, b"A=\xff\n")
     variables.env_file(node)
     assert node.findings[0][2].endswith("keys.env: it is not UTF-8")
+
+
+@pytest.mark.attack("values that are too long for a program", inputs=1)
+def test_a_value_that_no_program_can_get(tmp_path: Path) -> None:
+    node = node_with_file(tmp_path, b"A=1\nB=" + b"x" * 200000 + b"\n")
+    assert variables.env_file(node) == {"A": "1"}
+    ((kind, check, found, _, _),) = node.findings
+    assert (kind, check) == ("preflight", "env_file")
+    assert found == f"{tmp_path}/submit/keys.env, line 2: 200000 bytes"

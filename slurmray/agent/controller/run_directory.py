@@ -1,0 +1,185 @@
+"""Makes the run directory of an attempt: a new folder that no other user can replace or write to.
+
+Its parent is often in a folder where others can make files, too, e.g. a sticky /scratch. So a path that
+exists is looked at before it is used, and names are relative to folders that are open.
+"""
+
+import os
+import stat
+import time
+
+from .. import paths
+from ..errors import JobError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional
+
+    from ..settings import Job
+
+OPEN_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
+# Passes through folders that cannot be listed. With O_DIRECTORY it also mounts what autofs has there.
+PASS = os.O_PATH | OPEN_FOLDER
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def make(job: "Job", submit_dir: str, cluster: str) -> "List[str]":
+    """Make job["run_dir"] with `logs` and `mark`; return the run directories of the job's earlier attempts.
+
+    cluster: name of the cluster; "": unknown. JobError where it is not possible, or where another user could
+    change it.
+    """
+    run_dir = job["run_dir"]
+    place, name = os.path.split(run_dir)
+    try:
+        folder = _open(os.path.normpath(place), submit_dir)
+        earlier = _set_others_aside(folder, place, job, cluster)
+        os.mkdir(name, 0o755, dir_fd=folder)
+        new = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    except FileExistsError:
+        owner = paths.user_name(os.lstat(run_dir).st_uid)
+        raise _unusable("%s exists already, and belongs to %s" % (run_dir, owner)) from None
+    except OSError as error:
+        raise _unusable("cannot make the run directory %s: %s" % (run_dir, error.strerror)) from error
+    try:
+        os.mkdir("logs", 0o755, dir_fd=new)
+        # 0600: who knows the mark could make a folder on another node that seems to be this one.
+        mark = "%s\n%s\n" % (job["mark"], cluster)
+        for each, mode, text in (("mark", 0o600, mark), (paths.CANCEL_NOW, 0o644, "")):
+            with open(os.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=new), "w") as file:
+                file.write(text)
+    except OSError as error:
+        text = "cannot write to the run directory %s: %s. Free space, or set run_dir"
+        raise JobError("preflight", text % (run_dir, error.strerror)) from error
+    finally:
+        os.close(new)
+        os.close(folder)
+    return earlier
+
+
+def _open(place: str, submit_dir: str) -> int:
+    """Open a folder, made where it is missing. JobError where others could replace what is in it.
+
+    The submit folder and those around it are not questioned: who can write there can change the trainer, too.
+    """
+    is_below = (place + "/").startswith(submit_dir.rstrip("/") + "/")
+    path = submit_dir if is_below else "/"
+    names = [name for name in os.path.relpath(place, path).split("/") if name != "."]
+    folder = os.open(path, PASS)
+    for name in names:
+        parent, path = folder, os.path.join(path, name)
+        try:
+            found = os.lstat(name, dir_fd=parent)
+        except FileNotFoundError:
+            os.mkdir(name, 0o755, dir_fd=parent)
+            found = os.lstat(name, dir_fd=parent)
+        is_link = stat.S_ISLNK(found.st_mode)
+        # Others can have made it where they can make files, and in the last one they are not to be trusted.
+        is_checked = is_below or name is names[-1] or os.fstat(parent).st_mode & stat.S_ISVTX
+        if is_checked and is_link:
+            _require_own(parent, found, path)
+        folder = os.open(name, PASS | (0 if is_link else os.O_NOFOLLOW), dir_fd=parent)
+        found = os.fstat(folder)
+        if is_checked:
+            _require_own(folder, found, path)
+        if name is names[-1]:
+            _require_closed(found, path)
+        os.close(parent)
+    return folder
+
+
+def _require_own(folder: int, found: os.stat_result, path: str) -> None:
+    """Raise a JobError unless an entry belongs to this user or root. folder: to make a file in."""
+    if found.st_uid not in (0, os.geteuid()) and found.st_uid != _owner_of_new_file(folder):
+        text = "%s belongs to %s, who could change the job's files"
+        raise _unusable(text % (path, paths.user_name(found.st_uid)))
+
+
+def _owner_of_new_file(folder: int) -> int:
+    """The owner of a file that this user makes; -1: unknown.
+
+    It is another user for root with root_squash, and on mounts with fixed owners, e.g. CIFS or sshfs.
+    """
+    name = ".slurmray-" + os.urandom(8).hex()
+    try:
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        return -1
+    found = os.fstat(file).st_uid
+    os.close(file)
+    return found
+
+
+def _require_closed(found: os.stat_result, path: str) -> None:
+    """See that others cannot rename what this user makes in a folder; JobError where they can.
+
+    Older versions made `slurmray-runs` with the umask, so writable for a group: it gets the sticky bit.
+    Others who have run directories there keep them.
+    """
+    if not found.st_mode & OTHERS_WRITE or found.st_mode & stat.S_ISVTX:
+        return
+    try:
+        os.chmod(path, stat.S_IMODE(found.st_mode) | stat.S_ISVTX)
+    except OSError:  # a mount with fixed modes, or a folder of root
+        if found.st_uid == 0 != os.geteuid():
+            text = "%s: others can rename what is in it (mode %04o)"
+            raise _unusable(text % (path, stat.S_IMODE(found.st_mode))) from None
+
+
+def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "List[str]":
+    """Rename run directories of another job with the same id; return those of this job's earlier attempts.
+
+    Ids begin again after a reset of slurmctld, and each cluster has its own. The new name is none of an
+    attempt. JobError where a job of another cluster may still run.
+    """
+    earlier = []
+    try:
+        names = os.listdir(place)
+    except PermissionError:  # others may only enter it
+        names = []
+    for name in names:
+        number, _, attempt = name.partition("-")
+        if number != job["id"] or not attempt.isdigit():
+            continue
+        path, known = os.path.join(place, name), _cluster_of(folder, name)
+        if known and cluster and known != cluster and not _has_ended(path):
+            text = "%s is of a job of the cluster %s, which has not recorded its end"
+            raise _unusable(text % (path, known))
+        if int(attempt) < job["attempt"] and known == cluster:
+            earlier.append(path)
+            continue
+        try:
+            os.rename(name, time.strftime(name + ".%Y%m%d-%H%M%S"), src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:  # another user's: it is in the way only if it has the name of this attempt
+            pass
+    return earlier
+
+
+def _cluster_of(folder: int, name: str) -> "Optional[str]":
+    """The cluster of the job whose run directory that is; None: it is not of a job of this user."""
+    opened: "List[int]" = []
+    try:
+        for each, flags in ((name, OPEN_FOLDER), ("mark", os.O_NONBLOCK | os.O_CLOEXEC)):
+            opened.append(os.open(each, flags | os.O_NOFOLLOW, dir_fd=opened[-1] if opened else folder))
+        run, mark = map(os.fstat, opened)
+        if not stat.S_ISREG(mark.st_mode) or mark.st_uid != run.st_uid:
+            return None
+        if run.st_uid not in (os.geteuid(), _owner_of_new_file(folder)):
+            return None
+        return os.read(opened[-1], 4096).decode("utf-8", "replace").split("\n")[1]
+    except (OSError, IndexError):
+        return None
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _has_ended(path: str) -> bool:
+    """Whether the last event in a run directory is the end of its job."""
+    lines = paths.last_lines(os.path.join(path, "events.jsonl"), 4)  # 4: an event may have many bytes
+    return bool(lines) and '"event": "end"' in lines[-1]
+
+
+def _unusable(what: str) -> JobError:
+    return JobError("config", what + ". Set run_dir")
