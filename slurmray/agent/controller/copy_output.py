@@ -1,4 +1,4 @@
-"""Copies the trainer's output from a FIFO to the job's log. A program of its own: `python3 -c TEXT PATH SIGNAL...`.
+"""Copies the trainer's output from a FIFO to the job's log: `python3 -c TEXT PATH SIGNAL...`.
 
 A full disk is no reason for the trainer to wait or to end: output is kept for a while, then left out, and
 what is written later says how much. It ignores the signals.

@@ -110,7 +110,9 @@ class Actions:
 class Controller:
     """Decides from the nodes' messages and the clock what happens next and how the job ends."""
 
-    def __init__(self, settings: "Settings", job: "Job", log: "JobLog", actions: Actions) -> None:
+    def __init__(  # noqa: PLR0915 - a line for each field
+        self, settings: "Settings", job: "Job", log: "JobLog", actions: Actions
+    ) -> None:
         self.settings = settings
         self.job = job
         self.log = log

@@ -77,7 +77,9 @@ NOT_RUN = {
     ),
     "all rows with Docker in rootless mode": "the hosts of the tests have one daemon each, of root",
     "all rows with SELinux": "the kernels of the machines that run the tests do not enforce it",
-    "all rows with real GPUs": "the machines that run the tests have none; Slurm is configured with device files that stand for them",
+    "all rows with real GPUs": (
+        "the machines that run the tests have none; Slurm is configured with device files that stand for them"
+    ),
 }
 
 

@@ -302,7 +302,7 @@ def test_a_dashboard_that_hangs_does_not_end_a_job_whose_trainer_runs(
         reaper = threading.Thread(target=trainer.wait)  # a zombie has a process id
         reaper.start()
         with pytest.raises(JobError, match="Ray's dashboard has not answered"):
-            role.RayJob(Dashboard(), "job", str(tmp_path)).follow()
+            role.RayJob(Dashboard(), "job", str(tmp_path), 0).follow()
         assert time.monotonic() - began >= 0.8, "the trainer still ran"
         reaper.join()
 
