@@ -29,7 +29,7 @@ _STAGE = "(prepare|services)(-with-ray)?"
 # Type -> its fields, and what each accepts. docs/inside/architecture.md describes them.
 FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "started": {"step": _text(r"\d{0,10}")},
-    "heartbeat": {"doing": _ANY, "field": _ANY},
+    "heartbeat": {"doing": _ANY, "field": lambda value: value is None or isinstance(value, str)},
     "phase": {"phase": _ANY, "text": _ANY},
     "finding": {
         "kind": _text("|".join([*errors.EXIT_CODES, "warn"])),

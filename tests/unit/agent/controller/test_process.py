@@ -415,6 +415,7 @@ def test_restarts_that_the_trainer_requested_do_not_count(tmp_path: Path) -> Non
         folder = tmp_path / f"slurmray-runs/8-{attempt}"
         folder.mkdir(parents=True)
         (folder / "requeue-requested").touch()
+        (folder / "mark").write_text("0123\n\n")  # the second line is the cluster, which has no name
     job = Job(tmp_path, "nothing", {"SLURM_JOB_ID": "8"}, requeue={"max": 1, "exit_code": 75})
     job.wait()
     assert job.job()["chances"] == 0
