@@ -365,3 +365,15 @@ def test_where_to_find_what_names_existing_code() -> None:
             text = (ROOT / name).read_text()
             assert all(each in text for each in last), row
             last = []
+
+
+def test_each_promise_about_security_has_its_test() -> None:
+    promises = re.findall(
+        r"^\| (?!what|promise|---).* \| (.+) \|$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE
+    )
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(promises) > 8
+    for promise in promises:
+        names = re.findall(r"`(\w+)`", promise)
+        assert names
+        assert [name for name in names if f"def {name}(" not in tests] == []
