@@ -104,6 +104,9 @@ SETTINGS
 #   clean-up                 by each node itself, even without the controller             node/agent.run_node
 # Variables begin with SLURMRAY_, as assigning to an exported variable of the submitter would change it for the job.
 set -Eeuo pipefail
+# A signal that somebody sends to the trainer (scancel --signal=USR1) does not end a process that only prepares the job. The
+# agent catches these signals, and passes them on once the trainer runs.
+trap '' HUP INT QUIT ABRT USR1 USR2 ALRM XCPU VTALRM PROF WINCH IO PWR TSTP TTIN TTOU
 readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, for example setup: module load python'
 
 # main: this batch script. It becomes the controller. Run as another program, e.g. in salloc, it would not get Slurm's warning
@@ -111,7 +114,6 @@ readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, f
 main() {
 	[[ -n ${SLURM_JOB_NODELIST-} && -n ${SLURMD_NODENAME-} && ${SLURM_TASK_PID-$$} == "$$" ]] ||
 		{ echo "slurmray: this runs only as a batch script, inside salloc too. Submit it: sbatch $0" >&2 && exit 64; }
-	ignore_signals
 	{ type -P srun >/dev/null && export PATH; } || export PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 	mapfile -t SLURMRAY_NODES < <(env -u SLURM_CLUSTERS -u BASH_ENV scontrol show hostnames "$SLURM_JOB_NODELIST" |
 		GREP_OPTIONS='' command grep -Fxv -- "$SLURMD_NODENAME")
@@ -119,23 +121,15 @@ main() {
 	exec "$SLURMRAY_PYTHON" -I -S -c "$SLURMRAY_BOOTSTRAP" controller "$0" "$SLURMD_NODENAME" "${SLURMRAY_NODES[@]}"
 }
 
-# ignore_signals: a signal that somebody sends to the trainer (scancel --signal=USR1) does not end a process that only
-# prepares the job. The agent catches these signals, and passes them on once the trainer runs.
-ignore_signals() {
-	trap '' HUP INT QUIT ABRT USR1 USR2 ALRM XCPU VTALRM PROF WINCH IO PWR TSTP TTIN TTOU
-}
-
 # start_step NODES CPUS [SRUN_OPTION...]: one task on each node. --overlap: does not wait for resources of other steps.
 # bash -p: without the submitter's BASH_ENV, SHELLOPTS and exported functions, which would print into the messages.
 start_step() {
-	ignore_signals
 	exec srun --overlap --export=ALL --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --cpus-per-task="$2" --cpu-bind=none \
 		--mpi=none --kill-on-bad-exit=0 --wait=0 "${@:3}" /bin/bash -p -c "$BASH_EXECUTION_STRING" slurmray start_node
 }
 
 # start_node: the task on a node. It becomes the node agent, which reads this script and then messages from standard input.
 start_node() {
-	ignore_signals
 	find_python "${SLURMRAY_SETUP-}" ||
 		{ printf '{"v":1,"type":"failed","node":"%s","kind":"preflight","message":"%s"}\n' \
 			"$SLURMD_NODENAME" "$SLURMRAY_NO_PYTHON" && exit 65; }
@@ -144,6 +138,7 @@ start_node() {
 
 # find_python SETUP: sets SLURMRAY_PYTHON to a Python that runs here and can run the agent: PATH may be of a host with another
 # processor. If the system has none, it runs the setup of the job spec first; there are no heartbeats meanwhile.
+# An empty entry is the end of its environment, as what setup leaves in the background keeps the pipe open.
 find_python() {
 	while IFS= read -r SLURMRAY_PYTHON; do
 		"$SLURMRAY_PYTHON" -I -S -c 'import sys, zlib; sys.exit(sys.version_info < (3, 6))' </dev/null >/dev/null 2>&1 && return
@@ -151,24 +146,17 @@ find_python() {
 	[[ -n $1 ]] || return 1
 	while IFS= read -r -d '' && [[ -n $REPLY ]]; do
 		export "${REPLY?}" 2>/dev/null || true # some are not variables, e.g. exported functions
-	done < <(setup_environment "$1")
+	done < <((${BASH_EXECUTION_STRING:+/bin/bash -c "$BASH_EXECUTION_STRING" slurmray} run_setup 3>&1 >&2 < <(printf %s "$1")) ||
+		true && printf '\0')
 	export SLURMRAY_SETUP_DONE=$SLURMD_NODENAME # so that the agent does not run it again
 	find_python ''
 }
 
-# setup_environment SETUP: prints the environment after the setup of the job spec, and an empty entry as its end: what setup has
-# left in the background may keep the pipe open. The new shell is not bash -p: `module` may be defined by BASH_ENV.
-setup_environment() {
-	(${BASH_EXECUTION_STRING:+/bin/bash -c "$BASH_EXECUTION_STRING" slurmray} run_setup 3>&1 >&2 < <(printf %s "$1")) || true
-	printf '\0'
-}
-
 # run_setup: runs commands of the job spec from standard input, as `ps` shows arguments to everybody. Without this script's
-# shell options. Writes their environment to fd 3.
+# shell options, and not in bash -p: `module` is an exported function, or BASH_ENV defines it. Writes their environment to fd 3.
 run_setup() {
 	set +Eeuo pipefail
-	ignore_signals
-	eval "$(command cat)" </dev/null >&2 3>&- && command env -0 >&3
+	eval "$(</dev/stdin)" </dev/null >&2 3>&- && command env -0 >&3
 }
 
 # setup_of_settings: prints the setup from the settings above, for hosts without a Python that could read the JSON.

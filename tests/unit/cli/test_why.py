@@ -32,7 +32,9 @@ class Case:
         fields = f"JobId=7 JobName=mine\nWorkDir={self.folder}\nStdOut={self.folder}/slurm-7.out\n{record}\n"
         unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
         scontrol = f"cat <<'END'\n{fields}END" if record else unknown
-        for name, text in (("scontrol", scontrol), ("sacct", f"printf '%s' '{accounting}'")):
+        squeue = "echo $(id -u) me" if record else unknown
+        sacct = f"printf '%s' '{accounting}'"
+        for name, text in (("scontrol", scontrol), ("squeue", squeue), ("sacct", sacct)):
             (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
             (self.folder / "bin" / name).chmod(0o755)
 

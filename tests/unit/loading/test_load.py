@@ -625,6 +625,6 @@ def test_many_mistakes_in_an_included_file(tmp_path: Path) -> None:
 
 @pytest.mark.attack("aliases that would fill the memory or the script", inputs=1)
 def test_a_script_that_sbatch_would_refuse() -> None:
-    """JSON has 6 characters for each of these."""
+    steps = [{"name": f"a{number}", "run": ["x", "y" * 100_000]} for number in range(50)]
     with pytest.raises(UsageError, match=r"^the script would have 5\.\d MB, and sbatch takes at most 4 MB"):
-        render_script(JobSpec(env={"A": "\u200b" * 900_000}))
+        render_script(JobSpec(prepare=steps))

@@ -39,7 +39,7 @@ def test_directives_and_settings(folder: Path) -> None:
     )  # fmt: skip
     for line in (
         "#SBATCH --job-name=n", "#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8", "#SBATCH --mem=1536M",
-        "#SBATCH --time=90", "#SBATCH --partition=gpu", "#SBATCH --wckey-x=y", "#SBATCH --signal=B:USR1@40",
+        "#SBATCH --time=90", "#SBATCH --partition=gpu", "#SBATCH --wckey-x=y", "#SBATCH --signal=B:URG@40",
         f"#SBATCH --output={folder}/runs/%j_0_log.out", f"#SBATCH --error={folder}/runs/%j_0_log.err",
         "#SBATCH --requeue",
     ):  # fmt: skip
@@ -75,8 +75,8 @@ def test_setup_without_a_container(folder: Path) -> None:
 
 
 def test_a_short_time_limit_has_a_short_lead() -> None:
-    assert "\n#SBATCH --signal=B:USR1@90\n" in script(timeout_min=3)
-    assert "\n#SBATCH --signal=B:USR1@30\n" in script(timeout_min=1)
+    assert "\n#SBATCH --signal=B:URG@90\n" in script(timeout_min=3)
+    assert "\n#SBATCH --signal=B:URG@30\n" in script(timeout_min=1)
 
 
 def test_a_colon_in_a_path_is_refused(folder: Path) -> None:

@@ -480,16 +480,18 @@ def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     path = programs(tmp_path / "bin")
     story = parts.story_of(assemble([], "{}", ["none"]))
     commands = 'cd /; echo "to the log"; export A="b\nc"; read -r X; echo "$X"; B=$NOT_SET; true'
-    argv = ["bash", "-c", f"exec 3>{tmp_path}/env; {story}", "slurmray", "run_setup", commands]
-    done = subprocess.run(argv, env=environment(path), capture_output=True, check=True, input=b"mine")
-    assert done.stdout == b""
-    assert b"to the log" in done.stderr
-    assert b"mine" not in done.stderr, "messages come there"
+    argv = ["bash", "-c", f"exec 3>{tmp_path}/env; {story}", "slurmray", "run_setup"]
+
+    def run(setup: str) -> subprocess.CompletedProcess[bytes]:
+        env = environment(path)
+        return subprocess.run(argv, env=env, capture_output=True, check=False, input=setup.encode())
+
+    done = run(commands)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == b"to the log\n\n"  # `read` gets nothing
     variables = (tmp_path / "env").read_text().split("\0")
     assert "A=b\nc" in variables
     assert "PWD=/" in variables
-    failed = subprocess.run([*argv[:-1], "false"], env=environment(path), capture_output=True, check=False)
-    assert failed.returncode == 1
+    assert run("false").returncode == 1
     assert (tmp_path / "env").read_text() == ""
-    ended = subprocess.run([*argv[:-1], "exit 9"], env=environment(path), capture_output=True, check=False)
-    assert ended.returncode == 9
+    assert run("exit 9").returncode == 9

@@ -207,7 +207,7 @@ ATTACKS = {
     "abbreviated option": before("#SBATCH --nodes", "#SBATCH --expor=BASH_ENV=/tmp/evil\n"),
     "option of PBS": before("#SBATCH --nodes", "#PBS -v BASH_ENV=/tmp/evil\n"),
     "another folder": before("#SBATCH --nodes", "#SBATCH --chdir=/tmp/evil\n"),
-    "another signal": instead("--signal=B:USR1@60", "--signal=B:KILL@60"),
+    "another signal": instead("--signal=B:URG@60", "--signal=B:KILL@60"),
     "directive below the header": before("# shellcheck", "#SBATCH --export=NONE\n"),
     # settings
     "here-document that expands": instead(": <<'SETTINGS'", ": <<SETTINGS"),
