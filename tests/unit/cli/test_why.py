@@ -245,7 +245,7 @@ def test_the_last_lines_and_what_is_known_of_them(case: Case, log: str, lines: s
     assert " cause: A port" not in shown
 
 
-@pytest.mark.attack("escape sequences in what a job prints", inputs=4)
+@pytest.mark.attack("escape sequences in what a job prints")
 @pytest.mark.parametrize("text", ["\x1b]0;title\x07", "\x1b[2J", "\x9b31m", "a\rb\x08"])
 def test_no_control_character_reaches_the_terminal(
     case: Case, capsys: pytest.CaptureFixture[str], text: str

@@ -589,7 +589,7 @@ def test_a_file_with_too_much_text(tmp_path: Path) -> None:
         load_spec(Path("/dev/zero"))
 
 
-@pytest.mark.attack("aliases that would fill the memory or the script", inputs=2)
+@pytest.mark.attack("aliases that would fill the memory or the script")
 @pytest.mark.parametrize("where", ["env: {{{0}}}", "prepare: [{{name: a, run: [x], env: {{{0}}}}}]"])
 def test_aliases_of_a_long_text(where: str) -> None:
     pairs = ", ".join(f"A{number}: *long" for number in range(2000))
@@ -597,7 +597,7 @@ def test_aliases_of_a_long_text(where: str) -> None:
     assert line == "job.yaml:1:1: more than 1000000 characters; use fewer aliases"
 
 
-@pytest.mark.attack("job spec with very many mistakes", inputs=3)
+@pytest.mark.attack("job spec with very many mistakes")
 @pytest.mark.parametrize(
     "text",
     [

@@ -109,7 +109,8 @@ def test_values_are_only_in_directives_and_settings(image: dict[str, Any], value
     head, _, rest = text.partition("\n: <<'SETTINGS'\n")
     settings, _, rest = rest.partition("\nSETTINGS\n")
     own = ("trap '' HUP", '    *("HUP"')  # of the story and of the agent: lists of signals
-    assert [line for line in rest.splitlines() if any(m in line for m in MARKS) and not line.startswith(own)] == []
+    lines = [line for line in rest.splitlines() if any(mark in line for mark in MARKS)]
+    assert [line for line in lines if not line.startswith(own)] == []
     lines = [line for line in head.splitlines() if any(mark in line for mark in MARKS)]
     assert all(line.startswith(("#SBATCH --", "# slurmray-")) for line in lines)
     for text in ("Zmark-command", "Zmark-setup", "Zmark-env", "Zmark-run", "8642010", "Zmark-program", value):

@@ -75,7 +75,6 @@ def test_a_job_that_comes_up() -> None:
     assert phase_of(BRING_UP) == "probe"
 
 
-@pytest.mark.attack("an event that comes late", inputs=3)
 @pytest.mark.parametrize("late", ["container", "ray", "services"])
 def test_a_late_note_does_not_set_the_phase_back(late: str) -> None:
     events = [*TRAINING, phase(late, 277, "using Ray's own start: no gcs_server.out"), END]

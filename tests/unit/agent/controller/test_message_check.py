@@ -102,7 +102,7 @@ def test_each_type_has_its_fields() -> None:
     assert handlers | {"heartbeat"} == set(message_check.FIELDS)
 
 
-@pytest.mark.attack("messages that a program in the container writes", inputs=3)
+@pytest.mark.attack("messages that a program in the container writes")
 @pytest.mark.parametrize(
     "line",
     [
