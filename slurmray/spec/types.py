@@ -161,7 +161,7 @@ def _command(value: object) -> object:
             raise ValueError("is empty; expected a list of arguments or a text for bash")
         return each(_argument, ((f"item {number}", item) for number, item in enumerate(value, start=1)))
     if isinstance(value, str) and value.strip():
-        return value
+        return checked_text(value)
     raise ValueError(f"expected a list of arguments or a text for bash, got {shown(value)}")
 
 

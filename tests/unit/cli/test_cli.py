@@ -718,3 +718,33 @@ def test_findings_of_a_preset_are_printed(capsys: pytest.CaptureFixture[str]) ->
         "or place them on GPUs 0 to 3"
     ]
     assert not Path("generated.sh").exists()
+
+
+def test_a_script_with_values_of_variables_is_for_its_owner_alone() -> None:
+    old = os.umask(0o022)
+    try:
+        for name, options, mode in (("a.sh", [], 0o755), ("b.sh", ["--env", "LR=1"], 0o700)):
+            assert run("render", *options, "-o", name, "--", "true").returncode == 0
+            assert Path(name).stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(old)
+
+
+@pytest.mark.attack("values that are too long for a program")
+@pytest.mark.parametrize(
+    ("field", "place"),
+    [
+        ("env:\n  A: {}\n", "job.yaml:2:6: env.A: has 200000 bytes"),
+        ("setup: {}\n", "job.yaml:1:8: setup: has"),
+        ("node_env: {}\n", "job.yaml:1:11: node_env: has"),
+        ("run: [python3, {}]\n", "job.yaml:1:6: run: item 2: has"),
+        ("prepare:\n- name: a\n  run: {}\n", "job.yaml:3:8: prepare, item 1, run: has"),
+    ],
+)
+def test_a_value_that_no_program_can_get(field: str, place: str) -> None:
+    Path("job.yaml").write_text(field.format("x" * 200_000))
+    done = run("render", "job.yaml")
+    assert done.returncode == 2
+    assert done.stderr.startswith(place), done.stderr[:300]
+    assert len(done.stderr.splitlines()) == 1
+    assert not Path("generated.sh").exists()

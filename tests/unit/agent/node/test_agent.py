@@ -336,6 +336,39 @@ def test_what_setup_inherits(nodes: list[NodeProcess], tmp_path: Path) -> None:
     assert (tmp_path / "found").read_text() == hard.stdout
 
 
+def test_setup_is_over_when_its_shell_is(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    """What it has started in the background may keep its output open."""
+    node = start(nodes, tmp_path, setup="sleep 1000 & echo $! >pid; export MARK=set")
+    node.send_job()
+    try:
+        assert node.container_log("SESSION").startswith("PYTHON set\n")
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_much_output_of_setup_takes_no_memory(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, setup="head --bytes=200M /dev/zero")
+    node.send_job()
+    node.container_log("SESSION")
+    status = Path(f"/proc/{node.process.pid}/status").read_text()
+    peak = re.search(r"VmHWM:\s*(\d+) kB", status)
+    assert peak
+    assert int(peak[1]) < 100_000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_container_process_that_fails_on_a_full_disk(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path / "run"], check=True)
+    try:
+        node = start(nodes, tmp_path, "exit", setup="head --bytes=100k /dev/zero >run/full || true")
+        node.send_job()
+        failed = node.wait_for("failed")
+        assert f"cannot write to {node.run_dir}/logs: No space left on device" in failed["message"]
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path / "run"], check=True)
+
+
 @pytest.mark.parametrize("setup", ["echo cannot load; exit 3", "echo cannot load; (exit 3)"])
 def test_a_setup_that_fails(nodes: list[NodeProcess], tmp_path: Path, setup: str) -> None:
     node = start(nodes, tmp_path, setup=setup)
