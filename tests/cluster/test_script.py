@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,14 +29,6 @@ export SITE="in the $SLURM_JOB_PARTITION"
 {% block site_epilogue %}
 	echo "$1 $2 $SITE" >epilogue
 {% endblock %}
-"""
-
-# Before the system's python3 in PATH. Too old on some nodes; {nodes}: a shell pattern of their names.
-OLD_PYTHON = """#!/bin/sh
-case $SLURMD_NODENAME in
-{nodes}) echo Python 3.5.2 ;;
-*) exec /usr/bin/python3 "$@" ;;
-esac
 """
 
 # Appended to Ray's module in the image: a function with a different signature.
@@ -80,26 +74,39 @@ def test_a_template_of_a_site(jobs: Jobs) -> None:
     assert (jobs.folder / "epilogue").read_text() == f"{job.run} 3 {site}\n"
 
 
-def write_old_python(jobs: Jobs, nodes: str) -> str:
-    """Write a python3 that is too old on these nodes; return the argument of sbatch that sets PATH to it."""
-    program = jobs.folder / "old/python3"
-    program.parent.mkdir()
-    program.write_text(OLD_PYTHON.replace("{nodes}", nodes))
+@contextmanager
+def old_python(jobs: Jobs, *nodes: str) -> Iterator[None]:
+    """Make the system's python3 of nodes one that is too old: it refuses the agent's question."""
+    program = jobs.folder / "old-python"
+    program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
-    return f"--export=ALL,PATH={program.parent}:/usr/bin:/bin"
+    mounted = []
+    try:
+        for node in nodes:
+            path = jobs.cluster.run(["readlink", "-f", "/usr/bin/python3"], host=node).stdout.strip()
+            assert jobs.cluster.run(["mount", "--bind", str(program), path], host=node).returncode == 0
+            mounted.append((node, path))
+        yield
+    finally:
+        for node, path in mounted:
+            assert jobs.cluster.run(["umount", path], host=node).returncode == 0
 
 
 def test_python_that_setup_provides(jobs: Jobs) -> None:
     """`setup` runs before the search for Python if necessary, but only once on each node."""
-    setup = 'export PATH=/usr/bin:/bin\necho once >>"setup-$SLURMD_NODENAME"'
-    job = jobs.run(TWO + yaml.safe_dump({"setup": setup}), ["true"], [write_old_python(jobs, "*")])
+    new = jobs.folder / "new/python3"
+    assert jobs.cluster.run(["install", "-D", "/usr/bin/python3", str(new)], host="node1").returncode == 0
+    setup = f'export PATH={new.parent}:$PATH\necho once >>"setup-$SLURMD_NODENAME"'
+    with old_python(jobs, *NODES):
+        job = jobs.run(TWO + yaml.safe_dump({"setup": setup}), ["true"])
     assert job.code == "0:0", job.log
     for node in NODES:
         assert (jobs.folder / f"setup-{node}").read_text() == "once\n"
 
 
 def test_a_node_without_python(jobs: Jobs) -> None:
-    job = jobs.run(TWO, ["true"], [write_old_python(jobs, "node2")])
+    with old_python(jobs, "node2"):
+        job = jobs.run(TWO, ["true"])
     assert (job.state, job.code) == ("FAILED", "65:0"), job.log
     text = "no Python 3.6 or later. Load one in the job spec, for example setup: module load python"
     assert job.last_line == f"failed (65 preflight): node2: {text}", job.log

@@ -95,7 +95,7 @@ def test_logs_of_services(jobs: Jobs) -> None:
     ]
     run_dir = jobs.folder.with_name(f"{jobs.folder.name}-runs")
     run_dir.mkdir()
-    run_dir.chmod(0o777)
+    run_dir.chmod(0o1777)
     job = jobs.run(TWO + yaml.safe_dump({"run_dir": str(run_dir), "services": services}), ["sleep", "2"])
     logs = run_dir / f"{job.id}-0/logs"
     texts = {path.name: path.read_text() for path in logs.glob("*.log")}
@@ -105,7 +105,7 @@ def test_logs_of_services(jobs: Jobs) -> None:
         for rank, node in enumerate(("node1", "node2")):
             text = texts.pop(f"service-{name}@{node}.log")
             lines = text.splitlines()  # those of the readiness check are among them
-            starts = text.count(f"service {name}: bash -c ")
+            starts = text.count(f"service {name}: bash /")
             assert starts == lines.count(f"{name} {rank}") == lines.count("warned") > 0
             assert "checked" in lines
     assert sorted(texts) == ["node1.log", "node2.log"]

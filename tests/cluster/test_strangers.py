@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
-from .jobs import HANG, Jobs, slurm_commands, wait_until
+from .jobs import HANG, Jobs, wait_until
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
@@ -37,18 +36,17 @@ VERBS = [
     *(["logs", "--node=node1"], ["report", "-o", "-"], ["cancel"], ["cancel", "--now"]),
 ]
 
-# Listens on the port of a job's dashboard from the moment when its GCS listens, and writes what it receives
-# to standard output. The arguments are the job's id and attempt.
+# Listens on the port of a job's dashboard as soon as the job's events name it, seconds before Ray does, and
+# writes what it receives to standard output. The argument is events.jsonl.
 PORT_THIEF = """
-import socket, sys, threading, time
-sys.path.insert(0, sys.argv[2])
-from slurmray.agent.container.ray import ports
-lease, leased = ports.lease_ports(sys.argv[1])
-lease.close()
-print("ready", flush=True)
-while not ports.listener_users(leased[ports.GCS]):
+import os, re, socket, sys, threading, time
+found = None
+while not found:
     time.sleep(0.01)
-with socket.create_server(("127.0.0.1", leased[ports.DASHBOARD])) as thief:
+    if os.path.exists(sys.argv[1]):
+        with open(sys.argv[1]) as file:
+            found = re.search(r"dashboard on port (\\d+)", file.read())
+with socket.create_server(("127.0.0.1", int(found[1]))) as thief:
     print("listens", flush=True)
     while True:
         victim, _ = thief.accept()
@@ -93,7 +91,7 @@ true
 
 @pytest.mark.attack("another user listens on a port of the job", inputs=1)
 def test_a_stranger_at_the_dashboard_s_port_gets_no_token(
-    podman_cluster: SlurmCluster, folder: Path, tmp_path: Path
+    podman_cluster: SlurmCluster, folder: Path, program: Path, tmp_path: Path
 ) -> None:
     cluster = podman_cluster
     jobs = Jobs(cluster, folder, "alice")
@@ -102,31 +100,21 @@ def test_a_stranger_at_the_dashboard_s_port_gets_no_token(
     number = jobs.submit(spec, run, ["--nodelist=node1"])
     # This machine's Python, as bob, in the network namespace of the head node.
     enter = ["nsenter", "-t", str(cluster.pids["node1"]), "-n", "setpriv", "--reuid=1002", "--clear-groups"]
-    thief_argv = [*enter, "--pdeathsig=KILL", sys.executable, "-c", PORT_THIEF, f"{number}-0", str(ROOT)]
-    env = {
-        **os.environ,
-        "PATH": slurm_commands(cluster, tmp_path / "commands", "alice"),
-        "PYTHONPATH": str(ROOT),
-    }
-    argv = [sys.executable, "-m", "slurmray", "dashboard", str(number), "--port=0"]
+    events = f"{folder}/slurmray-runs/{number}-0/events.jsonl"
+    argv = [*enter, "--pdeathsig=KILL", sys.executable, "-c", PORT_THIEF, events]
     received = tmp_path / "received"
-    with received.open("w") as out, subprocess.Popen(thief_argv, stdout=out) as thief:
+    with received.open("w") as out, subprocess.Popen(argv, stdout=out) as thief:
         try:
-            wait_until(lambda: "ready" in received.read_text(), received.read_text)
             assert cluster.run(["scontrol", "release", str(number)]).returncode == 0
-            jobs.wait_for(number, "\nup\n")
-            assert "listens" in received.read_text()
             jobs.wait_for(number, " a process that is not of this job listens on it | Ray's dashboard | ")
-            done = subprocess.run(
-                argv, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=HANG
-            )
+            assert "listens" in received.read_text()
+            done = slurmray(cluster, program, "alice", folder, "dashboard", str(number), "--port=0")
             time.sleep(1)
             assert "received" not in received.read_text()
         finally:
             thief.kill()
-    assert re.search(
-        r": port \d+ of node1: a process that is not of this job listens on it\n$", done.stderr
-    ), done
+    last_line = r": port \d+ of node1: a process that is not of this job listens on it\n$"
+    assert re.search(last_line, done.stderr), done
     (folder / "go").touch()
     job = jobs.wait_end(number)
     assert job.code == "0:0", job.log
