@@ -40,7 +40,7 @@ def test_the_table_has_every_signal_once() -> None:
 
 
 def test_bash_ignores_them_until_it_is_an_agent() -> None:
-    (trapped,) = re.findall(r"\ttrap '' (.*)\n", story_of(hello()))
+    (trapped,) = re.findall(r"\ntrap '' (.*)\n", story_of(hello()))
     assert trapped == signals.NAMES
 
 
