@@ -69,8 +69,8 @@ NOT_RUN = {
         "Podman's source"
     ),
     "limits of the job, on cgroup v2": (
-        "the machines that run the tests have their controllers in cgroup v1; with v1 proctrack/cgroup and "
-        "task/cgroup are tested"
+        "the machines that run the tests have their controllers in cgroup v1, and slurmd then refuses v2 "
+        "(`Hybrid mode is not supported`); with v1 proctrack/cgroup and task/cgroup are tested"
     ),
     "a host is lost, the head node's, with pyxis": (
         "the container has no Slurm commands, so the job ends only when Slurm notices (SlurmdTimeout)"
