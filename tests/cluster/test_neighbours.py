@@ -194,6 +194,7 @@ def test_two_jobs_share_only_nodes(
     assert "still on 2 nodes" in ended.log
 
 
+@pytest.mark.attack("another user calls every procedure of Ray on every port, without the token")
 @pytest.mark.parametrize("host", [pytest.param("login", marks=pytest.mark.full), "node1"])
 def test_ports_reject_clients_without_the_token(alice: Running, host: str) -> None:
     ports_to_try = [
@@ -248,6 +249,7 @@ def send_requests(
     return answer
 
 
+@pytest.mark.attack("processes and files of another user's job")
 @pytest.mark.parametrize("runtime", ["podman", pytest.param("docker", marks=pytest.mark.full)])
 def test_another_user_of_the_node_cannot_read_secrets(
     request: pytest.FixtureRequest, folder: Path, runtime: str
