@@ -137,7 +137,6 @@ def test_ray_of_the_head(fault: Fault, process: str) -> None:
     check_node_lost(fault, "node1")
 
 
-@pytest.mark.attack("a trainer that ends Ray, to start one of its own", inputs=1)
 @pytest.mark.fault("the head's Ray or container dies", "none", "podman")
 @pytest.mark.parametrize("command", ["ray stop --force", pytest.param("pkill raylet", marks=full)])
 def test_the_trainer_ends_ray(fault: Fault, command: str) -> None:

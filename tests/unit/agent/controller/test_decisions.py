@@ -132,7 +132,6 @@ def test_a_head_node_that_reaches_nobody_is_lost(nodes: int) -> None:
     assert "node1: no heartbeat from any other node, and slurmctld does not answer" in end.text
 
 
-@pytest.mark.attack("several hosts that are lost at once", inputs=1)
 @pytest.mark.parametrize(
     ("lost", "name", "text"),
     [
@@ -177,7 +176,6 @@ def test_a_cut_that_heals() -> None:
     assert not cluster.wait(60)
 
 
-@pytest.mark.attack("a host that reboots within seconds", inputs=1)
 @pytest.mark.parametrize(
     "line",
     [
