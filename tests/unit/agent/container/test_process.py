@@ -247,7 +247,7 @@ def test_a_fixed_dashboard_port_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.attack("another user listens on a port of the job", inputs=1)
 def test_a_dashboard_whose_port_another_process_takes(tmp_path: Path) -> None:
-    """The log says so, and the trainer runs."""
+    """The log has a line about it, and the trainer runs."""
     lease, leased = ports.lease_ports(job()["id"] + "-0")
     lease.close()
     with cluster(tmp_path) as made:

@@ -303,7 +303,7 @@ REPAIR = "ask the site to repair the driver of node1; until then, leave it out: 
     ],
 )
 def test_nvidia_smi_that_fails(tmp_path: Path, program: str, found: str) -> None:
-    """Its words are shown, and nobody is told to drain the node."""
+    """The finding has nvidia-smi's message, and no advice to drain the node."""
     node = make_node(tmp_path, "nvidiactl")
     node.program("nvidia-smi", program)
     assert options(node, "docker") == []
