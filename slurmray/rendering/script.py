@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,6 @@ from slurmray.spec.job import JobSpec
 # Runtime -> those whose functions it uses in the story. With pyxis the task itself runs in the container.
 RUN_FUNCTIONS = {"pyxis": ("none", "pyxis"), "singularity": ("apptainer",)}
 MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
-_SITE = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# ---- end of site \1\n")
 # In place of a site's template that is not read.
 _REBUILT_SITE = """{% extends "job.sbatch.j2" %}
 {% block site_prologue %}{{ site_blocks.prologue | verbatim }}{% endblock %}
@@ -120,24 +118,9 @@ def story_sha256(runtimes: Sequence[str]) -> str:
     return sha256(_story(_run_functions(runtimes)))
 
 
-def story_of(text: str) -> str:
-    """Return the story of a script without a site's commands; ValueError where it has none."""
-    return parts.story_of(without_site(text))
-
-
-def agent_of(text: str) -> str:
-    """Return the agent of a script; ValueError where it has none."""
-    return parts.agent_of(text) + "\n"
-
-
 def settings_of_text(text: str) -> str:
     """Return the settings of a script, as JSON; ValueError where it has none."""
     return parts.between(text, parts.SETTINGS_BEGIN, parts.SETTINGS_END)
-
-
-def without_site(text: str) -> str:
-    """Return a script without a site's commands."""
-    return _SITE.sub("", text)
 
 
 def _run_functions(runtimes: Sequence[str]) -> tuple[str, ...]:

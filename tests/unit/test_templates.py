@@ -9,7 +9,7 @@ import pytest
 
 from slurmray.agent import script
 from slurmray.rendering.output import seal
-from slurmray.rendering.script import assemble, story_of
+from slurmray.rendering.script import assemble
 from slurmray.rendering.verify import STORIES
 from slurmray.resources import data_folder
 from tests.unit.examples import ROOT
@@ -87,7 +87,9 @@ def test_shfmt(file: Path) -> None:
 @pytest.fixture(scope="module")
 def bash() -> str:
     """All bash that runs on nodes."""
-    return "\n".join([story_of(hello(name)) for name in STORIES] + [file.read_text() for file in DSTACK])
+    return "\n".join(
+        [script.story_of(hello(name)) for name in STORIES] + [file.read_text() for file in DSTACK]
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_no_script_does(unwanted: str, bash: str) -> None:
 
 def test_steps_do_not_wait_for_each_other() -> None:
     for name in STORIES:
-        steps = re.findall(r"\bsrun --.*", story_of(hello(name)).replace("\\\n", " "))
+        steps = re.findall(r"\bsrun --.*", script.story_of(hello(name)).replace("\\\n", " "))
         assert len(steps) == (2 if name == "pyxis" else 1)
         for step in steps:
             assert {"--overlap", "--export=ALL", "--cpu-bind=none"} <= set(step.split())

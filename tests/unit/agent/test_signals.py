@@ -88,6 +88,9 @@ def test_the_head_nodes_task_passes_them_on(nodes: list[NodeProcess], tmp_path: 
     assert sent == (PASSED_ON if head == "node1" else [])
 
 
+# Signals 32 and 33, which glibc keeps for itself: no program can change what it inherits, e.g. from a CI.
+OF_GLIBC = 0b11 << 31
+
 # Prints signals, ignored ones first.
 TRAINER = """
 grep SigIgn /proc/self/status
@@ -112,4 +115,5 @@ def test_the_trainer_gets_them_from_the_container_process(tmp_path: Path, role: 
             made.send("signal", name=name)
             wait_for_output(made, f"got {name}\n")
         assert made.output().splitlines()[1:] == ["up", *(f"got {name}" for name in PASSED_ON)]
-        assert made.output().startswith("SigIgn:\t0000000000000000\n")
+        ignored = int(made.output().splitlines()[0].partition("SigIgn:")[2], 16)
+        assert not ignored & ~OF_GLIBC

@@ -13,9 +13,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from slurmray.agent import script
+from slurmray.agent.script import agent_of, story_of
 from slurmray.rendering import script as rendered
 from slurmray.rendering.pretty_json import pretty
-from slurmray.rendering.script import agent_of, assemble, render_script, story_of
+from slurmray.rendering.script import assemble, render_script
 from slurmray.rendering.settings import settings_of
 from slurmray.spec.job import JobSpec
 from tests.unit.texts import TEXTS, TOKENS
@@ -58,7 +59,7 @@ def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command:
     assert found["network"]["interface"] == fields["network"]["interface"]
     assert [item["run"][-1] for item in found["prepare"]] == [item["run"] for item in fields["prepare"]]
     assert found["render_again"] == command
-    assert (story_of(text), agent_of(text)) == (story_of(hello()), rendered.agent_text())
+    assert (story_of(text), agent_of(text)) == (story_of(hello()), rendered.agent_text().removesuffix("\n"))
     assert "\r" not in text, "sbatch refuses it"
 
 
@@ -68,7 +69,7 @@ def run_script(bash: str, folder: Path, text: str) -> str:
     if not path.exists():
         programs(path, python3=SYSTEM_PYTHON, scontrol=SCONTROL)
     file = folder / "generated.sh"
-    file.write_text(text.replace(agent_of(text), SMALL_AGENT))
+    file.write_text(text.replace(agent_of(text) + "\n", SMALL_AGENT))
     done = subprocess.run([bash, file], env=environment(path), cwd=folder, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (7, b"")
     assert {each.name for each in folder.iterdir()} == {"bin", "generated.sh"}

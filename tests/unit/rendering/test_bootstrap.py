@@ -17,7 +17,7 @@ from slurmray.agent import loader
 from slurmray.agent import script as parts
 from slurmray.agent.controller.process import CONTROLLER_ONLY
 from slurmray.rendering.pretty_json import pretty
-from slurmray.rendering.script import agent_of, agent_text, assemble
+from slurmray.rendering.script import agent_text, assemble
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 14)]
 LOADER = "#### agent/loader.py\n" + (Path(parts.__file__).parent / "loader.py").read_text()
@@ -81,7 +81,7 @@ def small_script(folder: Path, setup: str = "") -> Path:
     settings = pretty({"version": "x", "setup": setup, "preflight": "fail"})
     text = assemble(["#SBATCH --job-name=é"], settings, ["podman", "docker"])
     file = folder / "generated.sh"
-    file.write_text(text.replace(agent_of(text), SMALL_AGENT))
+    file.write_text(text.replace(parts.agent_of(text) + "\n", SMALL_AGENT))
     return file
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from slurmray.agent import loader, script
 from slurmray.cli.render import render_job
-from slurmray.rendering.script import agent_of
 from tests.unit.examples import ROOT
 
 from .cases import CASES, GOLDENS, every_case, flags_of
@@ -21,8 +20,8 @@ COMPLETE = GOLDENS / "hello.sh"
 
 def golden_text(text: str) -> str:
     """Replace what every change to the agent changes: its text, and the hashes in the header."""
-    agent = agent_of(text)
-    text = text.replace(agent, f"{len(loader.split_sections(agent))} files of slurmray/agent\n")
+    agent = script.agent_of(text)
+    text = text.replace(agent, f"{len(loader.split_sections(agent))} files of slurmray/agent")
     return re.sub(r"^(# slurmray-(?:sha256|story|agent): ).+$", r"\1...", text, flags=re.MULTILINE)
 
 

@@ -9,16 +9,15 @@ import pytest
 
 from slurmray import agent
 from slurmray.agent import loader
+from slurmray.agent.script import agent_of, settings_of, story_of
 from slurmray.errors import UsageError
 from slurmray.rendering import script as rendered
 from slurmray.rendering.output import seal
 from slurmray.rendering.script import (
-    agent_of,
     agent_sha256,
     agent_text,
     assemble,
     render_script,
-    story_of,
     story_sha256,
 )
 from slurmray.rendering.verify import STORIES
@@ -42,7 +41,7 @@ def test_every_example(path: Path, runtime: str | None, tmp_path: Path) -> None:
     spec = spec_of(path, runtime)
     text = text_of(path, runtime)
     assert text == text_of(path, runtime), "rendering is deterministic"
-    assert agent_of(text) == rendered.agent_text()
+    assert agent_of(text) + "\n" == rendered.agent_text()
     assert story_of(text) == story_of(hello(spec.container.runtime)), "the story depends on the runtime alone"
     file = tmp_path / "generated.sh"
     file.write_text(seal(text))
@@ -155,14 +154,11 @@ def test_a_file_of_the_agent_can_be_part_of_the_script(file: Path) -> None:
     assert files["a.py"] == text or not text
 
 
-def test_the_parts_of_a_script_are_found_by_the_agent_too() -> None:
-    from slurmray.agent import script
-
+def test_the_parts_of_a_script() -> None:
     text = hello("none", name="parts", setup="a\n")
-    assert script.settings_of(text)["setup"] == "a\n"
-    assert script.story_of(text) == story_of(text)
-    assert script.agent_of(text) + "\n" == agent_text()
-    for read in (script.settings_of, script.story_of, script.agent_of):
+    assert settings_of(text)["setup"] == "a\n"
+    assert agent_of(text) + "\n" == agent_text()
+    for read in (settings_of, story_of, agent_of):
         with pytest.raises(ValueError, match="no line"):
             read("#!/bin/bash\n")
 
@@ -175,8 +171,9 @@ def test_examples_of_sites(template: Path) -> None:
     assert len(template.read_text().splitlines()) < 20
     text = render_script(JobSpec(template=str(template)))
     assert f"\n# slurmray-site: {template}\n" in text
-    assert story_of(text) == story_of(hello()), "the site's blocks are not part of the story"
-    assert agent_of(text) == agent_text()
+    (line,) = re.findall(r"\n# slurmray-story: .*\n", text)
+    assert line in hello(), "the site's blocks are not part of the story"
+    assert agent_of(text) + "\n" == agent_text()
 
 
 def site(folder: Path, blocks: str) -> Path:
@@ -202,9 +199,7 @@ def test_blocks_of_a_site(tmp_path: Path) -> None:
     argv = ["bash", str(file), "site_epilogue", "a", "b"]
     assert subprocess.check_output(argv, text=True) == "prologue\nepilogue a b\n"
     # The agent calls it like any function of the story, without the prologue.
-    from slurmray.agent import script
-
-    argv = ["bash", "-c", script.story_of(text), "slurmray", "site_epilogue", "a b"]
+    argv = ["bash", "-c", story_of(text), "slurmray", "site_epilogue", "a b"]
     assert subprocess.check_output(argv, text=True) == "epilogue a b\n"
 
 

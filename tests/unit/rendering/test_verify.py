@@ -14,7 +14,7 @@ from slurmray.cli import main
 from slurmray.cli.render import render_job
 from slurmray.rendering import script as rendering
 from slurmray.rendering.output import SEAL, seal, sha256
-from slurmray.rendering.script import agent_sha256, render_script, story_of, story_sha256
+from slurmray.rendering.script import agent_sha256, render_script, story_sha256
 from slurmray.rendering.verify import STORIES, Verdict, verify
 from slurmray.spec.job import JobSpec
 from tests.unit.examples import ROOT
@@ -39,6 +39,9 @@ SITE = (
     "{% block site_epilogue %}\techo epilogue\n{% endblock %}"
 )
 
+# A site's commands in a script.
+BLOCKS = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# ---- end of site \1\n")
+
 
 def script(**fields: object) -> str:
     return seal(render_script(JobSpec.model_validate({**FIELDS, **fields})))
@@ -55,10 +58,18 @@ def verdict_on(text: str) -> Verdict:
     return verdict
 
 
+def own_story(text: str) -> str:
+    return parts.story_of(BLOCKS.sub("", text))
+
+
+def own_agent(text: str) -> str:
+    return parts.agent_of(text) + "\n"
+
+
 def resealed(text: str) -> str:
     """What an attacker makes of an edited script: all hashes in its header are right."""
     text = SEAL.sub("", text, count=1)
-    for name, read in (("story", story_of), ("agent", lambda text: parts.agent_of(text) + "\n")):
+    for name, read in (("story", own_story), ("agent", own_agent)):
         with contextlib.suppress(ValueError):
             line = f"# slurmray-{name}: {sha256(read(text))}"
             text = re.sub(f"(?m)^# slurmray-{name}: .*$", line, text, count=1)
