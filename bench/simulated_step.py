@@ -16,9 +16,9 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slurmray.agent import protocol
 from slurmray.agent.heartbeat import INTERVAL
 from slurmray.agent.paths import job_folder
+from slurmray.agent.wire import codec
 
 # Times of the nodes' heartbeats: evenly spread, which wakes the controller most often; or all at once,
 # directly followed by the exit code.
@@ -51,7 +51,7 @@ class Step:
         self.is_training = False
         self.is_stdin_closed = False
         self.late_seconds = 0.0
-        self._decoder = protocol.LineDecoder()
+        self._decoder = codec.LineDecoder()
         self._script = zlib.decompressobj()
         self._next = 0  # index of the node whose heartbeat is due next
         self._due = self.started
@@ -94,12 +94,12 @@ class Step:
             self._script.decompress(data)
             data = self._script.unused_data
         for line in self._decoder.feed(data):
-            message = protocol.decode(line)
+            message = codec.decode(line)
             handler = getattr(self, "_on_" + message["type"], None) if message else None
             if handler:
                 handler(message)
 
-    def _on_job(self, message: protocol.Message) -> None:
+    def _on_job(self, message: codec.Message) -> None:
         self.job = message["job"]
         self.nodes = self.job["nodes"]
         folder = job_folder(str(Path.cwd()), message["job"])
@@ -115,22 +115,22 @@ class Step:
         for index, node in enumerate(self.nodes):
             self._send(node, "checked", addresses=[_address(index)], proxy=False, folder=folder)
 
-    def _on_start_ray(self, _message: protocol.Message) -> None:
+    def _on_start_ray(self, _message: codec.Message) -> None:
         for node in self.nodes:
             self._send(node, "phase", phase="container", text="none, with /usr/bin/python3")
         self._send(self.nodes[0], "versions", text="Ray 2.60.0, Python 3.11.2")
         self._send(self.nodes[0], "join", address="10.1.0.0:23001")
 
-    def _on_join(self, _message: protocol.Message) -> None:
+    def _on_join(self, _message: codec.Message) -> None:
         for index, node in enumerate(self.nodes[1:], 1):
             self._send(node, "reachable_at", address=_address(index), port=WORKERS_PORT)
         self._send(self.nodes[0], "ready")
 
-    def _on_ready(self, _message: protocol.Message) -> None:
+    def _on_ready(self, _message: codec.Message) -> None:
         self._send(self.nodes[0], "trainer", command="simulated")
         self.is_training = True
 
-    def _on_check_health(self, _message: protocol.Message) -> None:
+    def _on_check_health(self, _message: codec.Message) -> None:
         for node in self.nodes:
             self._send(node, "healthy")
 
@@ -154,7 +154,8 @@ class Step:
 
 
 def _line(node: str, message_type: str, **fields: Any) -> bytes:
-    return protocol.encode_to_controller({**fields, "type": message_type, "node": node})
+    message: Any = {**fields, "type": message_type}
+    return codec.encode_to_controller(message, node)
 
 
 def _address(index: int) -> str:

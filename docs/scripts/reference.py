@@ -1,7 +1,8 @@
-"""Writes docs/reference: job spec, command line, exit codes, events and messages, with their JSON Schemas."""
+"""Writes docs/reference, with its JSON Schemas, and docs/inside/wire.md."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -12,6 +13,7 @@ from typing import Any
 import click
 
 from slurmray import events, signatures
+from slurmray.agent.wire import messages
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
 from slurmray.errors import ExitCode
@@ -97,6 +99,35 @@ does not exist).
 """
 
 
+_WIRE = """# Messages in a job
+
+How controller, node agents and container processes talk: one JSON object a line, through `srun` and the
+container's standard streams. slurmray opens no server or port. The trainer's output takes another way, so
+that nothing buffers or mixes it: two FIFOs in the job's folder lead from the container to `copy_output.py`
+in the batch script. The types are in `slurmray/agent/wire/messages.py`.
+"""
+
+# Union in wire/messages.py -> heading and text.
+_DIRECTIONS = {
+    "ToNodes": """## Down
+
+From the controller, through srun's standard input, which reaches every task. First comes the script,
+compressed. The node agent passes on to the container process, unread, what is not for itself: all but
+`job`, `heartbeat` and `ended_jobs`.
+""",
+    "ToContainer": """## Inside
+
+From a node agent to its container process. `job` comes between the first two.
+""",
+    "ToController": """## Up
+
+By the tasks' standard output, each with `node`, and in at most 1,000 bytes, as srun breaks longer lines.
+Every program in a container can write there, so the controller ignores a message with wrong fields or
+values, with one line in the log.
+""",
+}
+
+
 def files() -> dict[str, str]:
     """Return the generated files by their path in docs/."""
     return {
@@ -106,6 +137,7 @@ def files() -> dict[str, str]:
         "reference/exit-codes.md": "\n".join([_NOTE, *_exit_codes(), ""]),
         "reference/events.schema.json": json.dumps(events.schema(), indent=2) + "\n",
         "reference/events.md": f"{_NOTE}\n{events.reference()}",
+        "inside/wire.md": "\n".join([_NOTE, _WIRE, *_messages(), ""]),
         "reference/messages.md": f"{_NOTE}\n{signatures.reference()}",
     }
 
@@ -247,6 +279,34 @@ def _exit_codes() -> Iterator[str]:
     yield _EXIT_CODES.format(table=table)
     for code in ExitCode:
         yield f"## {code.value} {_name(code)}\n\nCause: {code.cause}\n\nFix: {code.fix}\n"
+
+
+def _messages() -> Iterator[str]:
+    """Yield the table of each direction. The meaning of a field is in its comment."""
+    source = Path(messages.__file__).read_text()
+    (block,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    kinds = [node for node in block.body if isinstance(node, ast.ClassDef)]
+    rows = {kind.name: _message(kind, source.splitlines()) for kind in kinds}
+    for union, text in _DIRECTIONS.items():
+        (members,) = (
+            [each.id for each in ast.walk(node.value) if isinstance(each, ast.Name) and each.id in rows]
+            for node in block.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == union
+        )
+        yield "\n".join(
+            [text, "| message | fields | |\n|---|---|---|", *(rows[name] for name in members), ""]
+        )
+
+
+def _message(kind: ast.ClassDef, lines: list[str]) -> str:
+    """Return the row of a message. lines: of the file."""
+    kind_of_message, *fields = (node for node in kind.body if isinstance(node, ast.AnnAssign))
+    (name,) = re.findall(r"Literal\['(\w+)'\]", ast.unparse(kind_of_message.annotation))
+    names = [f"`{ast.unparse(field.target)}`" for field in fields]
+    meanings = [lines[field.lineno - 1].partition("  # ")[2] for field in fields]
+    texts = [f"{name}: {text}." for name, text in zip(names, meanings, strict=True) if text]
+    meaning = _cell(" ".join([ast.get_docstring(kind) or "", *texts]))
+    return f"| `{name}` | {' '.join(names)} | {meaning} |"
 
 
 def _name(code: ExitCode) -> str:

@@ -5,7 +5,7 @@ A job's nodes are in the order of its groups. rank: a node's index among them; 0
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .settings import Settings
+    from .wire.settings import Settings
 
 
 def number_of(settings: "Settings", rank: int) -> int:

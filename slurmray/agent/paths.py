@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Mapping, Match
 
-    from .settings import Job
+    from .wire.settings import Job
 
 # Of ray.temp_dir, in characters: the path of a socket has at most 107, and slurmray and Ray add folders.
 TEMP_DIR_MAX = 18

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, List, Tuple
 
-    from .settings import Settings
+    from .wire.settings import Settings
 
 FOLDER = "ray-logs"  # in the job's folder
 MAX_FILE = 1 << 20  # bytes of the end of each file

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import cast
 
-    from .settings import Settings
+    from .wire.settings import Settings
 else:
 
     def cast(kind: object, value: object) -> object:

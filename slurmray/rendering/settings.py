@@ -13,7 +13,7 @@ from slurmray.spec.slurm import Component, GroupBase
 from slurmray.spec.stages import Prepare, Service
 
 if TYPE_CHECKING:
-    from slurmray.agent import settings as shape
+    from slurmray.agent.wire import settings as shape
 
 # A node uses the first one that works there.
 AUTO_RUNTIMES = ("podman", "docker")

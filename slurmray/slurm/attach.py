@@ -14,7 +14,7 @@ from slurmray.errors import SlurmError
 from slurmray.slurm.states import Event
 
 if TYPE_CHECKING:
-    from slurmray.agent.settings import Settings
+    from slurmray.agent.wire.settings import Settings
 
 # Runs a program of the job's folder, unless somebody else has made the folder or the program. Arguments:
 # folder, program, its own. It runs in the folder, so that nobody can replace it after the check.

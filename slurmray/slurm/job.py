@@ -26,7 +26,7 @@ from slurmray.slurm.states import FINAL, End, Event, end_of, parse_components, p
 from slurmray.slurm.status import Status, make_status
 
 if TYPE_CHECKING:
-    from slurmray.agent.settings import Settings
+    from slurmray.agent.wire.settings import Settings
 
 # Seconds between two requests to slurmctld: the first pause, its growth, the longest one.
 _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 LINES = [
     "SETTINGS", "AGENT", ": <<'SETTINGS'", ": <<'AGENT'", "# ---- 2. story", "# ---- 3. agent", "exit",
     '"${@:-main}"', "#SBATCH --hold", "# slurmray-site: x", "# ---- site prologue, from x", "main() {",
-    "# ---- end of site prologue", "#### agent/protocol.py",
+    "# ---- end of site prologue", "#### agent/wire/codec.py",
 ]
 TOKENS = [
     *LINES, *(f"\n{line}\n" for line in LINES),

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, Callable, Optional
 
-    from ..settings import Settings
+    from ..wire.settings import Settings
     from .node_context import NodeContext
     from .ray.start import RayProcess
     from .trainer import Trainer
@@ -62,7 +62,9 @@ class Head:
         if not self._is_dashboard_announced and self.context.is_head and self.ray.watch.has_dashboard:
             self._is_dashboard_announced = True
             port = self.ray.ports[ports.DASHBOARD]
-            self.context.send("dashboard", address=dashboard_host(self.context.settings), port=port)
+            self.context.send(
+                {"type": "dashboard", "address": dashboard_host(self.context.settings), "port": port}
+            )
 
     def probe_ended(self, code: int) -> None:
         """Handle the end of the readiness probe."""
@@ -90,7 +92,7 @@ class Head:
         ):
             return
         self._is_trainer_announced = True
-        context.send("trainer", command=self.trainer.shown_command())
+        context.send({"type": "trainer", "command": self.trainer.shown_command()})
         self._wait(self._check_reader)
 
     def _wait(self, check: "Optional[Callable[[], None]]") -> None:
@@ -103,7 +105,7 @@ class Head:
         context, ray = self.context, self.ray
         port = ray.ports[ports.DASHBOARD]
         context.phase("ray", "head at %s, dashboard on port %d" % (ray.gcs_address, port))
-        context.send("versions", text=preflight.versions(ray.version_text))
+        context.send({"type": "versions", "text": preflight.versions(ray.version_text)})
         self._wait(None)
         process_tree.write_and_close(self._probe_input, ray.gcs_address.encode())
 
@@ -118,7 +120,7 @@ class Head:
     def _cluster_ready(self) -> None:
         self._wait(None)
         self.ray.watch.is_port_taken()  # so that the log says it before a trainer uses the dashboard
-        self.context.send("ready")
+        self.context.send({"type": "ready"})
 
     def report_attach(self) -> None:
         """Send how to attach to the job from outside, and an example of a command."""
@@ -128,8 +130,16 @@ class Head:
         argv = attach.attach_argv(job, is_heterogeneous, context.name, context.exec_prefix, context.folder)
         command = ["ray", "job", "list"] if self.trainer.is_ray_job else ["ray", "status"]
         unset = [each.partition("=")[2] for each in context.exec_prefix if each.startswith("--unset=")]
-        facts = {"runtime": context.runtime, "folder": context.folder, "unset": unset}
-        context.send("attach", argv=argv, command=command, **facts)
+        context.send(
+            {
+                "type": "attach",
+                "argv": argv,
+                "command": command,
+                "runtime": context.runtime,
+                "folder": context.folder,
+                "unset": unset,
+            }
+        )
 
 
 def dashboard_host(settings: "Settings") -> str:

@@ -2,21 +2,23 @@
 
 import os
 
-from .. import groups, protocol
+from .. import groups
+from ..wire import codec
 from . import process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Callable, Dict, List, Optional
 
-    from ..settings import Group, Job, Settings
+    from ..wire import messages
+    from ..wire.settings import Group, Job, Settings
 
 STDOUT = 1
 
 
-def send_to_controller(node: str, message_type: str, **fields: "Any") -> None:
+def send_to_controller(node: str, message: "messages.ToController") -> None:
     """Send a message to the controller, in one write, as other processes use the same pipe."""
-    data = protocol.encode_to_controller(dict(fields, type=message_type, node=node))
+    data = codec.encode_to_controller(message, node)
     try:
         os.write(STDOUT, data)
     except BrokenPipeError:  # the node agent is gone; the input ends, too
@@ -91,20 +93,29 @@ class NodeContext:
 
         return [sys.executable, os.path.join(self.folder, "agent"), role]
 
-    def send(self, message_type: str, **fields: "Any") -> None:
+    def send(self, message: "messages.ToController") -> None:
         """Send a message to the controller."""
-        send_to_controller(self.name, message_type, **fields)
+        send_to_controller(self.name, message)
 
     def phase(self, phase: str, text: str) -> None:
         """Log progress."""
-        self.send("phase", phase=phase, text=text)
+        self.send({"type": "phase", "phase": phase, "text": text})
 
     def finding(self, kind: str, check: str, found: str, wanted: str, fix: str) -> None:
         """Send a finding. It ends the job, unless `kind` or the setting `preflight` is "warn"."""
         level = self.settings["preflight"]
         if level != "none":
             kind = "warn" if level == "warn" else kind
-            self.send("finding", kind=kind, check=check, found=found, wanted=wanted, fix=fix)
+            self.send(
+                {
+                    "type": "finding",
+                    "kind": kind,
+                    "check": check,
+                    "found": found,
+                    "wanted": wanted,
+                    "fix": fix,
+                }
+            )
 
     @property
     def is_strict(self) -> bool:

@@ -36,8 +36,16 @@ def require_ray(context: "NodeContext") -> "Tuple[str, Version]":
         from ..fixes import PYTHON_FIX, PYTHON_WANTED
 
         found = "Python %d.%d" % sys.version_info[:2] if is_old else "no Ray"
-        row = {"check": sys.executable, "found": found, "wanted": PYTHON_WANTED, "fix": PYTHON_FIX}
-        context.send("finding", kind="image", **row)
+        context.send(
+            {
+                "type": "finding",
+                "kind": "image",
+                "check": sys.executable,
+                "found": found,
+                "wanted": PYTHON_WANTED,
+                "fix": PYTHON_FIX,
+            }
+        )
         raise Unfit
     if version is None:
         raise JobError("image", "%s has no Ray. Install ray[default] for it" % sys.executable)

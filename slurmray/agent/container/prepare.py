@@ -43,7 +43,7 @@ class PrepareStage(Stage):
             raise JobError("prepare", text % (name, code))
         item = self.items.pop(0)
         if item["once"] and not code:
-            self.context.send("prepared", name=self._done_name(item))
+            self.context.send({"type": "prepared", "name": self._done_name(item)})
         if is_last:
             self.items.clear()
         self.begin()

@@ -12,8 +12,9 @@ import sys
 import threading
 import time
 
-from .. import heartbeat, inherited, job_log, protocol, ray_logs, signals
+from .. import heartbeat, inherited, job_log, ray_logs, signals
 from ..errors import Finished, JobError, Unfit
+from ..wire import codec
 from . import cuda, environment, preflight, process_tree, reachability, setup
 from .head import Head
 from .node_context import NodeContext
@@ -23,9 +24,9 @@ from .trainer import Trainer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
-    from ..protocol import Message
+    from ..wire import messages
     from .stages import Stages
 
 READ_SIZE = 65536
@@ -48,18 +49,35 @@ class ContainerProcess:
         self.head = Head(self.context, self.ray, self.trainer, self.are_stages_done)
         self.stages: "Optional[Stages]" = None  # None without prepare steps and services
         self.is_signalled = False  # this process got SIGTERM or SIGINT
+        self.handlers: "Dict[str, Callable[[Any], None]]" = {
+            "settings": self.on_settings,
+            "job": self.on_job,
+            "node": self.on_node,
+            "start_ray": self.on_start_ray,
+            "head_versions": self.on_head_versions,
+            "check_reachable": self.on_check_reachable,
+            "join": self.on_join,
+            "ready": self.on_ready,
+            "stage_done": self.on_stage_done,
+            "service_ended": self.on_service_ended,
+            "succeeded": self.on_succeeded,
+            "check_health": self.on_check_health,
+            "signal": self.on_signal,
+            "stop": self.on_stop,
+            "stop_at_limit": self.on_stop_at_limit,
+        }
 
     # -- from start to trainer ---------------------------------------------------------------------------
 
-    def on_settings(self, message: "Message") -> None:
+    def on_settings(self, message: "messages.ScriptSettings") -> None:
         """Store the settings of the script."""
         self.context.settings = message["settings"]
 
-    def on_job(self, message: "Message") -> None:
+    def on_job(self, message: "messages.StartOfJob") -> None:
         """Store the description of this attempt."""
         self.context.job = message["job"]
 
-    def on_node(self, message: "Message") -> None:
+    def on_node(self, message: "messages.Node") -> None:
         """Store the description of this node."""
         context = self.context
         context.rank = message["rank"]
@@ -77,7 +95,7 @@ class ContainerProcess:
         context.env.update(context.job["env"])
         context.env.update(message["node_env"])
 
-    def on_start_ray(self, message: "Message") -> None:
+    def on_start_ray(self, message: "messages.StartRay") -> None:
         """Run container.setup, then start Ray."""
         context = self.context
         context.peers = message["peers"]
@@ -117,25 +135,25 @@ class ContainerProcess:
             self.ray.start(self.choose_address(context.settings["network"]["family"]))
             self.head.wait_for_gcs()
 
-    def on_head_versions(self, message: "Message") -> None:
+    def on_head_versions(self, message: "messages.HeadVersions") -> None:
         """Compare the versions on this worker with those on the head node."""
         if not self.context.is_head and self.ray.version_text:
             own = preflight.versions(self.ray.version_text)
             preflight.compare_versions(self.context, own, message["text"])
 
-    def on_check_reachable(self, message: "Message") -> None:
+    def on_check_reachable(self, message: "messages.CheckReachable") -> None:
         """Check from the head node that workers which are about to join can be reached."""
         if self.context.is_head:
             targets = [(node, address, port) for node, address, port in message["targets"]]
             reachability.check_reachable(targets, self.context.finding)
 
-    def on_join(self, message: "Message") -> None:
+    def on_join(self, message: "messages.Join") -> None:
         """Start Ray on a worker: the head node is in the GCS."""
         if not self.context.is_head and self.ray.version_text:
             family = network.family_of(network.split_host_port(message["address"])[0])
             self.ray.start(self.choose_address(family), message["address"])
 
-    def on_ready(self, _message: "Message") -> None:
+    def on_ready(self, _message: "messages.Ready") -> None:
         """Continue with stages and trainer: the cluster is ready."""
         context = self.context
         context.is_ready = True
@@ -150,26 +168,26 @@ class ContainerProcess:
             self.stages.begin()
         self.head.start_trainer_if_ready()
 
-    def on_stage_done(self, message: "Message") -> None:
+    def on_stage_done(self, message: "messages.StageDone") -> None:
         """Continue with the next stage or the trainer: all nodes are done with a stage."""
         if self.stages:
             self.stages.on_stage_done(message["stage"])
             self.head.start_trainer_if_ready()
 
-    def on_service_ended(self, message: "Message") -> None:
+    def on_service_ended(self, message: "messages.ServiceEnded") -> None:
         """Handle the end of a service outside this container."""
         if self.stages:
             self.stages.services.on_service_ended(message["name"], message["code"])
 
-    def on_succeeded(self, _message: "Message") -> None:
+    def on_succeeded(self, _message: "messages.Succeeded") -> None:
         """Note that the trainer exited with 0."""
         self.context.has_succeeded = True
 
-    def on_check_health(self, _message: "Message") -> None:
+    def on_check_health(self, _message: "messages.CheckHealth") -> None:
         """Answer if Ray runs here. The trainer has failed; the controller looks for a lost node."""
         is_healthy = not self.context.is_in_ray or self.ray.watch.is_healthy()
         if self.context.deadline is None and is_healthy:
-            self.context.send("healthy")
+            self.context.send({"type": "healthy"})
 
     def choose_address(self, family: str) -> str:
         """Choose the address of this node. family: as `network.family`."""
@@ -225,15 +243,15 @@ class ContainerProcess:
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def on_signal(self, message: "Message") -> None:
+    def on_signal(self, message: "messages.Signal") -> None:
         """Pass a signal on to the trainer, if it runs."""
         self.trainer.pass_on(message["name"])
 
-    def on_stop(self, message: "Message") -> None:
+    def on_stop(self, message: "messages.Stop") -> None:
         """Send the trainer the stop signal: Slurm ends the job."""
         self.stop(message["seconds"], is_warning=False)
 
-    def on_stop_at_limit(self, message: "Message") -> None:
+    def on_stop_at_limit(self, message: "messages.StopAtLimit") -> None:
         """Send the trainer the warning signal: the time limit is near."""
         self.stop(message["seconds"], is_warning=True)
 
@@ -263,7 +281,7 @@ class ContainerProcess:
     def loop(self) -> None:
         """Handle messages, ended children and the time until the input ends."""
         wake = self._catch_signals()
-        decoder = protocol.LineDecoder()
+        decoder = codec.LineDecoder()
         while True:
             readable, _, _ = select.select([0, wake], [], [], self.pause())
             if wake in readable:
@@ -281,9 +299,9 @@ class ContainerProcess:
             self.tick()
 
     def dispatch(self, line: bytes) -> None:
-        """Handle a message by the method of its type; other lines and types are ignored."""
-        message = protocol.decode(line)
-        handle = getattr(self, "on_" + message["type"], None) if message else None
+        """Handle a message; other lines and types are ignored."""
+        message = codec.decode(line)
+        handle = self.handlers.get(message["type"]) if message else None
         if message and self.setup.is_running and message["type"] not in setup.MEANWHILE:
             self.setup.waiting.append(line)
         elif message and not self.gpus.is_open and message["type"] in cuda.HELD:
@@ -296,7 +314,7 @@ class ContainerProcess:
         try:
             handle(argument)
         except Unfit:
-            self.context.send("unfit")
+            self.context.send({"type": "unfit"})
             self.ray.version_text = ""
 
     def pause(self) -> "Optional[float]":
@@ -311,7 +329,7 @@ class ContainerProcess:
         """Act on signals and the time. Called in each turn of the loop."""
         if self.is_signalled:
             self.is_signalled = False
-            self.context.send("signalled")
+            self.context.send({"type": "signalled"})
             self.stop(None, is_warning=False)
         self.setup.tick()
         if self.gpus.kill_if_late():
@@ -356,17 +374,17 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     threading.Thread(target=send_heartbeats, args=(path,), daemon=True).start()
     try:
         process.loop()
-        context.send("tether_lost")
+        context.send({"type": "tether_lost"})
     except Finished:
         pass
     except JobError as error:
-        context.send("failed", kind=error.kind, message=error.message, log=error.log)
+        context.send({"type": "failed", "kind": error.kind, "message": error.message, "log": error.log})
     except network.NetworkError as error:
-        context.send("failed", kind="preflight", message=str(error))
+        context.send({"type": "failed", "kind": "preflight", "message": str(error)})
     except Exception as error:
         kind, text = job_log.describe(error)
         more = ". The node's log has the traceback" if kind == "internal" else ""
-        context.send("failed", kind=kind, message=text + more)
+        context.send({"type": "failed", "kind": kind, "message": text + more})
     finally:
         process.end()
         process_tree.kill_descendants()

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Set
 
-    from ..settings import Settings
+    from ..wire.settings import Settings
     from .node_context import NodeContext
     from .ray.start import RayProcess
     from .stage import Item

@@ -51,7 +51,7 @@ class Setup:
         if not self.is_running:
             return
         if self._heartbeat.is_due(now):
-            self.context.send("heartbeat", doing="container.setup")
+            self.context.send({"type": "heartbeat", "doing": "container.setup"})
         if self._deadline is not None and now > self._deadline:
             self._deadline = None
             self.context.children.kill(ROLE)
@@ -69,6 +69,14 @@ class Setup:
             self._fail(found, "correct it; the node's log has its output")
 
     def _fail(self, found: str, fix: str) -> None:
-        row = {"check": "container.setup", "found": found, "wanted": "exit code 0", "fix": fix}
-        self.context.send("finding", kind="preflight", **row)
+        self.context.send(
+            {
+                "type": "finding",
+                "kind": "preflight",
+                "check": "container.setup",
+                "found": found,
+                "wanted": "exit code 0",
+                "fix": fix,
+            }
+        )
         raise Unfit

@@ -37,7 +37,7 @@ class Stage:
     def report_done(self) -> None:
         """Send that this node is done with the stage."""
         self.is_done_here = True
-        self.context.send("stage_done", stage=self.name)
+        self.context.send({"type": "stage_done", "stage": self.name})
 
     def facts(self) -> "Dict[str, str]":
         """Variables about the job and this node; with RAY_ADDRESS once the cluster is ready."""

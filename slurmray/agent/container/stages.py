@@ -105,7 +105,7 @@ class Stages:
         """
         stage = self.doing
         if stage and self._heartbeat.is_due(time.monotonic()):
-            self.context.send("heartbeat", doing=stage)
+            self.context.send({"type": "heartbeat", "doing": stage})
 
     def gpu_mask(self) -> "Dict[str, str]":
         """The variable that hides the services' GPUs on this node from Ray and the trainer; {} for none."""

@@ -82,7 +82,7 @@ class Trainer:
         except OSError as error:
             # The message and exit code of a shell.
             os.write(err, ("slurmray: %s: %s\n" % (argv[0], error.strerror)).encode("utf-8", "replace"))
-            context.send("exit", code=127 if isinstance(error, FileNotFoundError) else 126)
+            context.send({"type": "exit", "code": 127 if isinstance(error, FileNotFoundError) else 126})
         os.close(out)
         os.close(err)
         return True
@@ -93,7 +93,7 @@ class Trainer:
             with open(os.path.join(self.context.folder, REFUSED)) as file:
                 refusal = json.load(file)
         except FileNotFoundError:
-            self.context.send("exit", code=code)
+            self.context.send({"type": "exit", "code": code})
             return
         raise JobError(refusal["kind"], refusal["message"])
 

@@ -7,17 +7,18 @@ around it. process.py has the real process.
 import re
 import signal
 
-from .. import errors, heartbeat, protocol, signals
+from .. import errors, heartbeat, signals
 from . import findings, message_check
 from .bring_up import BringUp
 from .host_list import host_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
     from ..job_log import JobLog
-    from ..settings import Job, Settings
+    from ..wire import codec, messages
+    from ..wire.settings import Job, Settings
 
 STOPPED_BY_SLURM = 143  # exit code after scancel if the trainer has none: 128 + SIGTERM
 FINDINGS_WAIT = 10.0  # seconds after the first finding, in which other nodes may send theirs
@@ -76,7 +77,7 @@ class Outcome:
 class Actions:
     """Side effects of the controller. The process implements them; tests simulate them."""
 
-    def send(self, message: "protocol.Message") -> None:
+    def send(self, message: "messages.ToNodes") -> None:
         """Send a message to all nodes."""
 
     def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
@@ -134,7 +135,7 @@ class Controller:
         self.is_step_over = False
         self.gone: "Set[str]" = set()  # nodes that have cleaned up
         self.lost: "Set[str]" = set()  # lost nodes
-        self.not_ready: "List[protocol.Message]" = []
+        self.not_ready: "List[Tuple[str, str]]" = []  # (node, why)
         self._heartbeat = heartbeat.Timer()
         self._ask = 0.0  # when to ask hosts without heartbeats again
         self._addresses: "Dict[str, List[str]]" = {}
@@ -159,17 +160,45 @@ class Controller:
         self._folder = ""  # the job's folder on the head node
         self._is_proxy_set = False
         self._phases: "Set[Tuple[str, str]]" = set()
-        self._targets: "List[List[Any]]" = []  # [node, address, port] that the head node is to connect to
+        self._targets: "List[Tuple[str, str, int]]" = []  # for the head node to connect to
         self._targets_due: "Optional[float]" = None
         self._stages: "Dict[str, Set[str]]" = {}
         self._stage_begun: "Dict[str, float]" = {}
         self._stage_logged: "Dict[str, Tuple[float, int]]" = {}  # when, and how many nodes were done
+        self._handlers: "Dict[str, Callable[[str, Any, float], None]]" = {
+            "started": self._on_started,
+            "heartbeat": self._on_heartbeat,
+            "phase": self._on_phase,
+            "versions": self._on_versions,
+            "join": self._on_join,
+            "joined": self._on_joined,
+            "ready": self._on_ready,
+            "reachable_at": self._on_reachable_at,
+            "finding": self._on_finding,
+            "leftover_jobs": self._on_leftover_jobs,
+            "unfit": self._on_unfit,
+            "checked": self._on_checked,
+            "stage_done": self._on_stage_done,
+            "prepared": self._on_prepared,
+            "trainer": self._on_trainer,
+            "attach": self._on_attach,
+            "dashboard": self._on_dashboard,
+            "not_ready": self._on_not_ready,
+            "exit": self._on_exit,
+            "failed": self._on_failed,
+            "healthy": self._on_healthy,
+            "stop_requested": self._on_stop_requested,
+            "signal": self._on_signal,
+            "signalled": self._on_signalled,
+            "tether_lost": self._on_tether_lost,
+            "gone": self._on_gone,
+        }
         self._ready_timeout = settings["timeouts"]["ready"] + READY_MARGIN
         self._ready_deadline = float(self._ready_timeout)
 
     # -- inputs ------------------------------------------------------------------------------------------
 
-    def on_message(self, message: "protocol.Message", now: float) -> None:
+    def on_message(self, message: "codec.Message", now: float) -> None:
         """Handle a message of a node. The first wrong one of each kind and node is logged."""
         problem = message_check.problem(message, self._nodes)
         if problem:
@@ -185,9 +214,8 @@ class Controller:
         node, kind = message["node"], message["type"]
         if node not in self.lost and node not in self.gone and kind != "gone":
             self.monitor.record(node, now)
-        handler = getattr(self, "_on_" + kind, None)  # none for heartbeat
-        if handler and (not self.is_ending or kind in WHILE_ENDING):
-            handler(node, message, now)
+        if not self.is_ending or kind in WHILE_ENDING:
+            self._handlers[kind](node, message, now)
         if kind in ("phase", "started", "stage_done") or (kind == "heartbeat" and message.get("doing")):
             self._ready_deadline = now + self._ready_timeout
 
@@ -252,9 +280,7 @@ class Controller:
             return
         if not self.is_training and now > self._ready_deadline and not self.failure:
             text = "cluster not ready, and no progress on any node for %d s" % self._ready_timeout
-            self.not_ready = [
-                {"missing": node, "why": self._why_unchecked(node)} for node in self._unchecked()
-            ]
+            self.not_ready = [(node, self._why_unchecked(node)) for node in self._unchecked()]
             if self._fields:
                 text += "; %s still runs on %s" % (max(self._fields.values()), names(sorted(self._fields)))
             self.failure = Failure([self.head], "probe", text)
@@ -315,16 +341,16 @@ class Controller:
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def _on_started(self, node: str, _message: "protocol.Message", _now: float) -> None:
+    def _on_started(self, node: str, _message: "messages.Started", _now: float) -> None:
         self._started.add(node)
         self.bring_up.done("agent", [node])
 
-    def _on_heartbeat(self, node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_heartbeat(self, node: str, message: "messages.NodeHeartbeat", _now: float) -> None:
         self._fields.pop(node, None)
         if message.get("field"):
             self._fields[node] = message["field"]
 
-    def _on_phase(self, node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_phase(self, node: str, message: "messages.Phase", _now: float) -> None:
         phase = (message["phase"], message["text"])
         # Earlier ones are about limits and mounts.
         if phase[0] == "container" and self.bring_up.is_done("checks", node):
@@ -333,29 +359,29 @@ class Controller:
             self._phases.add(phase)
             self.log.event("phase", phase=phase[0], text=phase[1])
 
-    def _on_versions(self, node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_versions(self, node: str, message: "messages.Versions", _now: float) -> None:
         self.bring_up.done("container", [node])
         self.actions.send({"type": "head_versions", "text": message["text"]})
 
-    def _on_join(self, _node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_join(self, _node: str, message: "messages.HeadJoined", _now: float) -> None:
         self.actions.send({"type": "join", "address": message["address"]})
 
-    def _on_joined(self, _node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_joined(self, _node: str, message: "messages.Joined", _now: float) -> None:
         self.bring_up.done("ray", message["nodes"], message["gpus"])
 
-    def _on_ready(self, _node: str, _message: "protocol.Message", now: float) -> None:
+    def _on_ready(self, _node: str, _message: "messages.ClusterReady", now: float) -> None:
         self.bring_up.record()
         self.actions.send({"type": "ready"})
         self._begin_stages(now)
 
-    def _on_reachable_at(self, node: str, message: "protocol.Message", now: float) -> None:
+    def _on_reachable_at(self, node: str, message: "messages.ReachableAt", now: float) -> None:
         self.bring_up.done("container", [node])
-        self._targets.append([node, message["address"], message["port"]])
+        self._targets.append((node, message["address"], message["port"]))
         self._targets_due = self._targets_due or now + REACHABILITY_WAIT
         if len(self._targets) == self.settings["ray"]["nodes"] - 1:
             self._targets_due = now
 
-    def _on_finding(self, node: str, message: "protocol.Message", now: float) -> None:
+    def _on_finding(self, node: str, message: "messages.Finding", now: float) -> None:
         kind, fix = message["kind"], message["fix"]
         if kind == "config" and fix.startswith("--"):
             fix = self.settings["render_again"] + " " + fix
@@ -370,13 +396,13 @@ class Controller:
         self._is_unfit_late = self._is_unfit_late or node in self._checked
         self._unfit_until = now + FINDINGS_WAIT
 
-    def _on_leftover_jobs(self, node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_leftover_jobs(self, node: str, message: "messages.LeftoverJobs", _now: float) -> None:
         self.actions.find_ended_jobs(node, message["jobs"])
 
-    def _on_unfit(self, node: str, _message: "protocol.Message", _now: float) -> None:
+    def _on_unfit(self, node: str, _message: "messages.Unfit", _now: float) -> None:
         self._unfit.add(node)
 
-    def _on_checked(self, node: str, message: "protocol.Message", now: float) -> None:
+    def _on_checked(self, node: str, message: "messages.Checked", now: float) -> None:
         self._checked.add(node)
         self.bring_up.done("checks", [node])
         self._peers.update(message["addresses"])
@@ -393,7 +419,7 @@ class Controller:
                 self.actions.send({"type": "start_ray", "peers": peers})
                 self._begin_stages(now)
 
-    def _on_stage_done(self, node: str, message: "protocol.Message", now: float) -> None:
+    def _on_stage_done(self, node: str, message: "messages.NodeStageDone", now: float) -> None:
         stage = message["stage"]
         done = self._stages.setdefault(stage, set())
         done.add(node)
@@ -402,51 +428,51 @@ class Controller:
             self.actions.send({"type": "stage_done", "stage": stage})
             self._begin_stages(now)
 
-    def _on_prepared(self, _node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_prepared(self, _node: str, message: "messages.Prepared", _now: float) -> None:
         self.actions.mark_done(message["name"])
 
-    def _on_trainer(self, _node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_trainer(self, _node: str, message: "messages.TrainerWaits", _now: float) -> None:
         self.is_training = True
         self.findings.show()
         self.log.event("trainer", command=message["command"])
         self.actions.read_trainer_output(self._folder)
 
-    def _on_attach(self, _node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_attach(self, _node: str, message: "messages.Attach", _now: float) -> None:
         import shlex
 
         command = " ".join(map(shlex.quote, [*message["argv"], *message["command"]]))
-        facts = {name: message[name] for name in ("runtime", "folder", "unset")}
+        facts = {"runtime": message["runtime"], "folder": message["folder"], "unset": message["unset"]}
         self.log.event("attach", command=command, **facts)
 
-    def _on_dashboard(self, node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_dashboard(self, node: str, message: "messages.Dashboard", _now: float) -> None:
         self.log.event("dashboard", node=node, port=message["port"], address=message["address"])
 
-    def _on_not_ready(self, _node: str, message: "protocol.Message", _now: float) -> None:
-        self.not_ready.append(message)
+    def _on_not_ready(self, _node: str, message: "messages.NotReady", _now: float) -> None:
+        self.not_ready.append((message["missing"], message["why"]))
 
-    def _on_exit(self, _node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_exit(self, _node: str, message: "messages.Exit", _now: float) -> None:
         self.trainer_code = message["code"]
 
-    def _on_failed(self, node: str, message: "protocol.Message", _now: float) -> None:
+    def _on_failed(self, node: str, message: "messages.Failed", _now: float) -> None:
         self._fail(node, message["kind"], message["message"], message.get("log", ""))
 
-    def _on_healthy(self, node: str, _message: "protocol.Message", _now: float) -> None:
+    def _on_healthy(self, node: str, _message: "messages.Healthy", _now: float) -> None:
         self._healthy.add(node)
 
-    def _on_stop_requested(self, _node: str, _message: "protocol.Message", _now: float) -> None:
+    def _on_stop_requested(self, _node: str, _message: "messages.StopRequested", _now: float) -> None:
         self.is_stopping = True  # a preemption with GraceTime signals only the steps
 
-    def _on_signal(self, node: str, message: "protocol.Message", now: float) -> None:
+    def _on_signal(self, node: str, message: "messages.NodeSignal", now: float) -> None:
         if node == self.head:
             self.on_signal(message["name"], now)
 
-    def _on_signalled(self, node: str, _message: "protocol.Message", _now: float) -> None:
+    def _on_signalled(self, node: str, _message: "messages.Signalled", _now: float) -> None:
         self._signalled.add(node)
 
-    def _on_tether_lost(self, node: str, _message: "protocol.Message", _now: float) -> None:
+    def _on_tether_lost(self, node: str, _message: "messages.TetherLost", _now: float) -> None:
         self._fail(node, "ray", "the node's task was killed")
 
-    def _on_gone(self, node: str, _message: "protocol.Message", _now: float) -> None:
+    def _on_gone(self, node: str, _message: "messages.Gone", _now: float) -> None:
         self.monitor.forget(node)
         self.gone.add(node)
         if node != self.head and not (self.is_stopping or self.is_time_up or self.is_ending):
@@ -616,8 +642,8 @@ class Controller:
     def not_ready_texts(self) -> "List[str]":
         """A text for each reason why nodes are not ready: `node[3-64] has not joined`."""
         nodes: "Dict[str, List[str]]" = {}
-        for message in self.not_ready:
-            nodes.setdefault(message["why"], []).append(message["missing"])
+        for node, why in self.not_ready:
+            nodes.setdefault(why, []).append(node)
         return ["%s %s" % (host_list(nodes[why]), why) for why in nodes]
 
     def logs_to_show(self) -> "List[str]":
@@ -625,7 +651,7 @@ class Controller:
         failure = self.failure
         if failure and not failure.nodes and failure.kind == "service":
             return ["service-" + name for name in self._service_steps_over]
-        nodes = [message["missing"] for message in self.not_ready]
+        nodes = [node for node, _ in self.not_ready]
         if not failure or (failure.kind == "probe" and nodes):
             return nodes
         # Other checks have their result in the table of findings, and a wrong job spec has run nothing.

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Collection, Dict
 
-    from ..protocol import Message
+    from ..wire.codec import Message
 
 
 def _text(pattern: str) -> "Callable[[Any], bool]":

@@ -18,11 +18,11 @@ from .. import (
     job_log,
     loader,
     paths,
-    protocol,
     script,
     signals,
 )
 from ..places import places
+from ..wire import codec
 from . import job_record, run_directory, step_environment
 from .decisions import SLURMCTLD, Actions, Controller
 from .step import Step
@@ -31,7 +31,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
-    from ..settings import Group, Job
+    from ..wire import messages
+    from ..wire.settings import Group, Job
     from .decisions import Outcome
 
 LOG_LINES = 15  # last lines of a log that are shown in the job's log
@@ -46,7 +47,7 @@ CONNECT_TIMEOUT = 1.0  # seconds
 PING_TIMEOUT = 2.0  # seconds for slurmctld
 CLEAN_UP_TIME = 7  # seconds of KillWait that remain for clean-up after the grace period
 # Files of the agent that are not sent to nodes: srun sends its input in pieces of 1 KiB, each to every node.
-CONTROLLER_ONLY = ("controller/", "settings.py")
+CONTROLLER_ONLY = ("controller/", "wire/messages.py", "wire/settings.py")
 
 
 def run_controller(text: str, nodes: "List[str]", started: float) -> int:
@@ -361,8 +362,8 @@ class ControllerProcess(Actions):
     @staticmethod
     def _receive(line: bytes, step: Step, controller: Controller, now: float) -> None:
         try:
-            message = protocol.decode(line)
-        except protocol.ProtocolError as error:
+            message = codec.decode(line)
+        except codec.ProtocolError as error:
             controller.on_output(str(error))
             return
         if message:
@@ -449,8 +450,8 @@ class ControllerProcess(Actions):
 
     # -- actions -----------------------------------------------------------------------------------------
 
-    def send(self, message: "Dict[str, Any]") -> None:
-        data = protocol.encode(message)
+    def send(self, message: "messages.ToNodes") -> None:
+        data = codec.encode(message)
         for step in self._steps:
             step.outbox.send(data)
 

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional
 
-    from ..settings import Job
+    from ..wire.settings import Job
 
 OPEN_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
 # Passes through folders that cannot be listed. With O_DIRECTORY it also mounts what autofs has there.

@@ -3,7 +3,8 @@
 import os
 import subprocess
 
-from .. import background_io, protocol
+from .. import background_io
+from ..wire import codec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ class Step:
         self.nodes = nodes
         self.number = ""  # Slurm's, for scancel; "": no task has started
         self.is_over = False  # no task runs any more
-        self._decoder = protocol.LineDecoder(protocol.MAX_TEXT)
+        self._decoder = codec.LineDecoder(codec.MAX_TEXT)
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
         assert self.process.stdin and self.process.stdout and self.process.stderr  # noqa: S101 - PIPE
         self.errors = [self.process.stderr.fileno()]
-        self._error_decoder = protocol.LineDecoder(protocol.MAX_TEXT)
+        self._error_decoder = codec.LineDecoder(codec.MAX_TEXT)
         self.outbox = background_io.PipeWriter(os.dup(self.process.stdin.fileno()))
         self.process.stdin.close()
         self._output = self.process.stdout.fileno()

@@ -20,11 +20,11 @@ from .. import (
     inherited,
     job_log,
     paths,
-    protocol,
     ray_logs,
     script,
     signals,
 )
+from ..wire import codec
 from . import command, detached_process
 from .api import NodeApi, Result
 
@@ -32,7 +32,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-    from ..settings import Job
+    from ..wire import messages
+    from ..wire.settings import Job
     from .host_services import HostServices
     from .runtimes import Runtime
     from .service_logs import ServiceLogs
@@ -44,20 +45,6 @@ SERVICE_LOGS_WAIT = 1.0  # seconds for the rest of the services' output
 CLIENT_WAIT = 10.0  # seconds for the container to exit once its input is closed
 SUCCESSORS = 6  # workers that may requeue or cancel the job when the head node is lost, in this order
 SUCCESSOR_WAIT = 10.0  # seconds by which each waits longer than the one before
-# Types of messages that go on to the container process.
-FORWARDED = (
-    "start_ray",
-    "head_versions",
-    "check_reachable",
-    "join",
-    "ready",
-    "stage_done",
-    "check_health",
-    "succeeded",
-    "signal",
-    "stop",
-    "stop_at_limit",
-)
 
 
 def run_node(text: str, rest: bytes) -> int:
@@ -84,7 +71,7 @@ class NodeAgent(NodeApi):
         self._field = ""  # of the job spec, whose commands run at the moment
         self._job: "Optional[Job]" = None
         self._rest = rest
-        self._decoder = protocol.LineDecoder()
+        self._decoder = codec.LineDecoder()
         self._messages = background_io.PipeWriter(os.dup(1))
         self._heartbeat = heartbeat.Timer()
         self._monitor = heartbeat.Monitor(self.settings["timeouts"]["heartbeat"])  # of the head node
@@ -106,7 +93,12 @@ class NodeAgent(NodeApi):
         self._is_cleaning_up = False  # commands are not interrupted, although the node is stopped
         self._container: "Optional[detached_process.DetachedProcess]" = None
         self._service_logs: "Optional[ServiceLogs]" = None
-        self._waiting: "List[protocol.Message]" = []  # messages for a container that has not started
+        self._own_messages: "Dict[str, Callable[[Any], None]]" = {  # the others go on
+            "job": self._on_job,
+            "ended_jobs": self._on_ended_jobs,
+            "heartbeat": self._record_message,
+        }
+        self._waiting: "List[bytes]" = []  # messages for a container that has not started
 
     # -- the main thread ---------------------------------------------------------------------------------
 
@@ -139,32 +131,42 @@ class NodeAgent(NodeApi):
     def _receive(self, data: bytes) -> None:
         for line in self._decoder.feed(data):
             self._record_message()
-            message = protocol.decode(line)
+            message = codec.decode(line)
             if not message:
                 continue
-            if message["type"] == "job":
-                with self._changed:
-                    self._job = message["job"]
-                    self._changed.notify_all()
-            elif message["type"] == "ended_jobs":
-                with self._changed:
-                    if message["node"] == self.name:
-                        self._ended_jobs = set(message["jobs"])
-                        self._changed.notify_all()
-            elif message["type"] in FORWARDED:
-                self.has_head_started = self.has_head_started or message["type"] == "head_versions"
-                self._has_succeeded = self._has_succeeded or message["type"] == "succeeded"
-                self._forward(message)
+            handle = self._own_messages.get(message["type"])
+            if handle:
+                handle(message)
+            else:
+                self._notice(message["type"])
+                self._forward(line + b"\n")
 
-    def _record_message(self) -> None:
+    def _record_message(self, _message: "object" = None) -> None:
         self._monitor.record("head", self.clock.now())
 
-    def _forward(self, message: "protocol.Message") -> None:
+    def _on_job(self, message: "messages.StartOfJob") -> None:
+        with self._changed:
+            self._job = message["job"]
+            self._changed.notify_all()
+
+    def _on_ended_jobs(self, message: "messages.EndedJobs") -> None:
+        with self._changed:
+            if message["node"] == self.name:
+                self._ended_jobs = set(message["jobs"])
+                self._changed.notify_all()
+
+    def _notice(self, kind: str) -> None:
+        """Keep what this node has to know of messages that go on."""
+        self.has_head_started = self.has_head_started or kind == "head_versions"
+        self._has_succeeded = self._has_succeeded or kind == "succeeded"
+
+    def _forward(self, line: bytes) -> None:
+        """Pass a message on to the container process, which may not have been started."""
         with self._changed:
             if self._container:
-                self._container.send(protocol.encode(message))
+                self._container.send(line)
             else:
-                self._waiting.append(message)
+                self._waiting.append(line)
 
     def _handle_signals(self) -> None:
         while self._signals:  # all nodes get them, but only one is to send them
@@ -176,7 +178,7 @@ class NodeAgent(NodeApi):
         self._is_stop_requested = False
         self._send({"type": "stop_requested"})
         if self._container and self._job:  # the trainer gets the stop signal and its grace period
-            self._forward({"type": "stop", "seconds": self._job["grace"]})
+            self._forward(codec.encode({"type": "stop", "seconds": self._job["grace"]}))
         else:
             self._stop()
 
@@ -287,8 +289,9 @@ class NodeAgent(NodeApi):
         from . import facts
 
         addresses = facts.all_addresses(self.name)
-        found = {"addresses": addresses, "proxy": self._has_proxy(), "folder": self.folder}
-        self._send(dict(found, type="checked"))
+        self._send(
+            {"type": "checked", "addresses": addresses, "proxy": self._has_proxy(), "folder": self.folder}
+        )
         self.require_no_findings()
         if self.settings["only_checks"]:
             self._await_stop()  # the controller ends the job when all nodes are checked
@@ -346,11 +349,11 @@ class NodeAgent(NodeApi):
         self.phase("container", runtime.description)
         container = detached_process.DetachedProcess(argv, self.env, 1)
         for message in self._first_messages(runtime):
-            container.send(protocol.encode(message))
+            container.send(codec.encode(message))
         with self._changed:
             self._container = container
-            for message in self._waiting:
-                container.send(protocol.encode(message))
+            for line in self._waiting:
+                container.send(line)
         is_checked = False
         seen, seen_at = 0, 0.0
         while not self._is_stopped:
@@ -372,7 +375,7 @@ class NodeAgent(NodeApi):
                 text = "the container process does not answer for %d s. Has somebody stopped it?"
                 raise errors.JobError("ray", text % self.settings["timeouts"]["heartbeat"])
             for name, service_code in services.poll():
-                self._forward({"type": "service_ended", "name": name, "code": service_code})
+                self._forward(codec.encode({"type": "service_ended", "name": name, "code": service_code}))
 
     def _container_heartbeat(self) -> int:
         """Time of the container process's last heartbeat; 0: none so far, or it is ending."""
@@ -381,7 +384,7 @@ class NodeAgent(NodeApi):
         except OSError:
             return 0
 
-    def _first_messages(self, runtime: "Runtime") -> "List[protocol.Message]":
+    def _first_messages(self, runtime: "Runtime") -> "List[messages.ToContainer]":
         from . import facts
 
         return [
@@ -508,8 +511,16 @@ class NodeAgent(NodeApi):
     def finding(self, kind: str, check: str, found: "Any", wanted: "Any", fix: str) -> None:
         if kind != "warn":
             self._is_unfit = True
-        row = {"check": check, "found": str(found), "wanted": str(wanted), "fix": fix}
-        self._send(dict(row, type="finding", kind=kind))
+        self._send(
+            {
+                "type": "finding",
+                "kind": kind,
+                "check": check,
+                "found": str(found),
+                "wanted": str(wanted),
+                "fix": fix,
+            }
+        )
 
     def soft_finding(self, check: str, found: "Any", wanted: "Any", fix: str) -> None:
         level = self.settings["preflight"]
@@ -616,5 +627,5 @@ class NodeAgent(NodeApi):
         given = (self.settings["env"], self.job["env"], self._env_file, self._node_env, self.env)
         return any(env.get(name) or env.get(name.upper()) for env in given for name in names)
 
-    def _send(self, message: "protocol.Message") -> None:
-        self._messages.send(protocol.encode_to_controller(dict(message, node=self.name)))
+    def _send(self, message: "messages.ToController") -> None:
+        self._messages.send(codec.encode_to_controller(message, self.name))

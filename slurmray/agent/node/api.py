@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set
 
-    from ..settings import Group, Job, Settings
+    from ..wire.settings import Group, Job, Settings
 
 
 class Result:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, List, Optional
 
-    from ..settings import Build
+    from ..wire.settings import Build
     from .api import NodeApi, Result
     from .runtimes.base import Runtime
 

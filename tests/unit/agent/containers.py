@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slurmray.agent import loader, protocol
+from slurmray.agent import loader
 from slurmray.agent.node.api import NodeApi
 from slurmray.agent.node.service_logs import ServiceLogs
+from slurmray.agent.wire import codec
 from slurmray.rendering.script import agent_text
+
+from .wire_types import TO_CONTAINER, TO_CONTROLLER, checked
 
 TIMEOUT = 60  # seconds; bounds a hang
 
@@ -320,7 +323,7 @@ class Node:
 
     def send(self, kind: str, **fields: Any) -> None:
         assert self.process.stdin
-        self.process.stdin.write(protocol.encode({"type": kind, **fields}))
+        self.process.stdin.write(codec.encode(checked(TO_CONTAINER, {"type": kind, **fields})))
         self.process.stdin.flush()
 
     def next(self, seconds: float = TIMEOUT) -> dict[str, Any] | None:
@@ -328,9 +331,9 @@ class Node:
         line = self._queue.get(timeout=seconds)
         if not line:
             return None
-        message = protocol.decode(line.rstrip(b"\n"))
+        message = codec.decode(line.rstrip(b"\n"))
         assert message, line
-        assert message["node"] == self.name
+        assert checked(TO_CONTROLLER, message)["node"] == self.name
         self.received.append(message)
         return message
 

@@ -11,6 +11,8 @@ from slurmray.agent.controller.decisions import Actions, Controller, Outcome
 from slurmray.agent.job_log import LINES, JobLog
 from slurmray.events import EVENTS
 
+from .wire_types import TO_CONTROLLER, TO_NODES, checked
+
 FOLDER = "/tmp/ray-9-0-abcdef"
 
 
@@ -71,7 +73,8 @@ class Cluster(Actions):
         self.done: list[str] = []
 
     # Actions of the controller.
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Any) -> None:
+        checked(TO_NODES, message)
         if message["type"] == "heartbeat":
             self.heartbeats += 1
         else:
@@ -98,7 +101,8 @@ class Cluster(Actions):
     # Messages and time.
     def receive(self, node: str, type_: str, /, **fields: Any) -> None:
         if node not in self.lost:
-            self.controller.on_message({"type": type_, "node": node, **fields}, self.now)
+            message = checked(TO_CONTROLLER, {"type": type_, "node": node, **fields})
+            self.controller.on_message(message, self.now)
 
     def receive_from_all(self, type_: str, /, **fields: Any) -> None:
         for node in self.nodes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shlex
@@ -18,12 +17,9 @@ import pytest
 from slurmray import __version__
 from slurmray.agent import job_log
 from slurmray.agent.container.node_context import NodeContext
-from slurmray.agent.container.process import ContainerProcess
 from slurmray.agent.container.ray import readiness
 from slurmray.agent.container.ray.attach import attach_argv
 from slurmray.agent.container.ray.environment import trainer_environment
-from slurmray.agent.controller.decisions import Controller
-from slurmray.agent.node import agent
 from slurmray.cli import slurmray, split
 from slurmray.errors import ExitCode
 from slurmray.events import EVENTS
@@ -293,34 +289,6 @@ def test_every_module_is_named() -> None:
     ):
         named = [name for row in rows(ARCHITECTURE, header) for name in names(row[0])]
         assert sorted(named) == sorted(wanted), header
-
-
-def test_every_message_is_named() -> None:
-    down, up = ARCHITECTURE.partition("\nUp, by ")[::2]
-    for part, handlers, wanted in (
-        (down, ContainerProcess, {*agent.FORWARDED, "job", "heartbeat", "ended_jobs"}),
-        (up, Controller, {*handled(Controller, "_on_"), "heartbeat"}),
-    ):
-        table = rows(part.partition("## Messages")[2] or part, "| message | fields | |")
-        assert {name for row in table for name in names(row[0])} == wanted
-        prefix = "on_" if handlers is ContainerProcess else "_on_"
-        for row in table:
-            for name in names(row[0]):
-                assert handled(handlers, prefix).get(name, set()) <= {"node", *names(row[1])}, name
-    own = {"settings", "job", "node", "service_ended"}
-    assert handled(ContainerProcess, "on_").keys() == {*agent.FORWARDED, *own}
-    assert all(f"`{name}`" in down for name in own)
-
-
-def handled(receiver: type, prefix: str) -> dict[str, set[str]]:
-    """The messages that a class has a method for, each with the fields that it reads."""
-    methods = inspect.getmembers(receiver, inspect.isfunction)
-    read = r"message(?:\[|\.get\()\"(\w+)\""
-    return {
-        name.removeprefix(prefix): set(re.findall(read, inspect.getsource(method)))
-        for name, method in methods
-        if name.startswith(prefix)
-    }
 
 
 def test_every_row_of_systems_is_covered() -> None:

@@ -223,9 +223,9 @@ def test_a_node_without_python(programs_there: dict[str, str], tmp_path: Path) -
     argv = [*WITHOUT_PYTHON, "bash", "-c", parts.story_of(file.read_text()), "slurmray", "start_node"]
     done = subprocess.run(argv, env=environment(path), capture_output=True, check=False, input=b"")
     assert done.returncode == 65
-    from slurmray.agent import protocol
+    from slurmray.agent.wire import codec
 
-    message = protocol.decode(done.stdout.rstrip(b"\n"))
+    message = codec.decode(done.stdout.rstrip(b"\n"))
     assert message
     assert message["type"] == "failed"
     assert message["node"] == "n2"

@@ -138,7 +138,7 @@ def test_the_agent_is_the_package() -> None:
     assert set(files) == names
     assert next(iter(files)) == "loader.py"
     assert list(files)[1:] == sorted(names - {"loader.py"})
-    assert {"__init__.py", "protocol.py", "settings.py", "script.py"} <= names
+    assert {"__init__.py", "wire/codec.py", "wire/settings.py", "script.py"} <= names
 
 
 @pytest.mark.parametrize("file", sorted(AGENT.rglob("*.py")), ids=lambda file: str(file.relative_to(AGENT)))

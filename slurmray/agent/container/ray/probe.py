@@ -34,19 +34,21 @@ def main(argv: "List[str]") -> int:
         # Workers join only now: one that finds no head node in the GCS retries every two seconds.
         if not joined and any(row["Alive"] and row["NodeName"] == node for row in table):
             joined.append(node)
-            send_to_controller(node, "join", address=address)
+            send_to_controller(node, {"type": "join", "address": address})
         report_joined(node, evaluate(table, unready)[2], unready)
         return table
 
     def report(text: str) -> None:
-        send_to_controller(node, "phase", phase="probe", text=text)
+        send_to_controller(node, {"type": "phase", "phase": "probe", "text": text})
 
     lacking = wait_until_ready(read_and_report, expected, float(timeout), report)
     if not lacking:
         return 0
     for name, text in lacking.items():
-        send_to_controller(node, "not_ready", missing=name, why=text)
-    send_to_controller(node, "failed", kind="probe", message=not_ready(lacking, expected, float(timeout)))
+        send_to_controller(node, {"type": "not_ready", "missing": name, "why": text})
+    send_to_controller(
+        node, {"type": "failed", "kind": "probe", "message": not_ready(lacking, expected, float(timeout))}
+    )
     return NOT_READY
 
 
@@ -60,4 +62,6 @@ def report_joined(node: str, lacking: "Dict[str, str]", unready: "Dict[str, int]
         ready.setdefault(unready.pop(name), []).append(name)
     for gpus, names in ready.items():
         for first in range(0, len(names), NAMES_SENT):
-            send_to_controller(node, "joined", nodes=names[first : first + NAMES_SENT], gpus=gpus)
+            send_to_controller(
+                node, {"type": "joined", "nodes": names[first : first + NAMES_SENT], "gpus": gpus}
+            )

@@ -164,7 +164,7 @@ class RayProcess:
         reachability.accept_once(self.address, port)
         host, gcs_port = network.split_host_port(cluster)
         reachability.check_reachable([("the head node", host, gcs_port)], context.finding)
-        context.send("reachable_at", address=self.address, port=port)
+        context.send({"type": "reachable_at", "address": self.address, "port": port})
 
     def _late_environment(self) -> "Dict[str, str]":
         """Variables that depend on the addresses of this node and of the head node."""

@@ -123,12 +123,16 @@ class RayWatch:
     def _report_taken(self, port: int) -> None:
         is_dashboard = port == self._dashboard
         self.context.send(
-            "finding",
-            kind="warn",
-            check="port %d" % port,
-            found="a process that is not of this job listens on it",
-            wanted="Ray's dashboard" if is_dashboard else "a process of Ray",
-            fix="do without slurmray dashboard in this job" if is_dashboard else "submit the job again",
+            {
+                "type": "finding",
+                "kind": "warn",
+                "check": "port %d" % port,
+                "found": "a process that is not of this job listens on it",
+                "wanted": "Ray's dashboard" if is_dashboard else "a process of Ray",
+                "fix": "do without slurmray dashboard in this job"
+                if is_dashboard
+                else "submit the job again",
+            }
         )
 
     def _read_plain_reason(self) -> None:

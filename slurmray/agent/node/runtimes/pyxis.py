@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Set
 
-    from ...settings import Job, Settings
+    from ...wire.settings import Job, Settings
 
 
 class Pyxis(NoRuntime):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import protocol
 from slurmray.agent.container import node_context, preflight
 from slurmray.agent.container.ray import command
 from slurmray.agent.errors import JobError, Unfit
+from slurmray.agent.wire import codec
 
 NEW = (2, 60)
 
@@ -63,7 +63,7 @@ def test_preflight_setting_decides_the_kind_of_a_finding(
     level: str, kind: str, expected: str | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     new_context(preflight=level).finding(kind, "GPUs", "4|8\nof it", "8 or more", "fix the driver")
-    sent = protocol.decode(capfd.readouterr().out.rstrip("\n").encode())
+    sent = codec.decode(capfd.readouterr().out.rstrip("\n").encode())
     fields = {
         "node": "gpu-1",
         "check": "GPUs",

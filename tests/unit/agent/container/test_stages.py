@@ -18,6 +18,7 @@ from slurmray.agent.errors import Finished, JobError
 from slurmray.agent.heartbeat import Timer
 from slurmray.agent.node.service_logs import ServiceLogs
 from tests.unit.agent.containers import LogAgent, group, job, settings, write_agent
+from tests.unit.agent.wire_types import TO_CONTROLLER, checked
 
 PREPARE: dict[str, Any] = {"where": "head", "needs_ray": False, "once": False}
 SERVICE: dict[str, Any] = {
@@ -54,8 +55,8 @@ class Node(node_context.NodeContext):
         self.agent = LogAgent(name, folder, folder, self.settings, self.job)
         self.logs = ServiceLogs(self.agent)
 
-    def send(self, message_type: str, **fields: Any) -> None:
-        self.sent.append({"type": message_type, **fields})
+    def send(self, message: Any) -> None:
+        self.sent.append(checked(TO_CONTROLLER, message))
 
     def service_log(self, name: str) -> str:
         return Path(self.agent.service_log_path(name)).read_text()

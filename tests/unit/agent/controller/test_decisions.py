@@ -591,7 +591,7 @@ def test_a_node_that_never_sends_a_message() -> None:
     assert cluster.wait(60)
     assert 45 <= cluster.now <= 47
     assert cluster.end().code == 68
-    assert [node["missing"] for node in cluster.controller.not_ready] == ["node3"]
+    assert [node for node, _ in cluster.controller.not_ready] == ["node3"]
     assert any("waiting for node3" in line for line in cluster.log.lines)
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmray.agent import protocol
 from slurmray.agent.controller import message_check
-from slurmray.agent.controller.decisions import Controller
+from slurmray.agent.wire import codec
+from tests.unit.agent import wire_types
 from tests.unit.agent.simulation import Cluster
 
 WRONG: list[dict[str, Any]] = [
@@ -60,7 +60,7 @@ def test_wrong_messages_change_nothing() -> None:
     for message in WRONG:
         line = json.dumps({"v": 1, "node": "node2", **message}).encode()
         for _ in range(3):
-            decoded = protocol.decode(line)
+            decoded = codec.decode(line)
             assert decoded
             cluster.controller.on_message(decoded, cluster.now)
     assert not cluster.wait(60)
@@ -97,9 +97,10 @@ def test_no_message_raises_an_exception(messages: list[tuple[str, dict[str, Any]
 
 
 def test_each_type_has_its_fields() -> None:
-    """A handler without a row would be dead."""
-    handlers = {name[4:] for name in vars(Controller) if name.startswith("_on_")}
-    assert handlers | {"heartbeat"} == set(message_check.FIELDS)
+    declared = {name: wire_types.fields(kind) for name, kind in wire_types.TO_CONTROLLER.items()}
+    optional = {"failed": {"log"}}
+    assert declared == {name: {*rows, *optional.get(name, ())} for name, rows in message_check.FIELDS.items()}
+    assert Cluster().controller._handlers.keys() == declared.keys(), "each has a handler"
 
 
 @pytest.mark.attack("messages that a program in the container writes")
@@ -112,4 +113,4 @@ def test_each_type_has_its_fields() -> None:
     ],
 )
 def test_lines_that_json_refuses_are_text(line: bytes) -> None:
-    assert protocol.decode(line) is None
+    assert codec.decode(line) is None

@@ -25,22 +25,24 @@ HANG = 30  # seconds
 SRUN = """
 import json, os, sys, time, zlib
 sys.path.insert(0, {root!r})
-from slurmray.agent import protocol
+from slurmray.agent.wire import codec
+from tests.unit.agent.wire_types import TO_CONTROLLER, checked
 plays, folder = {plays!r}, {folder!r}
 stream = zlib.decompressobj()
 text = b""
 while not stream.eof:
     text += stream.decompress(os.read(0, 65536))
-decoder = protocol.LineDecoder()
+decoder = codec.LineDecoder()
 lines = decoder.feed(stream.unused_data)
 
 def send(type_, **fields):
-    os.write(1, protocol.encode_to_controller(dict(fields, type=type_, node="node1")))
+    message = checked(TO_CONTROLLER, dict(fields, type=type_))
+    os.write(1, codec.encode_to_controller(message, "node1"))
 
 def receive(kind):
     while True:
         while lines:
-            message = protocol.decode(lines.pop(0))
+            message = codec.decode(lines.pop(0))
             if message["type"] == kind:
                 return message
         data = os.read(0, 65536)

@@ -19,9 +19,11 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import heartbeat, protocol, script
+from slurmray.agent import heartbeat, script
+from slurmray.agent.wire import codec
 from slurmray.loading.load import load_spec
 from slurmray.rendering.script import render_script
+from tests.unit.agent.wire_types import TO_NODES, checked
 
 HANG = 30  # seconds
 
@@ -74,7 +76,7 @@ class NodeProcess:
         run = f'run_with_none() {{\n\texec {sys.executable} {folder}/container.py {folder} "{does}"\n}}\n'
         self.text = re.sub(r"run_with_none\(\) \{.*?\n\}\n", lambda _: run, text, count=1, flags=re.DOTALL)
         self.messages: list[dict[str, Any]] = []
-        self.decoder = protocol.LineDecoder()
+        self.decoder = codec.LineDecoder()
         self.process = subprocess.Popen(
             ["bash", "-c", LIMITED, "bash", *script.story_command(self.text, "start_node")],
             stdin=subprocess.PIPE,
@@ -107,7 +109,7 @@ class NodeProcess:
         self.process.stdin.flush()
 
     def send(self, kind: str, **fields: Any) -> None:
-        self.write(protocol.encode({"type": kind, **fields}))
+        self.write(codec.encode(checked(TO_NODES, {"type": kind, **fields})))
 
     def send_job(self, nodes: tuple[str, ...] = ("node1",), chances: int = 0) -> None:
         job = {
@@ -144,7 +146,7 @@ class NodeProcess:
             if select.select([self.process.stdout], [], [], 1)[0]:
                 data = os.read(self.process.stdout.fileno(), 65536)
                 lines = self.decoder.feed(data)
-                self.messages += [found for line in lines if (found := protocol.decode(line))]
+                self.messages += [found for line in lines if (found := codec.decode(line))]
                 assert data, f"no {wanted}:\n{self.log()}"
             elif not self.process.stdin or self.process.stdin.closed:
                 pass
@@ -176,7 +178,7 @@ class NodeProcess:
         self.process.stdin = None
         out, err = self.process.communicate(timeout=HANG)
         lines = self.decoder.feed(out)
-        self.messages += [found for line in lines if (found := protocol.decode(line))]
+        self.messages += [found for line in lines if (found := codec.decode(line))]
         assert err == b""
         return self.process.returncode
 

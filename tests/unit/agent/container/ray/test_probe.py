@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.container.ray.probe import report_joined
-from slurmray.agent.protocol import MAX_BYTES_TO_CONTROLLER
+from slurmray.agent.wire.codec import MAX_BYTES_TO_CONTROLLER
 
 
 def sent(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

@@ -1,17 +1,20 @@
 """The wire format between controller, node agents and container processes: one JSON object a line.
 
-A message is a dict with `type`; on the wire it also has the version `v`. Controller to nodes: srun's standard
-input, which reaches every task. Nodes to controller: the tasks' standard output. Node agent and container
-process: the container's standard input and output. docs/inside/architecture.md lists the types.
+A message is a dict with `type`; on the wire it also has the version `v`, and `node` on the way to the
+controller. Controller to nodes: srun's standard input, which reaches every task. Nodes to controller: the
+tasks' standard output. Node agent and container process: the container's standard input and output.
+messages.py has the types.
 """
 
 import json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Mapping, Optional
 
-    Message = Dict[str, Any]
+    from . import messages
+
+    Message = Dict[str, Any]  # decoded: of any type
 
 VERSION = 1
 # srun passes a line of a task on in one piece up to 1,024 bytes (slurmstepd's MAX_MSG_LEN); a longer one may
@@ -29,7 +32,7 @@ class ProtocolError(Exception):
     """A message that cannot be sent, or a line that looks like a message but is not valid."""
 
 
-def encode(message: "Message") -> bytes:
+def encode(message: "messages.ToContainer") -> bytes:
     """Encode a message to a node as one line. ProtocolError above MAX_BYTES_TO_NODES."""
     line = _dump(message)
     if len(line) > MAX_BYTES_TO_NODES:
@@ -37,20 +40,21 @@ def encode(message: "Message") -> bytes:
     return line
 
 
-def encode_to_controller(message: "Message") -> bytes:
-    """Encode a message to the controller as one line of at most MAX_BYTES_TO_CONTROLLER bytes.
+def encode_to_controller(message: "messages.ToController", node: str) -> bytes:
+    """Encode a message of a node to the controller as one line of at most MAX_BYTES_TO_CONTROLLER bytes.
 
     While it is too long, the longest text loses its middle, as errors begin with the place and end with the
     cause. Lists lose their last items.
     """
-    line = _dump(message)
-    if len(line) <= MAX_BYTES_TO_CONTROLLER:
-        return line
-    message = {key: list(value) if isinstance(value, list) else value for key, value in message.items()}
+    cut: "Message" = dict(message, node=node)
+    for key, value in message.items():
+        if isinstance(value, list):
+            cut[key] = list(value)
+    line = _dump(cut)
     while len(line) > MAX_BYTES_TO_CONTROLLER:
-        if not _shorten(message, len(line) - MAX_BYTES_TO_CONTROLLER):
-            raise ProtocolError("message %s of %d bytes cannot be cut" % (message.get("type"), len(line)))
-        line = _dump(message)
+        if not _shorten(cut, len(line) - MAX_BYTES_TO_CONTROLLER):
+            raise ProtocolError("message %s of %d bytes cannot be cut" % (message["type"], len(line)))
+        line = _dump(cut)
     return line
 
 
@@ -102,7 +106,7 @@ class LineDecoder:
             self._pieces.append(data)
 
 
-def _dump(message: "Message") -> bytes:
+def _dump(message: "Mapping[str, Any]") -> bytes:
     # json escapes what is not ASCII, surrogates included (bytes of file names that are not UTF-8). So each
     # character is one byte.
     return json.dumps(dict(message, v=VERSION), separators=(",", ":")).encode("ascii") + b"\n"

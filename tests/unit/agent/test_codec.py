@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmray.agent import protocol
+from slurmray.agent.wire import codec
 
 TEXTS = st.text(max_size=400) | st.binary(max_size=40).map(os.fsdecode)
 MESSAGES = st.fixed_dictionaries(
@@ -23,11 +23,11 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @given(MESSAGES)
-def test_a_message_is_decoded_unchanged(message: dict[str, Any]) -> None:
-    line = protocol.encode(message)
+def test_a_message_is_decoded_unchanged(message: Any) -> None:
+    line = codec.encode(message)
     assert line.endswith(b"\n")
     assert b"\n" not in line[:-1]
-    assert protocol.decode(line[:-1]) == message
+    assert codec.decode(line[:-1]) == message
 
 
 @given(
@@ -39,39 +39,38 @@ def test_a_message_is_decoded_unchanged(message: dict[str, Any]) -> None:
 def test_a_message_to_the_controller_fits_into_a_line_of_srun(
     found: str, fix: str, addresses: list[str], length: int
 ) -> None:
-    message = {"type": "finding", "node": "n" * length, "found": found, "fix": fix, "addresses": addresses}
-    line = protocol.encode_to_controller(message)
-    assert len(line) <= protocol.MAX_BYTES_TO_CONTROLLER
-    decoded = protocol.decode(line[:-1])
+    message: Any = {"type": "finding", "found": found, "fix": fix, "addresses": addresses}
+    line = codec.encode_to_controller(message, "n" * length)
+    assert len(line) <= codec.MAX_BYTES_TO_CONTROLLER
+    decoded = codec.decode(line[:-1])
     assert decoded
-    assert decoded["node"] == message["node"]
+    assert decoded["node"] == "n" * length
     assert decoded["addresses"] == addresses[: len(decoded["addresses"])]
-    if len(protocol.encode(message)) <= protocol.MAX_BYTES_TO_CONTROLLER:
+    message["node"] = "n" * length
+    if len(codec.encode(message)) <= codec.MAX_BYTES_TO_CONTROLLER:
         assert decoded == message
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
     text = "building: " + "x" * 5000 + ": permission denied"
-    line = protocol.encode_to_controller(
-        {"type": "failed", "node": "node1", "message": text, "kind": "image"}
-    )
-    decoded = protocol.decode(line)
+    line = codec.encode_to_controller({"type": "failed", "message": text, "kind": "image"}, "node1")
+    decoded = codec.decode(line)
     assert decoded
     assert decoded["message"].startswith("building: xxx")
     assert decoded["message"].endswith("xxx: permission denied")
     assert " ... " in decoded["message"]
-    assert len(line) > protocol.MAX_BYTES_TO_CONTROLLER - 60  # no more is cut than necessary
+    assert len(line) > codec.MAX_BYTES_TO_CONTROLLER - 60  # no more is cut than necessary
 
 
 @given(st.lists(MESSAGES, max_size=20), st.randoms(use_true_random=False))
-def test_messages_in_pieces_of_any_size(messages: list[dict[str, Any]], chance: random.Random) -> None:
-    data = b"".join(map(protocol.encode, messages))
-    decoder, lines = protocol.LineDecoder(), []
+def test_messages_in_pieces_of_any_size(messages: list[Any], chance: random.Random) -> None:
+    data = b"".join(map(codec.encode, messages))
+    decoder, lines = codec.LineDecoder(), []
     while data:
         size = chance.choice([0, 1, 2, 7, 100, 4096])
         lines += decoder.feed(data[:size])
         data = data[size:]
-    assert [protocol.decode(line) for line in lines] == messages
+    assert [codec.decode(line) for line in lines] == messages
     assert decoder.feed(b"\n") == [b""]
 
 
@@ -79,8 +78,10 @@ def test_a_million_messages_through_a_pipe() -> None:
     """In pieces of random sizes, with timeouts at random moments: bash's `read -t` loses bytes then."""
     chance = random.Random(19)
     texts = ["", "4/4 nodes", "é \udcff \n \0", "x" * 300]
-    kinds = [{"type": "phase", "node": f"node{n}", "text": text} for n in range(50) for text in texts]
-    lines = [protocol.encode(message) for message in kinds]
+    kinds: list[Any] = [
+        {"type": "phase", "node": f"node{n}", "text": text} for n in range(50) for text in texts
+    ]
+    lines = [codec.encode(message) for message in kinds]
     order = [chance.randrange(len(kinds)) for _ in range(1_000_000)]
     out, into = os.pipe()
 
@@ -94,7 +95,7 @@ def test_a_million_messages_through_a_pipe() -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    decoder = protocol.LineDecoder()
+    decoder = codec.LineDecoder()
     position = timeouts = 0
     clock = random.Random(20)
     while True:
@@ -113,24 +114,24 @@ def test_a_million_messages_through_a_pipe() -> None:
     assert position == len(order)
     assert timeouts > 10
     assert decoder.feed(b"\n") == [b""]
-    assert all(protocol.decode(line) == kind for line, kind in zip(lines, kinds, strict=True))
+    assert all(codec.decode(line) == kind for line, kind in zip(lines, kinds, strict=True))
 
 
 @pytest.mark.parametrize(
     "line", [b"", b"hello", b"{", b"{}", b"[1]", b'{"type":"x"}', b'{"v":1}', b'{"v":1,"type":2}', b"{\xff}"]
 )
 def test_other_output_is_not_a_message(line: bytes) -> None:
-    assert protocol.decode(line) is None
+    assert codec.decode(line) is None
 
 
 def test_a_message_of_another_version() -> None:
     line = json.dumps({"v": 2, "type": "heartbeat"}).encode()
-    with pytest.raises(protocol.ProtocolError, match="version 2"):
-        protocol.decode(line)
+    with pytest.raises(codec.ProtocolError, match="version 2"):
+        codec.decode(line)
 
 
 def test_a_line_without_end_takes_no_memory() -> None:
-    decoder = protocol.LineDecoder(limit=1000)
+    decoder = codec.LineDecoder(limit=1000)
     for _ in range(100):
         assert decoder.feed(b"x" * 100) == []
     assert sum(map(len, decoder._pieces)) <= 1000
@@ -138,5 +139,5 @@ def test_a_line_without_end_takes_no_memory() -> None:
 
 
 def test_a_message_that_is_too_large() -> None:
-    with pytest.raises(protocol.ProtocolError, match="at most"):
-        protocol.encode({"type": "job", "text": "x" * protocol.MAX_BYTES_TO_NODES})
+    with pytest.raises(codec.ProtocolError, match="at most"):
+        codec.encode({"type": "head_versions", "text": "x" * codec.MAX_BYTES_TO_NODES})

@@ -1,0 +1,342 @@
+"""Types of the messages. docs/inside/architecture.md has tables that are printed from this file.
+
+Only type checkers read it: it is not sent to the nodes. What the controller accepts from nodes while a job
+runs is in controller/message_check.py.
+"""
+
+TYPE_CHECKING = False  # see settings.py
+if TYPE_CHECKING:
+    from typing import Dict, List, Tuple, Union
+
+    from typing_extensions import Literal, NotRequired, TypedDict
+
+    from .settings import Job, Settings
+
+    # -- up: from node agents and container processes to the controller; each also has its `node` ---------
+
+    class Started(TypedDict):
+        """The node's task has become the node agent."""
+
+        type: Literal["started"]
+        step: str  # number of the step, for scancel
+
+    class NodeHeartbeat(TypedDict):
+        """Every 5 s."""
+
+        type: Literal["heartbeat"]
+        doing: str  # what takes long at the moment, e.g. `pull`
+        field: NotRequired[str]  # `setup` or `node_env` while it runs
+
+    class Phase(TypedDict):
+        """Progress, for the log."""
+
+        type: Literal["phase"]
+        phase: str  # as in the event `phase`
+        text: str
+
+    class Finding(TypedDict):
+        """A row of the table of findings."""
+
+        type: Literal["finding"]
+        kind: str  # a name in `agent/errors.py`, or `warn`
+        check: str
+        found: str
+        wanted: str
+        fix: str
+
+    class LeftoverJobs(TypedDict):
+        """With pyxis, where nodes have no Slurm commands: jobs whose leftovers are on this node."""
+
+        type: Literal["leftover_jobs"]
+        jobs: List[str]
+
+    class Unfit(TypedDict):
+        """This node has sent all its findings, and one of them ends the job."""
+
+        type: Literal["unfit"]
+
+    class Checked(TypedDict):
+        """The checks outside the container are done."""
+
+        type: Literal["checked"]
+        addresses: List[str]
+        proxy: bool  # whether a proxy is set
+        folder: str  # the job's folder
+
+    class Versions(TypedDict):
+        """The head node is in the GCS."""
+
+        type: Literal["versions"]
+        text: str  # Ray and Python
+
+    class ReachableAt(TypedDict):
+        """Where the head node is to connect to this worker."""
+
+        type: Literal["reachable_at"]
+        address: str
+        port: int
+
+    class HeadJoined(TypedDict):
+        """The head node is in the GCS: workers may join."""
+
+        type: Literal["join"]
+        address: str  # of the GCS, with its port
+
+    class Joined(TypedDict):
+        """Nodes that are in Ray."""
+
+        type: Literal["joined"]
+        nodes: List[str]
+        gpus: int  # of each
+
+    class ClusterReady(TypedDict):
+        """The readiness probe has all nodes and GPUs."""
+
+        type: Literal["ready"]
+
+    class NodeStageDone(TypedDict):
+        """This node is done with a stage."""
+
+        type: Literal["stage_done"]
+        stage: str
+
+    class Prepared(TypedDict):
+        """A prepare step that is not repeated after a requeue."""
+
+        type: Literal["prepared"]
+        name: str
+
+    class TrainerWaits(TypedDict):
+        """The trainer starts when its output is read."""
+
+        type: Literal["trainer"]
+        command: str
+
+    class Attach(TypedDict):
+        """How to run a command in the container from outside: for the log, and for `slurmray attach`."""
+
+        type: Literal["attach"]
+        argv: List[str]
+        command: List[str]  # an example
+        runtime: str
+        folder: str  # the job's folder
+        unset: List[str]  # names of variables
+
+    class Dashboard(TypedDict):
+        """A process of the job listens there."""
+
+        type: Literal["dashboard"]
+        address: str
+        port: int
+
+    class NotReady(TypedDict):
+        """A node is not ready when the time is up."""
+
+        type: Literal["not_ready"]
+        missing: str  # its name
+        why: str
+
+    class Exit(TypedDict):
+        """The trainer has ended."""
+
+        type: Literal["exit"]
+        code: int
+
+    class Healthy(TypedDict):
+        """Ray runs here: the answer to `check_health`."""
+
+        type: Literal["healthy"]
+
+    class Failed(TypedDict):
+        """The job cannot go on."""
+
+        type: Literal["failed"]
+        kind: str  # a name in `agent/errors.py`
+        message: str
+        log: NotRequired[str]  # which log shows why, if not the node's
+
+    class NodeSignal(TypedDict):
+        """Slurm sent the head node's task a signal for the trainer."""
+
+        type: Literal["signal"]
+        name: str  # e.g. `USR1`
+
+    class StopRequested(TypedDict):
+        """Slurm sent SIGTERM to the task: a preemption with GraceTime signals only the steps."""
+
+        type: Literal["stop_requested"]
+
+    class Signalled(TypedDict):
+        """The container process got SIGTERM. If Slurm does not end the job, somebody else stopped it."""
+
+        type: Literal["signalled"]
+
+    class TetherLost(TypedDict):
+        """The container's input ended unexpectedly: its task was killed."""
+
+        type: Literal["tether_lost"]
+
+    class Gone(TypedDict):
+        """The node has cleaned up."""
+
+        type: Literal["gone"]
+
+    # -- down: from the controller to all nodes -----------------------------------------------------------
+
+    class StartOfJob(TypedDict):
+        """The first message."""
+
+        type: Literal["job"]
+        job: Job  # this attempt: nodes, token, mark, run directory, the submitter's values for `env`
+
+    class Heartbeat(TypedDict):
+        """Every 5 s."""
+
+        type: Literal["heartbeat"]
+
+    class StartRay(TypedDict):
+        """All nodes are checked."""
+
+        type: Literal["start_ray"]
+        peers: List[str]  # their addresses, but only where a proxy is set
+
+    class HeadVersions(TypedDict):
+        """Workers compare theirs with them."""
+
+        type: Literal["head_versions"]
+        text: str  # Ray and Python on the head node
+
+    class CheckReachable(TypedDict):
+        """Workers that the head node is to connect to, many in one message."""
+
+        type: Literal["check_reachable"]
+        targets: List[Tuple[str, str, int]]  # name, address, port
+
+    class Join(TypedDict):
+        """Workers join Ray: the head node is in the GCS."""
+
+        type: Literal["join"]
+        address: str  # of the GCS, with its port
+
+    class Ready(TypedDict):
+        """All nodes and GPUs are in Ray."""
+
+        type: Literal["ready"]
+
+    class EndedJobs(TypedDict):
+        """The answer to `leftover_jobs`."""
+
+        type: Literal["ended_jobs"]
+        node: str  # for which it is
+        jobs: List[str]  # those that have ended
+
+    class StageDone(TypedDict):
+        """All nodes are done with a stage."""
+
+        type: Literal["stage_done"]
+        stage: str
+
+    class CheckHealth(TypedDict):
+        """The trainer has failed: does Ray run on this node?"""
+
+        type: Literal["check_health"]
+
+    class Succeeded(TypedDict):
+        """The trainer exited with 0: Ray's logs need not be kept."""
+
+        type: Literal["succeeded"]
+
+    class Signal(TypedDict):
+        """A signal for the trainer."""
+
+        type: Literal["signal"]
+        name: str  # e.g. `USR1`
+
+    class Stop(TypedDict):
+        """The trainer gets the stop signal."""
+
+        type: Literal["stop"]
+        seconds: int  # until SIGKILL
+
+    class StopAtLimit(TypedDict):
+        """The trainer gets the warning signal: the time limit is near."""
+
+        type: Literal["stop_at_limit"]
+        seconds: int  # until SIGKILL
+
+    # -- in: from a node agent to its container process, beside those that it passes on ------------------
+
+    class ScriptSettings(TypedDict):
+        """The first message."""
+
+        type: Literal["settings"]
+        settings: Settings
+
+    class Node(TypedDict):
+        """Facts about this node."""
+
+        type: Literal["node"]
+        rank: int  # index in job["nodes"]; 0 is the head node
+        user: str  # name of the submitter
+        umask: int
+        memory: int  # MiB of the job on this node; 0: unknown
+        addresses: List[str]  # of the node's name, in the resolver's order
+        runtime: str
+        exec_prefix: List[str]  # runs a command in the container from outside
+        gpu_masks: Dict[str, str]
+        env_file: Dict[str, str]  # variables from the job spec's `env_file`
+        node_env: Dict[str, str]  # variables from the job spec's `node_env`
+        workdir: str
+
+    class ServiceEnded(TypedDict):
+        """A service outside the container has ended."""
+
+        type: Literal["service_ended"]
+        name: str
+        code: int
+
+    ToController = Union[
+        Started,
+        NodeHeartbeat,
+        Phase,
+        Finding,
+        LeftoverJobs,
+        Unfit,
+        Checked,
+        Versions,
+        ReachableAt,
+        HeadJoined,
+        Joined,
+        ClusterReady,
+        NodeStageDone,
+        Prepared,
+        TrainerWaits,
+        Attach,
+        Dashboard,
+        NotReady,
+        Exit,
+        Healthy,
+        Failed,
+        NodeSignal,
+        StopRequested,
+        Signalled,
+        TetherLost,
+        Gone,
+    ]
+    ToNodes = Union[
+        StartOfJob,
+        Heartbeat,
+        StartRay,
+        HeadVersions,
+        CheckReachable,
+        Join,
+        Ready,
+        EndedJobs,
+        StageDone,
+        CheckHealth,
+        Succeeded,
+        Signal,
+        Stop,
+        StopAtLimit,
+    ]
+    ToContainer = Union[ToNodes, ScriptSettings, Node, ServiceEnded]
