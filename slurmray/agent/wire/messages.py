@@ -256,13 +256,13 @@ if TYPE_CHECKING:
         """The trainer gets the stop signal."""
 
         type: Literal["stop"]
-        seconds: int  # until SIGKILL
+        seconds: float  # until SIGKILL
 
     class StopAtLimit(TypedDict):
         """The trainer gets the warning signal: the time limit is near."""
 
         type: Literal["stop_at_limit"]
-        seconds: int  # until SIGKILL
+        seconds: float  # until SIGKILL
 
     # -- in: from a node agent to its container process, beside those that it passes on ------------------
 

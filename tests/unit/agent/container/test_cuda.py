@@ -15,6 +15,7 @@ from slurmray.agent.container import cuda, node_context
 from slurmray.rendering.script import agent_text
 from tests.unit.agent import containers
 from tests.unit.agent.containers import Cluster, cluster, settings
+from tests.unit.agent.wire_types import TO_CONTROLLER, checked
 
 # CUDA's driver API (docs.nvidia.com/cuda/cuda-driver-api): functions, CUresult numbers and their texts. FAULT
 # is a letter and a number: i100 cuInit returns 100; c999 making a context of GPU 1; b the copy; s a crash; h
@@ -78,8 +79,8 @@ def check(folder: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], **
     codes: list[int] = []
     monkeypatch.setattr(cuda, "DEVICE", "/dev/null")
 
-    def send(_: object, message_type: str, **fields: Any) -> None:
-        sent.append({"type": message_type, **fields})
+    def send(_: object, message: Any) -> None:
+        sent.append(checked(TO_CONTROLLER, message))
 
     monkeypatch.setattr(node_context.NodeContext, "send", send)
     containers.write_agent(folder)
@@ -87,18 +88,18 @@ def check(folder: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], **
     settings_of_job: Any = settings(container={"accelerators": ["nvidia"]}, **more)
     context.settings, context.rank = settings_of_job, 0
     ray: Any = Ray({**os.environ, **env})
-    checked = cuda.GpuCheck(context, ray)
-    checked.start()
-    while checked.is_running and not codes:
+    check = cuda.GpuCheck(context, ray)
+    check.start()
+    while check.is_running and not codes:
         context.children.reap()
-        if not codes and checked.kill_if_late():
+        if not codes and check.kill_if_late():
             codes.append(0)
     if codes:
         try:
-            checked.ended(codes[0])
+            check.ended(codes[0])
         except errors.Unfit:
             return sent, None
-    return sent, checked.is_open
+    return sent, check.is_open
 
 
 @pytest.mark.parametrize("fault", ["", "n8", "m3"])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from slurmray.agent.container.ray import start
+from tests.unit.agent.wire_types import TO_CONTROLLER, checked
 
 
 class FakeContext:
@@ -24,8 +25,8 @@ class FakeContext:
     def phase(self, phase: str, text: str) -> None:
         self.sent.append((phase, text))
 
-    def send(self, kind: str, /, **fields: Any) -> None:
-        self.messages.append({**fields, "type": kind})
+    def send(self, message: Any) -> None:
+        self.messages.append(checked(TO_CONTROLLER, message))
 
 
 def ray_process(folder: Path) -> Any:
