@@ -164,7 +164,7 @@ def test_a_job_that_waits(jobs: Jobs) -> None:
     run = jobs.folder / f"slurmray-runs/{number}-0"  # of an earlier job with the same id
     run.mkdir(parents=True)
     end = {"kind": "done", "node": "", "text": "done", "exit_code": 0, "source": "trainer"}
-    (run / "events.jsonl").write_text(json.dumps({"v": 1, "time": time.time(), "event": "end", **end}))
+    (run / "events.jsonl").write_text(json.dumps({"v": 1, "time": time.time() - 3600, "event": "end", **end}))
     shown = slurmray("status", "held").stdout
     assert "held by you: scontrol release lets it start (JobHeldUser)" in shown
     assert "done" not in shown
