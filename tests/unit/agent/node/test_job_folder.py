@@ -113,6 +113,21 @@ def test_another_user_has_made_the_folder(tmp_path: Path, kind: str) -> None:
     assert not folder.is_dir() or not list(folder.iterdir())
 
 
+@pytest.mark.attack("a job's folder that another user has made on the node", inputs=1)
+def test_a_tmpdir_that_others_cannot_guess(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    first = Path(job_folder.make_scratch(node))
+    first.rmdir()
+    first.symlink_to(tmp_path)
+    second = Path(job_folder.make_scratch(node))
+    assert second != first
+    old = os.umask(0)
+    try:
+        assert stat.S_IMODE(Path(job_folder.make_scratch(node)).stat().st_mode) == 0o700
+    finally:
+        os.umask(old)
+
+
 def test_a_zombie_has_ended(tmp_path: Path) -> None:
     """It stays if process 1 does not reap."""
     node = FakeNode(tmp_path)
