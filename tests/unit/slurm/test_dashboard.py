@@ -85,6 +85,11 @@ def test_a_port_that_is_taken(forwarder: Forwarder) -> None:
         forward(1, "", forwarder.port)
 
 
+def test_it_listens_at_one_address(forwarder: Forwarder) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", forwarder.port))
+
+
 def test_a_dashboard_that_is_still_starting() -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))

@@ -75,7 +75,8 @@ def test_a_stranger_has_made_the_folder_before(tmp_path: Path, kind: str) -> Non
         runs.mkdir(mode=0o777)
         runs.chmod(0o777)
     os.lchown(runs, BOB, BOB)
-    for relative in (True, False):
+    for relative, is_sticky in ((True, True), (False, True), (False, kind == "outer folder")):
+        tmp_path.chmod(0o1777 if is_sticky else 0o777)
         with pytest.raises(JobError, match=r"(belongs to 65530|Not a directory).*\. Set run_dir") as error:
             make(tmp_path if relative else tmp_path / "mine", runs=path if relative else f"{tmp_path}/{path}")
         assert error.value.kind == "config"
