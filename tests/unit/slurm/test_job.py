@@ -365,12 +365,15 @@ def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
     assert job.logs() == "text\n"
 
 
-@pytest.mark.parametrize("state", ["PENDING", "CANCELLED", "RUNNING"])
+@pytest.mark.parametrize(
+    ("state", "begin"),
+    [("PENDING", "Unknown"), ("PENDING", "1000"), ("CANCELLED", "1000000"), ("RUNNING", "1000000")],
+    ids=["waits", "waits, with an old estimate", "cancelled", "runs"],
+)
 def test_a_run_directory_of_an_earlier_job_with_the_same_id(
-    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: str, begin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a reset of slurmctld, or of another cluster: it ends before this job starts, if it starts."""
-    begin = {"PENDING": "Unknown", "CANCELLED": "1000000", "RUNNING": "1000000"}[state]
     record = f"echo JobState={state} ExitCode=0:0 Restarts=$RESTARTS SubmitTime=1000 StartTime={begin}"
     scontrol(tmp_path, monkeypatch, f"{record}; echo WorkDir={tmp_path}")
     monkeypatch.setenv("RESTARTS", "0")
@@ -399,6 +402,9 @@ def test_a_run_directory_of_an_earlier_job_with_the_same_id(
     monkeypatch.setenv("RESTARTS", "0")
     write(999990)  # clocks differ a little
     assert bool(job().status().end) == (state != "PENDING")
+    (run / "events.jsonl").unlink()
+    (run / "events.jsonl").mkdir()  # as they cannot be read, nothing says whose logs these are
+    assert job().node_log("gpu-1") == "text\n"
 
 
 @pytest.mark.attack("a job's folder that another user has made on the node", inputs=3)
