@@ -1,6 +1,7 @@
 """The run directory: shared with the head node, and writable."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,12 @@ def standard_error() -> object:
 def test_the_run_directory_is_opened(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     (tmp_path / "run/mark").write_text("abcdef0123\n")
-    checks.open_run_directory(node)
+    old = os.umask(0)
+    try:
+        checks.open_run_directory(node)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(Path(node.log_path).stat().st_mode) == 0o644
     os.write(2, b"an error\n")
     assert Path(node.log_path).read_text() == "node1\nan error\n"
     assert node.waited == []
