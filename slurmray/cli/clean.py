@@ -16,7 +16,7 @@ from slurmray.cli.terminal import show
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.host import Host, host_of
-from slurmray.slurm.run_directories import attempts
+from slurmray.slurm.run_directories import attempts, set_aside
 from slurmray.slurm.states import FINAL, parse_events
 
 _DAY = 86400.0  # seconds
@@ -148,8 +148,9 @@ def _old(host: Host, runs: Sequence[history.Run], before: float) -> Iterator[_Ol
     Those of jobs that have not ended are left out, and those of other clusters, which are not asked.
     """
     busy = [number for number, state in commands.squeue(host).items() if state not in FINAL]
-    ended = [run for run in runs if run.cluster is None and run.id not in busy]
-    paths = [path for run in ended for path in _run_directories(host, run)]
+    asked = [run for run in runs if run.cluster is None]
+    found = (path for run in asked for path in _run_directories(host, run, is_busy=run.id in busy))
+    paths = list(dict.fromkeys(found))
     texts = host.read_all([path / "events.jsonl" for path in paths])
     for path in paths:
         events = parse_events(texts.get(path / "events.jsonl", b"").decode(errors="replace"))
@@ -160,10 +161,11 @@ def _old(host: Host, runs: Sequence[history.Run], before: float) -> Iterator[_Ol
                 yield old._replace(size=int(answer.split()[0]))
 
 
-def _run_directories(host: Host, run: history.Run) -> list[Path]:
-    """Return the run directories of a job."""
+def _run_directories(host: Host, run: history.Run, *, is_busy: bool) -> list[Path]:
+    """Return the run directories of ended jobs with a job's id: not its own if it is busy."""
     folder = Path(run.folder, host.expand(run.run_dir))
-    return [folder / f"{run.id}-{attempt}" for attempt in attempts(folder, run.id, host)]
+    own = [] if is_busy else [f"{run.id}-{attempt}" for attempt in attempts(folder, run.id, host)]
+    return [folder / name for name in own + set_aside(folder, run.id, host)]
 
 
 def _run(directory: _Old, remove: str) -> str:

@@ -21,8 +21,17 @@ from slurmray.slurm import commands
 from slurmray.slurm.attach import Place, attach_argv
 from slurmray.slurm.host import host_of
 from slurmray.slurm.log_end import end_in_log
-from slurmray.slurm.run_directories import attempts, events_in, events_of_last_attempt, last_attempt
-from slurmray.slurm.states import FINAL, End, Event, end_of, parse_components, parse_end, parse_job
+from slurmray.slurm.run_directories import attempts, events_in, last_attempt
+from slurmray.slurm.states import (
+    FINAL,
+    End,
+    Event,
+    end_of,
+    parse_components,
+    parse_end,
+    parse_job,
+    parse_time,
+)
 from slurmray.slurm.status import Status, make_status
 
 if TYPE_CHECKING:
@@ -33,6 +42,7 @@ _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
 _MAX_ATTEMPTS = 1000  # that a report shows
 _MAX_RAY_LOGS = 64 << 20  # bytes; the node agent keeps less, see agent/ray_logs.py
 _END_OF_LOG = 1 << 16  # bytes
+_CLOCK_DIFFERENCE = 60.0  # seconds, between slurmctld and the head node
 _SLURMCTLD_TIMEOUT = 600  # seconds; a restart of slurmctld takes less
 
 
@@ -132,9 +142,22 @@ class Job:
 
         attempt: None is the last one.
         """
-        if attempt is not None:
-            return events_in(self._runs / f"{self.id}-{attempt}", self.host)
-        return events_of_last_attempt(self._runs, self.id, self.host)
+        number = last_attempt(self._runs, self.id, self.host) if attempt is None else attempt
+        events = events_in(self._runs / f"{self.id}-{number}", self.host)
+        return [] if self._is_of_earlier_job(number, events) else events
+
+    def _is_of_earlier_job(self, attempt: int, events: Sequence[Event]) -> bool:
+        """Whether a run directory is of an earlier job with the same id, by the last request about this one.
+
+        Not by the submit time: a job of another cluster may be later. Each job sets such a directory aside
+        when it starts. Slurm knows the start of the last attempt; for a job that was cancelled before, that
+        is when it was cancelled.
+        """
+        record = parse_job(self._shown)
+        if not events or "StartTime" not in record or attempt < int(record.get("Restarts", 0)):
+            return False
+        began = None if record["JobState"] == "PENDING" else parse_time(record["StartTime"])
+        return began is None or bool(events[0]["time"] < began - _CLOCK_DIFFERENCE)
 
     def report(self) -> str:
         """Return a page about the last attempt, as HTML that needs no other file.
@@ -197,8 +220,8 @@ class Job:
 
     def services(self) -> list[str]:
         """Return the names of the services that have a log in the last attempt; [] before it has some."""
-        runs, attempt = self._runs, last_attempt(self._runs, self.id, self.host)
-        return sorted(self._service_logs(runs / f"{self.id}-{attempt}/logs"))
+        folder, is_own = self._logs(None)
+        return sorted(self._service_logs(folder)) if is_own else []
 
     def service_log(
         self, service: str, node: str | None = None, attempt: int | None = None, last: int | None = None
@@ -258,8 +281,19 @@ class Job:
 
     def _log_folder(self, attempt: int | None) -> Path:
         self._record()  # for the folder
+        folder, is_own = self._logs(attempt)
+        if not is_own:
+            raise UsageError(f"{folder}: is of an earlier job with the same id; this one has no logs yet")
+        return folder
+
+    def _logs(self, attempt: int | None) -> tuple[Path, bool]:
+        """Return the folder of an attempt's logs, and whether it is this job's."""
         number = last_attempt(self._runs, self.id, self.host) if attempt is None else attempt
-        return self._runs / f"{self.id}-{number}/logs"
+        run = self._runs / f"{self.id}-{number}"
+        events: list[Event] = []
+        with suppress(UsageError):  # logs can be read without them
+            events = events_in(run, self.host)
+        return run / "logs", not self._is_of_earlier_job(number, events)
 
     def outputs(self) -> list[Path]:
         """Return the files of the job's log, as Slurm has named them in the last request about the job."""
@@ -416,7 +450,7 @@ class Job:
     def _recorded(self) -> End:
         """Return the end that the last attempt has recorded in its run directory, or in the job's log."""
         runs = self._runs
-        end = end_of(events_of_last_attempt(runs, self.id, self.host))
+        end = end_of(self.events())
         if end is None:
             with suppress(OSError):
                 log = self.host.read(self.outputs()[0], last=_END_OF_LOG).decode(errors="replace")

@@ -24,6 +24,12 @@ def attempts(runs: Path, number: int | str, host: Host = HERE) -> list[int]:
     return sorted(attempt for name in host.names(runs) for attempt in _attempt(name, str(number)))
 
 
+def set_aside(runs: Path, number: int | str, host: Host = HERE) -> list[str]:
+    """Return the names of run directories that a later job with the same id has renamed: of ended jobs."""
+    name = re.compile(rf"{re.escape(str(number))}-[0-9]+\.[0-9]{{8}}-[0-9]{{6}}")
+    return [each for each in host.names(runs) if name.fullmatch(each)]
+
+
 def last_attempt(runs: Path, number: int | str, host: Host = HERE) -> int:
     """Return the number of a job's last attempt that has a run directory; 0 if none has."""
     return max(attempts(runs, number, host), default=0)

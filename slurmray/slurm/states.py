@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from slurmray.events import fits
@@ -88,6 +89,16 @@ def parse_end(state: str, code: str) -> End:
     """Return the end from state and code as scontrol and sacct print them: `CANCELLED by 1001`, `0:15`."""
     exit_code, _, signal = code.partition(":")
     return End(state.partition(" ")[0], int(exit_code), int(signal or 0))
+
+
+def parse_time(text: str) -> float | None:
+    """Return seconds since 1970 of a time of scontrol, as such or in this host's zone; None: `Unknown`."""
+    if text.isdecimal():
+        return float(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
 
 
 def parse_events(text: str) -> list[Event]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
-from slurmray.slurm.states import Event, is_last_attempt_over
+from slurmray.slurm.states import Event, is_last_attempt_over, parse_time
 from slurmray.slurm.timeline import Timeline, make_timeline
 
 # Why a job is pending (`man squeue`, JOB REASON CODES) -> in words, with what to do if it does not pass by
@@ -111,7 +110,7 @@ def make_status(
         state,
         record.get("ExitCode", ""),
         reason_in_words(record.get("Reason", "")) if is_pending else "",
-        _time(record.get("StartTime", "")) if is_pending else None,
+        parse_time(record.get("StartTime", "")) if is_pending else None,
         steps[-1].name if steps else "",
         start.get("nodes", []),
         int(start.get("attempt", record.get("Restarts", 0))),
@@ -146,7 +145,7 @@ def reason_in_words(reason: str) -> str:
 def _steps(record: Mapping[str, str], events: Sequence[Event], now: float) -> list[Step]:
     """The steps of the last attempt; each lasts until the next one begins."""
     found: list[list[Any]] = []  # name, begin, text
-    queued = _time(record.get("EligibleTime", "")) or _time(record.get("SubmitTime", ""))
+    queued = parse_time(record.get("EligibleTime", "")) or parse_time(record.get("SubmitTime", ""))
     if queued is not None:
         found.append(["queued", queued, ""])
     over = next((event["time"] for event in reversed(events) if event["event"] == "end"), now)
@@ -155,7 +154,7 @@ def _steps(record: Mapping[str, str], events: Sequence[Event], now: float) -> li
             found[-1][2] = text
         else:
             found.append([name, time, text])
-    if not is_last_attempt_over(events) and (ended := _time(record.get("EndTime", ""))) and ended < now:
+    if not is_last_attempt_over(events) and (ended := parse_time(record.get("EndTime", ""))) and ended < now:
         over = ended  # of a job that could not record its end
     ends = [begin for _, begin, _ in found][1:] + [over] * bool(found)
     return [
@@ -187,13 +186,3 @@ def _step_of(event: Event) -> tuple[str, str]:
 
 def _value(record: Mapping[str, str], name: str) -> str:
     return record.get(name, "").replace("(null)", "")
-
-
-def _time(text: str) -> float | None:
-    """Seconds since 1970 of a time as scontrol prints it, as such or in this host's zone; None: `Unknown`."""
-    if text.isdecimal():
-        return float(text)
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None

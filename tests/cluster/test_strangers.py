@@ -167,7 +167,7 @@ def test_nothing_of_another_user_s_job_is_used(
     number = int(done.stdout)
     wait_until(lambda: cluster.job(number).get("JobState") == "RUNNING", lambda: str(cluster.job(number)))
     theirs = ["/bin/sh", "-c", f"cp /proc/self/status {bob}/stolen"]
-    common = {"v": 1, "time": 1.0}
+    common = {"v": 1, "time": time.time()}
     events = [
         {
             **common,

@@ -161,7 +161,13 @@ def check_report(job: EndedJob, page: Path) -> None:
 def test_a_job_that_waits(jobs: Jobs) -> None:
     number = submit(*ONE, "--hold", "--job-name=held")
     after = submit(*ONE, "--job-name=later", "--after=held")
-    assert "held by you: scontrol release lets it start (JobHeldUser)" in slurmray("status", "held").stdout
+    run = jobs.folder / f"slurmray-runs/{number}-0"  # of an earlier job with the same id
+    run.mkdir(parents=True)
+    end = {"kind": "done", "node": "", "text": "done", "exit_code": 0, "source": "trainer"}
+    (run / "events.jsonl").write_text(json.dumps({"v": 1, "time": time.time() - 3600, "event": "end", **end}))
+    shown = slurmray("status", "held").stdout
+    assert "held by you: scontrol release lets it start (JobHeldUser)" in shown
+    assert "done" not in shown
     waiting = json.loads(slurmray("status", "later", "--json").stdout)
     assert (waiting["state"], waiting["reason"]) == (
         "PENDING",
@@ -177,6 +183,7 @@ def test_a_job_that_waits(jobs: Jobs) -> None:
     )
     assert "held: has ended already, CANCELLED" in slurmray("cancel", "held").stderr
     assert listed() == []
+    assert json.loads(slurmray("status", "held", "--json").stdout)["end"] is None
 
 
 def test_why(jobs: Jobs) -> None:

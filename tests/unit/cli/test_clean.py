@@ -102,6 +102,25 @@ def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "precious/node1.log").exists()
 
 
+def test_run_directories_of_earlier_jobs_with_the_same_id(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job has renamed them: they are of ended jobs, also while it runs. Other names are the user's."""
+    aside = ["7-0.20261101-120000", "9-12.20261101-120000"]
+    others = ["7-0.20261124-120000", "9-0.old", "9-0.20261101-120000.bak", "70-0.20261101-120000"]
+    for name in (*aside, *others):
+        write(runs / name, 1 if name == others[0] else 40)
+    (tmp_path / "elsewhere").mkdir()
+    write(tmp_path / "elsewhere/9", 50)
+    (runs / "9-1.20261101-120000").symlink_to(tmp_path / "elsewhere/9")
+    history.remember(history.Run(7, "b", None, str(tmp_path), "runs", 2.0, 1, 0))
+    code, _, err = main(["clean", "--yes", "--older-than=37"], capsys)
+    assert (code, err) == (0, "")
+    left = set(ALL) - {"7-0"} | {*others, "9-1.20261101-120000"}
+    assert names(runs) == sorted(left)
+    assert (tmp_path / "elsewhere/9/events.jsonl").exists()
+
+
 OUTSIDE = [
     "../../precious",
     "../../../precious",

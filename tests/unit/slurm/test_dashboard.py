@@ -85,6 +85,11 @@ def test_a_port_that_is_taken(forwarder: Forwarder) -> None:
         forward(1, "", forwarder.port)
 
 
+def test_it_listens_at_one_address(forwarder: Forwarder) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", forwarder.port))
+
+
 def test_a_dashboard_that_is_still_starting() -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
@@ -147,19 +152,29 @@ def open_connections(forwarder: Forwarder, count: int, text: bytes = b"") -> lis
 
 @pytest.mark.attack("connections that stay idle", inputs=2)
 @pytest.mark.parametrize("forwarder", ["the token"], indirect=True)
-def test_idle_connections_do_not_keep_the_user_out(forwarder: Forwarder) -> None:
-    """Neither silent ones nor those whose headers do not end."""
+def test_idle_connections_do_not_keep_the_user_out(
+    forwarder: Forwarder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither silent ones nor those whose headers do not end; nor do they close one that is in use."""
+    monkeypatch.setattr(dashboard, "_HEAD_SECONDS", 600)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     idle: list[socket.socket] = []
+    cookie, before = signed_in(forwarder), connect(forwarder)
+
+    def is_served(connection: http.client.HTTPConnection) -> bool:
+        connection.request("POST", "/api/x", b"1", {"Cookie": cookie})
+        return connection.getresponse().read() == b"/api/x 1"
+
+    assert is_served(before)
     try:
         for text in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n"):
             idle += open_connections(forwarder, 512, text)
         cookie = signed_in(forwarder)
-        connection = connect(forwarder)
-        connection.request("POST", "/api/x", b"1", {"Cookie": cookie})
-        assert connection.getresponse().read() == b"/api/x 1"
+        assert is_served(connect(forwarder))
+        assert is_served(before)
         assert len(forwarder.unknown) < 100
+        assert idle[0].recv(1) == b"", "closed: a process has few descriptors"
     finally:
         for each in idle:
             each.close()
@@ -176,6 +191,15 @@ def test_headers_have_a_deadline(forwarder: Forwarder, monkeypatch: pytest.Monke
         for _ in range(600):
             slow.sendall(b"x")
             time.sleep(0.05)
+
+
+@pytest.mark.attack("connections that stay idle", inputs=1)
+@pytest.mark.parametrize("forwarder", ["the token"], indirect=True)
+def test_headers_have_a_limit(forwarder: Forwarder) -> None:
+    """They are kept until they end."""
+    (large,) = open_connections(forwarder, 1, b"x" * 65536)
+    with large:
+        assert large.recv(100).startswith(b"HTTP/1.1 403 ")
 
 
 LISTENER = """

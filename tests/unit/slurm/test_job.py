@@ -365,6 +365,48 @@ def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
     assert job.logs() == "text\n"
 
 
+@pytest.mark.parametrize(
+    ("state", "begin"),
+    [("PENDING", "Unknown"), ("PENDING", "1000"), ("CANCELLED", "1000000"), ("RUNNING", "1000000")],
+    ids=["waits", "waits, with an old estimate", "cancelled", "runs"],
+)
+def test_a_run_directory_of_an_earlier_job_with_the_same_id(
+    state: str, begin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a reset of slurmctld, or of another cluster: it ends before this job starts, if it starts."""
+    record = f"echo JobState={state} ExitCode=0:0 Restarts=$RESTARTS SubmitTime=1000 StartTime={begin}"
+    scontrol(tmp_path, monkeypatch, f"{record}; echo WorkDir={tmp_path}")
+    monkeypatch.setenv("RESTARTS", "0")
+    run = tmp_path / "runs/7-0"
+    (run / "logs").mkdir(parents=True)
+    for name in ("gpu-1.log", "service-judge@gpu-1.log"):
+        (run / "logs" / name).write_text("text\n")
+
+    def write(began: float) -> None:
+        start = json.loads(event_line("start")) | {"time": began}
+        end = json.loads(event_line("end", exit_code=0, source="trainer")) | {"time": began + 1}
+        (run / "events.jsonl").write_text(f"{json.dumps(start)}\n{json.dumps(end)}\n")
+
+    write(500000)
+    this = job()
+    status = this.status()
+    assert (status.end, status.run_dir, status.nodes, this.services()) == (None, "", [], [])
+    for read in (this.node_log, this.ray_logs):
+        with pytest.raises(UsageError, match=r"runs/7-0/logs: is of an earlier job with the same id"):
+            read("gpu-1")
+    # An attempt before the last requeue began before the start that Slurm has.
+    monkeypatch.setenv("RESTARTS", "1")
+    this = job()
+    assert (this.status().end or {})["exit_code"] == 0
+    assert (this.services(), this.node_log("gpu-1")) == (["judge"], "text\n")
+    monkeypatch.setenv("RESTARTS", "0")
+    write(999990)  # clocks differ a little
+    assert bool(job().status().end) == (state != "PENDING")
+    (run / "events.jsonl").unlink()
+    (run / "events.jsonl").mkdir()  # as they cannot be read, nothing says whose logs these are
+    assert job().node_log("gpu-1") == "text\n"
+
+
 @pytest.mark.attack("a job's folder that another user has made on the node", inputs=3)
 def test_no_program_of_another_user_runs_on_the_node(running: Path, tmp_path: Path) -> None:
     ready(running, runtime="none", folder=f"{FOLDER}/inside")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def test_a_stranger_has_made_the_folder_before(tmp_path: Path, kind: str) -> Non
         runs.mkdir(mode=0o777)
         runs.chmod(0o777)
     os.lchown(runs, BOB, BOB)
-    for relative in (True, False):
+    for relative, is_sticky in ((True, True), (False, True), (False, kind == "outer folder")):
+        tmp_path.chmod(0o1777 if is_sticky else 0o777)
         with pytest.raises(JobError, match=r"(belongs to 65530|Not a directory).*\. Set run_dir") as error:
             make(tmp_path if relative else tmp_path / "mine", runs=path if relative else f"{tmp_path}/{path}")
         assert error.value.kind == "config"
@@ -100,6 +102,31 @@ def test_a_stranger_has_made_the_attempt_before(tmp_path: Path, place: str) -> N
     job: Any = {"id": "9", "attempt": 0, "mark": "x", "run_dir": f"{runs}/8-0"}
     with pytest.raises(JobError, match=r"8-0 exists already, and belongs to 65530\. Set run_dir"):
         run_directory.make(job, str(tmp_path), "")
+
+
+@needs_root
+@pytest.mark.attack("run directories of another user", inputs=1)
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_folder_for_all_users(attempt: int, is_listed: bool) -> None:
+    """A run directory of a stranger with this job's id stays; it is in the way only with its attempt."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as shared:  # others can enter it
+        runs = Path(shared, "slurmray-runs")
+        theirs = runs / f"7-{attempt}"
+        theirs.mkdir(parents=True)
+        os.chown(theirs, BOB, BOB)
+        runs.chmod(0o1777 if is_listed else 0o1733)
+        Path(shared).chmod(0o755)
+        os.seteuid(BOB + 1)
+        try:
+            if attempt == 0:
+                with pytest.raises(JobError, match=r"7-0 exists already, and belongs to 65530\. Set run_dir"):
+                    make(Path(shared))
+            else:
+                assert make(Path(shared)) == []
+        finally:
+            os.seteuid(0)
+        assert (theirs.stat().st_uid, list(theirs.iterdir())) == (BOB, [])
 
 
 @needs_root

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -16,12 +17,14 @@ from slurmray.rendering.script import agent_text
 from ..fake_node import FakeNode
 
 AGENT = agent_text()
+BOB = 65530  # a user without a name
 ENDED = str(2**22 + 1)  # larger than any process id
 
 
-def test_content_and_permissions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("umask", [0o077, 0])
+def test_content_and_permissions(tmp_path: Path, umask: int) -> None:
     node = FakeNode(tmp_path)
-    old = os.umask(0o077)
+    old = os.umask(umask)
     try:
         folder = Path(job_folder.make(node, AGENT))
     finally:
@@ -82,6 +85,49 @@ def test_another_user_cannot_take_the_folder(tmp_path: Path) -> None:
     assert job_folder.make(node, AGENT) == f"{foreign}-123456"
 
 
+@pytest.mark.attack("a job's folder that another user has made on the node", inputs=1)
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "link to nothing"])
+def test_another_user_has_made_the_folder(tmp_path: Path, kind: str) -> None:
+    """After a look at its name on another node: it has another one here, and nothing of theirs is used."""
+    node = FakeNode(tmp_path)
+    theirs, folder = tmp_path / "theirs", Path(node.folder)
+    if kind != "link to nothing":
+        theirs.mkdir()
+    if kind.startswith("link"):
+        folder.symlink_to(theirs)
+    else:
+        (folder.mkdir if kind == "folder" else folder.touch)(0o777)
+    if os.geteuid() == 0:
+        os.lchown(folder, BOB, BOB)
+    names = set()
+    for _ in range(2):
+        made = Path(job_folder.make(node, AGENT))
+        names.add(made.name)
+        assert made.parent == folder.parent
+        assert re.fullmatch(r"ray-9-0-[0-9a-f]{6}", made.name), "leftovers.py knows it by that"
+        found = made.lstat()
+        assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o700, os.geteuid())
+        assert (made / "task").exists()
+    assert len(names | {folder.name}) == 3, "nobody can guess it"
+    assert not theirs.exists() or not list(theirs.iterdir())
+    assert not folder.is_dir() or not list(folder.iterdir())
+
+
+@pytest.mark.attack("a job's folder that another user has made on the node", inputs=1)
+def test_a_tmpdir_that_others_cannot_guess(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    first = Path(job_folder.make_scratch(node))
+    first.rmdir()
+    first.symlink_to(tmp_path)
+    second = Path(job_folder.make_scratch(node))
+    assert second != first
+    old = os.umask(0)
+    try:
+        assert stat.S_IMODE(Path(job_folder.make_scratch(node)).stat().st_mode) == 0o700
+    finally:
+        os.umask(old)
+
+
 def test_a_zombie_has_ended(tmp_path: Path) -> None:
     """It stays if process 1 does not reap."""
     node = FakeNode(tmp_path)
@@ -103,6 +149,17 @@ def test_a_container_that_still_runs(tmp_path: Path) -> None:
     os.close(handle)
     job_folder.make(node, AGENT)
     assert not folder.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+@pytest.mark.attack("a job's folder that another user has made on the node", inputs=1)
+def test_a_folder_of_another_user_is_not_looked_into(tmp_path: Path) -> None:
+    """It could have a FIFO in place of a file. Only root could remove it."""
+    node = FakeNode(tmp_path)
+    folder = stale(node, ENDED)
+    os.chown(folder, BOB, BOB)
+    job_folder.make(node, AGENT)
+    assert folder.exists()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

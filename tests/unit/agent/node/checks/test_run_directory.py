@@ -1,6 +1,7 @@
 """The run directory: shared with the head node, and writable."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,12 @@ def standard_error() -> object:
 def test_the_run_directory_is_opened(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     (tmp_path / "run/mark").write_text("abcdef0123\n")
-    checks.open_run_directory(node)
+    old = os.umask(0)
+    try:
+        checks.open_run_directory(node)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(Path(node.log_path).stat().st_mode) == 0o644
     os.write(2, b"an error\n")
     assert Path(node.log_path).read_text() == "node1\nan error\n"
     assert node.waited == []
@@ -42,6 +48,33 @@ def test_a_run_directory_that_is_not_shared(tmp_path: Path, mark: str | None) ->
     row = ("preflight", "run directory", found, "a folder that all nodes share", "set run_dir")
     assert node.findings == [row]
     assert len(node.waited) == run_directory.TRIES - 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+@pytest.mark.usefixtures("standard_error")
+@pytest.mark.attack("run directories of another user", inputs=1)
+@pytest.mark.parametrize("kind", ["all", "mark", "link", "FIFO", "log"])
+def test_a_run_directory_that_another_user_has_made(tmp_path: Path, kind: str) -> None:
+    """On this node, with the mark of the head node's."""
+    node, run = FakeNode(tmp_path), tmp_path / "run"
+    other, mark = tmp_path / "other", run / "mark"
+    other.write_text("abcdef0123\n")
+    if kind == "link":
+        mark.symlink_to(other)
+    elif kind == "FIFO":
+        os.mkfifo(mark)
+    else:
+        mark.write_text("abcdef0123\n")
+    if kind in ("all", "mark"):
+        os.chown(mark, 65530, 65530)
+    if kind == "all":
+        os.chown(run, 65530, 65530)
+    if kind == "log":
+        Path(node.log_path).symlink_to(other)
+    with pytest.raises(errors.Unfit):
+        checks.open_run_directory(node)
+    assert [finding[1] for finding in node.findings] == ["run directory"]
+    assert other.read_text() == "abcdef0123\n"
 
 
 @pytest.mark.usefixtures("standard_error")
