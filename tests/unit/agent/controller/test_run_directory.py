@@ -151,7 +151,7 @@ def test_a_disk_that_is_full_after_the_first_folders(tmp_path: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=3", "tmpfs", tmp_path]
     subprocess.run(mount, check=True)
     try:
-        with pytest.raises(JobError, match="cannot write to .*7-0: No space left on device") as error:
+        with pytest.raises(JobError, match=r"cannot write to .*7-0: No space left on device") as error:
             make(tmp_path)
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
