@@ -19,7 +19,8 @@ def session(folder: Path) -> Path:
     (logs / "raylet.out").write_text("raylet")
     (logs / "events/event_GCS.log").write_text("{}")
     (logs / "empty.err").touch()
-    (folder / "private").touch(0o600)
+    (folder / "private").write_text("secret")
+    (folder / "private").chmod(0o600)
     (logs / "link.log").symlink_to(folder / "private")
     return logs
 

@@ -16,14 +16,17 @@ from slurmray.rendering.script import agent_text
 from ..fake_node import FakeNode
 
 AGENT = agent_text()
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
 ENDED = str(2**22 + 1)  # larger than any process id
 
 
-def test_content_and_permissions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("umask", [0o077, 0])
+def test_content_and_permissions(tmp_path: Path, umask: int) -> None:
     node = FakeNode(tmp_path)
-    old = os.umask(0o077)
+    old = os.umask(umask)
     try:
         folder = Path(job_folder.make(node, AGENT))
+        assert stat.S_IMODE(Path(job_folder.make_scratch(node)).stat().st_mode) == 0o700
     finally:
         os.umask(old)
     assert str(folder) == node.folder
@@ -82,6 +85,32 @@ def test_another_user_cannot_take_the_folder(tmp_path: Path) -> None:
     assert job_folder.make(node, AGENT) == f"{foreign}-123456"
 
 
+@needs_root
+@pytest.mark.attack("folders and links in place of temporary names", inputs=1)
+@pytest.mark.parametrize("kind", ["folder", "link", "file"])
+def test_a_stranger_has_seen_the_folder_s_name_on_another_node(tmp_path: Path, kind: str) -> None:
+    node = FakeNode(tmp_path)
+    theirs, other = Path(node.folder), tmp_path / "other"
+    other.mkdir()
+    if kind == "link":
+        theirs.symlink_to(other)
+    elif kind == "folder":
+        theirs.mkdir()
+    else:
+        theirs.touch()
+    os.lchown(theirs, 65530, 65530)
+    old = os.umask(0)
+    try:
+        folder = Path(job_folder.make(node, AGENT))
+    finally:
+        os.umask(old)
+    assert folder != theirs
+    assert folder.name[:-6] == theirs.name[:-6]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert theirs.lstat().st_uid == 65530
+    assert kind == "file" or not list(theirs.iterdir())
+
+
 def test_a_zombie_has_ended(tmp_path: Path) -> None:
     """It stays if process 1 does not reap."""
     node = FakeNode(tmp_path)
@@ -103,6 +132,16 @@ def test_a_container_that_still_runs(tmp_path: Path) -> None:
     os.close(handle)
     job_folder.make(node, AGENT)
     assert not folder.exists()
+
+
+@needs_root
+@pytest.mark.attack("folders and links in place of temporary names", inputs=1)
+def test_a_stranger_s_folder_with_the_job_s_id_is_not_removed(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    folder = stale(node, ENDED)
+    os.chown(folder, 65530, 65530)
+    job_folder.make(node, AGENT)
+    assert (folder / "old").exists()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
