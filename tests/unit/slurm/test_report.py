@@ -250,7 +250,7 @@ def test_settings_have_no_values_of_variables() -> None:
         slurm={"nodes": 3},
         env={"NCCL_DEBUG": "value-1"},
         services=[{"name": "s", "run": ["a", "--token", "value-7", "b"], "env": {"B": "value-2"}}],
-        ray={"runtime_env": {"env_vars": {"C": "value-3"}, "pip": ["numpy"], "numbers": [1, 2]}},
+        ray={"runtime_env": {"env_vars": {"C": "value-3"}, "pip": ["numpy"], "numbers": [1, 2], "env": 1}},
         node_env="export HF_TOKEN=value-4",
         run="API_KEY='value-5 x' python3 train.py --api-key=value-6 data.prompt_key=shown",
     )
@@ -290,7 +290,7 @@ def test_settings_have_no_values_of_variables() -> None:
         *(
             (f"{name}=abc {name}_x=abc pre{name}=1", f"{name}=... {name}_x=... pre{name}=1")
             for name in (
-                *("api_key", "apikey", "access_key", "secret_key", "private_key", "auth_key"),
+                *("api_key", "apikey", "access_key", "secretkey", "private_key", "auth_key"),
                 *("token", "secret", "password", "passwd", "credential", "credentials"),
             )
         ),

@@ -7,7 +7,9 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,6 +146,27 @@ def test_folders_that_the_submitter_or_an_administrator_has_chosen(tmp_path: Pat
     os.lchown(site / "link", BOB, BOB)
     make(submit, runs=f"{site}/link/mine")
     assert (site / "project/mine/7-0/mark").exists()
+
+
+@needs_root
+@pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="mounts a file system")  # noqa: PTH110
+def test_a_file_system_on_which_files_of_root_are_nobody_s(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    home = folder(tmp_path / "home", 0o755, 65534)
+    program = Path(__file__).parents[3] / "cluster/root_squash_fs.py"
+    with subprocess.Popen([sys.executable, program, home]) as server:
+        try:
+            deadline = time.monotonic() + 20  # bounds a hang
+            while not home.is_mount():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            make(home)
+            assert make(home, 1) == [f"{home}/slurmray-runs/7-0"]
+            assert {path.name for path in (home / "slurmray-runs").iterdir()} == {"7-0", "7-1"}
+            assert (home / "slurmray-runs/7-1/mark").stat().st_uid == 65534
+        finally:
+            subprocess.run(["umount", "--lazy", home], check=True)
+            server.terminate()
 
 
 @needs_root
