@@ -42,7 +42,7 @@ _VALUE = rf"""((?:{_QUOTED})(?:{_QUOTED}|\\.|[^\s"'\\])*|[^\s"']+)"""  # a word 
 # NAME=VALUE with the name of a secret, but not `data.prompt_key=`.
 _SECRET = re.compile(rf"((?<![A-Z0-9])KEY(?:_[A-Z0-9_]*)?|{_NAME}(?:_\w*)?)={_VALUE}")
 # Its value is the next argument, or follows after `=`.
-_SECRET_OPTION = re.compile(rf"--?(?:[\w.-]*{_NAME}|(?:[\w.]+-)*key)(?![\w-])")
+_SECRET_OPTION = re.compile(rf"--?(?:[\w.-]*{_NAME}|(?:[\w.]+-)*key)")
 _OPTION_AND_VALUE = re.compile(rf"({_SECRET_OPTION.pattern}(?:\s+(?!-)|=)){_VALUE}")
 _URL_PASSWORD = re.compile(r"""(\b[a-z][a-z0-9+.-]*://(?:[^/\s:@]*:)?)[^/\s"']+(?=@)""", re.IGNORECASE)
 _HEADER = re.compile(

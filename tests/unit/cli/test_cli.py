@@ -272,10 +272,11 @@ def write_specs(**specs: str) -> None:
 
 
 def test_a_script_for_each_of_several_job_specs() -> None:
-    write_specs(a="name: small\nslurm: {nodes: 2}\n", b="name: large\n")
+    write_specs(a="name: small\nslurm: {nodes: 2}\n", b="name: large\nenv: {LR: 1}\n")
     done = run("render", "a.yaml", "b.yaml", "--time", "1:00:00")
     assert (done.returncode, done.stdout) == (0, "")
     small, large = Path("small.sh").read_text(), Path("large.sh").read_text()
+    assert Path("large.sh").stat().st_mode & 0o777 == 0o700
     assert "#SBATCH --nodes=2\n" in small
     assert "#SBATCH --nodes=1\n" in large
     assert "#SBATCH --time=1:00:00\n" in small

@@ -301,6 +301,7 @@ def test_settings_have_no_values_of_variables() -> None:
             "pip install git+HTTPS://abc@host/x ssh://git@host",
             "pip install git+HTTPS://...@host/x ssh://...@host",
         ),
+        ("""'http://host','a@b' --key-file x""", """'http://host','a@b' --key-file x"""),
         ("redis://:a@b@host/0 'ftp://me:a@host' b@c", "redis://:...@host/0 'ftp://me:...@host' b@c"),
         (
             'curl -H "authorization: ApiKey abc" -H "Proxy-Authorization:abc" u',

@@ -93,11 +93,15 @@ def test_an_older_folder_that_others_can_write_to(tmp_path: Path, before: int, a
 @needs_root
 @pytest.mark.parametrize("modes", [0o1777, 0o1733])
 def test_a_sticky_folder_of_root(public: Path, modes: int) -> None:
-    """Also one that cannot be listed."""
+    """Also one that cannot be listed, and a folder of one's own that cannot be written to."""
     home, scratch = folder(public / "home", 0o755, ALICE), folder(public / "scratch", modes)
     with alice():
         make(home, runs=f"{scratch}")
         make(home, runs=f"{scratch}/runs")
+        (home / "full").mkdir()
+        (home / "full/runs").mkdir()
+        (home / "full").chmod(0o555)
+        make(home, runs="full/runs")
     assert (scratch / "7-0").stat().st_uid == (scratch / "runs").stat().st_uid == ALICE
     assert sorted(path.name for path in scratch.iterdir()) == ["7-0", "runs"]
 
@@ -146,6 +150,9 @@ def test_folders_that_the_submitter_or_an_administrator_has_chosen(tmp_path: Pat
     os.lchown(site / "link", BOB, BOB)
     make(submit, runs=f"{site}/link/mine")
     assert (site / "project/mine/7-0/mark").exists()
+    folder(site / "project/other", 0o755)
+    make(site / "project/mine", runs="../other")
+    assert (site / "project/other/7-0/mark").exists()
 
 
 @needs_root
@@ -167,6 +174,19 @@ def test_a_file_system_on_which_files_of_root_are_nobody_s(tmp_path: Path) -> No
         finally:
             subprocess.run(["umount", "--lazy", home], check=True)
             server.terminate()
+
+
+@needs_root
+def test_a_folder_whose_mode_cannot_be_changed(tmp_path: Path) -> None:
+    """As on a mount with fixed modes; here it is append-only."""
+    runs = folder(tmp_path / "slurmray-runs", 0o777)
+    if subprocess.run(["chattr", "+a", runs], check=False).returncode:
+        pytest.skip("the file system has no attributes")
+    try:
+        make(tmp_path)
+    finally:
+        subprocess.run(["chattr", "-a", runs], check=True)
+    assert (mode(runs), (runs / "7-0/mark").exists()) == (0o777, True)
 
 
 @needs_root
