@@ -483,7 +483,8 @@ def test_apptainer_and_none(tmp_path: Path) -> None:
 def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     path = programs(tmp_path / "bin")
     story = parts.story_of(assemble([], "{}", ["none"]))
-    commands = 'cd /; { printf "BAD=1\\0" >&3; } 2>/dev/null; echo "to the log"; export A="b\nc"; read -r X; echo "$X"; B=$NOT_SET; true'
+    commands = 'cd /; { printf "BAD=1\\0" >&3; } 2>/dev/null; '
+    commands += 'echo "to the log"; export A="b\nc"; read -r X; echo "$X"; B=$NOT_SET; true'
     argv = ["bash", "-c", f"exec 3>{tmp_path}/env; {story}", "slurmray", "run_setup"]
 
     def run(setup: str) -> subprocess.CompletedProcess[bytes]:
