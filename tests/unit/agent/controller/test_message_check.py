@@ -25,6 +25,10 @@ WRONG: list[dict[str, Any]] = [
     {"type": "failed", "kind": "nonsense", "message": ""},
     {"type": "failed", "kind": "ray", "message": "", "log": "../../../etc/passwd"},
     {"type": "failed", "kind": ["ray"], "message": ""},
+    {"type": "failed", "kind": "ray", "message": "", "log": "\u00e9"},
+    {"type": "prepared", "name": "../x"},
+    {"type": "prepared", "name": "a\0"},
+    {"type": "prepared", "name": "\u00e9"},
     {"type": "phase", "phase": "ray", "text": {"a": [1]}},
     {"type": "phase"},
     {"type": "checked", "addresses": [1, "a"], "proxy": False, "folder": "/"},
@@ -53,7 +57,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.attack("messages that a program in the container writes", inputs=35)
+@pytest.mark.attack("messages that a program in the container writes", inputs=39)
 def test_wrong_messages_change_nothing() -> None:
     cluster = Cluster()
     cluster.train()

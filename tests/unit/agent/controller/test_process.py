@@ -61,7 +61,9 @@ if plays == "hostile":
     for line in (b'{{"v":1,"type":"started"}}', b'{{"v":2,"type":"ready"}}', b"\\xff", b'{{"v":' * 600):
         os.write(1, line + b"\\n")
     send("started", step="0 --signal=KILL 9")
+    os.mkdir(job["run_dir"] + "/prepared-x")
     send("prepared", name="x/../../../here")
+    send("prepared", name="a\\0b")
 if plays == "fails":
     send("failed", kind="image", message="no such image")
 else:
@@ -406,12 +408,13 @@ def test_a_value_that_the_submitter_does_not_have(tmp_path: Path) -> None:
     assert "env.KEY is not set where the job was submitted" in job.log()
 
 
-@pytest.mark.attack("messages that a program in the container writes", inputs=6)
+@pytest.mark.attack("messages that a program in the container writes", inputs=7)
 def test_a_program_that_prints_messages(tmp_path: Path) -> None:
     job = Job(tmp_path, "hostile")
     assert job.wait()[0] == 5, job.log()
     assert "message of protocol version 2, this agent uses version 1" in job.log()
     assert not (tmp_path / "here").exists()
+    assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
 
 
 def test_a_restart_that_the_trainer_requests(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_file_system_on_which_files_of_root_are_nobody_s(tmp_path: Path) -> No
     tmp_path.chmod(0o755)
     home = folder(tmp_path / "home", 0o755, 65534)
     program = Path(__file__).parents[3] / "cluster/root_squash_fs.py"
-    with subprocess.Popen([sys.executable, program, home]) as server:
+    with subprocess.Popen([sys.executable, str(program), str(home)]) as server:
         try:
             deadline = time.monotonic() + 20  # bounds a hang
             while not home.is_mount():
@@ -191,7 +191,7 @@ def test_a_folder_whose_mode_cannot_be_changed(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_disk_that_is_full_after_the_first_folders(tmp_path: Path) -> None:
-    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=3", "tmpfs", tmp_path]
+    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=3", "tmpfs", str(tmp_path)]
     subprocess.run(mount, check=True)
     try:
         with pytest.raises(JobError, match=r"cannot write to .*7-0: No space left on device") as error:
