@@ -266,6 +266,16 @@ def test_settings_have_no_values_of_variables() -> None:
     assert "Not available" not in page
 
 
+def test_secrets_in_texts_of_the_events() -> None:
+    text = "t --token=hunter2"
+    row = {"kind": "preflight", "check": "x", **dict.fromkeys(("found", "wanted", "fix"), text)}
+    end = event("end", 90, exit_code=66, source="slurmray", kind="preflight", node="a", text=text)
+    events = [start(["a"]), event("finding", 1, node="a", **row), event("trainer", 6, command=text), end]
+    page = page_of(events, "FAILED", earlier=(events,))
+    assert "hunter2" not in page
+    assert page.count("--token=...") >= 7
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
