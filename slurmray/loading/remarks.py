@@ -27,7 +27,9 @@ def secrets_by_value(spec: JobSpec) -> list[str]:
 
 def has_values(spec: JobSpec) -> bool:
     """Return whether the script has values of variables: any of them may be a secret."""
-    return any(each.env for each in spec.services) or any(spec.env.values())
+    runtime_env = spec.ray.runtime_env
+    of_workers = isinstance(runtime_env, dict) and runtime_env.get("env_vars")
+    return bool(of_workers) or any(each.env for each in spec.services) or any(spec.env.values())
 
 
 def remarks(spec: JobSpec, *, is_submitted_here: bool = True) -> list[str]:

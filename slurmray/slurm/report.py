@@ -37,21 +37,21 @@ _NAME = (
     r"(?i:(?<![a-z0-9])"
     r"(?:(?:api|access|secret|private|auth)[_-]?key|token|secret|password|passwd|credentials?))"
 )
-_VALUE = r"""('[^']*'|"[^"]*"|[^\s"']+)"""
+_QUOTED = r"""'[^']*'|"(?:\\.|[^"\\])*\""""
+_VALUE = rf"""((?:{_QUOTED})(?:{_QUOTED}|\\.|[^\s"'\\])*|[^\s"']+)"""  # a word of bash
 # NAME=VALUE with the name of a secret, but not `data.prompt_key=`.
 _SECRET = re.compile(rf"((?<![A-Z0-9])KEY(?:_[A-Z0-9_]*)?|{_NAME}(?:_\w*)?)={_VALUE}")
 # Its value is the next argument, or follows after `=`.
-_SECRET_OPTION = re.compile(rf"--?(?:[\w.-]*{_NAME}|(?:[\w.]+-)*key)(?![\w-])")
+_SECRET_OPTION = re.compile(rf"--?(?:[\w.-]*{_NAME}|(?:[\w.]+-)*key)")
 _OPTION_AND_VALUE = re.compile(rf"({_SECRET_OPTION.pattern}(?:\s+(?!-)|=)){_VALUE}")
-_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^/\s:@]*:)[^/\s@]+(?=@)", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"""(\b[a-z][a-z0-9+.-]*://(?:[^/\s:@]*:)?)[^/\s"']+(?=@)""", re.IGNORECASE)
 _HEADER = re.compile(
-    r"((?:Proxy-)?Authorization|[\w-]*(?:Token|Api-Key|Secret))(\s*:\s*)(?:(?:Bearer|Basic|Token)\s+)?"
-    r"[^\s\"'\\]+",
+    r"((?:Proxy-)?Authorization|[\w-]*(?:Token|Api-Key|Secret|Password))(\s*:\s*)(?:[\w-]+ +)?[^\s\"'\\]+",
     re.IGNORECASE,
 )
 _JSON_VALUE = re.compile(
-    rf"""(["'][\w.-]*(?:{_NAME}|(?i:authorization))[\w-]*["']\s*:\s*)"""
-    r"""("(?:\\.|[^"\\])*"|'[^']*'|[\w.-]+)"""
+    rf"""(["'][\w.-]*(?:{_NAME}|(?i:authorization))[\w-]*\\*["']\s*:\s*)"""
+    rf"""({_QUOTED}|\\+"[^"]*"|[\w.-]+)"""  # the second one in a string of bash
 )
 _VARIABLES = ("env", "env_vars")  # fields of the settings with variables and their values
 

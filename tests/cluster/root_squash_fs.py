@@ -22,11 +22,13 @@ class RootSquashFS(fuse.Operations):  # type: ignore[misc]
     def __init__(self, root: int) -> None:
         self.root = f"/proc/self/fd/{root}"
 
+    def caller(self) -> tuple[int, int]:
+        uid, gid, _ = fuse.fuse_get_context()
+        return (uid, gid) if uid else (NOBODY, NOBODY)
+
     def real(self, path: str) -> str:
         """Return the real path; EACCES if the caller must not enter a folder on the way."""
-        uid, gid, _ = fuse.fuse_get_context()
-        if uid == 0:
-            uid, gid = NOBODY, NOBODY
+        uid, gid = self.caller()
         here = self.root + "/"
         for name in filter(None, path.split("/")):
             self.check_may_enter(here, uid, gid)
@@ -41,8 +43,7 @@ class RootSquashFS(fuse.Operations):  # type: ignore[misc]
 
     def own(self, path: str) -> None:
         """Make the caller the owner of a new file."""
-        uid, gid, _ = fuse.fuse_get_context()
-        os.chown(path, uid, gid, follow_symlinks=False)
+        os.chown(path, *self.caller(), follow_symlinks=False)
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         stat = os.lstat(self.real(path))

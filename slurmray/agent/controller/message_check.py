@@ -25,6 +25,7 @@ def _is_texts(value: "Any") -> bool:
 
 _ANY = _text(".*")
 _ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"
+_NAME = "[0-9A-Za-z_.@+-]*"  # of files in the run directory; Python 3.6 may open ASCII names only
 _STAGE = "(prepare|services)(-with-ray)?"
 # Type -> its fields, and what each accepts. docs/inside/architecture.md describes them.
 FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
@@ -47,7 +48,7 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "joined": {"nodes": _is_texts, "gpus": _number(10**6)},
     "ready": {},
     "stage_done": {"stage": _text(_STAGE)},
-    "prepared": {"name": _ANY},
+    "prepared": {"name": _text(_NAME)},
     "trainer": {"command": _ANY},
     "attach": {
         **{"argv": _is_texts, "command": _is_texts, "unset": _is_texts},
@@ -82,5 +83,5 @@ def problem(message: "Message", nodes: "Collection[str]") -> str:
     for name, accepts in fields.items():
         if not accepts(message.get(name)):
             return "%s: wrong value of %s" % (message["type"], name)
-    # The name of a log in the run directory.
-    return "" if _text(r"[\w.@+-]*")(message.get("log", "")) else "failed: wrong value of log"
+    # The name of a log.
+    return "" if _text(_NAME)(message.get("log", "")) else "failed: wrong value of log"

@@ -527,8 +527,7 @@ class ControllerProcess(Actions):
 
     def mark_done(self, name: str) -> None:
         path = os.path.join(self._job()["run_dir"], "prepared-" + name)
-        if all(letter.isalnum() or letter in "@._-" for letter in name):
-            self._files.submit(lambda: job_log.append(path, ""))
+        self._files.submit(lambda: job_log.append(path, ""))
 
     # -- helpers -----------------------------------------------------------------------------------------
 

@@ -19,7 +19,9 @@ def session(folder: Path) -> Path:
     (logs / "raylet.out").write_text("raylet")
     (logs / "events/event_GCS.log").write_text("{}")
     (logs / "empty.err").touch()
-    (logs / "link.log").symlink_to("/etc/passwd")
+    (folder / "private").write_text("secret")
+    (folder / "private").chmod(0o600)
+    (logs / "link.log").symlink_to(folder / "private")
     return logs
 
 
@@ -41,6 +43,16 @@ def test_logs_of_a_session(tmp_path: Path, is_set_aside: bool) -> None:
     assert ray_logs.archive(str(tmp_path), str(archive))
     assert content(archive) == {"raylet.out": b"raylet", "events/event_GCS.log": b"{}"}
     assert not list(tmp_path.glob("*.part"))
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.attack("files of the run directory", inputs=1)
+def test_a_link_in_place_of_the_archive(tmp_path: Path) -> None:
+    session(tmp_path)
+    (tmp_path / "x.tar.gz.part").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        ray_logs.archive(str(tmp_path), str(tmp_path / "x.tar.gz"))
+    assert not (tmp_path / "other").exists()
 
 
 def test_without_a_session(tmp_path: Path) -> None:

@@ -272,10 +272,11 @@ def write_specs(**specs: str) -> None:
 
 
 def test_a_script_for_each_of_several_job_specs() -> None:
-    write_specs(a="name: small\nslurm: {nodes: 2}\n", b="name: large\n")
+    write_specs(a="name: small\nslurm: {nodes: 2}\n", b="name: large\nenv: {LR: 1}\n")
     done = run("render", "a.yaml", "b.yaml", "--time", "1:00:00")
     assert (done.returncode, done.stdout) == (0, "")
     small, large = Path("small.sh").read_text(), Path("large.sh").read_text()
+    assert Path("large.sh").stat().st_mode & 0o777 == 0o700
     assert "#SBATCH --nodes=2\n" in small
     assert "#SBATCH --nodes=1\n" in large
     assert "#SBATCH --time=1:00:00\n" in small
@@ -723,8 +724,19 @@ def test_findings_of_a_preset_are_printed(capsys: pytest.CaptureFixture[str]) ->
 def test_a_script_with_values_of_variables_is_for_its_owner_alone() -> None:
     old = os.umask(0o022)
     try:
-        for name, options, mode in (("a.sh", [], 0o755), ("b.sh", ["--env", "LR=1"], 0o700)):
-            assert run("render", *options, "-o", name, "--", "true").returncode == 0
+        runtime_env = "ray.runtime_env={pip: [numpy], env_vars: {A: b}}"
+        for number, (options, mode) in enumerate(
+            (
+                ([], 0o755),
+                (["--env", "LR"], 0o755),
+                (["--env", "LR=1"], 0o700),
+                (["--set", "services=[{name: a, run: b, env: {A: b}}]"], 0o700),
+                (["--set", "launch=ray-job", "--set", runtime_env], 0o700),
+                (["--set", "launch=ray-job", "--set", "ray.runtime_env={pip: [numpy]}"], 0o755),
+            )
+        ):
+            name = f"{number}.sh"
+            assert cli.main(["render", *options, "-o", name, "--", "true"]) == 0
             assert Path(name).stat().st_mode & 0o777 == mode
     finally:
         os.umask(old)

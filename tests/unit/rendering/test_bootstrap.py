@@ -238,6 +238,7 @@ def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
     modules = programs(tmp_path / "modules", python3=python(version))
     setup = f'false\necho "$NOT_SET"\nexport MADE_BY_SETUP="it\'s \\"so\\""\nPATH={modules}:$PATH\n'
+    setup += f"for pid in $$ $PPID; do /bin/cat /proc/$pid/cmdline; done >>{tmp_path}/shown; true hunter2\n"
     file = small_script(tmp_path, setup)
     start = [*WITHOUT_PYTHON, bash]
     done = subprocess.run([*start, file], env=environment(path), capture_output=True, check=False, input=b"x")
@@ -252,6 +253,9 @@ def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     found = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
     assert found["setup"] == 'it\'s "so"'
     assert found["done"] == "n2"
+    shown = (tmp_path / "shown").read_text()  # as `ps` shows it to everybody
+    assert "run_setup" in shown
+    assert "hunter2" not in shown
 
 
 @pytest.mark.parametrize(
@@ -479,7 +483,8 @@ def test_apptainer_and_none(tmp_path: Path) -> None:
 def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     path = programs(tmp_path / "bin")
     story = parts.story_of(assemble([], "{}", ["none"]))
-    commands = 'cd /; echo "to the log"; export A="b\nc"; read -r X; echo "$X"; B=$NOT_SET; true'
+    commands = 'cd /; { printf "BAD=1\\0" >&3; } 2>/dev/null; '
+    commands += 'echo "to the log"; export A="b\nc"; read -r X; echo "$X"; B=$NOT_SET; true'
     argv = ["bash", "-c", f"exec 3>{tmp_path}/env; {story}", "slurmray", "run_setup"]
 
     def run(setup: str) -> subprocess.CompletedProcess[bytes]:
@@ -492,6 +497,7 @@ def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     variables = (tmp_path / "env").read_text().split("\0")
     assert "A=b\nc" in variables
     assert "PWD=/" in variables
+    assert "BAD=1" not in variables
     assert run("false").returncode == 1
     assert (tmp_path / "env").read_text() == ""
     assert run("exit 9").returncode == 9

@@ -250,7 +250,7 @@ def test_settings_have_no_values_of_variables() -> None:
         slurm={"nodes": 3},
         env={"NCCL_DEBUG": "value-1"},
         services=[{"name": "s", "run": ["a", "--token", "value-7", "b"], "env": {"B": "value-2"}}],
-        ray={"runtime_env": {"env_vars": {"C": "value-3"}, "pip": ["numpy"]}},
+        ray={"runtime_env": {"env_vars": {"C": "value-3"}, "pip": ["numpy"], "numbers": [1, 2], "env": 1}},
         node_env="export HF_TOKEN=value-4",
         run="API_KEY='value-5 x' python3 train.py --api-key=value-6 data.prompt_key=shown",
     )
@@ -266,6 +266,16 @@ def test_settings_have_no_values_of_variables() -> None:
     assert "Not available" not in page
 
 
+def test_secrets_in_texts_of_the_events() -> None:
+    text = "t --token=hunter2"
+    row = {"kind": "preflight", "check": "x", **dict.fromkeys(("found", "wanted", "fix"), text)}
+    end = event("end", 90, exit_code=66, source="slurmray", kind="preflight", node="a", text=text)
+    events = [start(["a"]), event("finding", 1, node="a", **row), event("trainer", 6, command=text), end]
+    page = page_of(events, "FAILED", earlier=(events,))
+    assert "hunter2" not in page
+    assert page.count("--token=...") >= 7
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -279,6 +289,38 @@ def test_settings_have_no_values_of_variables() -> None:
         ("curl -H 'X-Api-Key: abc' u", "curl -H 'X-Api-Key: ...' u"),
         ("t --x-key abc --api-key=abc --lr=1", "t --x-key ... --api-key=... --lr=1"),
         ("""t '{"api_key": "a b\\"c", "lr": 1}'""", """t '{"api_key": "...", "lr": 1}'"""),
+        (
+            """t "{\\"api_key\\": \\"a'b\\", 'token': 'a "b', \\"lr\\": 1}\"""",
+            """t "{\\"api_key\\": "...", 'token': "...", \\"lr\\": 1}\"""",
+        ),
+        (
+            """'{"Authorization": "a b", "a.token_1": 1}'""",
+            """'{"Authorization": "...", "a.token_1": "..."}'""",
+        ),
+        *(
+            (f"{name}=abc {name}_x=abc pre{name}=1", f"{name}=... {name}_x=... pre{name}=1")
+            for name in (
+                *("api_key", "apikey", "access_key", "secretkey", "private_key", "auth_key"),
+                *("token", "secret", "password", "passwd", "credential", "credentials"),
+            )
+        ),
+        ("KEY=abc SSH_KEY_1=abc MONKEY=1", "KEY=... SSH_KEY_1=... MONKEY=1"),
+        ("--key abc --my-key=abc --key -v", "--key ... --my-key=... --key -v"),
+        ("""token="a 'b" password='it'\\''s a'\\ "b\\"c" d""", "token=... password=... d"),
+        (
+            "pip install git+HTTPS://abc@host/x ssh://git@host",
+            "pip install git+HTTPS://...@host/x ssh://...@host",
+        ),
+        ("""'http://host','a@b' --key-file x""", """'http://host','a@b' --key-file x"""),
+        ("redis://:a@b@host/0 'ftp://me:a@host' b@c", "redis://:...@host/0 'ftp://me:...@host' b@c"),
+        (
+            'curl -H "authorization: ApiKey abc" -H "Proxy-Authorization:abc" u',
+            'curl -H "authorization: ..." -H "Proxy-Authorization:..." u',
+        ),
+        (
+            "X-Auth-Token: abc\nX-Secret: abc\npassword: abc",
+            "X-Auth-Token: ...\nX-Secret: ...\npassword: ...",
+        ),
         ("max_tokens=4096 reward_fn_key=x KEYS=1", "max_tokens=4096 reward_fn_key=x KEYS=1"),
     ],
 )

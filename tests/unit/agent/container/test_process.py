@@ -581,13 +581,14 @@ def test_setup_in_the_container(tmp_path: Path) -> None:
         (tmp_path / "lib").mkdir()
         install = (
             f"flock {tmp_path} cp -r {tmp_path}/later/. {tmp_path}/lib; echo installed by $USER, $MINE, $PWD"
+            "; stat -c mode=%a $0"
         )
         slow = {"gpu-2": {"env_file": {}, "node_env": {"SLOW": "4"}}}
         spec = setup_in_container("sleep ${SLOW-1}; " + install, env={"MINE": "mine"})
         made.start(spec, variables=slow)
         assert made.run_until("exit")["code"] == 0
         for node in made.nodes:
-            assert "installed by alice, mine, /\n" in node.log.read_text()
+            assert "installed by alice, mine, /\nmode=600\n" in node.log.read_text()
             assert node.close() == 0
             assert list(node.folder.iterdir()) == []
 

@@ -143,6 +143,46 @@ def test_order_of_stages(node: Callable[..., Node], tmp_path: Path) -> None:
     assert sent == ["prepare", "services", "prepare-with-ray"]
 
 
+SHOWN = 'for pid in $$ $PPID; do tr "\\0" " " </proc/$pid/cmdline; done >OUT; true hunter2'
+"""Writes what `ps` shows of it and of its parent to OUT."""
+
+
+@pytest.mark.attack("processes and files of another user's job", inputs=3)
+def test_ps_does_not_show_commands(node: Callable[..., Node], tmp_path: Path) -> None:
+    def shown(name: str) -> str:
+        return SHOWN.replace("OUT", str(tmp_path / name))
+
+    ready = {"run": ["bash", "-c", shown("ready")]}
+    one = node(
+        prepare=[{"name": "data", "run": shown("prepare")}],
+        services=[{"name": "web", "run": shown("service") + "; sleep 60", "ready": ready}],
+    )
+    old = os.umask(0)
+    try:
+        one.stages.begin()
+        one.until_done("prepare")
+        one.stages.on_stage_done("prepare")
+        one.until_done("services")
+    finally:
+        os.umask(old)
+    for name in ("prepare", "service", "ready"):
+        assert "bash " in (text := (tmp_path / name).read_text())
+        assert "hunter2" not in text
+    files = [
+        path for path in Path(one.folder).rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()
+    ]
+    assert len(files) == 4
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+def test_ps_does_not_show_a_service_outside_the_container(node: Callable[..., Node], tmp_path: Path) -> None:
+    with outside_service(
+        node, tmp_path, ["bash", "-c", SHOWN.replace("OUT", "out")], os.environ["PATH"]
+    ) as service:
+        assert service.wait(20) == 0
+    assert "hunter2" not in (tmp_path / "out").read_text()
+
+
 def test_heartbeats_while_a_node_works_on_a_stage(node: Callable[..., Node]) -> None:
     one = node(prepare=[{"name": "data", "run": "sleep 60"}])
     heartbeat = {"type": "heartbeat", "doing": "prepare"}
@@ -340,10 +380,10 @@ def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path
 
 @contextmanager
 def outside_service(
-    node: Callable[..., Node], tmp_path: Path, run: list[str]
+    node: Callable[..., Node], tmp_path: Path, run: list[str], path: str = "/nowhere"
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a service outside the container, like the node agent."""
-    env = {"PATH": "/nowhere", "MINE": 'it\'s "$HOME"\n`id`'}
+    env = {"PATH": path, "MINE": 'it\'s "$HOME"\n`id`'}
     one = node(services=[{"name": "reward", "run": run, "image": "some/image", "env": env}])
     one.stages.begin()
     assert one.sent[-1] == {"type": "stage_done", "stage": "services"}

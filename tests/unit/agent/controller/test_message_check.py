@@ -25,6 +25,10 @@ WRONG: list[dict[str, Any]] = [
     {"type": "failed", "kind": "nonsense", "message": ""},
     {"type": "failed", "kind": "ray", "message": "", "log": "../../../etc/passwd"},
     {"type": "failed", "kind": ["ray"], "message": ""},
+    {"type": "failed", "kind": "ray", "message": "", "log": "\u00e9"},
+    {"type": "prepared", "name": "../x"},
+    {"type": "prepared", "name": "a\0"},
+    {"type": "prepared", "name": "\u00e9"},
     {"type": "phase", "phase": "ray", "text": {"a": [1]}},
     {"type": "phase"},
     {"type": "checked", "addresses": [1, "a"], "proxy": False, "folder": "/"},
@@ -32,6 +36,7 @@ WRONG: list[dict[str, Any]] = [
     {"type": "join", "address": "nowhere"},
     {"type": "join", "address": "a\0b:1"},
     {"type": "reachable_at", "address": "a\0", "port": 1},
+    {"type": "reachable_at", "address": "a" * 65, "port": 1},
     {"type": "reachable_at", "address": "10.0.0.1", "port": 10**9},
     {"type": "joined", "nodes": ["node1", "nobody"], "gpus": 1},
     {"type": "joined", "nodes": "node1", "gpus": 1},
@@ -52,7 +57,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.attack("messages that a program in the container writes", inputs=34)
+@pytest.mark.attack("messages that a program in the container writes", inputs=39)
 def test_wrong_messages_change_nothing() -> None:
     cluster = Cluster()
     cluster.train()
@@ -67,10 +72,67 @@ def test_wrong_messages_change_nothing() -> None:
     assert (cluster.sent, cluster.log.events) == (sent, events)
     lines = [line for line in cluster.log.lines if "ignored a wrong message" in line]
     assert "node2: ignored a wrong message: exit: wrong value of code" in lines
+    assert "node2: ignored a wrong message: unknown type" in lines
     assert len(lines) == len(set(lines)) < len(WRONG)
     cluster.receive("node1", "exit", code=0)
     assert cluster.wait(10)
     assert cluster.end().code == 0
+
+
+# A right message of each type.
+RIGHT: dict[str, dict[str, Any]] = {
+    "started": {"step": "0"},
+    "heartbeat": {"doing": "", "field": "setup"},
+    "phase": {"phase": "ray", "text": "up"},
+    "finding": {"kind": "warn", "check": "a", "found": "b", "wanted": "c", "fix": "d"},
+    "leftover_jobs": {"jobs": ["7"]},
+    "unfit": {},
+    "checked": {"addresses": ["10.0.0.1"], "proxy": False, "folder": "/tmp/x"},
+    "versions": {"text": "{}"},
+    "reachable_at": {"address": "10.0.0.1", "port": 6379},
+    "join": {"address": "[fd00::1]:6379"},
+    "joined": {"nodes": ["node1"], "gpus": 8},
+    "ready": {},
+    "stage_done": {"stage": "prepare-with-ray"},
+    "prepared": {"name": "data@all"},
+    "trainer": {"command": "python3 a\nb"},
+    "attach": {"argv": ["a"], "command": ["b"], "unset": [], "runtime": "none", "folder": "/tmp/x"},
+    "dashboard": {"address": "10.0.0.1", "port": 8265},
+    "not_ready": {"missing": "node1", "why": "x"},
+    "exit": {"code": 255},
+    "signal": {"name": "USR1"},
+    "healthy": {},
+    "failed": {"kind": "ray", "message": "x", "log": "service-a.b@node1"},
+    "stop_requested": {},
+    "signalled": {},
+    "tether_lost": {},
+    "gone": {},
+}
+
+
+@pytest.mark.attack(
+    "messages that a program in the container writes",
+    inputs=6 * sum(map(len, RIGHT.values())) + 3 * len(RIGHT),
+)
+def test_each_field_is_checked() -> None:
+    assert set(RIGHT) == set(message_check.FIELDS)
+    nodes = ["node1", "node2"]
+    for kind, fields in RIGHT.items():
+        right = {"type": kind, "node": "node2", **fields}
+        assert message_check.problem(right, nodes) == ""
+        for node in ("nobody", None, ["node1"]):
+            assert message_check.problem({**right, "node": node}, nodes).endswith("no such node")
+        for name in fields:
+            wrong: Any
+            for wrong in ([1], {"a": "b"}, 1.5, 10**7, True, None):
+                if (kind, name, wrong) in (("checked", "proxy", True), ("heartbeat", "field", None)):
+                    continue
+                assert message_check.problem({**right, name: wrong}, nodes), (kind, name, wrong)
+    for of_others in (
+        {"type": "not_ready", "missing": "nobody", "why": ""},
+        {"type": "ready", "nodes": ["nobody"]},
+    ):
+        assert message_check.problem({"node": "node2", **of_others}, nodes).endswith("no such node")
 
 
 JSON = st.recursive(

@@ -59,6 +59,13 @@ if plays == "asks":
     send("leftover_jobs", jobs=["5", "6"])
     json.dump(receive("ended_jobs"), open(folder + "/ended", "w"))
 print("hello from somebody else", flush=True)
+if plays == "hostile":
+    for line in (b'{{"v":1,"type":"started"}}', b'{{"v":2,"type":"ready"}}', b"\\xff", b'{{"v":' * 600):
+        os.write(1, line + b"\\n")
+    send("started", step="0 --signal=KILL 9")
+    os.mkdir(job["run_dir"] + "/prepared-x")
+    send("prepared", name="x/../../../here")
+    send("prepared", name="a\\0b")
 if plays == "fails":
     send("failed", kind="image", message="no such image")
 else:
@@ -106,7 +113,7 @@ class Job:
     """A running batch script.
 
     plays: the trainer's exit code, `nothing` (the step ends), `fails` (the node fails), `asks` (the node
-    has leftovers) or `waits` (the trainer waits for a signal).
+    has leftovers), `hostile` (a program prints messages) or `waits` (the trainer waits for a signal).
     """
 
     def __init__(
@@ -403,9 +410,27 @@ def test_a_value_that_the_submitter_does_not_have(tmp_path: Path) -> None:
     assert "env.KEY is not set where the job was submitted" in job.log()
 
 
+@pytest.mark.attack("messages that a program in the container writes", inputs=7)
+def test_a_program_that_prints_messages(tmp_path: Path) -> None:
+    job = Job(tmp_path, "hostile")
+    assert job.wait()[0] == 5, job.log()
+    assert "message of protocol version 2, this agent uses version 1" in job.log()
+    assert not (tmp_path / "here").exists()
+    assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
+
+
 def test_a_restart_that_the_trainer_requests(tmp_path: Path) -> None:
-    job = Job(tmp_path, "75", requeue={"exit_code": 75})
+    """Nobody else can write to files of the run directory, even without a umask."""
+    old = os.umask(0)
+    try:
+        job = Job(tmp_path, "75", requeue={"exit_code": 75})
+    finally:
+        os.umask(old)
     assert job.wait()[0] == 75, job.log()
+    paths = list((tmp_path / "slurmray-runs").rglob("*"))
+    names = {"events.jsonl", "heartbeat", "requeue-requested", "prepared-data@node1"}
+    assert names <= {path.name for path in paths}
+    assert not [path for path in paths if path.stat().st_mode & 0o022]
     assert "requeue 7\n" in (tmp_path / "calls").read_text()
     assert (tmp_path / "slurmray-runs/7-0/requeue-requested").exists()
     assert "requeue: requested by the trainer with exit code 75; attempt 1 follows" in job.log()

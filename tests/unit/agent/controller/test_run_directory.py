@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
+import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +20,7 @@ import pytest
 from slurmray.agent.controller import run_directory
 from slurmray.agent.errors import JobError
 
-BOB = 65530  # a user without a name
+BOB, ALICE = 65530, 65531  # users without names
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
 
 
@@ -42,11 +48,157 @@ def test_nobody_else_can_write_to_it(tmp_path: Path, umask: int) -> None:
     assert (runs / "7-0/mark").read_text() == "secret\none\n"
 
 
-def test_an_older_folder_that_a_group_can_write_to(tmp_path: Path) -> None:
-    (tmp_path / "slurmray-runs").mkdir()
-    (tmp_path / "slurmray-runs").chmod(0o2775)
-    make(tmp_path)
-    assert mode(tmp_path / "slurmray-runs") == 0o3775
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that other users can enter."""
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@contextmanager
+def alice() -> Iterator[None]:
+    """As alice instead of root."""
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(ALICE)
+    os.seteuid(ALICE)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+def folder(path: Path, mode: int, owner: int = 0) -> Path:
+    path.mkdir()
+    path.chmod(mode)
+    os.chown(path, owner, owner)
+    return path
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o2775, 0o3775), (0o757, 0o1757), (0o755, 0o755)])
+def test_an_older_folder_that_others_can_write_to(tmp_path: Path, before: int, after: int) -> None:
+    outer = tmp_path / "outer"
+    for path in (outer, outer / "runs"):
+        path.mkdir()
+        path.chmod(before)
+    make(tmp_path, runs="outer/runs")
+    assert mode(outer / "runs") == after
+    assert mode(outer) == before  # has nothing of the job's
+
+
+@needs_root
+@pytest.mark.parametrize("modes", [0o1777, 0o1733])
+def test_a_sticky_folder_of_root(public: Path, modes: int) -> None:
+    """Also one that cannot be listed, and a folder of one's own that cannot be written to."""
+    home, scratch = folder(public / "home", 0o755, ALICE), folder(public / "scratch", modes)
+    with alice():
+        make(home, runs=f"{scratch}")
+        make(home, runs=f"{scratch}/runs")
+        (home / "full").mkdir()
+        (home / "full/runs").mkdir()
+        (home / "full").chmod(0o555)
+        make(home, runs="full/runs")
+    assert (scratch / "7-0").stat().st_uid == (scratch / "runs").stat().st_uid == ALICE
+    assert sorted(path.name for path in scratch.iterdir()) == ["7-0", "runs"]
+
+
+@needs_root
+@pytest.mark.attack("run directories of another user", inputs=3)
+def test_folders_where_others_can_put_another_run_directory(public: Path) -> None:
+    home = folder(public / "home", 0o755, ALICE)
+    folder(public / "open", 0o777)
+    sticky = folder(public / "sticky", 0o1777)
+    folder(sticky / "bobs", 0o755, BOB)
+    folder(public / "of-bob", 0o777, BOB)  # its place is root's
+    for runs, error in (
+        ("open", r"open: others can rename what is in it \(mode 0777\)\. Set run_dir"),
+        ("sticky/bobs", r"bobs belongs to 65530, .*\. Set run_dir"),
+        ("of-bob", r"of-bob belongs to 65530, .*\. Set run_dir"),
+    ):
+        with alice(), pytest.raises(JobError, match=error) as raised:
+            make(home, runs=f"{public}/{runs}")
+        assert raised.value.kind == "config"
+        assert not (public / runs / "7-0").exists()
+
+
+@needs_root
+@pytest.mark.attack("run directories of another user", inputs=1)
+def test_a_folder_of_another_user_in_the_submit_folder(tmp_path: Path) -> None:
+    """Without the sticky bit, e.g. of a group."""
+    submit = folder(tmp_path / "submit", 0o775)
+    (folder(submit / "bobs", 0o755, BOB) / "runs").mkdir()
+    with pytest.raises(JobError, match="bobs belongs to 65530"):
+        make(submit, runs="bobs/runs")
+
+
+@needs_root
+def test_folders_that_the_submitter_or_an_administrator_has_chosen(tmp_path: Path) -> None:
+    """Those around the submit folder, and on the way to run_dir where not everybody can make one."""
+    tmp_path.chmod(0o1777)
+    submit = folder(tmp_path / "bobs", 0o755, BOB) / "mine"
+    submit.mkdir()
+    make(submit)
+    assert (submit / "slurmray-runs/7-0/mark").exists()
+    site = folder(tmp_path / "site", 0o755)
+    folder(site / "project", 0o755, BOB)
+    folder(site / "project/mine", 0o755)
+    (site / "link").symlink_to("project")
+    os.lchown(site / "link", BOB, BOB)
+    make(submit, runs=f"{site}/link/mine")
+    assert (site / "project/mine/7-0/mark").exists()
+    folder(site / "project/other", 0o755)
+    make(site / "project/mine", runs="../other")
+    assert (site / "project/other/7-0/mark").exists()
+
+
+@needs_root
+@pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="mounts a file system")  # noqa: PTH110
+def test_a_file_system_on_which_files_of_root_are_nobody_s(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    home = folder(tmp_path / "home", 0o755, 65534)
+    program = Path(__file__).parents[3] / "cluster/root_squash_fs.py"
+    with subprocess.Popen([sys.executable, str(program), str(home)]) as server:
+        try:
+            deadline = time.monotonic() + 20  # bounds a hang
+            while not home.is_mount():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            make(home)
+            assert make(home, 1) == [f"{home}/slurmray-runs/7-0"]
+            assert {path.name for path in (home / "slurmray-runs").iterdir()} == {"7-0", "7-1"}
+            assert (home / "slurmray-runs/7-1/mark").stat().st_uid == 65534
+        finally:
+            subprocess.run(["umount", "--lazy", home], check=True)
+            server.terminate()
+
+
+@needs_root
+def test_a_folder_whose_mode_cannot_be_changed(tmp_path: Path) -> None:
+    """As on a mount with fixed modes; here it is append-only."""
+    runs = folder(tmp_path / "slurmray-runs", 0o777)
+    if subprocess.run(["chattr", "+a", runs], check=False).returncode:
+        pytest.skip("the file system has no attributes")
+    try:
+        make(tmp_path)
+    finally:
+        subprocess.run(["chattr", "-a", runs], check=True)
+    assert (mode(runs), (runs / "7-0/mark").exists()) == (0o777, True)
+
+
+@needs_root
+def test_a_disk_that_is_full_after_the_first_folders(tmp_path: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=3", "tmpfs", str(tmp_path)]
+    subprocess.run(mount, check=True)
+    try:
+        with pytest.raises(JobError, match=r"cannot write to .*7-0: No space left on device") as error:
+            make(tmp_path)
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+    assert error.value.kind == "preflight"
 
 
 def test_a_link_of_one_s_own(tmp_path: Path) -> None:
@@ -142,12 +294,42 @@ def test_only_own_earlier_attempts_count(tmp_path: Path) -> None:
         path.mkdir()
         if kind == "fifo":
             os.mkfifo(path / "mark")
+            os.write(os.open(path / "mark", os.O_RDWR), b"x\none\n")
         else:
             (path / "mark").write_text("x\none\n")
             os.chown(path / "mark", BOB, BOB)
         if kind == "folder":
             os.chown(path, BOB, BOB)
     assert make(tmp_path, 5) == [f"{runs}/7-0"]
+
+
+@needs_root
+@pytest.mark.attack("run directories of another user", inputs=1)
+def test_another_user_s_earlier_attempt_in_a_sticky_folder(public: Path) -> None:
+    """It cannot be renamed, and is not in the way."""
+    home, scratch = folder(public / "home", 0o755, ALICE), folder(public / "scratch", 0o1777)
+    (folder(scratch / "7-0", 0o755, BOB) / "mark").write_text("x\none\n")
+    with alice():
+        assert make(home, 1, runs=f"{scratch}") == []
+    assert (scratch / "7-0/mark").exists()
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xff\n\xff\n"])
+def test_a_mark_that_is_incomplete(tmp_path: Path, mark: bytes) -> None:
+    """As the disk was full."""
+    make(tmp_path, cluster="")
+    runs = tmp_path / "slurmray-runs"
+    (runs / "7-0/mark").write_bytes(mark)
+    (runs / "7-0/events.jsonl").write_text('{"event": "end"}\n')
+    assert make(tmp_path, 1) == []
+    assert not (runs / "7-0").exists()
+
+
+def test_a_cluster_without_a_name(tmp_path: Path) -> None:
+    """A run directory of another job is set aside."""
+    make(tmp_path, cluster="other")
+    assert make(tmp_path, 1, cluster="") == []
+    assert not (tmp_path / "slurmray-runs/7-0").exists()
 
 
 def test_the_same_job_id_again(tmp_path: Path) -> None:
@@ -166,6 +348,8 @@ def test_the_same_job_id_again(tmp_path: Path) -> None:
 def test_two_clusters_on_one_file_system(tmp_path: Path, attempt: int) -> None:
     make(tmp_path, cluster="other")
     events = tmp_path / "slurmray-runs/7-0/events.jsonl"
+    with pytest.raises(JobError, match="has not recorded its end"):
+        make(tmp_path, attempt)
     events.write_text(json.dumps({"v": 1, "event": "start"}) + "\n")
     with pytest.raises(
         JobError, match=r"7-0 is of a job of the cluster other, which has not recorded its end"

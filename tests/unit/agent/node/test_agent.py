@@ -326,6 +326,16 @@ def test_setup_changes_the_environment_of_the_container_process(
     assert not list(node.run_dir.glob("logs/.*"))
 
 
+@pytest.mark.attack("processes and files of another user's job", inputs=1)
+def test_ps_does_not_show_setup(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    show = "for pid in $$ $PPID; do cat /proc/$pid/cmdline; done >shown; true hunter2"
+    node = start(nodes, tmp_path, setup=show)
+    node.send_job()
+    node.container_log("PYTHON")
+    assert "run_setup" in (text := (tmp_path / "shown").read_text())
+    assert "hunter2" not in text
+
+
 @pytest.mark.attack("the submitter's environment", inputs=2)
 def test_what_setup_inherits(nodes: list[NodeProcess], tmp_path: Path) -> None:
     """Soft limits are raised."""

@@ -58,6 +58,15 @@ def test_a_service_on_the_node(tmp_path: Path) -> None:
     assert poll(services) == [("web", 137)]
 
 
+@pytest.mark.attack("files of the run directory", inputs=1)
+def test_a_log_that_is_a_link(tmp_path: Path) -> None:
+    node, services = make(tmp_path, "web")
+    Path(node.service_log_path("web")).symlink_to(tmp_path / "other")
+    begin(node, "web", "echo text")
+    assert poll(services) == [("web", 127)]
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_service_of_ray_s_container_is_not_started_here(tmp_path: Path) -> None:
     node, services = make(tmp_path, "web")
     begin(node, "in-ray", "echo x >>$OUT")

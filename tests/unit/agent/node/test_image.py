@@ -147,10 +147,12 @@ def test_one_job_builds_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_lock_is_held_during_the_build(tmp_path: Path) -> None:
-    check = f"flock --nonblock {tmp_path}/temp/slurmray-build-* true && exit 9; touch here"
+    check = f"stat -c %a {tmp_path}/temp/slurmray-build-* >mode; "
+    check += f"flock --nonblock {tmp_path}/temp/slurmray-build-* true && exit 9; touch here"
     node, runtime = make(tmp_path, check, build=BUILD)
     runtime.ensure_image()
     assert node.findings == []
+    assert (tmp_path / "mode").read_text() == "600\n"  # nobody else can lock it
 
 
 def test_a_lock_on_a_file_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ def test_content_and_permissions(tmp_path: Path, umask: int) -> None:
     old = os.umask(umask)
     try:
         folder = Path(job_folder.make(node, AGENT))
+        assert stat.S_IMODE(Path(job_folder.make_scratch(node)).stat().st_mode) == 0o700
     finally:
         os.umask(old)
     assert str(folder) == node.folder

@@ -75,6 +75,24 @@ def test_a_full_disk_does_not_stop_a_service(tmp_path: Path) -> None:
     assert log(node, "two") == b"fine\n"
 
 
+@pytest.mark.attack("files of the run directory", inputs=2)
+def test_a_log_that_others_could_write_to_or_that_is_a_link(tmp_path: Path) -> None:
+    node = make(tmp_path, "one")
+    old = os.umask(0)
+    try:
+        ServiceLogs(node).finish(HANG)
+    finally:
+        os.umask(old)
+    path = Path(node.service_log_path("one"))
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.unlink()
+    path.symlink_to(tmp_path / "other")
+    Path(node.inside, "log-one").unlink()
+    with pytest.raises(JobError, match="Too many levels of symbolic links"):
+        ServiceLogs(node)
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_run_directory_that_cannot_be_written(tmp_path: Path) -> None:
     node = make(tmp_path, "one")
     node.log_path = "/proc/node1.log"
