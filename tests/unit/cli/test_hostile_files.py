@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +203,7 @@ def test_nothing_acts_on_the_terminal(events: Path, capfd: pytest.CaptureFixture
         event_line("start", **{**START, "run_dir": f"/r{ESCAPE}"}),
         event_line("phase", phase=f"p{ESCAPE}", text=ESCAPE),
         event_line("finding", node="gpu-1", kind="preflight", **row),
-        event_line("end", exit_code=71, source="slurmray", kind="", node="", text=f"end{ESCAPE}"),
+        event_line("end", exit_code=71, source="slurmray", kind="", node=ESCAPE, text=f"end{ESCAPE}"),
     ]
     events.write_text("".join(lines))
     (events.parents[2] / "log").write_text(f"OSError: [Errno 28] No space left on device: '/{ESCAPE}'\n")
@@ -212,6 +214,17 @@ def test_nothing_acts_on_the_terminal(events: Path, capfd: pytest.CaptureFixture
         assert not [each for each in out + err if not each.isprintable() and each not in "\n\t"], command
     assert r"end\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\x00" in main(["status"], capfd)[1]
     assert "\x1b]0;title" in main(["logs"], capfd)[1], "in a pipe as it is"
+
+
+@pytest.mark.attack("sequences for a terminal in texts of a job", inputs=1)
+def test_the_name_in_an_earlier_script_does_not_act_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for job in (tmp_path / "a\x07\r.yaml", tmp_path / "b.yaml"):
+        job.touch()
+        code, _, err = main(["render", job.name], capfd)
+    assert (code, r"generated.sh was the script of a\x07\r.yaml before" in err) == (0, True), err
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
@@ -227,6 +240,42 @@ def test_a_log_on_a_terminal_keeps_colours_and_progress_bars(
     kept, _, rest = text.partition("\n")
     shown = f"{kept}\n{printable(rest)}" + r"\xff"
     assert capfd.readouterr().out == shown
+
+
+@pytest.mark.parametrize("read", [files.read, files.read_given, files.read_own])
+def test_a_reader_takes_no_more_than_its_limit(read: Any, tmp_path: Path) -> None:
+    file = tmp_path / "more than the memory"
+    with file.open("wb") as opened:
+        opened.truncate(1 << 43)  # without blocks
+    with pytest.raises(OSError, match="is larger than 16 MiB"):
+        read(file, limit=files.MAX_INPUT)
+    file.write_bytes(b"12345")
+    assert read(file, limit=5) == b"12345"
+    with pytest.raises(OSError, match="is larger than 0 MiB"):
+        read(file, limit=4)
+    assert files.read_own(file, last=6) == b"12345"
+
+
+def test_a_path_with_a_nul_is_no_file() -> None:
+    with pytest.raises(OSError, match="null byte"):
+        files.read(Path("a\0b"))
+
+
+def test_a_terminal_does_not_become_that_of_the_process() -> None:
+    """Its Ctrl-C would end it. A session without a terminal takes the first one that it opens."""
+    master, slave = os.openpty()
+    program = (
+        "import sys; from pathlib import Path; from slurmray import files\n"
+        "try: files.read(Path(sys.argv[1]))\n"
+        "except OSError as error: print(error.strerror)\n"
+        "try: open('/dev/tty')\n"
+        "except OSError: print('has no terminal')"
+    )
+    argv = [sys.executable, "-c", program, os.ttyname(slave)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, start_new_session=True)
+    for descriptor in (master, slave):
+        os.close(descriptor)
+    assert done.stdout.splitlines() == [files.NOT_REGULAR, "has no terminal"]
 
 
 @pytest.fixture(params=["here", "ssh"])
@@ -266,14 +315,25 @@ def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path)
     assert sorted(host.names(folder)) == sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.attack("values of other types in the user's list of jobs", inputs=6)
+@pytest.mark.attack("values of other types in the user's list of jobs", inputs=10)
 def test_damaged_lines_of_the_history() -> None:
     good = history.Run(7, "a", None, "/", "runs", 1.0, 1, 0)
     history.remember(good)
     wrong: list[dict[str, Any]] = [
-        *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"})
+        *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"}),
+        *({"gpus": 1 << 32}, {"submitted": -1}, {"submitted": 1e300}, {"run_dir": "a\0"}),
     ]
     lines = [json.dumps(good._asdict() | each) for each in wrong] + ["[" * 100_000]
     with history.path().open("a") as file:
         file.write("\n".join(lines) + "\n")
     assert history.runs() == [good]
+
+
+@pytest.mark.attack("values of other types in the user's list of jobs", inputs=12)
+def test_damaged_lines_about_a_cancelled_job() -> None:
+    history.remember_cancel(7, None, None, 5.0)
+    times = [json.dumps(time) for time in ("x", None, [1], -1, 1e300, float("inf"), float("nan"))]
+    lines = [f'{{"cancelled": 7, "cluster": null, "host": null, "time": {time}}}' for time in times]
+    with history.path().open("a") as file:
+        file.write("\n".join([*lines, "[" * 100_000, "5", "[]", "{}", '{"id":']) + "\n")
+    assert history.cancelled_at(7, None, None) == 5.0
