@@ -59,6 +59,41 @@ def test_schema_rejects_wrong_events(change: dict[str, Any]) -> None:
         jsonschema.validate({**event, **change}, events.schema())
 
 
+BEYOND: list[tuple[str, str, Any]] = [
+    *(("phase", "time", value) for value in (-1, 1 << 38, float("nan"), "1", True)),
+    *(("phase", "text", value) for value in ("x" * 65537, None, ["x"])),
+    *(("attempt", "chances", value) for value in (1 << 31, -(1 << 31) - 1, 1.0, True)),
+    *(("start", "attempt", value) for value in (-1, 1 << 31)),
+    *(("start", "components", value) for value in ([1] * 65537, [-1], {}, 1)),
+    *(("start", "nodes", value) for value in (["a"] * 65537, [], ["a", "b\n"], "abc", {"a": 1})),
+    *(("start", "head", value) for value in ("a" * 256, "..", ".a", "-a", "a/b", "a\nb", "a\n", "")),
+    *(("dashboard", "port", value) for value in (0, 65536)),
+    ("attach", "runtime", "sh"),
+    *(("attach", "folder", value) for value in ("a", "/a b", "/a\n", "/a$b")),
+    *(("attach", "unset", value) for value in (["PATH"], [LOGIN_SESSION[0]] * 3)),
+    *(("end", "exit_code", value) for value in (-1, 256)),
+]
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=len(BEYOND))
+def test_values_beyond_the_limits_do_not_fit() -> None:
+    for name, field, value in BEYOND:
+        event = {"v": 1, "time": 1.5, "event": name, **example(name)}
+        assert events.fits(event)
+        assert not events.fits({**event, field: value}), (name, field, str(value)[:20])
+
+
+@pytest.mark.parametrize("name", events.EVENTS)
+def test_only_fields_that_older_versions_do_not_write_may_be_missing(name: str) -> None:
+    event = {"v": 1, "time": 1.5, "event": name, **example(name)}
+    missing = {
+        field for field in example(name) if events.fits({k: v for k, v in event.items() if k != field})
+    }
+    assert missing == {"start": {"components", "ray_nodes"}, "attach": {"runtime", "folder", "unset"}}.get(
+        name, set()
+    )
+
+
 def test_lines_of_the_log_have_no_control_characters(capfd: pytest.CaptureFixture[str]) -> None:
     written = job_log.JobLog(0.0)
     written.event("trainer", command="python3 \x1b[31m train.py\r")

@@ -175,7 +175,7 @@ def test_what_is_no_file_is_one_line(kind: str, events: Path, capfd: pytest.Capt
 
 @pytest.mark.attack("a FIFO or an endless file in place of a file of the user", inputs=1)
 @pytest.mark.parametrize("make", [make_fifo, link("/dev/zero")], ids=["fifo", "zero"])
-@pytest.mark.parametrize("place", ["config", "template", "history", "job spec"])
+@pytest.mark.parametrize("place", ["config", "template", "history", "job spec", "preset", "output"])
 def test_the_user_s_own_files_are_read_to_a_limit(make: Any, place: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     make(file)
@@ -189,11 +189,25 @@ def test_the_user_s_own_files_are_read_to_a_limit(make: Any, place: str, tmp_pat
         "config": ["config"],
         "template": ["render", "--nodes=1", f"--set=template={file}", "-o", "-"],
         "history": ["list"],
+        "preset": ["render", "--set=preset.name=roll", f"--set=preset.config={file}", "-o", "-", "--", "x"],
+        "output": ["render", "--nodes=1", "-o", str(file)],
         "job spec": ["check", str(file if "zero" in file.resolve().name else tmp_path)],
     }[place]
     done = run(*argv, **env)
     assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (2, "", False), done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.attack("a FIFO or an endless file in place of a file of the user", inputs=1)
+@pytest.mark.parametrize("argv", [["verify"], ["rehearse"], ["render", "-o"]], ids=" ".join)
+def test_a_script_that_is_larger_than_the_memory(
+    argv: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "a.sh"
+    script.write_text("#!")
+    os.truncate(script, 1 << 43)  # without blocks
+    code, out, err = main([*argv, str(script)], capfd)
+    assert (code, out, err.count("\n"), "larger than" in err) == (2, "", 1, True), err
 
 
 @pytest.mark.attack("sequences for a terminal in texts of a job", inputs=5)
