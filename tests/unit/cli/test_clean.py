@@ -102,6 +102,20 @@ def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "precious/node1.log").exists()
 
 
+@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=5)
+def test_files_of_others_stay(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs / "7-0"
+    (run / "mark").write_text("theirs")
+    os.chown(run / "mark", 65534, -1)
+    (run / "heartbeat").symlink_to(tmp_path / "bin/squeue")
+    (run / "prepared-folder").mkdir()
+    os.mkfifo(run / "requeue-requested")
+    os.chown(runs / "7-1", 65534, -1)
+    assert main(["clean", "--yes"], capsys)[0] == 0
+    assert names(run) == ["heartbeat", "mark", "prepared-folder", "requeue-requested"]
+    assert {"events.jsonl", "logs", "mark"} <= set(names(runs / "7-1"))
+
+
 OUTSIDE = [
     "../../precious",
     "../../../precious",

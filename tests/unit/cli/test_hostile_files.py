@@ -230,6 +230,44 @@ def test_nothing_acts_on_the_terminal(events: Path, capfd: pytest.CaptureFixture
     assert "\x1b]0;title" in main(["logs"], capfd)[1], "in a pipe as it is"
 
 
+@pytest.mark.attack("sequences for a terminal in texts of a job", inputs=5)
+def test_names_do_not_act_on_the_terminal(
+    events: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of a job, its log, and files in its folders."""
+    bell = "a\x07\u202e"
+    events.write_text(event_line("phase"))
+    (events.parent / f"logs/{bell}.log").touch()
+    for state in (f"FAILED{bell}", f"PENDING Reason={bell}"):
+        fields = [f"JobId=7 JobName={bell}", f"JobState={state}", "ExitCode=1:0 Restarts=1"]
+        record = "\n".join([*fields, f"WorkDir={tmp_path}", f"StdOut=/{bell}", ""])
+        (tmp_path / "record").write_text(record)
+        (tmp_path / "bin/scontrol").write_text(f"#!/bin/sh\nexec cat {tmp_path}/record\n")
+        for command in (["status"], ["why"], ["logs", "--node=gpu-1"]):
+            _, out, err = main(command, capfd)
+            assert r"a\x07\u202e" in out + err, command
+            assert not [each for each in out + err if not each.isprintable() and each != "\n"], command
+    old = tmp_path / bell / "runs/8-0/events.jsonl"
+    (old.parent / "checkpoint").mkdir(parents=True)
+    old.write_text(changed("phase", time=1))
+    history.remember(history.Run(8, "a", None, f"{tmp_path}/{bell}", "runs", 1.0, 1, 0))
+    for command in (["clean", "--dry-run"], ["clean", "--yes"]):
+        _, out, err = main(command, capfd)
+        assert r"a\x07\u202e/runs/8-0" in out
+        assert not [each for each in out + err if not each.isprintable() and each != "\n"], command
+    assert "these stay" in err
+
+
+def test_logs_on_a_terminal_do_not_act_on_it(
+    events: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for file in (events.parents[2] / "log", events.parent / "logs/gpu-1.log"):
+        file.write_text("\x1b]0;title\x07\n")
+    for command in (["logs"], ["logs", "-f"], ["logs", "--node=gpu-1"]):
+        assert main(command, capfd)[1] == r"\x1b]0;title\x07" + "\n"
+
+
 @pytest.mark.attack("sequences for a terminal in texts of a job", inputs=1)
 def test_the_name_in_an_earlier_script_does_not_act_on_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -247,6 +285,7 @@ def test_a_log_on_a_terminal_keeps_colours_and_progress_bars(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     text = "\x1b[1;31mred\x1b[0m 10%\r20%\x1b[K é 漢\n" + "\x1b]52;c;eA==\x07\x1b[2J\x1b[6n\x9b1m\x1bP\x08"
+    text += f"\x1b[{'1;' * 40}m"
     data = text.encode() + b"\xff\x1b"
     printer = LogPrinter()
     for start in range(0, len(data), size):
