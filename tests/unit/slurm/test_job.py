@@ -124,6 +124,10 @@ def test_attach_argv_of_pyxis(running: Path, tmp_path: Path) -> None:
         "--container-writable",
         "/bin/sh",
     ]
+    container["image"] = "a/$NAME:1"
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(container=container)))
+    with pytest.raises(SlurmError, match=r"container\.image has a variable: use the line `attach:`"):
+        job().attach_argv()
 
 
 def test_attach_argv_of_a_component_and_a_task(
@@ -242,6 +246,15 @@ def test_a_job_of_another_user(
     (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec()))
     monkeypatch.chdir(tmp_path)
     assert main([verb[0], "7", *verb[1:]], capsys) == (2, "", "job 7 is bob's, not yours\n")
+
+
+@pytest.mark.attack("a verb on another user's job", inputs=1)
+def test_a_job_of_another_user_is_not_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By root, for example, whom Slurm lets."""
+    scontrol(tmp_path, monkeypatch, "echo JobState=RUNNING", OTHERS)
+    (tmp_path / "bin/scancel").symlink_to("/bin/true")
+    with pytest.raises(UsageError, match="job 7 is bob's, not yours"):
+        slurmray.Job(7).cancel()
 
 
 @pytest.mark.attack("a run directory that another user has made", inputs=1)
