@@ -257,6 +257,29 @@ def test_a_job_of_another_user_is_not_cancelled(tmp_path: Path, monkeypatch: pyt
         slurmray.Job(7).cancel()
 
 
+@pytest.mark.attack("a verb on another user's job", inputs=2)
+def test_another_user_s_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the accounting; and a number that another user's job gets later."""
+    scontrol(tmp_path, monkeypatch, FORGOTTEN, FORGOTTEN)
+    job = slurmray.Job(7, folder=tmp_path)
+    with pytest.raises(SlurmError, match="unknown to Slurm"):
+        job.state()
+    for name, text in (("sacct", "echo '65534|bob|COMPLETED|0:0'"), ("squeue", OTHERS)):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+        with pytest.raises(UsageError, match="job 7 is bob's, not yours"):
+            job.state()
+        (tmp_path / "bin" / name).unlink()
+
+
+@pytest.mark.attack("argv or parts of it in the events of a job", inputs=1)
+def test_a_port_of_the_job_spec_is_not_that_of_an_event(running: Path, tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(ray={"dashboard_port": 8265})))
+    with running.open("a") as file:
+        file.write(event_line("dashboard", port=1))
+    assert job().dashboard_address()[1] == 8265
+
+
 @pytest.mark.attack("a run directory that another user has made", inputs=1)
 def test_a_foreign_run_directory_of_a_forgotten_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
