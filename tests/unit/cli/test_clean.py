@@ -70,6 +70,13 @@ def test_only_old_ones_of_remembered_jobs_that_have_ended(
     assert (code, out, err) == (0, "", "no run directory of a job that ended 30 days ago or earlier\n")
 
 
+def test_a_dry_run_removes_no_empty_folder(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (runs / "7-0/logs").iterdir():
+        file.unlink()
+    assert main(["clean", "--dry-run"], capsys)[0] == 0
+    assert (runs / "7-0/logs").is_dir()
+
+
 @pytest.mark.parametrize("state", ["PENDING", "REQUEUED", "COMPLETING", "SUSPENDED"])
 def test_a_job_that_waits_for_another_attempt_keeps_its_run_directories(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str
