@@ -118,8 +118,12 @@ def test_files_of_others_stay(runs: Path, tmp_path: Path, capsys: pytest.Capture
     (run / "prepared-folder").mkdir()
     os.mkfifo(run / "requeue-requested")
     os.chown(runs / "7-1", 65534, -1)
+    (run / "logs").rename(run / "checkpoint")
+    (run / "logs").symlink_to("checkpoint")
     assert main(["clean", "--yes"], capsys)[0] == 0
-    assert names(run) == ["heartbeat", "mark", "prepared-folder", "requeue-requested"]
+    kept = ["checkpoint", "heartbeat", "logs", "mark", "prepared-folder", "requeue-requested"]
+    assert names(run) == kept
+    assert (run / "checkpoint/node1.log").exists()
     assert {"events.jsonl", "logs", "mark"} <= set(names(runs / "7-1"))
 
 

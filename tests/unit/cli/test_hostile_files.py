@@ -250,7 +250,9 @@ def test_names_do_not_act_on_the_terminal(
     old = tmp_path / bell / "runs/8-0/events.jsonl"
     (old.parent / "checkpoint").mkdir(parents=True)
     old.write_text(changed("phase", time=1))
-    history.remember(history.Run(8, "a", None, f"{tmp_path}/{bell}", "runs", 1.0, 1, 0))
+    history.remember(history.Run(8, bell, None, f"{tmp_path}/{bell}", "runs", 1.0, 1, 0))
+    table = main(["list", "--all"], capfd)[1]
+    assert (r"a\x07\u202e" in table, "\x07" in table) == (True, False)
     for command in (["clean", "--dry-run"], ["clean", "--yes"]):
         _, out, err = main(command, capfd)
         assert r"a\x07\u202e/runs/8-0" in out
