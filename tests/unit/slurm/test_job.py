@@ -260,7 +260,7 @@ def test_a_job_of_another_user_is_not_cancelled(tmp_path: Path, monkeypatch: pyt
 def test_a_job_whose_owner_slurm_does_not_name_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
     scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING ExitCode=0:0; echo WorkDir={tmp_path}", silent)
-    with pytest.raises(SlurmError, match="squeue: .*Unable to contact"):
+    with pytest.raises(SlurmError, match=r"squeue: .*Unable to contact"):
         slurmray.Job(7).state()
 
 
