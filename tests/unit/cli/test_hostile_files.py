@@ -130,6 +130,7 @@ def test_events_of_older_and_later_versions_stay() -> None:
         map(json.dumps, ({**old, "job": "7", "attempt": 0}, {"event": "new", "time": 2, "x": [1]}))
     )
     assert [event["event"] for event in parse_events(text)] == ["start", "new"]
+    assert parse_events(json.dumps({"event": "new", "time": 2, "x": "x" * (4 << 20)})) == []
 
 
 def make_fifo(path: Path) -> None:
