@@ -393,3 +393,16 @@ def test_damaged_lines_about_a_cancelled_job() -> None:
     with history.path().open("a") as file:
         file.write("\n".join([*lines, "[" * 100_000, "5", "[]", "{}", '{"id":']) + "\n")
     assert history.cancelled_at(7, None, None) == 5.0
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=3)
+def test_folders_that_no_attempt_has_and_too_many_events(
+    events: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    events.write_text(event_line("phase", phase="ray", text="all is well"))
+    for name in ("(-0", "7-9999999"):
+        (events.parents[1] / name).mkdir()
+    assert main(["list", "--all"], capfd)[0] == 0
+    assert "all is well" in main(["status"], capfd)[1]
+    os.truncate(events, files.MAX_INPUT + 1)
+    assert main(["status"], capfd)[0] == 2
