@@ -61,11 +61,11 @@ def cancelled_at(number: int, cluster: str | None, host: str | None) -> float | 
             found = json.loads(line)
             if (found["cluster"], found["host"]) != (cluster, host):
                 continue
-            if found.get("cancelled") == number:
+            if found.get("cancelled") == number and 0 <= found["time"] < 2**37:  # not for NaN
                 return float(found["time"])
             if found.get("id") == number:  # a number that Slurm has used again
                 return None
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             continue
     return None
 

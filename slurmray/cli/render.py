@@ -145,6 +145,8 @@ def _render_all(
 
 def _report(path: Path, rendered: _Rendered, before: str, target: str) -> None:
     """Print what was written, hints about the job, and how to submit it. before: see _job_file_of."""
+    from slurmray.cli.terminal import show
+
     job, spec, _ = rendered
     if path != _STDOUT:
         click.echo(f"wrote {path}: {summary(spec, target)}", err=True)
@@ -154,7 +156,7 @@ def _report(path: Path, rendered: _Rendered, before: str, target: str) -> None:
     if path == _STDOUT:
         return
     if before and before != (job and _from_here(job)):
-        click.echo(f"{path} was the script of {before} before; with -o FILE both are kept", err=True)
+        show(f"{path} was the script of {before} before; with -o FILE both are kept", err=True)
     file = shlex.quote(str(path))
     if target == "dstack":
         click.echo(f"run it with: dstack apply -f {file}", err=True)

@@ -90,7 +90,8 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
         yield printable(f"  {status.end['text']}")
         if status.end["source"] == "slurmray":
             [fix] = [code.fix for code in ExitCode if code == status.end["exit_code"]] or [""]
-            yield f"  {about(fix, status, status.end['node'], is_remembered=is_remembered)}".rstrip()
+            text = about(fix, status, status.end["node"], is_remembered=is_remembered)
+            yield printable(f"  {text}".rstrip())
     place = f"{host}:" if host else ""
     if status.log:
         yield printable(f"  log: {place}{status.log}")

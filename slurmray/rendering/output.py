@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from slurmray.errors import UsageError
+from slurmray.files import read
 
 HEADER = "# Rendered by slurmray"
 SEAL = re.compile(r"^# slurmray-sha256: ([0-9a-f]{64})\n", re.MULTILINE)
@@ -80,7 +81,7 @@ def is_sealed(text: str) -> bool:
 
 
 def _refuse_overwriting(path: Path) -> None:
-    text = path.read_bytes().decode(errors="replace")
+    text = read(path).decode(errors="replace")
     if not SEAL.search(text):
         raise UsageError(f"{path}: was not written by slurmray; choose another name with -o, or use --force")
     if not is_sealed(text):

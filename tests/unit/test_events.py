@@ -59,6 +59,42 @@ def test_schema_rejects_wrong_events(change: dict[str, Any]) -> None:
         jsonschema.validate({**event, **change}, events.schema())
 
 
+BEYOND: dict[tuple[str, str], list[Any]] = {
+    ("phase", "time"): [-1, 1 << 38, float("nan"), "1", True],
+    ("phase", "text"): ["x" * 65537, None, ["x"]],
+    ("attempt", "chances"): [1 << 31, -(1 << 31) - 1, 1.0, True],
+    ("start", "attempt"): [-1, 1 << 31],
+    ("start", "components"): [[1] * 65537, [-1], {}, 1],
+    ("start", "nodes"): [["a"] * 65537, [], ["a", "b\n"], "abc", {"a": 1}],
+    ("start", "head"): ["a" * 256, "..", ".a", "-a", "a/b", "a\nb", "a\n", ""],
+    ("dashboard", "port"): [0, 65536],
+    ("attach", "runtime"): ["sh"],
+    ("attach", "folder"): ["a", "/a b", "/a\n", "/a$b"],
+    ("attach", "unset"): [["PATH"], [LOGIN_SESSION[0]] * 3],
+    ("end", "exit_code"): [-1, 256],
+}
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=sum(map(len, BEYOND.values())))
+def test_values_beyond_the_limits_do_not_fit() -> None:
+    for (name, field), values in BEYOND.items():
+        event = {"v": 1, "time": 1.5, "event": name, **example(name)}
+        assert events.fits(event)
+        for value in values:
+            assert not events.fits({**event, field: value}), (name, field, str(value)[:20])
+
+
+@pytest.mark.parametrize("name", events.EVENTS)
+def test_only_fields_that_older_versions_do_not_write_may_be_missing(name: str) -> None:
+    event = {"v": 1, "time": 1.5, "event": name, **example(name)}
+    missing = {
+        field for field in example(name) if events.fits({k: v for k, v in event.items() if k != field})
+    }
+    assert missing == {"start": {"components", "ray_nodes"}, "attach": {"runtime", "folder", "unset"}}.get(
+        name, set()
+    )
+
+
 def test_lines_of_the_log_have_no_control_characters(capfd: pytest.CaptureFixture[str]) -> None:
     written = job_log.JobLog(0.0)
     written.event("trainer", command="python3 \x1b[31m train.py\r")

@@ -70,6 +70,13 @@ def test_only_old_ones_of_remembered_jobs_that_have_ended(
     assert (code, out, err) == (0, "", "no run directory of a job that ended 30 days ago or earlier\n")
 
 
+def test_a_dry_run_removes_no_empty_folder(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (runs / "7-0/logs").iterdir():
+        file.unlink()
+    assert main(["clean", "--dry-run"], capsys)[0] == 0
+    assert (runs / "7-0/logs").is_dir()
+
+
 @pytest.mark.parametrize("state", ["PENDING", "REQUEUED", "COMPLETING", "SUSPENDED"])
 def test_a_job_that_waits_for_another_attempt_keeps_its_run_directories(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str
@@ -119,6 +126,24 @@ def test_run_directories_of_earlier_jobs_with_the_same_id(
     left = set(ALL) - {"7-0"} | {*others, "9-1.20261101-120000"}
     assert names(runs) == sorted(left)
     assert (tmp_path / "elsewhere/9/events.jsonl").exists()
+
+
+@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=5)
+def test_files_of_others_stay(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs / "7-0"
+    (run / "mark").write_text("theirs")
+    os.chown(run / "mark", 65534, -1)
+    (run / "heartbeat").symlink_to(tmp_path / "bin/squeue")
+    (run / "prepared-folder").mkdir()
+    os.mkfifo(run / "requeue-requested")
+    os.chown(runs / "7-1", 65534, -1)
+    (run / "logs").rename(run / "checkpoint")
+    (run / "logs").symlink_to("checkpoint")
+    assert main(["clean", "--yes"], capsys)[0] == 0
+    kept = ["checkpoint", "heartbeat", "logs", "mark", "prepared-folder", "requeue-requested"]
+    assert names(run) == kept
+    assert (run / "checkpoint/node1.log").exists()
+    assert {"events.jsonl", "logs", "mark"} <= set(names(runs / "7-1"))
 
 
 OUTSIDE = [

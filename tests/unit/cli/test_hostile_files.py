@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,7 @@ def test_events_of_older_and_later_versions_stay() -> None:
         map(json.dumps, ({**old, "job": "7", "attempt": 0}, {"event": "new", "time": 2, "x": [1]}))
     )
     assert [event["event"] for event in parse_events(text)] == ["start", "new"]
+    assert parse_events(json.dumps({"event": "new", "time": 2, "x": "x" * (4 << 20)})) == []
 
 
 def make_fifo(path: Path) -> None:
@@ -173,7 +176,7 @@ def test_what_is_no_file_is_one_line(kind: str, events: Path, capfd: pytest.Capt
 
 @pytest.mark.attack("a FIFO or an endless file in place of a file of the user", inputs=1)
 @pytest.mark.parametrize("make", [make_fifo, link("/dev/zero")], ids=["fifo", "zero"])
-@pytest.mark.parametrize("place", ["config", "template", "history", "job spec"])
+@pytest.mark.parametrize("place", ["config", "template", "history", "job spec", "preset", "output"])
 def test_the_user_s_own_files_are_read_to_a_limit(make: Any, place: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     make(file)
@@ -187,11 +190,25 @@ def test_the_user_s_own_files_are_read_to_a_limit(make: Any, place: str, tmp_pat
         "config": ["config"],
         "template": ["render", "--nodes=1", f"--set=template={file}", "-o", "-"],
         "history": ["list"],
+        "preset": ["render", "--set=preset.name=roll", f"--set=preset.config={file}", "-o", "-", "--", "x"],
+        "output": ["render", "--nodes=1", "-o", str(file)],
         "job spec": ["check", str(file if "zero" in file.resolve().name else tmp_path)],
     }[place]
     done = run(*argv, **env)
     assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (2, "", False), done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.attack("a FIFO or an endless file in place of a file of the user", inputs=1)
+@pytest.mark.parametrize("argv", [["verify"], ["rehearse"], ["render", "-o"]], ids=" ".join)
+def test_a_script_that_is_larger_than_the_memory(
+    argv: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "a.sh"
+    script.write_text("#!")
+    os.truncate(script, 1 << 43)  # without blocks
+    code, out, err = main([*argv, str(script)], capfd)
+    assert (code, out, err.count("\n"), "larger than" in err) == (2, "", 1, True), err
 
 
 @pytest.mark.attack("sequences for a terminal in texts of a job", inputs=5)
@@ -201,7 +218,7 @@ def test_nothing_acts_on_the_terminal(events: Path, capfd: pytest.CaptureFixture
         event_line("start", **{**START, "run_dir": f"/r{ESCAPE}"}),
         event_line("phase", phase=f"p{ESCAPE}", text=ESCAPE),
         event_line("finding", node="gpu-1", kind="preflight", **row),
-        event_line("end", exit_code=71, source="slurmray", kind="", node="", text=f"end{ESCAPE}"),
+        event_line("end", exit_code=71, source="slurmray", kind="", node=ESCAPE, text=f"end{ESCAPE}"),
     ]
     events.write_text("".join(lines))
     (events.parents[2] / "log").write_text(f"OSError: [Errno 28] No space left on device: '/{ESCAPE}'\n")
@@ -214,12 +231,64 @@ def test_nothing_acts_on_the_terminal(events: Path, capfd: pytest.CaptureFixture
     assert "\x1b]0;title" in main(["logs"], capfd)[1], "in a pipe as it is"
 
 
+@pytest.mark.attack("sequences for a terminal in texts of a job", inputs=5)
+def test_names_do_not_act_on_the_terminal(
+    events: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of a job, its log, and files in its folders."""
+    bell = "a\x07\u202e"
+    events.write_text(event_line("phase"))
+    (events.parent / f"logs/{bell}.log").touch()
+    for state in (f"FAILED{bell}", f"PENDING Reason={bell}"):
+        fields = [f"JobId=7 JobName={bell}", f"JobState={state}", "ExitCode=1:0 Restarts=1"]
+        record = "\n".join([*fields, f"WorkDir={tmp_path}", f"StdOut=/{bell}", ""])
+        (tmp_path / "record").write_text(record)
+        (tmp_path / "bin/scontrol").write_text(f"#!/bin/sh\nexec cat {tmp_path}/record\n")
+        for command in (["status"], ["why"], ["logs", "--node=gpu-1"]):
+            _, out, err = main(command, capfd)
+            assert r"a\x07\u202e" in out + err, command
+            assert not [each for each in out + err if not each.isprintable() and each != "\n"], command
+    old = tmp_path / bell / "runs/8-0/events.jsonl"
+    (old.parent / "checkpoint").mkdir(parents=True)
+    old.write_text(changed("phase", time=1))
+    history.remember(history.Run(8, bell, None, f"{tmp_path}/{bell}", "runs", 1.0, 1, 0))
+    table = main(["list", "--all"], capfd)[1]
+    assert (r"a\x07\u202e" in table, "\x07" in table) == (True, False)
+    for command in (["clean", "--dry-run"], ["clean", "--yes"]):
+        _, out, err = main(command, capfd)
+        assert r"a\x07\u202e/runs/8-0" in out
+        assert not [each for each in out + err if not each.isprintable() and each != "\n"], command
+    assert "these stay" in err
+
+
+def test_logs_on_a_terminal_do_not_act_on_it(
+    events: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for file in (events.parents[2] / "log", events.parent / "logs/gpu-1.log"):
+        file.write_text("\x1b]0;title\x07\n")
+    for command in (["logs"], ["logs", "-f"], ["logs", "--node=gpu-1"]):
+        assert main(command, capfd)[1] == r"\x1b]0;title\x07" + "\n"
+
+
+@pytest.mark.attack("sequences for a terminal in texts of a job", inputs=1)
+def test_the_name_in_an_earlier_script_does_not_act_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for job in (tmp_path / "a\x07\r.yaml", tmp_path / "b.yaml"):
+        job.touch()
+        code, _, err = main(["render", job.name], capfd)
+    assert (code, r"generated.sh was the script of a\x07\r.yaml before" in err) == (0, True), err
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 def test_a_log_on_a_terminal_keeps_colours_and_progress_bars(
     size: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     text = "\x1b[1;31mred\x1b[0m 10%\r20%\x1b[K é 漢\n" + "\x1b]52;c;eA==\x07\x1b[2J\x1b[6n\x9b1m\x1bP\x08"
+    text += f"\x1b[{'1;' * 40}m"
     data = text.encode() + b"\xff\x1b"
     printer = LogPrinter()
     for start in range(0, len(data), size):
@@ -227,6 +296,42 @@ def test_a_log_on_a_terminal_keeps_colours_and_progress_bars(
     kept, _, rest = text.partition("\n")
     shown = f"{kept}\n{printable(rest)}" + r"\xff"
     assert capfd.readouterr().out == shown
+
+
+@pytest.mark.parametrize("read", [files.read, files.read_given, files.read_own])
+def test_a_reader_takes_no_more_than_its_limit(read: Any, tmp_path: Path) -> None:
+    file = tmp_path / "more than the memory"
+    with file.open("wb") as opened:
+        opened.truncate(1 << 43)  # without blocks
+    with pytest.raises(OSError, match="is larger than 16 MiB"):
+        read(file, limit=files.MAX_INPUT)
+    file.write_bytes(b"12345")
+    assert read(file, limit=5) == b"12345"
+    with pytest.raises(OSError, match="is larger than 0 MiB"):
+        read(file, limit=4)
+    assert files.read_own(file, last=6) == b"12345"
+
+
+def test_a_path_with_a_nul_is_no_file() -> None:
+    with pytest.raises(OSError, match="null byte"):
+        files.read(Path("a\0b"))
+
+
+def test_a_terminal_does_not_become_that_of_the_process() -> None:
+    """Its Ctrl-C would end it. A session without a terminal takes the first one that it opens."""
+    master, slave = os.openpty()
+    program = (
+        "import sys; from pathlib import Path; from slurmray import files\n"
+        "try: files.read(Path(sys.argv[1]))\n"
+        "except OSError as error: print(error.strerror)\n"
+        "try: open('/dev/tty')\n"
+        "except OSError: print('has no terminal')"
+    )
+    argv = [sys.executable, "-c", program, os.ttyname(slave)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, start_new_session=True)
+    for descriptor in (master, slave):
+        os.close(descriptor)
+    assert done.stdout.splitlines() == [files.NOT_REGULAR, "has no terminal"]
 
 
 @pytest.fixture(params=["here", "ssh"])
@@ -266,14 +371,38 @@ def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path)
     assert sorted(host.names(folder)) == sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.attack("values of other types in the user's list of jobs", inputs=6)
+@pytest.mark.attack("values of other types in the user's list of jobs", inputs=10)
 def test_damaged_lines_of_the_history() -> None:
     good = history.Run(7, "a", None, "/", "runs", 1.0, 1, 0)
     history.remember(good)
     wrong: list[dict[str, Any]] = [
-        *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"})
+        *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"}),
+        *({"gpus": 1 << 32}, {"submitted": -1}, {"submitted": 1e300}, {"run_dir": "a\0"}),
     ]
     lines = [json.dumps(good._asdict() | each) for each in wrong] + ["[" * 100_000]
     with history.path().open("a") as file:
         file.write("\n".join(lines) + "\n")
     assert history.runs() == [good]
+
+
+@pytest.mark.attack("values of other types in the user's list of jobs", inputs=12)
+def test_damaged_lines_about_a_cancelled_job() -> None:
+    history.remember_cancel(7, None, None, 5.0)
+    times = [json.dumps(time) for time in ("x", None, [1], -1, 1e300, float("inf"), float("nan"))]
+    lines = [f'{{"cancelled": 7, "cluster": null, "host": null, "time": {time}}}' for time in times]
+    with history.path().open("a") as file:
+        file.write("\n".join([*lines, "[" * 100_000, "5", "[]", "{}", '{"id":']) + "\n")
+    assert history.cancelled_at(7, None, None) == 5.0
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=3)
+def test_folders_that_no_attempt_has_and_too_many_events(
+    events: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    events.write_text(event_line("phase", phase="ray", text="all is well"))
+    for name in ("(-0", "7-9999999"):
+        (events.parents[1] / name).mkdir()
+    assert main(["list", "--all"], capfd)[0] == 0
+    assert "all is well" in main(["status"], capfd)[1]
+    os.truncate(events, files.MAX_INPUT + 1)
+    assert main(["status"], capfd)[0] == 2

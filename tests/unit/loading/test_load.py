@@ -589,6 +589,16 @@ def test_a_file_with_too_much_text(tmp_path: Path) -> None:
         load_spec(Path("/dev/zero"))
 
 
+@pytest.mark.attack("job spec that is far too large", inputs=1)
+def test_a_standard_input_without_end() -> None:
+    limited = ["bash", "-c", 'ulimit -v 4000000; exec "$@"', "bash"]
+    argv = [*limited, sys.executable, "-m", "slurmray", "render", "-", "-o", "-"]
+    with Path("/dev/zero").open("rb") as zeros:
+        done = subprocess.run(argv, stdin=zeros, capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+    assert done.stderr.startswith("stdin: the job spec and what it includes are larger than 256 KB")
+
+
 @pytest.mark.attack("aliases that would fill the memory or the script")
 @pytest.mark.parametrize("where", ["env: {{{0}}}", "prepare: [{{name: a, run: [x], env: {{{0}}}}}]"])
 def test_aliases_of_a_long_text(where: str) -> None:

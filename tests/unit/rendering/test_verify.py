@@ -148,7 +148,7 @@ def line_of(text: str, part: str) -> int:
     [
         ("--pids-limit=-1", "--pids-limit=9", "story, line {}"),
         ("--mpi=none", "--mpi=pmix", "story, line {}"),
-        ("\n#### agent/wire/codec.py\n", "\nimport this\n#### agent/protocol.py\n", "agent, line {+1}"),
+        ("\n#### agent/wire/codec.py\n", "\nimport this\n#### agent/wire/codec.py\n", "agent, line {+1}"),
         ("\n# ---- 2. story", "\nrm -rf x\n# ---- 2. story", "story, line {+1}"),
         ("\nexit\n", "\ntrue\n", "text between story and agent, line {+1}"),
         ("\nAGENT\n", "\nAGENT\nevil\n", "text after the agent, line {+2}"),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import resource
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import slurmray
+from slurmray import cli
 from slurmray.agent import ray_logs
 from slurmray.errors import SlurmError, UsageError
 
@@ -120,6 +124,10 @@ def test_attach_argv_of_pyxis(running: Path, tmp_path: Path) -> None:
         "--container-writable",
         "/bin/sh",
     ]
+    container["image"] = "a/$NAME:1"
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(container=container)))
+    with pytest.raises(SlurmError, match=r"container\.image has a variable: use the line `attach:`"):
+        job().attach_argv()
 
 
 def test_attach_argv_of_a_component_and_a_task(
@@ -191,6 +199,23 @@ def test_attach_runs_nothing_that_an_event_names(facts: dict[str, Any], running:
         job().attach_argv()
 
 
+@pytest.mark.attack("argv or parts of it in the events of a job", inputs=5)
+def test_the_job_s_folder_below_a_variable_or_a_pattern(running: Path, tmp_path: Path) -> None:
+    """Nobody knows the value of a variable here, and the value of `temp_dir` is no pattern."""
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(ray={"temp_dir": "/fast/$USER"})))
+    ready(running, folder="/fast/me.1/ray-7-1-0a1b2c")
+    assert job().attach_argv()[-1] == "/fast/me.1/ray-7-1-0a1b2c/attach"
+    for folder in ("/fast/../ray-7-1-0a1b2c", "/fast/.x/ray-7-1-0a1b2c", "/fast/ray-7-1-0a1b2c/inside/x"):
+        ready(running, folder=folder)
+        with pytest.raises(SlurmError, match=r"another folder than this job's"):
+            job().attach_argv()
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(ray={"temp_dir": "/fast/a.b"})))
+    for folder in ("/fast/acb/ray-7-1-0a1b2c", "/other/a.b/ray-7-1-0a1b2c"):
+        ready(running, folder=folder)
+        with pytest.raises(SlurmError, match=r"another folder than this job's"):
+            job().attach_argv()
+
+
 @pytest.mark.attack("argv or parts of it in the events of a job", inputs=1)
 def test_attach_takes_no_argv_from_an_event(running: Path) -> None:
     wanted = job().attach_argv()
@@ -221,6 +246,45 @@ def test_a_job_of_another_user(
     (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec()))
     monkeypatch.chdir(tmp_path)
     assert main([verb[0], "7", *verb[1:]], capsys) == (2, "", "job 7 is bob's, not yours\n")
+
+
+@pytest.mark.attack("a verb on another user's job", inputs=1)
+def test_a_job_of_another_user_is_not_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By root, for example, whom Slurm lets."""
+    scontrol(tmp_path, monkeypatch, "echo JobState=RUNNING", OTHERS)
+    (tmp_path / "bin/scancel").symlink_to("/bin/true")
+    with pytest.raises(UsageError, match="job 7 is bob's, not yours"):
+        slurmray.Job(7).cancel()
+
+
+def test_a_job_whose_owner_slurm_does_not_name_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
+    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING ExitCode=0:0; echo WorkDir={tmp_path}", silent)
+    with pytest.raises(SlurmError, match=r"squeue: .*Unable to contact"):
+        slurmray.Job(7).state()
+
+
+@pytest.mark.attack("a verb on another user's job", inputs=2)
+def test_another_user_s_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the accounting; and a number that another user's job gets later."""
+    scontrol(tmp_path, monkeypatch, FORGOTTEN, FORGOTTEN)
+    job = slurmray.Job(7, folder=tmp_path)
+    with pytest.raises(SlurmError, match="unknown to Slurm"):
+        job.state()
+    for name, text in (("sacct", "echo '65534|bob|COMPLETED|0:0'"), ("squeue", OTHERS)):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+        with pytest.raises(UsageError, match="job 7 is bob's, not yours"):
+            job.state()
+        (tmp_path / "bin" / name).unlink()
+
+
+@pytest.mark.attack("argv or parts of it in the events of a job", inputs=1)
+def test_a_port_of_the_job_spec_is_not_that_of_an_event(running: Path, tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(ray={"dashboard_port": 8265})))
+    with running.open("a") as file:
+        file.write(event_line("dashboard", port=1))
+    assert job().dashboard_address()[1] == 8265
 
 
 @pytest.mark.attack("a run directory that another user has made", inputs=1)
@@ -339,6 +403,98 @@ def test_ray_s_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (logs / "gpu-2-ray.tar.gz").write_text("no archive")
     with pytest.raises(UsageError, match=r"gpu-2-ray\.tar\.gz: cannot be read: "):
         job.ray_logs("gpu-2")
+
+
+def tar_gz(*members: tuple[bytes, int], size: int = 0) -> bytes:
+    """An archive of members (type, size); their content is zeros. size: of all, without compression."""
+    headers = []
+    for kind, length in members:
+        member = tarfile.TarInfo("a\x07")
+        member.type, member.size, member.linkname = kind, length, "gone"
+        headers.append(member.tobuf(tarfile.GNU_FORMAT))
+    rest = gzip.compress(bytes(1 << 26))
+    return gzip.compress(b"".join(headers) + bytes(1024)) + rest * (size >> 26)
+
+
+REGULAR = tarfile.REGTYPE
+ARCHIVES = {
+    "no gzip": (b"x", "Not a gzipped file"),
+    "no archive": (gzip.compress(b"x" * 600), "cannot be read"),
+    "cut off": (tar_gz((REGULAR, 1))[:-20], "ended before"),
+    "damaged": (gzip.compress(b"")[:10] + b"\xff" * 20, "Error -3"),
+    "huge header": (tar_gz((tarfile.XHDTYPE, 1 << 70)), "cannot be read"),
+    "large file": (bytes((64 << 20) + 1), "is larger than 64 MiB"),
+    "large member": (tar_gz((REGULAR, 1 << 40)), "it has too much"),
+    "bomb": (tar_gz((REGULAR, 1 << 31), size=1 << 32), "it has too much"),
+}
+
+
+@pytest.mark.attack("a damaged or endless archive of Ray's logs", inputs=1)
+@pytest.mark.parametrize("kind", ARCHIVES)
+def test_a_hostile_archive_of_logs(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
+    logs = tmp_path / "slurmray-runs/7-0/logs"
+    logs.mkdir(parents=True)
+    data, why = ARCHIVES[kind]
+    (logs / "gpu-1-ray.tar.gz").write_bytes(data)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), limits[1]))
+    try:
+        with pytest.raises(UsageError, match=rf"gpu-1-ray\.tar\.gz: cannot be read: .*{why}|{why}"):
+            slurmray.Job(7).ray_logs("gpu-1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.attack("a damaged or endless archive of Ray's logs", inputs=4)
+def test_only_regular_files_of_an_archive_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
+    monkeypatch.chdir(tmp_path)
+    logs = tmp_path / "slurmray-runs/7-0/logs"
+    logs.mkdir(parents=True)
+    kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, REGULAR)
+    (logs / "gpu-1-ray.tar.gz").write_bytes(tar_gz(*((kind, 0) for kind in kinds)))
+    assert slurmray.Job(7).ray_logs("gpu-1") == {"a\x07": ""}
+    assert cli.main(["logs", "7", "--node=gpu-1", "--ray"]) == 0
+    assert capsysbinary.readouterr().out == rb"==> a\x07 <==" + b"\n\n"
+
+
+@pytest.mark.attack("names of nodes that lead out of the run directory", inputs=4)
+def test_logs_are_those_of_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
+    (tmp_path / "slurmray-runs/7-0/logs").mkdir(parents=True)
+    (tmp_path / "slurmray-runs/7-0/logs/.env.log").touch()
+    (tmp_path / "secret.log").touch()
+    for node in ("../../../secret", str(tmp_path / "secret"), ".env", "a\0"):
+        for read in (slurmray.Job(7).node_log, slurmray.Job(7).ray_logs):
+            with pytest.raises(UsageError, match="is no name of a node"):
+                read(node)
+
+
+@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=1)
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "foreign"])
+def test_cancel_now_writes_only_into_the_job_s_own_file(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING; echo WorkDir={tmp_path}")
+    (tmp_path / "bin/scancel").symlink_to("/bin/true")
+    file, other = tmp_path / "slurmray-runs/7-0/cancel-now", tmp_path / "other"
+    file.parent.mkdir(parents=True)
+    other.touch()
+    if kind == "link":
+        file.symlink_to(other)
+    elif kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.touch()
+        os.chown(file, 65534, -1)
+    assert not slurmray.Job(7).cancel(now=True)
+    assert (other.read_text(), file.is_file() and file.read_text()) == ("", "" if file.is_file() else False)
 
 
 def test_a_run_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
