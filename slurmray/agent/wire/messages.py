@@ -5,7 +5,7 @@ runs is in controller/message_check.py.
 """
 
 TYPE_CHECKING = False  # see settings.py
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # novermin: no Python of a node reads this
     from typing import Dict, List, Tuple, Union
 
     from typing_extensions import Literal, NotRequired, TypedDict
