@@ -42,7 +42,7 @@ _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
 _MAX_ATTEMPTS = 1000  # that a report shows
 _MAX_RAY_LOGS = 64 << 20  # bytes; the node agent keeps less, see agent/ray_logs.py
 _END_OF_LOG = 1 << 16  # bytes
-_CLOCK_DIFFERENCE = 60.0  # seconds, between slurmctld and the head node
+_CLOCK_DIFFERENCE = 300.0  # seconds, between slurmctld and the head node: munge accepts no more
 _SLURMCTLD_TIMEOUT = 600  # seconds; a restart of slurmctld takes less
 
 

@@ -27,7 +27,7 @@ _ANY = _text(".*")
 _ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"
 _NAME = "[0-9A-Za-z_.@+-]*"  # of files in the run directory; Python 3.6 may open ASCII names only
 _STAGE = "(prepare|services)(-with-ray)?"
-# Type -> its fields, and what each accepts. docs/inside/architecture.md describes them.
+# Type -> its fields, and what each accepts. wire/messages.py describes them.
 FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "started": {"step": _text(r"\d{0,10}")},
     "heartbeat": {"doing": _ANY, "field": lambda value: value is None or isinstance(value, str)},
