@@ -233,10 +233,16 @@ def test_a_node_without_python(programs_there: dict[str, str], tmp_path: Path) -
     assert "setup: module load python" in message["message"]
 
 
+def copied(python: str, folder: Path) -> str:
+    """A program that runs a copy of a Python, which may be the system's, by whatever name."""
+    copy = shutil.copy(os.path.realpath(python), folder / "a-python")
+    return f'exec {copy} "$@"'
+
+
 def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     version = min(PYTHONS, key=VERSIONS.index)
     path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
-    modules = programs(tmp_path / "modules", python3=python(version))
+    modules = programs(tmp_path / "modules", python3=copied(PYTHONS[version], tmp_path))
     setup = f'false\necho "$NOT_SET"\nexport MADE_BY_SETUP="it\'s \\"so\\""\nPATH={modules}:$PATH\n'
     setup += f"for pid in $$ $PPID; do /bin/cat /proc/$pid/cmdline; done >>{tmp_path}/shown; true hunter2\n"
     file = small_script(tmp_path, setup)
@@ -327,7 +333,7 @@ def test_environment_without_a_container_is_the_submitter_s(bash: str, tmp_path:
 def test_setup_cannot_change_the_story(bash: str, tmp_path: Path) -> None:
     """Without a Python on the host, setup runs in the story's own shell."""
     path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
-    modules = programs(tmp_path / "modules", python3=SYSTEM_PYTHON)
+    modules = programs(tmp_path / "modules", python3=copied(sys.executable, tmp_path))
     setup = (
         "export MADE_BY_SETUP=1 nodes=9 PYTHON=x; NODE=1; set -- y z; cd /; IFS=o; set -x; exec 2>/dev/null"
     )
