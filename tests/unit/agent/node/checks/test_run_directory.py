@@ -50,33 +50,6 @@ def test_a_run_directory_that_is_not_shared(tmp_path: Path, mark: str | None) ->
     assert len(node.waited) == run_directory.TRIES - 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
-@pytest.mark.usefixtures("standard_error")
-@pytest.mark.attack("run directories of another user", inputs=1)
-@pytest.mark.parametrize("kind", ["all", "mark", "link", "FIFO", "log"])
-def test_a_run_directory_that_another_user_has_made(tmp_path: Path, kind: str) -> None:
-    """On this node, with the mark of the head node's."""
-    node, run = FakeNode(tmp_path), tmp_path / "run"
-    other, mark = tmp_path / "other", run / "mark"
-    other.write_text("abcdef0123\n")
-    if kind == "link":
-        mark.symlink_to(other)
-    elif kind == "FIFO":
-        os.mkfifo(mark)
-    else:
-        mark.write_text("abcdef0123\n")
-    if kind in ("all", "mark"):
-        os.chown(mark, 65530, 65530)
-    if kind == "all":
-        os.chown(run, 65530, 65530)
-    if kind == "log":
-        Path(node.log_path).symlink_to(other)
-    with pytest.raises(errors.Unfit):
-        checks.open_run_directory(node)
-    assert [finding[1] for finding in node.findings] == ["run directory"]
-    assert other.read_text() == "abcdef0123\n"
-
-
 @pytest.mark.usefixtures("standard_error")
 def test_a_mark_that_appears_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = FakeNode(tmp_path)
