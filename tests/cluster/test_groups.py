@@ -28,7 +28,8 @@ slurm:
     - {name: head, nodes: 1, cpus_per_task: 1}
     - {name: gpu, nodes: 2, cpus_per_task: 2, gpus_per_node: 8}
 """
-# Prints what each node offers to Ray, and where a task that asks for a node of the group gpu runs.
+# Prints what each node offers to Ray, and where actors that ask for a node of the group gpu run. Two tasks could both run on one node,
+# one after the other; an actor keeps what it asked for.
 TRAINER = """
 import json, os, ray
 ray.init(logging_level="warning")
@@ -37,9 +38,11 @@ names = {row["NodeID"]: row["NodeName"] for row in nodes}
 kinds = ("CPU", "GPU", "group:head", "group:gpu")
 offers = {row["NodeName"]: [row["Resources"].get(kind, 0) for kind in kinds] for row in nodes}
 @ray.remote(num_cpus=1, resources={"group:gpu": 1})
-def place():
-    return names[ray.get_runtime_context().get_node_id()]
-places = sorted(ray.get([place.remote(), place.remote()]))
+class Place:
+    def node(self):
+        return names[ray.get_runtime_context().get_node_id()]
+actors = [Place.remote(), Place.remote()]
+places = sorted(ray.get([actor.node.remote() for actor in actors]))
 facts = [os.environ[name] for name in ("NNODES", "GPUS_PER_NODE", "SLURM_JOB_ID")]
 print(json.dumps([offers, places, facts]))
 """
