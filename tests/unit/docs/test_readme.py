@@ -194,7 +194,7 @@ def test_last_lines_of_the_log() -> None:
     lost.lost.add("node2")
     assert lost.wait(60)
     stopped.train()
-    stopped.controller.is_stopping = True
+    stopped.controller.requests.is_stopping = True
     assert stopped.wait(60)
     ends = [last_line_of_a_trainer(0), last_line_of_a_trainer(137), lost.end().text, stopped.end().text]
     (shown,) = (block for block in blocks("text", EXIT_CODES) if block.startswith("done: "))
