@@ -443,11 +443,13 @@ class Controller:
         """Fail where the step of a group of nodes or of a service has ended, unless Slurm has ended it."""
         if self.requests.is_end_requested:
             return
-        for node in self.nodes.values():
-            is_late = node.task_over is not None and now - node.task_over > STEP_SIGNAL_DELAY
-            if is_late and not node.is_over:
-                text = "its step ended unexpectedly. The job's log has the messages of srun"
-                self._fail(node.name, "ray", text)
+        late = [
+            node.name
+            for node in self.nodes.values()
+            if node.task_over is not None and now - node.task_over > STEP_SIGNAL_DELAY and not node.is_over
+        ]
+        if late:
+            self._fail_all(late, "ray", "the step ended unexpectedly. The job's log has the messages of srun")
         for name, (code, then) in self._service_steps_over.items():
             if now - then > STEP_SIGNAL_DELAY:
                 text = "the step of service %s ended, srun exited with %d. Its log has the reason"

@@ -69,10 +69,10 @@ def test_the_story_shows_the_commands_themselves() -> None:
     story = story_of(hello())
     for command in ("scontrol show hostnames", "exec srun --overlap"):
         assert command in story
-    assert story.count('exec "$1" run --rm --interactive') == 2  # Podman and Docker
+    assert story.count('exec "$program" run --rm --interactive') == 2  # Podman and Docker
     assert len(re.findall(r"\bsrun --", story)) == 1
     assert {"--export=ALL", "--mpi=none", "--overlap"} <= set(story.split())
-    assert 'exec "$1" exec --containall' in story_of(hello("apptainer"))
+    assert 'exec "$program" exec --containall' in story_of(hello("apptainer"))
     assert story_of(hello("singularity")) == story_of(hello("apptainer"))
 
 

@@ -684,8 +684,8 @@ def test_the_step_of_a_group_that_ends() -> None:
     cluster.controller.on_step_over(["node2", "node3"], cluster.now)
     assert not cluster.controller.is_over(cluster.now)
     assert cluster.wait(5)
-    text = "failed (71 node lost): node2: its step ended unexpectedly. The job's log has the messages of srun"
-    assert cluster.end().text == text
+    text = "node2 and node3: the step ended unexpectedly. The job's log has the messages of srun"
+    assert cluster.end().text == f"failed (71 node lost): {text}"
 
 
 def test_slurm_ends_the_step_of_a_group_before_it_signals_the_batch_script() -> None:
