@@ -1,4 +1,4 @@
-"""Writes docs/reference, with its JSON Schemas, and docs/inside/wire.md."""
+"""Writes docs/reference, with its JSON Schemas, docs/inside/wire.md, and types of sbatch's options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from slurmray.agent.wire import messages
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
 from slurmray.errors import ExitCode
+from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
+from slurmray.spec.slurm import Component
 
 DOCS = Path(__file__).parents[1]
 
@@ -163,6 +165,7 @@ def files() -> dict[str, str]:
         "reference/events.schema.json": json.dumps(events.schema(), indent=2) + "\n",
         "reference/events.md": f"{_NOTE}\n{events.reference()}",
         "inside/wire.md": "\n".join([_NOTE, _WIRE, *_messages(), _states()]),
+        "../slurmray/spec/slurm_fields.py": "\n".join(_slurm_fields()),
         "reference/messages.md": f"{_NOTE}\n{signatures.reference()}",
     }
 
@@ -321,6 +324,21 @@ def _messages() -> Iterator[str]:
         yield "\n".join(
             [text, "| message | fields | |\n|---|---|---|", *(rows[name] for name in members), ""]
         )
+
+
+def _slurm_fields() -> Iterator[str]:
+    """Yield the lines of a module with the fields of `slurm`, as type checkers see them."""
+    types = {"flag": "bool", "optional": "bool | str"}
+    yield '"""Fields of `slurm`, for type checkers. docs/scripts/reference.py writes this file."""\n\n'
+    for name, base, is_whole in (("GroupFields", "", False), ("SlurmFields", "(GroupFields)", True)):
+        yield f"class {name}{base}:"
+        kinds = "of the whole job" if is_whole else "that a group may have"
+        yield f'    """Options of sbatch {kinds}."""\n'
+        for option, (_, kind) in syntax.OPTIONS.items():
+            field = option.replace("-", "_")
+            if field not in Component.model_fields and (option in syntax.OF_WHOLE_JOB) == is_whole:
+                yield f"    {field}: {types.get(kind, 'str | None')}"
+        yield "" if is_whole else "\n"
 
 
 def _states() -> str:
