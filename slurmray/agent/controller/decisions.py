@@ -97,6 +97,7 @@ class Controller:
         self._slurmctld_answered = float("-inf")
         self._unfit_until = 0.0
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
+        self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
         self._service_steps_over: "Dict[str, Tuple[int, float]]" = {}  # exit code of srun, and when
         self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
@@ -189,9 +190,8 @@ class Controller:
             node = nodes[int(number)]
             self.monitor.forget(node)
             self.state.advance([node], "lost")
-            if not (
-                self.state.is_ending or self.state.failure
-            ):  # also with on_node_loss: continue, as the step ends
+            # Also with on_node_loss: continue, as the step ends.
+            if not (self.state.is_ending or self.state.failure):
                 text = "its host closed the connection to srun. Has it rebooted?"
                 self.state.failure = Failure([node], "node_lost", text)
 
@@ -216,9 +216,8 @@ class Controller:
 
     def on_step_over(self, nodes: "List[str]", now: float) -> None:
         """Note that an srun has closed its output: no task runs any more on its nodes."""
-        for name in nodes:
-            self.nodes[name].task_over = now
-        self.is_step_over = all(node.task_over is not None for node in self.nodes.values())
+        self._without_task.update(dict.fromkeys(nodes, now))
+        self.is_step_over = len(self._without_task) == len(self.nodes)
 
     def on_service_step_over(self, name: str, code: int, now: float) -> None:
         """Note that the step of a service has ended; srun exited with `code`. May be called again."""
@@ -444,9 +443,9 @@ class Controller:
         if self.requests.is_end_requested:
             return
         late = [
-            node.name
-            for node in self.nodes.values()
-            if node.task_over is not None and now - node.task_over > STEP_SIGNAL_DELAY and not node.is_over
+            name
+            for name, then in self._without_task.items()
+            if now - then > STEP_SIGNAL_DELAY and not self.nodes[name].is_over
         ]
         if late:
             self._fail_all(late, "ray", "the step ended unexpectedly. The job's log has the messages of srun")

@@ -75,7 +75,6 @@ class Node:
         "is_signalled",
         "name",
         "progress",
-        "task_over",
     )
 
     def __init__(self, name: str) -> None:
@@ -87,7 +86,6 @@ class Node:
         self.is_healthy = False  # it has answered that Ray runs
         self.is_signalled = False  # its container process got SIGTERM
         self.is_left_out = False  # lost or failed, and the job continues without it
-        self.task_over: "Optional[float]" = None  # since when its step is over
 
     @property
     def has_been_checked(self) -> bool:
