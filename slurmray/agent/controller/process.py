@@ -21,7 +21,7 @@ from .. import (
     script,
     signals,
 )
-from ..places import places
+from ..nodes import places
 from ..wire import codec
 from . import job_record, run_directory, step_environment
 from .decisions import SLURMCTLD, Actions, Controller
