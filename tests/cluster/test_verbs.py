@@ -518,6 +518,8 @@ def test_a_job_that_slurm_has_forgotten(
         assert [row["state"] for row in listed("--all")] == ["COMPLETED"]
         (jobs.folder / f"slurmray-runs/{number}-0/events.jsonl").unlink()
         assert [row["state"] for row in listed("--all")] == ["UNKNOWN"]
+        assert slurmray("status", str(number)).stdout == f"job {number}: COMPLETED\n", "by the job's log"
+        (jobs.folder / f"slurm-{number}.out").unlink()
         done = slurmray("status", str(number))
         assert done.returncode == 64
         assert "unknown to Slurm, and " in done.stderr

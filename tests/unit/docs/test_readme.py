@@ -238,7 +238,7 @@ def test_programs_that_nodes_need() -> None:
         for name in PROGRAMS
         if re.search(rf"{begin}{name} ", code, re.MULTILINE) or re.search(rf'\[\s*"{name}"', agent)
     }
-    (nodes,) = re.findall(r"^- Nodes: (.+?\.) Tested", README, re.MULTILINE | re.DOTALL)
+    (nodes,) = re.findall(r"^- Nodes need (.+?\.) Tested", README, re.MULTILINE | re.DOTALL)
     assert called == {package for package in PROGRAMS.values() if package in re.findall(r"[\w-]+", nodes)}
     (minor,) = re.findall(r"sys\.version_info < \(3, ([0-9]+)\)", story)
     assert f"Python 3.{minor}, " in nodes
