@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
@@ -32,6 +32,7 @@ from slurmray.rehearsal.images import ray_image, stores, suites
 from slurmray.rehearsal.machine import cache_folder, require
 from slurmray.rendering.script import render_script
 from slurmray.spec.container import DEFAULT_IMAGE
+from tests.plans import plan_of
 
 SCRIPTS = Path(__file__).with_name("scripts")
 WAYS = {
@@ -74,14 +75,14 @@ def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
             "slurm.cpus_per_task": 4,
         }
         settings |= {"slurm.time": 10, "container.runtime": "podman", "container.shm_size": "8g"}
-        spec = load_spec(
+        spec = load_plan(
             None,
             [(path, str(value)) for path, value in settings.items()],
             ["python3", "trainer.py", str(size)],
-        )
-        (folder / f"slurmray-{size}.sh").write_text(render_script(spec))
+        ).spec
+        (folder / f"slurmray-{size}.sh").write_text(render_script(plan_of(spec)))
         unchecked = spec.model_copy(update={"preflight": "none"})
-        (folder / f"unchecked-{size}.sh").write_text(render_script(unchecked))
+        (folder / f"unchecked-{size}.sh").write_text(render_script(plan_of(unchecked)))
 
 
 def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:

@@ -31,13 +31,14 @@ from typing import Any, NamedTuple
 
 from bench import simulate, stand_in_ray
 from bench.boot import log, wait_idle, wait_until
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import suites
 from slurmray.rendering.script import render_script
+from tests.plans import plan_of
 
 SCRIPTS = Path(__file__).with_name("scripts")
 BARE, ECHO, SLURMRAY = "bare", "echo", "slurmray"
@@ -111,10 +112,10 @@ def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
     for size in sizes:
         settings = {"name": SLURMRAY, "slurm.nodes": size, "slurm.cpus_per_task": 1, "slurm.time": 10}
         settings |= {"container.runtime": "none"}
-        spec = load_spec(
+        spec = load_plan(
             None, [(field, str(value)) for field, value in settings.items()], ["bash", "scale_trainer.sh"]
-        )
-        (folder / f"slurmray-{size}.sh").write_text(render_script(spec))
+        ).spec
+        (folder / f"slurmray-{size}.sh").write_text(render_script(plan_of(spec)))
 
 
 def submit(cluster: SlurmCluster, way: str, size: int) -> tuple[int, Path]:

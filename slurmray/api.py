@@ -6,17 +6,20 @@ import os
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from slurmray import history
-from slurmray.errors import ExitCode, SpecError, UsageError
+from slurmray.errors import ExitCode, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.environment import clean_environment
 from slurmray.slurm.host import SshHost
 from slurmray.slurm.job import Job
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from slurmray.loading.profile import Profile
+    from slurmray.plan import Plan
     from slurmray.spec.fields import JobFields
     from slurmray.spec.job import JobSpec
 
@@ -30,10 +33,7 @@ def load(path: str | Path, *, profile: str | None = None, **fields: Unpack[JobFi
     fields: override those of the file; a section's one by one, e.g. `load("job.yaml", slurm={"nodes": 4})`.
     profile: as --profile of `slurmray render`: None is your configuration's, "none" is none.
     """
-    from slurmray.loading import profile as profiles
-    from slurmray.loading.load import load_spec
-
-    return load_spec(Path(path), fields=fields, profile=profiles.choose(profile))
+    return _load(path, profile, fields).spec
 
 
 def render(spec: JobSpec | str | Path) -> str:
@@ -42,27 +42,42 @@ def render(spec: JobSpec | str | Path) -> str:
     SpecError for missing files, and for a placement that does not fit the job. UsageError if `template`
     cannot be used. Relative paths begin at the current folder.
     """
-    return _render(load(spec) if isinstance(spec, str | Path) else spec, is_submitted_here=True)
+    return render_plan(make_plan(spec))
 
 
-def _render(spec: JobSpec, *, is_submitted_here: bool) -> str:
-    from slurmray.loading.validate import find_problems
+def _load(path: str | Path, profile: str | None, fields: Mapping[str, Any]) -> Plan:
+    from slurmray.loading import profile as profiles
+    from slurmray.loading.load import load_plan
+
+    return load_plan(Path(path), fields=fields, profile=profiles.choose(profile))
+
+
+def make_plan(
+    spec: JobSpec | str | Path, profile: str | None = None, *, is_submitted_here: bool = True
+) -> Plan:
+    """Return the plan of a job spec or its file. profile: as for `load`."""
+    from slurmray.loading import validate
+
+    if isinstance(spec, str | Path):
+        return _load(spec, profile, {})
+    return validate.make_plan(spec, is_submitted_here=is_submitted_here)
+
+
+def render_plan(plan: Plan) -> str:
+    """Return the sbatch script of a plan."""
     from slurmray.rendering.output import seal
     from slurmray.rendering.script import render_script
 
-    if problems := find_problems(spec, is_submitted_here=is_submitted_here):
-        raise SpecError(problems)
-    return seal(render_script(spec, _RENDER_AGAIN))
+    return seal(render_script(plan, _RENDER_AGAIN))
 
 
-def remarks(spec: JobSpec) -> list[str]:
-    """Return hints for the user who submits a job spec here, for example about unset variables."""
-    from slurmray.presets import advise
+def remarks(plan: Plan) -> list[str]:
+    """Return hints for the user who submits a job here, for example about unset variables."""
+    from slurmray.loading.remarks import unset_variables
 
-    environment = clean_environment(os.environ)
     fix = f"set it in os.environ first, or the job ends with {ExitCode.CONFIG}"
-    unset = [name for name in spec.env_from_submitter if name not in environment]
-    return [*advise(spec).notes, *(f"env.{name} is not set here: {fix}" for name in unset)]
+    unset = unset_variables(plan.spec, clean_environment(os.environ))
+    return [*plan.advice.notes, *(f"env.{name} is not set here: {fix}" for name in unset)]
 
 
 def submit(spec: JobSpec | str | Path, *, profile: str | None = None) -> Job:
@@ -76,11 +91,12 @@ def submit(spec: JobSpec | str | Path, *, profile: str | None = None) -> Job:
     from slurmray.loading import profile as profiles
 
     chosen = profiles.choose(profile)
-    spec = load(spec, profile=profile) if isinstance(spec, str | Path) else spec
+    plan = make_plan(spec, profile, is_submitted_here=not (chosen and chosen.host))
+    spec = plan.spec
     if dict(spec.slurm.given()).get("array"):
         raise UsageError("submit: slurm.array makes several jobs: submit one for each, or use sbatch")
-    script = _render(spec, is_submitted_here=not (chosen and chosen.host))
-    for note in remarks(spec):
+    script = render_plan(plan)
+    for note in remarks(plan):
         warnings.warn(note, stacklevel=2)
     job, messages = submit_script(spec, script, profile=chosen)
     for message in messages:

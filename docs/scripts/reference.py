@@ -1,4 +1,4 @@
-"""Writes docs/reference, with its JSON Schemas, and docs/inside/wire.md."""
+"""Writes docs/reference, with its JSON Schemas, docs/inside/wire.md, and types of sbatch's options."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from slurmray import events, signatures
+from slurmray.agent.controller import state
 from slurmray.agent.wire import messages
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
 from slurmray.errors import ExitCode
+from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
+from slurmray.spec.slurm import Component
 
 DOCS = Path(__file__).parents[1]
 
@@ -99,7 +102,7 @@ does not exist).
 """
 
 
-_WIRE = """# Messages in a job
+_WIRE = """# Messages and states of a job
 
 How controller, node agents and container processes talk: one JSON object a line, through `srun` and the
 container's standard streams. slurmray opens no server or port. The trainer's output takes another way, so
@@ -127,6 +130,30 @@ values, with one line in the log.
 """,
 }
 
+_STATES = """## States
+
+What the job and each node have come to, as the controller sees it (`slurmray/agent/controller/state.py`). A
+message that is not allowed there has no effect but one line in the log.
+
+```mermaid
+stateDiagram-v2
+{job}
+```
+
+```mermaid
+stateDiagram-v2
+{node}
+```
+
+Besides, a node is up, until it becomes {ends}.
+
+| message | while the job is |
+|---|---|
+{expected}
+
+Only the head node sends {from_head}. While the step is being ended, only {while_ending} have an effect.
+"""
+
 
 def files() -> dict[str, str]:
     """Return the generated files by their path in docs/."""
@@ -137,7 +164,8 @@ def files() -> dict[str, str]:
         "reference/exit-codes.md": "\n".join([_NOTE, *_exit_codes(), ""]),
         "reference/events.schema.json": json.dumps(events.schema(), indent=2) + "\n",
         "reference/events.md": f"{_NOTE}\n{events.reference()}",
-        "inside/wire.md": "\n".join([_NOTE, _WIRE, *_messages(), ""]),
+        "inside/wire.md": "\n".join([_NOTE, _WIRE, *_messages(), _states()]),
+        "../slurmray/spec/slurm_fields.py": "\n".join(_slurm_fields()),
         "reference/messages.md": f"{_NOTE}\n{signatures.reference()}",
     }
 
@@ -296,6 +324,40 @@ def _messages() -> Iterator[str]:
         yield "\n".join(
             [text, "| message | fields | |\n|---|---|---|", *(rows[name] for name in members), ""]
         )
+
+
+def _slurm_fields() -> Iterator[str]:
+    """Yield the lines of a module with the fields of `slurm`, as type checkers see them."""
+    types = {"flag": "bool", "optional": "bool | str"}
+    yield '"""Fields of `slurm`, for type checkers. docs/scripts/reference.py writes this file."""\n\n'
+    for name, base, is_whole in (("GroupFields", "", False), ("SlurmFields", "(GroupFields)", True)):
+        yield f"class {name}{base}:"
+        kinds = "of the whole job" if is_whole else "that a group may have"
+        yield f'    """Options of sbatch {kinds}."""\n'
+        for option, (_, kind) in syntax.OPTIONS.items():
+            field = option.replace("-", "_")
+            if field not in Component.model_fields and (option in syntax.OF_WHOLE_JOB) == is_whole:
+                yield f"    {field}: {types.get(kind, 'str | None')}"
+        yield "" if is_whole else "\n"
+
+
+def _states() -> str:
+    return _STATES.format(
+        job="\n".join(_diagram(state.JOB, state.NEXT_OF_JOB)),
+        node="\n".join(_diagram(state.NODE, state.NEXT_OF_NODE)),
+        ends=", ".join(f"{end} (`{kind}`)" for kind, end in state.END_OF_NODE.items()),
+        expected="\n".join(f"| `{kind}` | {', '.join(where)} |" for kind, where in state.EXPECTED.items()),
+        from_head=", ".join(f"`{kind}`" for kind in state.FROM_HEAD),
+        while_ending=", ".join(f"`{kind}`" for kind in state.WHILE_ENDING),
+    )
+
+
+def _diagram(states: Sequence[str], following: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a diagram: each state follows the one before it, by a message."""
+    names = [name.replace(" ", "_") for name in states]
+    yield f"    [*] --> {names[0]}"
+    for number, (kind, name) in enumerate(following.items()):
+        yield f"    {names[number]} --> {name.replace(' ', '_')}: {kind}"
 
 
 def _message(kind: ast.ClassDef, lines: list[str]) -> str:

@@ -35,16 +35,16 @@ def check(
     from slurmray.cli.render import given, profile_of, render_job, summary, warn_of_unset
     from slurmray.loading.profile import host_of_jobs
     from slurmray.loading.remarks import remarks
-    from slurmray.presets import advise
     from slurmray.slurm import commands
 
     fields = given(settings, flags)
-    spec, script = render_job(job, fields, trainer)
+    plan, script = render_job(job, fields, trainer)
+    spec = plan.spec
     profile = profile_of(fields)
     host = host_of_jobs(profile)
     click.echo(f"{spec.name}: {summary(spec, 'slurm')}")
     warn_of_unset(spec)
-    for line in remarks(spec, is_submitted_here=not host.name) + advise(spec).notes:
+    for line in remarks(plan, is_submitted_here=not host.name):
         click.echo(line, err=True)
     if host.name or shutil.which("sbatch"):
         click.echo(f"Slurm: {commands.test_only(text=script, host=host)}")

@@ -108,8 +108,8 @@ def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, .
     profile = profile_of(chosen)
     nodes = commands.hostnames(nodelist, host_of_jobs(profile))
     count = ("slurm.nodes", str(len(nodes)))
-    spec, script = render_job(None, [*fields, count], [], only_checks=True)
-    return follow_job(send(spec, script, profile=profile))
+    plan, script = render_job(None, [*fields, count], [], only_checks=True)
+    return follow_job(send(plan.spec, script, profile=profile))
 
 
 def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:

@@ -37,7 +37,7 @@ def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str
     from slurmray.slurm.site import survey
 
     job = given(settings, flags)
-    spec, script = render_job(None, job, [])  # wrong options come first
+    plan, script = render_job(None, job, [])  # wrong options come first
     profile = profile_of(job)
     host = host_of_jobs(profile)
     folder = Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
@@ -53,7 +53,7 @@ def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str
     if not job:
         click.echo("to check two nodes: slurmray doctor --nodes 2, with the options above", err=True)
         return None
-    return follow_job(send(spec, script, profile=profile))
+    return follow_job(send(plan.spec, script, profile=profile))
 
 
 def _lines(rows: Iterable[Row]) -> Iterator[str]:

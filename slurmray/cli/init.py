@@ -118,10 +118,10 @@ def _files(example: Path, changes: list[tuple[str, str]], output: Path) -> dict[
 
 
 def _problems(job: Path, changes: list[tuple[str, str]]) -> list[Problem]:
-    from slurmray.loading.load import load_spec
+    from slurmray.loading.load import load_plan
 
     try:
-        load_spec(job, changes)
+        load_plan(job, changes)
     except SpecError as error:
         return error.problems
     return []

@@ -108,8 +108,8 @@ def _script(
             raise UsageError(f"{job}: {error.strerror}") from error
     from slurmray.cli.render import given, render_job, warn_of_unset
 
-    spec, script = render_job(job, given(settings, flags), trainer)
-    warn_of_unset(spec)
+    plan, script = render_job(job, given(settings, flags), trainer)
+    warn_of_unset(plan.spec)
     return script
 
 

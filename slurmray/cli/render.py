@@ -19,6 +19,7 @@ from slurmray.errors import ExitCode, Problem, SpecError, UsageError
 
 if TYPE_CHECKING:
     from slurmray.loading.profile import Profile
+    from slurmray.plan import Plan
     from slurmray.spec.job import JobSpec
 
 # {target: file}
@@ -109,8 +110,12 @@ class _Rendered(NamedTuple):
     """A script or task. job: the file of its job spec."""
 
     job: Path | None
-    spec: JobSpec
+    plan: Plan
     text: str
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.plan.spec
 
 
 def _default_output(target: str, jobs: int) -> Path:
@@ -127,17 +132,18 @@ def _render_all(
     problems = []
     for job in jobs or (None,):
         try:
-            spec, text = render_job(job, settings, trainer, output, target)
+            plan, text = render_job(job, settings, trainer, output, target)
         except SpecError as error:
             problems += error.problems
             continue
-        if _NAME in str(output) and "/" in spec.name:
-            problems.append(Problem(str(job or "-o"), f"name: {spec.name} has a /, and {_NAME} is in -o"))
-        path = Path(str(output).replace(_NAME, spec.name))
+        name = plan.spec.name
+        if _NAME in str(output) and "/" in name:
+            problems.append(Problem(str(job or "-o"), f"name: {name} has a /, and {_NAME} is in -o"))
+        path = Path(str(output).replace(_NAME, name))
         if path in found:
-            same = f"name: {spec.name} is also that of {found[path].job}; give each its own"
+            same = f"name: {name} is also that of {found[path].job}; give each its own"
             problems.append(Problem(str(job), same))
-        found[path] = _Rendered(job, spec, text)
+        found[path] = _Rendered(job, plan, text)
     if problems:
         raise SpecError(problems)
     return found
@@ -147,11 +153,11 @@ def _report(path: Path, rendered: _Rendered, before: str, target: str) -> None:
     """Print what was written, hints about the job, and how to submit it. before: see _job_file_of."""
     from slurmray.cli.terminal import show
 
-    job, spec, _ = rendered
+    job, spec = rendered.job, rendered.spec
     if path != _STDOUT:
         click.echo(f"wrote {path}: {summary(spec, target)}", err=True)
     warn_of_unset(spec, target)
-    for line in _remarks(spec, target):
+    for line in _remarks(rendered.plan, target):
         click.echo(line, err=True)
     if path == _STDOUT:
         return
@@ -185,12 +191,12 @@ def render_job(
     target: str = "slurm",
     *,
     only_checks: bool = False,
-) -> tuple[JobSpec, str]:
-    """Return the job spec and its sealed script or task.
+) -> tuple[Plan, str]:
+    """Return the plan of a job and its sealed script or task.
 
-    First three arguments: as in load_spec; settings may have PROFILE, too. only_checks: as in render_script.
+    First three arguments: as in load_plan; settings may have PROFILE, too. only_checks: as in render_script.
     """
-    from slurmray.loading.load import load_spec
+    from slurmray.loading.load import load_plan
     from slurmray.rendering.output import seal
 
     fields = [(option, value) for option, value in settings if option != PROFILE]
@@ -199,13 +205,13 @@ def render_job(
 
         if PROFILE in dict(settings):
             raise UsageError(f"{PROFILE}: for jobs of Slurm; leave it out with --target dstack")
-        spec = load_spec(job, fields, trainer, refusals)
-        return spec, seal(render_task(spec))
+        plan = load_plan(job, fields, trainer, refusals)
+        return plan, seal(render_task(plan))
     from slurmray.rendering.script import render_script
 
-    spec = load_spec(job, fields, trainer, profile=profile_of(settings))
+    plan = load_plan(job, fields, trainer, profile=profile_of(settings))
     command = _render_command(job, settings, trainer, output)
-    return spec, seal(render_script(spec, command, only_checks=only_checks))
+    return plan, seal(render_script(plan, command, only_checks=only_checks))
 
 
 def profile_of(settings: list[tuple[str, str]]) -> Profile | None:
@@ -216,7 +222,7 @@ def profile_of(settings: list[tuple[str, str]]) -> Profile | None:
 
 
 def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:
-    """Return (name, value) pairs for load_spec: --set first, so that the other options override it."""
+    """Return (name, value) pairs for load_plan: --set first, so that the other options override it."""
     pairs = []
     for setting in settings:
         path, equals, value = setting.partition("=")
@@ -274,25 +280,24 @@ def _from_here(path: Path) -> str:
     return str(place.relative_to(here) if inside else path)
 
 
-def _remarks(spec: JobSpec, target: str) -> list[str]:
+def _remarks(plan: Plan, target: str) -> list[str]:
     """Return hints for the user who submits the job."""
     if target == "dstack":
         from slurmray.rendering.dstack.task import remarks
 
-        return remarks(spec)
+        return remarks(plan)
     from slurmray.loading.remarks import remarks
-    from slurmray.presets import advise
 
-    return remarks(spec) + advise(spec).notes
+    return remarks(plan)
 
 
 def warn_of_unset(spec: JobSpec, target: str = "slurm") -> None:
     """Warn about variables that the job takes from the submitter and that are not set."""
+    from slurmray.loading.remarks import unset_variables
+
     what = {"slurm": f"sbatch, or the job ends with {ExitCode.CONFIG}", "dstack": "dstack apply"}[target]
-    for name in spec.env_from_submitter:
-        is_of_job = target == "slurm" and name.startswith("SLURM_")  # Slurm sets it in the job
-        if name not in os.environ and not is_of_job:
-            click.echo(f"env.{name} is not set in your environment; export it before {what}", err=True)
+    for name in unset_variables(spec, os.environ, target):
+        click.echo(f"env.{name} is not set in your environment; export it before {what}", err=True)
 
 
 def summary(spec: JobSpec, target: str) -> str:

@@ -67,13 +67,13 @@ def submit(
     from slurmray.cli.terminal import job_argument, print_json, show
     from slurmray.loading.profile import host_of_jobs
     from slurmray.loading.remarks import remarks
-    from slurmray.presets import advise
     from slurmray.slurm import commands
 
     if is_followed and is_json:
         raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
     fields = given(settings, flags)
-    spec, script = render_job(job, fields, trainer)
+    plan, script = render_job(job, fields, trainer)
+    spec = plan.spec
     profile = profile_of(fields)
     host = host_of_jobs(profile)
     options = dict(spec.slurm.given())
@@ -88,7 +88,7 @@ def submit(
             raise UsageError(f"--after {after}: was submitted on {before.host.name or 'this host'}")
         arguments = [f"--dependency=afterok:{before.id}"]
     warn_of_unset(spec)
-    for line in remarks(spec, is_submitted_here=not host.name) + advise(spec).notes:
+    for line in remarks(plan, is_submitted_here=not host.name):
         click.echo(line, err=True)
     if dry_run:
         click.echo(script.encode(), nl=False)

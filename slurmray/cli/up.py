@@ -39,7 +39,8 @@ def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str,
 
     without = [(field, "null") for field in _TRAINER_ONLY]
     fields = [*given(settings, flags), *without]
-    spec, script = render_job(job, fields, ["sh", "-c", _WAIT])
+    plan, script = render_job(job, fields, ["sh", "-c", _WAIT])
+    spec = plan.spec
     warn_of_unset(spec)
     submitted = send(spec, script, profile=profile_of(fields))
     click.echo(f"submitted job {submitted.id}, {spec.name}: {resources(spec, 'slurm')}", err=True)

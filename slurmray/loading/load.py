@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
-from slurmray.loading.validate import find_missing_files, find_problems
+from slurmray.loading.validate import find_missing_files, make_plan
+from slurmray.plan import Plan
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
 from slurmray.spec.messages import dotted
@@ -71,21 +72,21 @@ class _Setting(NamedTuple):
     value: Any
 
 
-def load_spec(
+def load_plan(
     path: Path | None,
     settings: Sequence[tuple[str, str]] = (),
     trainer: Sequence[str] = (),
-    refusals: Callable[[JobSpec], list[Problem]] = lambda _: [],
+    refusals: Callable[[Plan], list[Problem]] = lambda _: [],
     fields: Mapping[str, Any] | None = None,
     profile: Profile | None = None,
-) -> JobSpec:
-    """Return the job spec of a file, with settings from the command line. SpecError lists all mistakes.
+) -> Plan:
+    """Return the plan of a file, with settings from the command line. SpecError lists all mistakes.
 
     path: None for defaults, `-` for standard input. settings: (name, value) pairs; later ones override. A
     name is one of FLAGS, `--mount` (adds one), `--env` (`NAME=VALUE`, or `NAME` for the submitter's value) or
     the dotted path of a field, for --set. Then null, lists, mappings and quoted values are parsed as YAML,
     and with a + at its end the value, or each item of a list, is added to a list. trainer: the command after
-    `--`, which overrides `run`. refusals: finds more problems in a valid job spec. fields: of the job spec,
+    `--`, which overrides `run`. refusals: finds more problems in a plan. fields: of the job spec,
     which override those of the file; those of a section one by one. profile: has the fields that the file and
     those that it includes lack.
     """
@@ -101,12 +102,12 @@ def _load(
     stdin: bytes,
     settings: Sequence[tuple[str, str]],
     trainer: Sequence[str],
-    refusals: Callable[[JobSpec], list[Problem]],
+    refusals: Callable[[Plan], list[Problem]],
     fields: Mapping[str, Any],
     profile: Profile | None,
     *,
     is_fast: bool,
-) -> JobSpec:
+) -> Plan:
     """The same. stdin: its content. is_fast: places of mistakes may be wrong."""
     text = merged(path, stdin, profile, is_fast)
     data = text.data
@@ -129,22 +130,26 @@ def _load(
     if trainer:
         data["run"] = list(trainer)
         given.append(_Setting("after --", ("run",), data["run"]))
+    plan = None
     try:
         spec = JobSpec(**data)
     except SpecError as error:
         missing = find_missing_files(data, error.problems, is_submitted_here=is_here)
         found = error.problems + missing
     else:
-        found = find_problems(spec, is_submitted_here=is_here) or refusals(spec)
-        found = found or list(profile.refusals(spec) if profile else ())
+        try:
+            plan = make_plan(spec, is_submitted_here=is_here)
+            found = refusals(plan) or list(profile.refusals(spec) if profile else ())
+        except SpecError as error:
+            found = error.problems
     problems += [placed(text, given, problem) for problem in found]
-    if problems:
+    if problems or plan is None:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
-    return spec
+    return plan
 
 
 def merged(path: Path | None, stdin: bytes, profile: Profile | None, is_fast: bool) -> Source:
-    """Return the fields of a file, of those that it includes, and of a profile, as `load_spec` does.
+    """Return the fields of a file, of those that it includes, and of a profile, as `load_plan` does.
 
     stdin: what `read_stdin` returned.
     """

@@ -1,11 +1,13 @@
-"""Remarks on a valid job spec: what is allowed and yet may not be what the user wants."""
+"""Remarks on a valid job: what is allowed and yet may not be what the user wants."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
+from slurmray.plan import Plan
 from slurmray.spec.job import JobSpec
 
 _HEAD_ONLY = "starts processes on the head node only, as `run` does; start them on the other nodes with Ray"
@@ -32,8 +34,21 @@ def has_values(spec: JobSpec) -> bool:
     return bool(of_workers) or any(each.env for each in spec.services) or any(spec.env.values())
 
 
-def remarks(spec: JobSpec, *, is_submitted_here: bool = True) -> list[str]:
-    """Return one line for each remark."""
+def unset_variables(spec: JobSpec, environment: Mapping[str, str], target: str = "slurm") -> list[str]:
+    """Return the variables that the job takes from the submitter and that are not set.
+
+    Without those that Slurm sets in the job.
+    """
+    return [
+        name
+        for name in spec.env_from_submitter
+        if name not in environment and not (target == "slurm" and name.startswith("SLURM_"))
+    ]
+
+
+def remarks(plan: Plan, *, is_submitted_here: bool = True) -> list[str]:
+    """Return one line for each remark, and the preset's notes."""
+    spec = plan.spec
     found = [
         f"env.{name}: its value is in the script. Leave it out (`{name}: null`, --env {name}), and it is "
         "taken from your environment at sbatch"
@@ -56,4 +71,4 @@ def remarks(spec: JobSpec, *, is_submitted_here: bool = True) -> list[str]:
         command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)
         if command and (on_one_node or spec.slurm.node_count > 1):
             found.append(f"run: `{command[1]}`: {remark}")
-    return found
+    return found + plan.advice.notes

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurmray.errors import Problem, SpecError
+from slurmray.plan import Plan
 from slurmray.presets import advise
 from slurmray.spec.job import JobSpec
 from slurmray.spec.types import shown
@@ -13,20 +14,23 @@ from slurmray.spec.types import shown
 _BUILD = ("container", "build")
 
 
-def find_problems(spec: JobSpec, *, is_submitted_here: bool = True) -> list[Problem]:
-    """Return the problems: those in the trainer's own file with a `where`, the others with a `path`.
+def make_plan(spec: JobSpec, *, is_submitted_here: bool = True) -> Plan:
+    """Return the plan of a job spec. SpecError lists mistakes; those in the trainer's own file have a place.
 
     Relative paths are relative to the current folder, because a job is submitted where it was rendered, or in
     a folder with copies of the same files. Other files of another host are not looked for.
     """
     build = spec.container.build
-    found = _missing_files(build.model_dump(), is_submitted_here) if build else []
+    problems = _missing_files(build.model_dump(), is_submitted_here) if build else []
     try:
         advice = advise(spec)
     except SpecError as error:
-        return found + error.problems
-    found += [Problem("", finding.text, finding.path) for finding in advice.problems]
-    return found + advice.config_problems
+        raise SpecError(problems + error.problems) from None
+    problems += [Problem("", finding.text, finding.path) for finding in advice.problems]
+    problems += advice.config_problems
+    if problems:
+        raise SpecError(problems)
+    return Plan(spec, advice)
 
 
 def find_missing_files(

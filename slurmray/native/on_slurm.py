@@ -96,10 +96,11 @@ class RaySlurmExecutor(core.Executor):
         from slurmray.spec.job import JobSpec
 
         data = job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
-        for note in api.remarks(JobSpec(**data)):
-            warnings.warn(note, stacklevel=2)
         add_driver(data, self.folder, self.home, pack(self.home), bool(array))
-        return api.render(JobSpec(**data))
+        plan = api.make_plan(JobSpec(**data))
+        for note in api.remarks(plan):
+            warnings.warn(note, stacklevel=2)
+        return api.render_plan(plan)
 
     def _sbatch(self, script: Path, array: int) -> commands.Submitted:
         """Submit the script to the cluster that is asked for the states of jobs."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from slurmray import files, yaml_source
 from slurmray.errors import Problem, SpecError
+from slurmray.plan import Advice, Finding
 from slurmray.presets import nemo_rl, openrlhf, rlinf, roll, search_r1, skyrl, slime, verl
 from slurmray.presets.command_line import parse_command
-from slurmray.presets.context import MAX_GPUS, Fact, Finding, PresetContext
+from slurmray.presets.context import MAX_GPUS, PresetContext
 from slurmray.presets.precision import uses_bf16
 from slurmray.spec.job import JobSpec
 from slurmray.spec.preset import Preset
@@ -30,26 +30,6 @@ _WITH_CONFIG = ("rlinf", "roll")
 # RLinf numbers all nodes that are alive in Ray (rlinf 0.2, scheduler/cluster/cluster.py), so one without GPUs
 # would shift its placement. Not tried: ROLL.
 _ON_ALL_NODES = ("rlinf", "roll")
-
-
-@dataclass(frozen=True)
-class Advice:
-    """The result of a preset. Without a preset: `run` of the job spec, and nothing else.
-
-    run: the trainer's command. env, node_env: more variables for Ray and the trainer on every node, without
-    those in the job spec's `env`; the values of node_env are only known on the node. resume: arguments for
-    the trainer of a requeued job. bf16: whether the trainer uses it. problems: mistakes in the job spec.
-    config_problems: mistakes in the trainer's own file. notes: lines for the user.
-    """
-
-    run: list[str] | str | None
-    env: dict[str, str] = field(default_factory=dict)
-    node_env: dict[str, Fact] = field(default_factory=dict)
-    resume: list[str] = field(default_factory=list)
-    bf16: bool = False
-    problems: list[Finding] = field(default_factory=list)
-    config_problems: list[Problem] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
 def advise(spec: JobSpec) -> Advice:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from slurmray.agent.job_log import counted
+from slurmray.plan import Fact, Finding
 from slurmray.presets.command_line import CommandLine, ParsedOption, parse_integer
 from slurmray.presets.ranks import spans
 from slurmray.spec.job import JobSpec
@@ -14,20 +15,7 @@ from slurmray.spec.preset import Preset
 from slurmray.spec.types import shown
 from slurmray.yaml_source import Path, Source
 
-# Facts that are only known on a node. rank: 0 is the head node. head: address of the head node. ray_port:
-# port of the GCS. interface: the network interface with the node's address.
-Fact = Literal["rank", "nodes", "head", "ray_port", "interface"]
-
-
 MAX_GPUS = 1_000_000  # of a job whose placement is checked, GPU by GPU
-
-
-class Finding(NamedTuple):
-    """A mistake. path: of a field in the job spec or, if in_config, in the trainer's own file."""
-
-    path: Path
-    text: str
-    in_config: bool = False
 
 
 @dataclass

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from slurmray.presets.context import MAX_GPUS, Finding, PresetContext
+from slurmray.plan import Finding
+from slurmray.presets.context import MAX_GPUS, PresetContext
 from slurmray.presets.ranks import spans
 from slurmray.spec.types import shown
 from slurmray.yaml_source import Path

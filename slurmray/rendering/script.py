@@ -14,12 +14,12 @@ from slurmray import agent as package
 from slurmray.agent import script as parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
+from slurmray.plan import Plan
 from slurmray.rendering.directives import directives_of
 from slurmray.rendering.output import HEADER, sha256
 from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.settings import runtimes_of, settings_of
 from slurmray.resources import data_folder
-from slurmray.spec.job import JobSpec
 
 # Runtime -> those whose functions it uses in the story. With pyxis the task itself runs in the container.
 RUN_FUNCTIONS = {"pyxis": ("none", "pyxis"), "singularity": ("apptainer",)}
@@ -44,14 +44,15 @@ class _Environment(jinja2.Environment):
         return _Verbatim("".join(data))
 
 
-def render_script(spec: JobSpec, command: str = "slurmray render", *, only_checks: bool = False) -> str:
+def render_script(plan: Plan, command: str = "slurmray render", *, only_checks: bool = False) -> str:
     """Return the script of a job without a seal. The same input gives the same script on every machine.
 
     command: the shell command that renders it again; the job's messages append options, e.g. `--nodes 4`.
     only_checks: the job ends after the node checks, and its nodes have no leftovers then. UsageError if the
     spec's template cannot be used.
     """
-    settings = pretty(settings_of(spec, command, only_checks=only_checks))
+    spec = plan.spec
+    settings = pretty(settings_of(plan, command, only_checks=only_checks))
     template = Path(spec.template) if spec.template else None
     text = assemble(directives_of(spec), settings, runtimes_of(spec), template)
     if (size := len(text.encode())) > MAX_BYTES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slurmray import __version__
-from slurmray.presets import Advice, advise
+from slurmray.plan import Advice, Plan
 from slurmray.rendering.container_args import container_args, image_of, with_registry
 from slurmray.spec.job import JobSpec
 from slurmray.spec.ray import DEBUG_ENV
@@ -25,12 +25,12 @@ def runtimes_of(spec: JobSpec) -> list[str]:
     return list(AUTO_RUNTIMES) if runtime == "auto" else [runtime]
 
 
-def settings_of(spec: JobSpec, render_again: str, *, only_checks: bool = False) -> shape.Settings:
+def settings_of(plan: Plan, render_again: str, *, only_checks: bool = False) -> shape.Settings:
     """Return the settings of a job's script.
 
     render_again: the command that renders it again. only_checks: the job ends after the node checks.
     """
-    advice = advise(spec)
+    spec, advice = plan
     return {
         "version": __version__,
         "render_again": render_again,

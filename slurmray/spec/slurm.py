@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
@@ -150,7 +150,10 @@ class SlurmBase(Component):
     """sbatch's long options, with underscores for dashes. Those that are not set have the site's defaults."""
 
     if TYPE_CHECKING:
-        groups: list[GroupBase] = []
+
+        @property
+        def groups(self) -> Sequence[GroupBase]:
+            """The groups of nodes; none for a job without groups."""
 
     @field_validator("groups", mode="before", check_fields=False)  # see SlurmOptions
     @classmethod
@@ -241,8 +244,16 @@ def _option_fields(left_out: Container[str] = ()) -> dict[str, Any]:
 
 
 if TYPE_CHECKING:
-    SlurmGroup = GroupBase
-    SlurmOptions = SlurmBase
+    from slurmray.spec.slurm_fields import GroupFields, SlurmFields
+
+    class SlurmGroup(GroupBase, GroupFields):
+        """See GroupBase."""
+
+    class SlurmOptions(SlurmBase, SlurmFields):
+        """See SlurmBase."""
+
+        groups: list[SlurmGroup] = []
+
 else:
     SlurmGroup = create_model(
         "SlurmGroup",

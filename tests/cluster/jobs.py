@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rehearsal.cluster.config import User
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rendering.output import write_scripts
@@ -75,7 +75,7 @@ class Jobs:
         job, script = self.folder / "job.yaml", self.folder / "generated.sh"
         job.write_text(spec, encoding="utf-8")
         flags = [] if "slurm:" in spec else [("--nodes", "2"), ("--cpus-per-task", "2"), ("--mem", "1G")]
-        write_scripts({script: render_script(load_spec(job, flags, entrypoint))}, force=True)
+        write_scripts({script: render_script(load_plan(job, flags, entrypoint))}, force=True)
         return script
 
     def submit(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> int:

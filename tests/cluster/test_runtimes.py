@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import slurmray
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
@@ -69,7 +69,7 @@ def run_example(
     _, mark, line = job.log.partition("\nseen: ")
     assert mark, job.log
     seen: dict[str, Any] = json.loads(line.partition("\n")[0])
-    assert seen["argv"][1:] == (load_spec(jobs.folder / "job.yaml").run or [])[2:]
+    assert seen["argv"][1:] == (load_plan(jobs.folder / "job.yaml").spec.run or [])[2:]
     assert set(seen["nodes"]) == {"node1", "node2"}
     assert (seen["gpus"], seen["status"]) == (16, 0)
     for place in (seen, *seen["nodes"].values()):

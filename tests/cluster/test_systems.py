@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from slurmray.cli import main
-from slurmray.loading.load import load_spec
-from slurmray.presets import Advice, advise
+from slurmray.loading.load import load_plan
+from slurmray.plan import Advice
+from slurmray.presets import advise
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
 from slurmray.spec.job import JobSpec
@@ -150,7 +151,7 @@ def job_spec(name: str, system: System) -> JobSpec:
         assert old in text or old in HERE, f"{old} is not in the example any more"
         text = text.replace(old, new)
     job.write_text(text)
-    return load_spec(job)
+    return load_plan(job).spec
 
 
 def run(jobs: Jobs, name: str) -> tuple[Job, JobSpec, dict[str, Any]]:

@@ -100,7 +100,7 @@ SETTINGS
 #   readiness probe          all nodes and GPUs are in Ray                                container/process.on_ready
 #   prepare and services     on the head node or all nodes, before the trainer            container/stages.begin
 #   trainer                  on the head node; its output goes to the job's               controller/process.read_trainer_output
-#   exit code                the trainer's own, or 64 to 79 with the reason               controller/decisions.outcome
+#   exit code                the trainer's own, or 64 to 79 with the reason               controller/outcome.outcome_of
 #   clean-up                 by each node itself, even without the controller             node/agent.run_node
 # Variables begin with SLURMRAY_, as assigning to an exported variable of the submitter would change it for the job.
 set -Eeuo pipefail
@@ -191,8 +191,10 @@ sys.exit(load(agent).main(role, argv, script, rest))
 # --pids-limit: Podman's default of 2048 is too low for a Ray node with many workers. --workdir /: only the container's user
 # may have access to the trainer's working directory; the container process changes to it.
 run_with_podman() {
-	exec "$1" run --rm --interactive --network host --log-driver none --security-opt label=disable --pids-limit=-1 \
-		--workdir / --name "$2" --entrypoint python3 "${@:5:$4}" "$3" "${@:5+$4}"
+	local program=$1 name=$2 image=$3 count=$4
+	shift 4
+	exec "$program" run --rm --interactive --network host --log-driver none --security-opt label=disable \
+		--pids-limit=-1 --workdir / --name "$name" --entrypoint python3 "${@:1:count}" "$image" "${@:count+1}"
 }
 
 # run_with_docker PROGRAM NAME IMAGE COUNT OPTION... ARGUMENT...: the container of a node. PROGRAM: docker, or
@@ -200,8 +202,10 @@ run_with_podman() {
 # the last of equal options counts.
 # --workdir /: Docker's root may have no access to the trainer's working directory; the container process changes to it.
 run_with_docker() {
-	exec "$1" run --rm --interactive --network host --log-driver none --security-opt label=disable \
-		--workdir / --name "$2" --entrypoint python3 "${@:5:$4}" "$3" "${@:5+$4}"
+	local program=$1 name=$2 image=$3 count=$4
+	shift 4
+	exec "$program" run --rm --interactive --network host --log-driver none --security-opt label=disable \
+		--workdir / --name "$name" --entrypoint python3 "${@:1:count}" "$image" "${@:count+1}"
 }
 
 "${@:-main}"
@@ -209,5 +213,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-94 files of slurmray/agent
+96 files of slurmray/agent
 AGENT

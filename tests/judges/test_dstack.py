@@ -9,6 +9,7 @@ from slurmray.rendering.dstack.task import make_task, render_task
 from slurmray.spec.job import JobSpec
 from tests.judges import documents
 from tests.judges.environments import ROOT, ask
+from tests.plans import plan_of
 
 GOLDENS = sorted((ROOT / "tests/goldens").glob("*.dstack.yml"))
 
@@ -104,10 +105,10 @@ def test_dstack_does_not_change_values() -> None:
             "requeue": {"max": 1},
         }
     )
-    (verdict,) = ask("dstack", [render_task(spec)])
+    (verdict,) = ask("dstack", [render_task(plan_of(spec))])
     assert verdict["error"] is None
     task = verdict["task"]
-    assert task["commands"] == make_task(spec)["commands"]
+    assert task["commands"] == make_task(plan_of(spec))["commands"]
     assert [task["env"][f"V{number}"] for number in range(len(values))] == values
     assert task["resources"]["gpu"]["name"] == ["h100"]
     assert task["resources"]["gpu"]["vendor"] == "nvidia"

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.presets import advise
 from tests.judges.environments import ask
 
 
 def trainer_args(example: str) -> list[str]:
     """The trainer's arguments, without `python3 -m MODULE`."""
-    run = advise(load_spec(Path("examples", f"{example}.yaml"))).run
+    run = advise(load_plan(Path("examples", f"{example}.yaml")).spec).run
     assert isinstance(run, list)
     return run[3:]
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from slurmray.presets import Advice, advise
+from slurmray.plan import Advice
+from slurmray.presets import advise
 from slurmray.spec.job import JobSpec
 from tests.judges import documents, stale
 from tests.judges.environments import ask

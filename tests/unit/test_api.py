@@ -14,7 +14,7 @@ import pytest
 import slurmray
 from slurmray.cli import main
 from slurmray.errors import SlurmError, SpecError, UsageError
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rendering.verify import verify
 from slurmray.resources import data_folder
 
@@ -153,7 +153,7 @@ def test_mistakes_that_only_render_finds(
     spec = slurmray.JobSpec(**fields)
     by_function = mistakes(lambda: slurmray.render(spec))
     Path("job.yaml").write_text(spec.model_dump_json(exclude_unset=True))
-    by_command = mistakes(lambda: load_spec(Path("job.yaml")))
+    by_command = mistakes(lambda: load_plan(Path("job.yaml")).spec)
     assert re.sub(r"^job\.yaml:\d+:\d+: ", "", by_command, flags=re.MULTILINE) == by_function
 
 

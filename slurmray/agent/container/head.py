@@ -2,7 +2,7 @@
 
 import subprocess
 
-from .. import groups
+from .. import nodes
 from ..errors import Finished, JobError
 from . import preflight, process_tree
 from .ray import attach, ports, probe
@@ -47,7 +47,7 @@ class Head:
         context = self.context
         argv = [*context.program("probe"), context.name, str(context.settings["timeouts"]["ready"])]
         for rank, name in enumerate(context.ray_nodes):
-            argv += [name, str(groups.ray_gpus(context.settings, rank))]
+            argv += [name, str(nodes.ray_gpus(context.settings, rank))]
         child = context.children.spawn("probe", argv, self.ray.env, 1, stdin=subprocess.PIPE)
         self._probe_input = child.stdin
 

@@ -2,7 +2,7 @@
 
 import os
 
-from .. import groups
+from .. import nodes
 from ..wire import codec
 from . import process_tree
 
@@ -62,12 +62,12 @@ class NodeContext:
     @property
     def group(self) -> "Group":
         """The group of this node."""
-        return self.settings["groups"][groups.number_of(self.settings, self.rank)]
+        return self.settings["groups"][nodes.group_number(self.settings, self.rank)]
 
     @property
     def cpus(self) -> int:
         """CPUs of the job on this node."""
-        return self.job["cpus"][groups.number_of(self.settings, self.rank)]
+        return self.job["cpus"][nodes.group_number(self.settings, self.rank)]
 
     @property
     def ray_nodes(self) -> "List[str]":

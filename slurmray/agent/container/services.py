@@ -5,7 +5,7 @@ import os
 
 from .. import paths
 from ..errors import JobError
-from ..places import places
+from ..nodes import places
 from . import environment
 from .readiness_check import NOT_READY
 from .stage import Stage, with_text_in_file

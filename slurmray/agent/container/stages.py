@@ -10,7 +10,7 @@ import time
 
 from .. import heartbeat
 from ..errors import Finished
-from ..places import places
+from ..nodes import places
 from . import environment
 from .prepare import PrepareStage
 from .services import Services

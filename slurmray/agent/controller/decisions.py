@@ -5,12 +5,12 @@ around it. process.py has the real process.
 """
 
 import re
-import signal
 
-from .. import errors, heartbeat, signals
-from . import findings, message_check
+from .. import heartbeat, signals
+from . import findings, message_check, state
 from .bring_up import BringUp
-from .host_list import host_list
+from .host_list import and_names, host_list, names
+from .outcome import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..job_log import JobLog
     from ..wire import codec, messages
     from ..wire.settings import Job, Settings
+    from .outcome import Outcome
 
-STOPPED_BY_SLURM = 143  # exit code after scancel if the trainer has none: 128 + SIGTERM
 FINDINGS_WAIT = 10.0  # seconds after the first finding, in which other nodes may send theirs
 HEALTH_CHECK_WAIT = 5.0  # seconds for the nodes to answer whether Ray runs, after the trainer has failed
 READY_MARGIN = 15  # seconds added to the probe's timeout: its error is the more detailed one
@@ -32,46 +32,10 @@ SIGNAL_DELAY = 2.0  # seconds in which a signal may reach several processes: tas
 ASK_INTERVAL = 1.0  # seconds between two questions to hosts without heartbeats
 LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the time limit
 STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
-NAMES_SHOWN = 4  # nodes named in a log line
-LOGS_SHOWN = 2  # nodes whose logs are shown
 SLURMCTLD = "slurmctld"  # among the hosts that answer
 # What srun prints before it ends all tasks of a step because a host has rebooted and its connection was reset
 # (step_launch_notify_io_failure of slurm's src/api/step_launch.c), and when slurmctld has marked a node down.
 SRUN_ERROR = re.compile(r"srun: error: (?:.*[Aa]borting, io error .*on node (\d+)|Node failure on (\S+))$")
-# Types of messages that are handled while the step is being ended.
-WHILE_ENDING = ("phase", "finding", "gone", "started")
-
-
-class Failure:
-    """The reason why the job cannot go on. nodes: none where no node is the cause.
-
-    log: name of the log in the run directory that shows why, if not the nodes'.
-    """
-
-    def __init__(self, nodes: "List[str]", kind: str, text: str, log: str = "") -> None:
-        self.nodes = nodes
-        self.kind = kind
-        self.text = text
-        self.logs = [log] if log else nodes[:LOGS_SHOWN]
-
-    @property
-    def node(self) -> str:
-        """The node, or the host list of several."""
-        return host_list(self.nodes)
-
-    def __str__(self) -> str:
-        return "%s: %s" % (and_names(self.nodes), self.text) if self.nodes else self.text
-
-
-class Outcome:
-    """The end of a job. source: "trainer", "slurmray" or "slurm" (scancel, preemption, time limit)."""
-
-    def __init__(self, code: int, source: str, text: str, kind: str = "", node: str = "") -> None:
-        self.code = code
-        self.source = source
-        self.text = text
-        self.kind = kind
-        self.node = node
 
 
 class Actions:
@@ -111,49 +75,33 @@ class Actions:
 class Controller:
     """Decides from the nodes' messages and the clock what happens next and how the job ends."""
 
-    def __init__(  # noqa: PLR0915 - a line for each field
-        self, settings: "Settings", job: "Job", log: "JobLog", actions: Actions
+    def __init__(
+        self, settings: "Settings", job: "Job", log: "JobLog", actions: Actions, requests: state.Requests
     ) -> None:
         self.settings = settings
         self.job = job
         self.log = log
         self.actions = actions
         self.head = job["nodes"][0]
-        self._nodes = frozenset(job["nodes"])
+        self.requests = requests
+        self.state = state.JobState(job["nodes"], requests)
+        self.nodes = self.state.nodes
         self._ignored: "Set[str]" = set()  # log lines about messages that were ignored
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
         self.findings = findings.Findings(log)
         self.bring_up = BringUp(log, len(job["nodes"]))
-        self.failure: "Optional[Failure]" = None
-        self.trainer_code: "Optional[int]" = None
-        self._started: "Set[str]" = set()  # nodes whose task has become the node agent
-        self.is_training = False
-        self.is_stopping = False  # Slurm is ending the job
-        self.is_grace_over = False  # by `slurmray cancel --now`
-        self.is_time_up = False  # Slurm sent the warning signal
-        self.is_ending = False  # the step is being ended; failures no longer count
         self.is_step_over = False
-        self.gone: "Set[str]" = set()  # nodes that have cleaned up
-        self.lost: "Set[str]" = set()  # lost nodes
         self.not_ready: "List[Tuple[str, str]]" = []  # (node, why)
         self._heartbeat = heartbeat.Timer()
         self._ask = 0.0  # when to ask hosts without heartbeats again
-        self._addresses: "Dict[str, List[str]]" = {}
         self._slurmctld_answered = float("-inf")
-        self._checked: "Set[str]" = set()
-        self._unfit: "Set[str]" = set()  # nodes that have reported all their findings
         self._unfit_until = 0.0
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
-        self._healthy: "Set[str]" = set()
-        self._signalled: "Set[str]" = set()
-        self._fields: "Dict[str, str]" = {}  # node -> field of the job spec, whose commands run there
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
         self._service_steps_over: "Dict[str, Tuple[int, float]]" = {}  # exit code of srun, and when
-        self._left_out: "Set[str]" = set()  # lost or failed workers that the job continues without
         self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
-        self._is_stopping_now = False  # without a grace period
-        self._is_limit_sent = False
+        self._sent: "Set[str]" = set()  # requests that the nodes know
         self._is_waiting_logged = False
         self._signals: "Dict[str, float]" = {}  # names of signals for the trainer, and when they came
         self._peers: "Set[str]" = set()
@@ -200,24 +148,31 @@ class Controller:
 
     def on_message(self, message: "codec.Message", now: float) -> None:
         """Handle a message of a node. The first wrong one of each kind and node is logged."""
-        problem = message_check.problem(message, self._nodes)
+        problem = message_check.problem(message, self.nodes)
+        node = message.get("node")
         if problem:
-            node = message.get("node")
-            line = "%s: ignored a wrong message: %s" % (
-                node if node in list(self._nodes) else "a node",
-                problem,
-            )
-            if line not in self._ignored:
-                self._ignored.add(line)
-                self.log.write(line)
+            self._log_ignored(node if node in list(self.nodes) else "a node", "a wrong message: " + problem)
             return
         node, kind = message["node"], message["type"]
-        if node not in self.lost and node not in self.gone and kind != "gone":
+        if not self.nodes[node].is_over and kind != "gone":
             self.monitor.record(node, now)
-        if not self.is_ending or kind in WHILE_ENDING:
-            self._handlers[kind](node, message, now)
+        refusal = self.state.refusal(node, kind)
+        if self.state.is_ending and (refusal or kind not in state.WHILE_ENDING):
+            return
+        if refusal:
+            self._log_ignored(node, "the message " + refusal)
+            return
+        self.state.advance(message["nodes"] if kind == "joined" else [node], kind)
+        self.state.progress = state.NEXT_OF_JOB.get(kind, self.state.progress)
+        self._handlers[kind](node, message, now)
         if kind in ("phase", "started", "stage_done") or (kind == "heartbeat" and message.get("doing")):
             self._ready_deadline = now + self._ready_timeout
+
+    def _log_ignored(self, node: str, what: str) -> None:
+        line = "%s: ignored %s" % (node, what)
+        if line not in self._ignored:
+            self._ignored.add(line)
+            self.log.write(line)
 
     def on_output(self, line: str) -> None:
         """Handle a line of the step's output that is not a message."""
@@ -234,10 +189,11 @@ class Controller:
         elif number and int(number) < len(nodes):
             node = nodes[int(number)]
             self.monitor.forget(node)
-            self.lost.add(node)
-            if not (self.is_ending or self.failure):  # also with on_node_loss: continue, as the step ends
+            self.state.advance([node], "lost")
+            # Also with on_node_loss: continue, as the step ends.
+            if not (self.state.is_ending or self.state.failure):
                 text = "its host closed the connection to srun. Has it rebooted?"
-                self.failure = Failure([node], "node_lost", text)
+                self.state.failure = Failure([node], "node_lost", text)
 
     def on_answer(self, host: str, now: float) -> None:
         """Note that a host, or SLURMCTLD, has answered: see Actions.find_answers."""
@@ -252,7 +208,7 @@ class Controller:
         if name not in signals.PASSED_ON or (before is not None and now - before < SIGNAL_DELAY):
             return
         self._signals[name] = now
-        if self.is_training and self.trainer_code is None:
+        if self.state.progress == state.TRAINING:
             self.log.write("signal %s: passed on to the trainer" % name)
             self.actions.send({"type": "signal", "name": name})
         else:
@@ -261,7 +217,7 @@ class Controller:
     def on_step_over(self, nodes: "List[str]", now: float) -> None:
         """Note that an srun has closed its output: no task runs any more on its nodes."""
         self._without_task.update(dict.fromkeys(nodes, now))
-        self.is_step_over = len(self._without_task) == len(self.job["nodes"])
+        self.is_step_over = len(self._without_task) == len(self.nodes)
 
     def on_service_step_over(self, name: str, code: int, now: float) -> None:
         """Note that the step of a service has ended; srun exited with `code`. May be called again."""
@@ -276,29 +232,37 @@ class Controller:
         self._send_targets(now)
         self._log_stages(now)
         self.bring_up.record_if_due(now)
-        if self.is_ending:
+        if self.state.is_ending:
             return
-        if not self.is_training and now > self._ready_deadline and not self.failure:
+        if not self.state.has_trained and now > self._ready_deadline and not self.state.failure:
             text = "cluster not ready, and no progress on any node for %d s" % self._ready_timeout
             self.not_ready = [(node, self._why_unchecked(node)) for node in self._unchecked()]
-            if self._fields:
-                text += "; %s still runs on %s" % (max(self._fields.values()), names(sorted(self._fields)))
-            self.failure = Failure([self.head], "probe", text)
+            running = [node for node in self.nodes.values() if node.field]
+            if running:
+                fields, where = max(node.field for node in running), names([node.name for node in running])
+                text += "; %s still runs on %s" % (fields, where)
+            self.state.failure = Failure([self.head], "probe", text)
         elif now > FINDINGS_WAIT and not self._is_waiting_logged and self._unchecked():
             self._is_waiting_logged = True
             self.log.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
         self._check_steps(now)
-        if self.is_stopping and self._stop_until is None:
+        self._pass_requests_on(now)
+
+    def _pass_requests_on(self, now: float) -> None:
+        """Send the nodes what was asked of the job, each request once."""
+        requests, grace = self.requests, self.job["grace"]
+        if requests.is_stopping and "stop" not in self._sent:
+            self._sent.add("stop")
             self.log.event("stop")
-            self._stop(self.job["grace"], now)
-        elif self._stop_until is not None and self.is_grace_over and not self._is_stopping_now:
-            self._is_stopping_now = True
+            self._stop(grace, now)
+        elif "stop" in self._sent and requests.is_grace_over and "stop_now" not in self._sent:
+            self._sent.add("stop_now")
             self.log.event("stop_now")
             self._stop(0, now)
-        elif self.is_time_up and not self._is_limit_sent:
-            self._is_limit_sent = True
+        elif requests.is_time_up and "time_limit" not in self._sent:
+            self._sent.add("time_limit")
             stop = self.settings["stop"]
-            seconds = max(stop["lead"] - LIMIT_MARGIN, self.job["grace"])
+            seconds = max(stop["lead"] - LIMIT_MARGIN, grace)
             self.log.event("time_limit", signal=stop["signal"], seconds=seconds)
             self.actions.send({"type": "stop_at_limit", "seconds": seconds})
 
@@ -309,46 +273,45 @@ class Controller:
 
     def is_over(self, now: float) -> bool:
         """Whether the step can be ended."""
-        if self.is_step_over or self.head in self.gone:
+        if self.is_step_over or self.nodes[self.head].end == state.GONE:
             return True
         if self._stop_until is not None and now > self._stop_until:
             return True
         # Slurm's signal may have ended other tasks before they became agents: these send nothing.
-        if self.is_stopping and self._started and self._started <= self.gone:
+        if self.requests.is_stopping and self.state.count(state.STARTED) and self._have_started_ones_gone():
             return True
-        if self.failure and (now >= self._unfit_until or self._all_have_reported()):
+        if self.state.failure and (now >= self._unfit_until or self._have_all_reported()):
             return True
-        if self.settings["only_checks"] and self._all_are_checked():
+        if self.settings["only_checks"] and self.state.have_all(state.CHECKED):
             return True
-        return self.trainer_code is not None and not self._may_be_node_loss(now)
+        return self.state.trainer_code is not None and not self._may_be_node_loss(now)
 
-    def _all_are_checked(self) -> bool:
-        return len(self._checked) == len(self.job["nodes"])
+    def _have_started_ones_gone(self) -> bool:
+        return all(node.end == state.GONE or node.progress == state.WAITING for node in self.nodes.values())
 
-    def _all_have_reported(self) -> bool:
+    def _have_all_reported(self) -> bool:
         """Whether no node has further findings to send."""
-        nodes = self._unfit if self._is_unfit_late else self._unfit | self._checked
-        return len(nodes) == len(self.job["nodes"])
+        return all(
+            node.end != state.UP or (node.has_been_checked and not self._is_unfit_late)
+            for node in self.nodes.values()
+        )
 
     def begin_end(self) -> None:
         """Note that the step is being ended: messages have no consequences from now on."""
-        self.is_ending = True
+        self.state.is_ending = True
         self.bring_up.record()
 
-    def all_nodes_ended(self) -> bool:
+    def have_all_nodes_ended(self) -> bool:
         """Whether some nodes are lost and all others have cleaned up: srun would wait for the lost ones."""
-        return bool(self.lost) and len(self.lost | self.gone) == len(self.job["nodes"])
+        return bool(self.state.count(state.LOST)) and all(node.is_over for node in self.nodes.values())
 
     # -- messages ----------------------------------------------------------------------------------------
 
     def _on_started(self, node: str, _message: "messages.Started", _now: float) -> None:
-        self._started.add(node)
         self.bring_up.done("agent", [node])
 
     def _on_heartbeat(self, node: str, message: "messages.NodeHeartbeat", _now: float) -> None:
-        self._fields.pop(node, None)
-        if message.get("field"):
-            self._fields[node] = message["field"]
+        self.nodes[node].field = message.get("field") or ""
 
     def _on_phase(self, node: str, message: "messages.Phase", _now: float) -> None:
         phase = (message["phase"], message["text"])
@@ -388,34 +351,34 @@ class Controller:
         row = [message["check"], message["found"], message["wanted"], fix]
         self.findings.add(node, kind, row)
         if kind == "warn":
-            if self.is_training:
+            if self.state.has_trained:
                 self.findings.show()
             return
-        if not self.failure:
-            self.failure = Failure([node], kind, "%s: %s; %s" % (row[0], row[1], fix))
-        self._is_unfit_late = self._is_unfit_late or node in self._checked
+        if not self.state.failure:
+            self.state.failure = Failure([node], kind, "%s: %s; %s" % (row[0], row[1], fix))
+        self._is_unfit_late = self._is_unfit_late or self.nodes[node].has_been_checked
         self._unfit_until = now + FINDINGS_WAIT
 
     def _on_leftover_jobs(self, node: str, message: "messages.LeftoverJobs", _now: float) -> None:
         self.actions.find_ended_jobs(node, message["jobs"])
 
-    def _on_unfit(self, node: str, _message: "messages.Unfit", _now: float) -> None:
-        self._unfit.add(node)
+    def _on_unfit(self, _node: str, _message: "messages.Unfit", _now: float) -> None:
+        """Note nothing more: see state.py."""
 
     def _on_checked(self, node: str, message: "messages.Checked", now: float) -> None:
-        self._checked.add(node)
         self.bring_up.done("checks", [node])
         self._peers.update(message["addresses"])
-        self._addresses[node] = message["addresses"]
+        self.nodes[node].addresses = message["addresses"]
         if node == self.head:
             self._folder = message["folder"]
         self._is_proxy_set = self._is_proxy_set or message["proxy"]
-        if self._all_are_checked():
+        if self.state.have_all(state.CHECKED):
             self.findings.show()
-            if not self.failure and not self.settings["only_checks"]:
+            if not self.state.failure and not self.settings["only_checks"]:
                 self.actions.start_services(self._folder)
                 # Only a proxy's exceptions (no_proxy) need the addresses of all nodes.
                 peers = sorted(self._peers) if self._is_proxy_set else []
+                self.state.progress = state.NEXT_OF_JOB["start_ray"]
                 self.actions.send({"type": "start_ray", "peers": peers})
                 self._begin_stages(now)
 
@@ -432,7 +395,6 @@ class Controller:
         self.actions.mark_done(message["name"])
 
     def _on_trainer(self, _node: str, message: "messages.TrainerWaits", _now: float) -> None:
-        self.is_training = True
         self.findings.show()
         self.log.event("trainer", command=message["command"])
         self.actions.read_trainer_output(self._folder)
@@ -451,41 +413,44 @@ class Controller:
         self.not_ready.append((message["missing"], message["why"]))
 
     def _on_exit(self, _node: str, message: "messages.Exit", _now: float) -> None:
-        self.trainer_code = message["code"]
+        self.state.trainer_code = message["code"]
 
     def _on_failed(self, node: str, message: "messages.Failed", _now: float) -> None:
         self._fail(node, message["kind"], message["message"], message.get("log", ""))
 
     def _on_healthy(self, node: str, _message: "messages.Healthy", _now: float) -> None:
-        self._healthy.add(node)
+        self.nodes[node].is_healthy = True
 
     def _on_stop_requested(self, _node: str, _message: "messages.StopRequested", _now: float) -> None:
-        self.is_stopping = True  # a preemption with GraceTime signals only the steps
+        self.requests.is_stopping = True  # a preemption with GraceTime signals only the steps
 
-    def _on_signal(self, node: str, message: "messages.NodeSignal", now: float) -> None:
-        if node == self.head:
-            self.on_signal(message["name"], now)
+    def _on_signal(self, _node: str, message: "messages.NodeSignal", now: float) -> None:
+        self.on_signal(message["name"], now)
 
     def _on_signalled(self, node: str, _message: "messages.Signalled", _now: float) -> None:
-        self._signalled.add(node)
+        self.nodes[node].is_signalled = True
 
     def _on_tether_lost(self, node: str, _message: "messages.TetherLost", _now: float) -> None:
         self._fail(node, "ray", "the node's task was killed")
 
     def _on_gone(self, node: str, _message: "messages.Gone", _now: float) -> None:
         self.monitor.forget(node)
-        self.gone.add(node)
-        if node != self.head and not (self.is_stopping or self.is_time_up or self.is_ending):
+        if node != self.head and not (self.requests.is_end_requested or self.state.is_ending):
             self._fail(node, "ray", "container exited unexpectedly (not stopped by Slurm)")
 
     def _check_steps(self, now: float) -> None:
         """Fail where the step of a group of nodes or of a service has ended, unless Slurm has ended it."""
-        for node, then in self._without_task.items():
-            is_known = node in self.gone or node in self.lost or self.is_stopping or self.is_time_up
-            if now - then > STEP_SIGNAL_DELAY and not is_known:
-                self._fail(node, "ray", "its step ended unexpectedly. The job's log has the messages of srun")
+        if self.requests.is_end_requested:
+            return
+        late = [
+            name
+            for name, then in self._without_task.items()
+            if now - then > STEP_SIGNAL_DELAY and not self.nodes[name].is_over
+        ]
+        if late:
+            self._fail_all(late, "ray", "the step ended unexpectedly. The job's log has the messages of srun")
         for name, (code, then) in self._service_steps_over.items():
-            if now - then > STEP_SIGNAL_DELAY and not (self.is_stopping or self.is_time_up):
+            if now - then > STEP_SIGNAL_DELAY:
                 text = "the step of service %s ended, srun exited with %d. Its log has the reason"
                 self._fail("", "service", text % (name, code))
 
@@ -497,26 +462,27 @@ class Controller:
             return
         if now >= self._ask:
             self._ask = now + ASK_INTERVAL
-            own = self._addresses.get(self.head, [])  # other hosts may have some of these, e.g. of a bridge
-            known = {node: self._addresses.get(node, []) for node in overdue}
+            own = self.nodes[self.head].addresses  # other hosts may have some of these, e.g. of a bridge
             self.actions.find_answers(
                 {
-                    node: [each for each in known[node] if each not in own or node == self.head]
-                    for node in known
+                    node: [
+                        each for each in self.nodes[node].addresses if each not in own or node == self.head
+                    ]
+                    for node in overdue
                 }
             )
         lost = self.monitor.lost(now)
         if not lost:
             return
-        others = set(self.job["nodes"]) - {self.head}
+        others = [node for node in self.nodes.values() if node.name != self.head]
         is_cut_off = now - self._slurmctld_answered > heartbeat.ANSWER_WAIT + ASK_INTERVAL
-        if is_cut_off and self.head not in lost and others <= set(lost) | self.lost | self.gone:
+        if is_cut_off and self.head not in lost and all(node.is_over or node.name in lost for node in others):
             text = "no heartbeat from any other node, and slurmctld does not answer. Has it lost its network?"
             self._fail(self.head, "node_lost", text)
         for node in lost:
             self.monitor.forget(node)
-        self.lost.update(lost)
-        lost = [node for node in self.job["nodes"] if node in lost]
+        self.state.advance(lost, "lost")
+        lost = [node for node in self.nodes if node in lost]
         question = "Has it lost power or its" if len(lost) == 1 else "Have they lost power or their"
         text = "no heartbeat for %d s. %s network?" % (self.settings["timeouts"]["heartbeat"], question)
         self._fail_all(lost, "node_lost", text)
@@ -531,46 +497,50 @@ class Controller:
         log: as in Failure.
         """
         is_loss = kind in ("ray", "node_lost")
-        may_continue = self.settings["on_node_loss"] == "continue" and self.is_training
-        if may_continue and is_loss and self.head not in nodes and not self.is_ending:
-            for node in nodes:
-                if node not in self._left_out:
-                    self.log.event("node_loss", node=node, text=text)
-                self._left_out.add(node)
-        elif self.is_ending:
+        may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
+        if self.state.is_ending:
             self.log.write("%s: %s" % (and_names(nodes), text))
-        elif not self.failure:
-            self.failure = Failure(nodes, kind, text, log)
+        elif may_continue and is_loss and self.head not in nodes:
+            for node in nodes:
+                if not self.nodes[node].is_left_out:
+                    self.log.event("node_loss", node=node, text=text)
+                self.nodes[node].is_left_out = True
+        elif not self.state.failure:
+            self.state.failure = Failure(nodes, kind, text, log)
 
     def _may_be_node_loss(self, now: float) -> bool:
         """Whether the trainer may have failed because of a lost node. Asks the nodes if Ray runs."""
-        if not self.trainer_code or self.is_stopping or self.is_time_up or self.head in self._signalled:
+        if (
+            not self.state.trainer_code
+            or self.requests.is_end_requested
+            or self.nodes[self.head].is_signalled
+        ):
             return False
         if self._health_check_until is None:
             self._health_check_until = now + HEALTH_CHECK_WAIT
             self.actions.send({"type": "check_health"})
         for node in self.monitor.nodes():
-            if node in self._signalled:
+            if self.nodes[node].is_signalled:
                 return True  # it exits after its grace period
             # A node that has sent another message instead of the answer is not lost: its Ray may have ended.
             waited = now - (self._health_check_until - HEALTH_CHECK_WAIT)
             is_connected = waited > HEALTH_CHECK_WAIT and self.monitor.seconds_since(node, now) < waited
-            if node not in self._healthy and not is_connected:
+            if not self.nodes[node].is_healthy and not is_connected:
                 return True
         return False
 
     def _why_unchecked(self, node: str) -> str:
-        field = self._fields.get(node)
+        field = self.nodes[node].field
         if field:
             return "has not been checked: its %s still runs" % field
         # Without a Python, a node runs `setup` before it can send messages.
-        is_silent = self.settings["setup"] and node not in self._started
+        is_silent = self.settings["setup"] and self.nodes[node].progress == state.WAITING
         return "has not been checked" + (": its setup may still run" if is_silent else "")
 
     def _unchecked(self) -> "List[str]":
-        if self._all_are_checked():  # called in each turn
+        if self.state.have_all(state.CHECKED):  # called in each turn
             return []
-        return [node for node in self.job["nodes"] if node not in self._checked]
+        return [node.name for node in self.nodes.values() if not node.has_been_checked]
 
     # -- stages ------------------------------------------------------------------------------------------
 
@@ -604,41 +574,6 @@ class Controller:
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def outcome(self, srun_code: int) -> Outcome:
-        """The end of the job and its cause. Called after the step is over."""
-        failure, code = self.failure, self.trainer_code
-        is_slurm = self.is_stopping or self.is_time_up
-        if self.head in self._signalled and not failure and code != 0 and not is_slurm:
-            failure = Failure([self.head], "ray", "container got SIGTERM, but not from Slurm")
-        lost = "node_lost" if self.is_training else "bring_up"
-        kind = failure.kind if failure else ""
-        if code is not None and kind not in ("ray", "node_lost") and (not self.is_time_up or code == 0):
-            return Outcome(code, "trainer", "done: trainer exited with %d%s" % (code, signal_text(code)))
-        if self.is_time_up and not self.is_stopping:
-            ended = "the trainer had not started, or ended without an exit code"
-            if code is not None:
-                ended = "the trainer was stopped and exited with %d" % code
-            return Controller.failed("time_limit", "", "time limit or preemption near: " + ended)
-        if is_slurm:
-            return Controller.stopped()
-        if not failure:
-            return self._outcome_without_failure(srun_code, lost)
-        text = str(failure)
-        if code is not None and kind in ("ray", "node_lost", "prepare", "service"):
-            text += "; the trainer exited with %d" % code
-        return Controller.failed(lost if kind == "ray" else kind, failure.node, text)
-
-    def _outcome_without_failure(self, srun_code: int, kind: str) -> Outcome:
-        """The end of a job without exit code and failure. kind: that of a step that ended unexpectedly."""
-        if self.settings["only_checks"] and self._all_are_checked():
-            return Outcome(0, "slurmray", "done: the nodes are checked")
-        if not self._started and self.settings["container"]["runtimes"] == ["pyxis"]:
-            text = "pyxis started no container, its errors are above. Correct container.image or its mounts"
-            return Controller.failed("image", "", text)
-        code = srun_code if srun_code >= 0 else 128 - srun_code
-        text = "the step ended unexpectedly; srun exited with %d%s" % (code, signal_text(code))
-        return Controller.failed(kind, self.head, "%s: %s" % (self.head, text))
-
     def not_ready_texts(self) -> "List[str]":
         """A text for each reason why nodes are not ready: `node[3-64] has not joined`."""
         nodes: "Dict[str, List[str]]" = {}
@@ -648,7 +583,7 @@ class Controller:
 
     def logs_to_show(self) -> "List[str]":
         """Names of logs in the run directory whose last lines are to be shown in the job's log."""
-        failure = self.failure
+        failure = self.state.failure
         if failure and not failure.nodes and failure.kind == "service":
             return ["service-" + name for name in self._service_steps_over]
         nodes = [node for node, _ in self.not_ready]
@@ -662,28 +597,19 @@ class Controller:
     def is_requeue_requested(self) -> bool:
         """Whether the trainer requested another attempt by its exit code."""
         wanted = self.settings["requeue"]["exit_code"]
-        return bool(wanted) and self.trainer_code == wanted and not self.failure and not self.is_stopping
+        return (
+            bool(wanted)
+            and self.state.trainer_code == wanted
+            and not (self.state.failure or self.requests.is_stopping)
+        )
 
-    def restart_reason(self, outcome: Outcome) -> str:
+    def restart_reason(self, outcome: "Outcome") -> str:
         """The reason to requeue the job; "" to leave it ended."""
         if self.is_requeue_requested():
             return "requested by the trainer with exit code %d" % self.settings["requeue"]["exit_code"]
-        if outcome.kind == "node_lost" and self.failure and self.job["chances"] > 0:
-            return str(self.failure)
+        if outcome.kind == "node_lost" and self.state.failure and self.job["chances"] > 0:
+            return str(self.state.failure)
         return ""
-
-    @staticmethod
-    def stopped() -> Outcome:
-        """The outcome of a job that Slurm ended."""
-        text = "stopped by Slurm: scancel, preemption or the time limit"
-        return Outcome(STOPPED_BY_SLURM, "slurm", text)
-
-    @staticmethod
-    def failed(kind: str, node: str, text: str) -> Outcome:
-        """The outcome of a failed job. kind: as in errors.EXIT_CODES."""
-        code = errors.EXIT_CODES[kind]
-        label = "failed (%d %s): " % (code, kind.replace("_", " "))
-        return Outcome(code, "slurmray", label + text, kind, node)
 
 
 def stages_of(settings: "Settings") -> "List[str]":
@@ -698,24 +624,3 @@ def stages_of(settings: "Settings") -> "List[str]":
     if any(item["needs_ray"] for item in settings["services"]):
         found.append("services-with-ray")
     return found
-
-
-def names(nodes: "List[str]") -> str:
-    """`node1, node2 and 3 more`."""
-    more = " and %d more" % (len(nodes) - NAMES_SHOWN) if len(nodes) > NAMES_SHOWN else ""
-    return ", ".join(nodes[:NAMES_SHOWN]) + more
-
-
-def and_names(nodes: "List[str]") -> str:
-    """`node1`, `node1, node2 and node3`; a host list of more than NAMES_SHOWN."""
-    if len(nodes) > NAMES_SHOWN:
-        return host_list(nodes)
-    return " and ".join(filter(None, [", ".join(nodes[:-1]), *nodes[-1:]]))
-
-
-def signal_text(code: int) -> str:
-    """` (128 + signal KILL)` for 137; "" where no signal is meant."""
-    try:
-        return " (128 + signal %s)" % signal.Signals(code - 128).name[3:] if code > 128 else ""
-    except ValueError:
-        return ""

@@ -4,6 +4,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Iterable, List, Tuple
 
+NAMES_SHOWN = 4  # nodes named in a log line
+
 
 def host_list(nodes: "Iterable[str]") -> str:
     """The host list of nodes, sorted. Slurm puts only numbers at the end of names into brackets."""
@@ -30,3 +32,16 @@ def _ranges(numbers: "List[str]") -> str:
             ranges.append((number, number))
     texts = [first if first == last else "%s-%s" % (first, last) for first, last in ranges]
     return "[%s]" % ",".join(texts) if len(numbers) > 1 else texts[0]
+
+
+def names(nodes: "List[str]") -> str:
+    """`node1, node2 and 3 more`."""
+    more = " and %d more" % (len(nodes) - NAMES_SHOWN) if len(nodes) > NAMES_SHOWN else ""
+    return ", ".join(nodes[:NAMES_SHOWN]) + more
+
+
+def and_names(nodes: "List[str]") -> str:
+    """`node1`, `node1, node2 and node3`; a host list of more than NAMES_SHOWN."""
+    if len(nodes) > NAMES_SHOWN:
+        return host_list(nodes)
+    return " and ".join(filter(None, [", ".join(nodes[:-1]), *nodes[-1:]]))

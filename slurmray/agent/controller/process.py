@@ -21,10 +21,12 @@ from .. import (
     script,
     signals,
 )
-from ..places import places
+from ..nodes import places
 from ..wire import codec
 from . import job_record, run_directory, step_environment
 from .decisions import SLURMCTLD, Actions, Controller
+from .outcome import Outcome, outcome_of
+from .state import Requests
 from .step import Step
 
 TYPE_CHECKING = False
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
     from ..wire import messages
     from ..wire.settings import Group, Job
-    from .decisions import Outcome
 
 LOG_LINES = 15  # last lines of a log that are shown in the job's log
 END_WAIT = 15.0  # seconds for all nodes to clean up; then the step gets signals
@@ -71,9 +72,7 @@ class ControllerProcess(Actions):
         self.started = started
         self.log = job_log.JobLog(started)
         self.clock = heartbeat.Clock()
-        self.is_stopping = False
-        self.is_grace_over = False
-        self.is_time_up = False
+        self.requests = Requests()
         self.job: "Optional[Job]" = None
         self._records: "List[str]" = []  # of each component of the job, see job_record; "": unknown
         self._steps: "List[Step]" = []
@@ -251,24 +250,24 @@ class ControllerProcess(Actions):
     def run_step(self) -> "Outcome":
         """Start one task on every node, handle their messages, and end the step."""
         job = self._job()
-        controller = Controller(self.settings, job, self.log, self)
+        controller = Controller(self.settings, job, self.log, self, self.requests)
         self._start_steps()
         self.send({"type": "job", "job": job})
         while not controller.is_over(self.clock.now()):
             self._run_once(controller)
         self._end_steps(controller)
         srun_code = max(self._wait_for(step, controller) for step in self._steps)
-        self._end_output(controller.trainer_code is None)
-        if not (controller.failure or self.is_stopping) and controller.trainer_code is None:
+        state = controller.state
+        self._end_output(state.trainer_code is None)
+        if not (state.failure or self.requests.is_stopping) and state.trainer_code is None:
             # Slurm's SIGTERM may end all tasks before it reaches this process.
             select.select([self._wake], [], [], SIGNAL_DELAY)
-        self._forward_signals(controller)
         controller.findings.show()
         for text in controller.not_ready_texts():
             self.log.write("not ready: " + text)
         for name in controller.logs_to_show():
             self._show_log(name)
-        outcome = controller.outcome(srun_code)
+        outcome = outcome_of(state, self.settings, srun_code)
         reason = controller.restart_reason(outcome)
         if reason:
             self._restart(reason, controller.is_requeue_requested())
@@ -328,12 +327,11 @@ class ControllerProcess(Actions):
             code = service.poll()
             if code is not None:
                 controller.on_service_step_over(name, code, now)
-        self._forward_signals(controller)
         while self._answers:
             controller.on_answer(self._answers.pop(0), now)
         while self._signals:
             controller.on_signal(self._signals.pop(0), now)
-        if controller.is_stopping and now >= self._next_look:
+        if self.requests.is_stopping and now >= self._next_look:
             self._next_look = now + CANCEL_INTERVAL
             self._files.submit(self._read_cancel)
         controller.tick(now)
@@ -352,12 +350,7 @@ class ControllerProcess(Actions):
         ESLURM_ALREADY_DONE). Opening it makes a network file system look again.
         """
         with open(os.path.join(self._job()["run_dir"], paths.CANCEL_NOW)) as file:
-            self.is_grace_over = bool(file.read(1))
-
-    def _forward_signals(self, controller: Controller) -> None:
-        controller.is_stopping = controller.is_stopping or self.is_stopping
-        controller.is_grace_over = controller.is_grace_over or self.is_grace_over
-        controller.is_time_up = controller.is_time_up or self.is_time_up
+            self.requests.is_grace_over = bool(file.read(1))
 
     @staticmethod
     def _receive(line: bytes, step: Step, controller: Controller, now: float) -> None:
@@ -376,7 +369,7 @@ class ControllerProcess(Actions):
     def _end_steps(self, controller: Controller) -> None:
         """Have every node clean up by closing its input; wait for the steps to end, not for lost nodes."""
         controller.begin_end()
-        if controller.trainer_code == 0 and not controller.failure:
+        if controller.state.trainer_code == 0 and not controller.state.failure:
             self.send({"type": "succeeded"})
         for step in self._steps:
             step.outbox.close()
@@ -385,7 +378,7 @@ class ControllerProcess(Actions):
             self._run_once(controller)
             now = self.clock.now()
             running = [step for step in self._steps if not step.is_over]
-            if controller.all_nodes_ended() or (now > due and not signals):
+            if controller.have_all_nodes_ended() or (now > due and not signals):
                 for step in running:
                     step.process.kill()  # every node that can clean up has done so, or had its time
             elif now > due:
@@ -444,9 +437,9 @@ class ControllerProcess(Actions):
             self.log.write_raw("".join(line + "\n" for line in lines))
 
     def _outcome_of(self, error: errors.JobError) -> "Outcome":
-        if self.is_stopping:  # it failed because Slurm is ending the job
-            return Controller.stopped()
-        return Controller.failed(error.kind, "", error.message)
+        if self.requests.is_stopping:  # it failed because Slurm is ending the job
+            return Outcome.stopped()
+        return Outcome.failed(error.kind, "", error.message)
 
     # -- actions -----------------------------------------------------------------------------------------
 
@@ -541,8 +534,8 @@ class ControllerProcess(Actions):
         for descriptor in (wake, waker):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
         signal.set_wakeup_fd(waker)
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "is_stopping", True))
-        signal.signal(signals.WARNING, lambda *_: setattr(self, "is_time_up", True))
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self.requests, "is_stopping", True))
+        signal.signal(signals.WARNING, lambda *_: setattr(self.requests, "is_time_up", True))
         signals.catch(self._signals.append)
         return wake
 

@@ -15,10 +15,10 @@ import time
 from .. import (
     background_io,
     errors,
-    groups,
     heartbeat,
     inherited,
     job_log,
+    nodes,
     paths,
     ray_logs,
     script,
@@ -278,7 +278,7 @@ class NodeAgent(NodeApi):
         job = self.job = self._job
         self._rank = job["nodes"].index(self.name)
         self.is_head = self._rank == 0
-        number = groups.number_of(self.settings, self._rank)
+        number = nodes.group_number(self.settings, self._rank)
         self.group, self.cpus = self.settings["groups"][number], job["cpus"][number]
         self.env["SLURM_JOB_ID"] = job["id"]  # of the job, not of a component of it
         self.container_name = "slurmray-%s-%d-%s" % (job["id"], job["attempt"], self.name)

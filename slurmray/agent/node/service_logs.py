@@ -11,7 +11,7 @@ import threading
 
 from .. import job_log, paths
 from ..errors import JobError
-from ..places import places
+from ..nodes import places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

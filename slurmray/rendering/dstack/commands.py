@@ -20,7 +20,7 @@ from slurmray.agent.container.ray import command as ray_command
 from slurmray.agent.container.ray import environment as ray_environment
 from slurmray.agent.container.ray import ports as port_places
 from slurmray.errors import ExitCode
-from slurmray.presets.context import Fact
+from slurmray.plan import Fact
 from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
 

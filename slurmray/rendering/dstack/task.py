@@ -17,7 +17,7 @@ from slurmray import __version__
 from slurmray.agent.container.ray import ports as port_places
 from slurmray.agent.paths import VARIABLE
 from slurmray.errors import Problem, SpecError
-from slurmray.presets import advise
+from slurmray.plan import Plan
 from slurmray.rendering.dstack.commands import FACTS, commands, environment, ports_of
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
@@ -63,16 +63,16 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
 _Dumper.add_representer(str, _represent_text)
 
 
-def render_task(spec: JobSpec) -> str:
+def render_task(plan: Plan) -> str:
     """Return the task as YAML, the same for the same input; SpecError lists what dstack cannot do."""
     header = f"# Rendered by slurmray {__version__} from a job spec: render it again rather than edit it.\n"
-    task = make_task(spec)
+    task = make_task(plan)
     return header + yaml.dump(task, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
-def remarks(spec: JobSpec) -> list[str]:
-    """Return one line for each difference from the same job on Slurm."""
-    advice = advise(spec)
+def remarks(plan: Plan) -> list[str]:
+    """Return the preset's notes, and one line for each difference from the same job on Slurm."""
+    spec, advice = plan
     found = list(advice.notes)
     unused = [path for path in _set_fields(spec) if _section(path) in LEFT_OUT]
     others = (name for name in syntax.gres_elements(spec.slurm.gres or "none") if not syntax.is_gpu(name))
@@ -97,8 +97,9 @@ def remarks(spec: JobSpec) -> list[str]:
     return found
 
 
-def make_task(spec: JobSpec) -> dict[str, Any]:
+def make_task(plan: Plan) -> dict[str, Any]:
     """Return the fields of the task (dstack.ai/docs/reference/dstack.yml/task); errors as in render_task."""
+    spec, advice = plan
     problems = [
         _refusal(path, FIXES.get(path, f"not supported by dstack; leave it out: --set {path}=null"))
         for path in _set_fields(spec)
@@ -134,7 +135,6 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
         except ValueError as error:
             problems.append(_refusal(path, str(error), *items))
 
-    advice = advise(spec)
     spec = spec.model_copy(update={"run": advice.run, "env": {**advice.env, **spec.env}})
     container = spec.container
     sbatch = dict(spec.slurm.given())
@@ -169,10 +169,10 @@ def make_task(spec: JobSpec) -> dict[str, Any]:
     return _given(task)
 
 
-def refusals(spec: JobSpec) -> list[Problem]:
+def refusals(plan: Plan) -> list[Problem]:
     """Return the fields of a job spec that dstack cannot do."""
     try:
-        make_task(spec)
+        make_task(plan)
     except SpecError as error:
         return error.problems
     return []

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr
 from typing import Any, cast
 
-from slurmray.agent.controller.decisions import Actions, Controller, Outcome
+from slurmray.agent.controller.decisions import Actions, Controller
+from slurmray.agent.controller.outcome import Outcome, outcome_of
+from slurmray.agent.controller.state import Requests
 from slurmray.agent.job_log import LINES, JobLog
 from slurmray.events import EVENTS
 
@@ -63,7 +65,9 @@ class Cluster(Actions):
         }
         self.job: Any = {"nodes": self.nodes, "grace": 10, "chances": 0}
         self.log = RecordedLog()
-        self.controller = Controller(cast(Any, self.settings), cast(Any, self.job), self.log, self)
+        self.controller = Controller(
+            cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()
+        )
         self.now = 0.0
         self.lost: set[str] = set()
         self.answering: set[str] = {"slurmctld"}
@@ -146,7 +150,10 @@ class Cluster(Actions):
         with redirect_stderr(io.StringIO()):
             self.receive_from_all("gone")
         self.controller.on_step_over(self.nodes, self.now)
-        return self.controller.outcome(0)
+        return self.outcome(0)
+
+    def outcome(self, srun_code: int) -> Outcome:
+        return outcome_of(self.controller.state, cast(Any, self.settings), srun_code)
 
     def types(self) -> list[str]:
         """Return the types of the sent messages."""

@@ -22,6 +22,7 @@ from slurmray.agent.container.ray import preload
 from slurmray.agent.controller.process import CONTROLLER_ONLY
 from slurmray.rendering.script import render_script
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 
 HANG = 120  # seconds; bounds a hang
 
@@ -184,7 +185,7 @@ def test_the_size_of_the_script_in_the_documentation() -> None:
     page = (Path(scale.__file__).parents[1] / "docs/inside/scale.md").read_text()
     figure = re.search(r"(\d+) KB of compressed script", page)
     assert figure
-    text = render_script(JobSpec())
+    text = render_script(plan_of(JobSpec()))
     agent = script.agent_of(text)
     sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
     assert len(zlib.compress(sent.encode())) == pytest.approx(int(figure[1]) * 1000, rel=0.15)

@@ -10,7 +10,7 @@ import pytest
 import slurmray
 from slurmray.cli import main
 from slurmray.errors import ExitCode
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from tests.unit.examples import CHANGES, EXAMPLES, ROOT
 
 PRESETS = ("verl", "rlinf", "roll", "search-r1", "openrlhf")
@@ -46,9 +46,9 @@ def test_all_changes_together(name: str, current_folder: Path, monkeypatch: pyte
     changes = {**CHANGES, "--nodes": nodes, "--gpus-per-node": gpus}
     args = [arg for change in changes.items() for arg in change]
     assert main(["init", name, *args]) == 0
-    made = load_spec(current_folder / "job.yaml").model_dump()
+    made = load_plan(current_folder / "job.yaml").spec.model_dump()
     monkeypatch.chdir(ROOT)
-    expected = load_spec(EXAMPLES[name], list(changes.items())).model_dump()
+    expected = load_plan(EXAMPLES[name], list(changes.items())).spec.model_dump()
     assert without_folders(made) == without_folders(expected)
 
 

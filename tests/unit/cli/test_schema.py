@@ -12,7 +12,7 @@ import yaml
 
 from slurmray.cli.schema import schema_text
 from slurmray.errors import SpecError
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 
 from ..examples import EXAMPLES
 
@@ -58,7 +58,7 @@ def is_loadable(text: str, folder: Path) -> bool:
     """Whether slurmray takes a job spec, on two nodes."""
     (folder / "job.yaml").write_text(text)
     try:
-        load_spec(folder / "job.yaml", [] if "slurm:" in text else [("--nodes", "2")])
+        load_plan(folder / "job.yaml", [] if "slurm:" in text else [("--nodes", "2")])
     except SpecError:
         return False
     return True

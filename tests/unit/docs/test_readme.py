@@ -23,9 +23,10 @@ from slurmray.agent.container.ray.environment import trainer_environment
 from slurmray.cli import slurmray, split
 from slurmray.errors import ExitCode
 from slurmray.events import EVENTS
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 
 from ..agent.simulation import Cluster
 
@@ -106,7 +107,7 @@ def code_without_comments(page: str) -> list[tuple[str, str]]:
 
 
 def test_job_spec_loads(job_folder: Path) -> None:
-    spec = load_spec(job_folder / "job.yaml")
+    spec = load_plan(job_folder / "job.yaml").spec
     assert (spec.slurm.nodes, spec.gpus, dict(spec.slurm.given())["time"]) == (2, 8, "1-00:00:00")
     assert spec.env == {"NCCL_DEBUG": "WARN", "WANDB_API_KEY": None}
     assert spec.run == ["python3", "train.py", "--lr", "1e-6"]
@@ -150,7 +151,7 @@ def names(cell: str) -> list[str]:
 
 
 def test_outline_is_that_of_the_script() -> None:
-    outline = re.findall(r"^#   ([0-9]\. .+)", render_script(JobSpec()), re.MULTILINE)
+    outline = re.findall(r"^#   ([0-9]\. .+)", render_script(plan_of(JobSpec())), re.MULTILINE)
     assert len(outline) == 3
     assert "".join(f"{line}\n" for line in outline) in SCRIPT
 
@@ -193,7 +194,7 @@ def test_last_lines_of_the_log() -> None:
     lost.lost.add("node2")
     assert lost.wait(60)
     stopped.train()
-    stopped.controller.is_stopping = True
+    stopped.controller.requests.is_stopping = True
     assert stopped.wait(60)
     ends = [last_line_of_a_trainer(0), last_line_of_a_trainer(137), lost.end().text, stopped.end().text]
     (shown,) = (block for block in blocks("text", EXIT_CODES) if block.startswith("done: "))
@@ -205,7 +206,7 @@ def test_the_template_of_a_site(tmp_path: Path) -> None:
     page = (ROOT / "docs/guides/my-cluster.md").read_text()
     (template,) = blocks("jinja", page)
     (tmp_path / "site.sbatch.j2").write_text(template)
-    text = render_script(JobSpec(template=str(tmp_path / "site.sbatch.j2")))
+    text = render_script(plan_of(JobSpec(template=str(tmp_path / "site.sbatch.j2"))))
     directives = re.findall("^#SBATCH (.+)$", text, re.MULTILINE)
     assert "--job-name=slurmray" in directives
     assert directives[-1] == "--comment=ray"

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmray.errors import ExitCode, SpecError, UsageError
-from slurmray.loading.load import STDIN, load_spec
+from slurmray.loading.load import STDIN, load_plan
 from slurmray.rendering.script import render_script
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 
 pytestmark = pytest.mark.usefixtures("current_folder")
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("current_folder")
 def load(text: str | bytes, *settings: tuple[str, str], entrypoint: tuple[str, ...] = ()) -> JobSpec:
     raw = text if isinstance(text, bytes) else text.encode()
     Path("job.yaml").write_bytes(raw)
-    return load_spec(Path("job.yaml"), settings, entrypoint)
+    return load_plan(Path("job.yaml"), settings, entrypoint).spec
 
 
 def mistakes(text: str | bytes, *settings: tuple[str, str], entrypoint: tuple[str, ...] = ()) -> list[str]:
@@ -33,7 +34,7 @@ def mistakes(text: str | bytes, *settings: tuple[str, str], entrypoint: tuple[st
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "slurm:\ncontainer: ~\nrun: null\n", "\ufeff"])
 def test_an_empty_file_gives_all_defaults(text: str) -> None:
-    assert load(text) == JobSpec() == load_spec(None)
+    assert load(text) == JobSpec() == load_plan(None).spec
 
 
 def test_a_scalar_keeps_its_text() -> None:
@@ -66,7 +67,7 @@ def test_a_scalar_keeps_its_text() -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.times() | st.booleans())
 def test_any_number_keeps_its_text(value: object) -> None:
-    assert load_spec(None, [("env.A", str(value))]).env == {"A": str(value)}
+    assert load_plan(None, [("env.A", str(value))]).spec.env == {"A": str(value)}
     assert load(f"env: {{A: {value}}}").env == {"A": str(value)}
 
 
@@ -76,7 +77,7 @@ def test_any_number_keeps_its_text(value: object) -> None:
     )
 )
 def test_the_value_of_env_is_never_yaml(value: str) -> None:
-    assert load_spec(None, [("--env", f"A={value}")]).env == {"A": value}
+    assert load_plan(None, [("--env", f"A={value}")]).spec.env == {"A": value}
 
 
 def test_a_block_of_bash() -> None:
@@ -393,7 +394,7 @@ def test_aliases_that_would_fill_the_memory(item: str) -> None:
 
 @pytest.mark.parametrize("value", ["", "~", "null"])
 def test_settings_may_be_null(value: str) -> None:
-    job = load_spec(None, [("slurm.partition", "gpu"), ("slurm.partition", value), ("env.A", value)])
+    job = load_plan(None, [("slurm.partition", "gpu"), ("slurm.partition", value), ("env.A", value)]).spec
     assert (dict(job.slurm.given()).get("partition"), job.env) == (None, {"A": None})
 
 
@@ -424,9 +425,9 @@ def test_what_cannot_be_added(text: str, name: str, value: str, expected: str) -
 
 
 def test_settings_may_be_lists_and_mappings() -> None:
-    job = load_spec(
+    job = load_plan(
         None, [("container.mounts", "[a:/a, b:/b]"), ("env", "{A: 1e-6, B: ~}"), ("run", "[x, 'y z']")]
-    )
+    ).spec
     assert [mount.destination for mount in job.container.mounts] == ["/a", "/b"]
     assert (job.env, job.run) == ({"A": "1e-6", "B": None}, ["x", "y z"])
 
@@ -460,7 +461,7 @@ def test_settings_may_be_lists_and_mappings() -> None:
 )
 def test_mistakes_in_settings(name: str, value: str, expected: str) -> None:
     with pytest.raises(SpecError) as caught:
-        load_spec(None, [(name, value)])
+        load_plan(None, [(name, value)])
     assert str(caught.value).startswith(expected)
 
 
@@ -493,7 +494,7 @@ def test_a_script_in_place_of_a_job_spec(tmp_path: Path, monkeypatch: pytest.Mon
     Path("generated.sh").write_text("#!/bin/bash\n#SBATCH --nodes=2\n")
     text = "generated.sh: is a script, not a job spec; to submit it: sbatch generated.sh"
     with pytest.raises(SpecError, match=f"^{re.escape(text)}$"):
-        load_spec(Path("generated.sh"))
+        load_plan(Path("generated.sh"))
 
 
 def test_the_file_itself() -> None:
@@ -503,14 +504,14 @@ def test_the_file_itself() -> None:
         "/proc/self/mem": "cannot be read: Input/output error",
     }.items():
         with pytest.raises(SpecError) as caught:
-            load_spec(Path(name))
+            load_plan(Path(name))
         assert str(caught.value) == f"{name}: {text}"
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"name: x\nnme: y\n")))
     with pytest.raises(SpecError, match=r"^stdin:2:1: nme: unknown field, did you mean name\?$"):
-        load_spec(STDIN)
+        load_plan(STDIN)
 
 
 def test_build_files_are_looked_up_where_the_job_is_submitted() -> None:
@@ -518,7 +519,7 @@ def test_build_files_are_looked_up_where_the_job_is_submitted() -> None:
     text = "container:\n  image: mine\n  build: {file: Dockerfile, context: src}\n"
     Path("jobs/job.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:
-        load_spec(Path("jobs/job.yaml"))
+        load_plan(Path("jobs/job.yaml"))
     assert str(caught.value).split("\n") == [
         f"jobs/job.yaml:3:17: container.build.file: no such file: {Path.cwd()}/Dockerfile",
         f"jobs/job.yaml:3:38: container.build.context: no such folder: {Path.cwd()}/src",
@@ -529,7 +530,7 @@ def test_build_files_are_looked_up_where_the_job_is_submitted() -> None:
         "job.yaml:1:40: container.build.file: src is a folder; set it to the file in it",
         "job.yaml:1:54: container.build.context: Dockerfile is not a folder",
     ]
-    build = load_spec(Path("jobs/job.yaml")).container.build
+    build = load_plan(Path("jobs/job.yaml")).spec.container.build
     assert build
     assert (build.file, build.context) == ("Dockerfile", "src")
 
@@ -586,7 +587,7 @@ def test_a_file_with_too_much_text(tmp_path: Path) -> None:
     (line,) = refused(tmp_path / "job.yaml")
     assert line.endswith(f".yaml: {expected}")
     with pytest.raises(SpecError, match=f"^/dev/zero: {expected}$"):
-        load_spec(Path("/dev/zero"))
+        load_plan(Path("/dev/zero"))
 
 
 @pytest.mark.attack("job spec that is far too large", inputs=1)
@@ -637,4 +638,4 @@ def test_many_mistakes_in_an_included_file(tmp_path: Path) -> None:
 def test_a_script_that_sbatch_would_refuse() -> None:
     steps = [{"name": f"a{number}", "run": ["x", "y" * 100_000]} for number in range(50)]
     with pytest.raises(UsageError, match=r"^the script would have 5\.\d MB, and sbatch takes at most 4 MB"):
-        render_script(JobSpec(prepare=steps))
+        render_script(plan_of(JobSpec(prepare=steps)))

@@ -10,7 +10,7 @@ import pytest
 import slurmray
 from slurmray.errors import SpecError
 from slurmray.loading import profile
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 
 from ..cli.command_line import main, run
 
@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def mistakes(name: str | None = None, settings: list[tuple[str, str]] | None = None) -> list[str]:
     with pytest.raises(SpecError) as error:
-        load_spec(Path("job.yaml"), settings or [], profile=profile.choose(name))
+        load_plan(Path("job.yaml"), settings or [], profile=profile.choose(name))
     return str(error.value).splitlines()
 
 
@@ -108,7 +108,7 @@ def test_a_host_and_its_folder(folder: Path) -> None:
     assert (near.host, near.submit_folder()) == ("login", f"slurmray/{folder.name}")
     (folder / "job.yaml").write_text("sync: [job.yaml, no.py]\n")
     assert mistakes("far") == ["job.yaml:1:18: sync, item 2: no such file: no.py"]
-    assert load_spec(Path("job.yaml")).sync == ["job.yaml", "no.py"]
+    assert load_plan(Path("job.yaml")).spec.sync == ["job.yaml", "no.py"]
 
 
 @pytest.mark.parametrize("path", ["/data", "~/data", "a/../../b", "../a"])
@@ -126,7 +126,7 @@ def test_fields_that_a_profile_forbids(folder: Path) -> None:
         "job.yaml:5:20: slurm.groups, item 2, mem: not allowed in the profile gpu: only mem_per_gpu",
         "--mem: not allowed in the profile gpu: only mem_per_gpu",
     ]
-    assert load_spec(Path("job.yaml"), [("--mem", "2G")], profile=profile.choose("cpu"))
+    assert load_plan(Path("job.yaml"), [("--mem", "2G")], profile=profile.choose("cpu")).spec
 
 
 @pytest.mark.parametrize(

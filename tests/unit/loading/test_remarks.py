@@ -9,10 +9,11 @@ import pytest
 
 from slurmray.loading.remarks import remarks
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 
 
 def found(run: Any, nodes: int = 2, **fields: Any) -> list[str]:
-    return remarks(JobSpec.model_validate({"slurm": {"nodes": nodes}, "run": run, **fields}))
+    return remarks(plan_of(JobSpec.model_validate({"slurm": {"nodes": nodes}, "run": run, **fields})))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_a_folder_of_the_log_that_does_not_exist(tmp_path: Path, monkeypatch: py
     (tmp_path / "logs").mkdir()
 
     def of(**slurm: str) -> list[str]:
-        return remarks(JobSpec(slurm={"nodes": 2, **slurm}))
+        return remarks(plan_of(JobSpec(slurm={"nodes": 2, **slurm})))
 
     assert of(output="logs/%j.out", error="%j.err") == of(output="%x/%j.out") == []
     text = "there is no folder my logs, so the job would have no log: mkdir -p 'my logs'"

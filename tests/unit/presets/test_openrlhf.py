@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from slurmray.presets import Advice, advise
+from slurmray.plan import Advice
+from slurmray.presets import advise
 from slurmray.spec.job import JobSpec
 
 MAIN = ["python3", "-m", "openrlhf.cli.train_ppo_ray"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.errors import SpecError
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.presets import advise
 from slurmray.spec.job import JobSpec
 
@@ -276,7 +276,7 @@ def test_the_file_itself() -> None:
     }.items():
         Path("math.yaml").write_text(text)
         with pytest.raises(SpecError) as caught:
-            load_spec(Path("job.yaml"))
+            load_plan(Path("job.yaml"))
         assert str(caught.value) == expected
     for text in (
         "",
@@ -286,7 +286,7 @@ def test_the_file_itself() -> None:
         "a: {<<: {b: 1}}",
     ):
         Path("math.yaml").write_text(text)
-        assert load_spec(Path("job.yaml")).preset
+        assert load_plan(Path("job.yaml")).spec.preset
 
 
 def test_values_that_are_not_numbers() -> None:

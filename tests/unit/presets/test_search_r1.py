@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.presets import advise
 from slurmray.spec.job import JobSpec
 
@@ -102,7 +102,7 @@ def test_wrong_placements(overrides: list[str], expected: str) -> None:
 
 def test_index_is_built_again_after_an_interruption(tmp_path: Path) -> None:
     """The job was requeued when the parts were complete and half of the corpus was unpacked."""
-    spec = load_spec(Path(__file__).parents[3] / "examples" / "search-r1.yaml")
+    spec = load_plan(Path(__file__).parents[3] / "examples" / "search-r1.yaml").spec
     (tmp_path / "wiki-18.jsonl").write_text("ha")
     (tmp_path / "wiki-18.jsonl.gz").write_bytes(gzip.compress(b"half"))
     (tmp_path / "part_aa").write_text("index")

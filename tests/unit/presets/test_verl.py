@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from slurmray.errors import ExitCode, SpecError
-from slurmray.loading.load import load_spec
-from slurmray.presets import Advice, advise
+from slurmray.loading.load import load_plan
+from slurmray.plan import Advice
+from slurmray.presets import advise
 from slurmray.rendering.settings import settings_of
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 
 MAIN = ["python3", "-m", "verl.trainer.main_ppo"]
 FILLED_IN = ["trainer.nnodes=2", "trainer.n_gpus_per_node=8"]
@@ -110,7 +112,7 @@ def test_resuming(max_requeues: int, own: list[str], expected: list[str]) -> Non
 
 
 def test_settings_have_the_arguments() -> None:
-    trainer = settings_of(job("a=${b}", requeue={"max": 1}), "again")["trainer"]
+    trainer = settings_of(plan_of(job("a=${b}", requeue={"max": 1})), "again")["trainer"]
     assert trainer["command"] == [*MAIN, "a=${b}", *FILLED_IN]
     assert trainer["resume"] == ["trainer.resume_mode=auto"]
 
@@ -304,7 +306,7 @@ def test_a_text_is_checked_if_it_can_be_read() -> None:
 def mistakes(text: str, *settings: tuple[str, str], entrypoint: tuple[str, ...] = ()) -> str:
     Path("job.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:
-        load_spec(Path("job.yaml"), settings, entrypoint)
+        load_plan(Path("job.yaml"), settings, entrypoint)
     assert caught.value.exit_code == ExitCode.USAGE
     return str(caught.value)
 
@@ -338,4 +340,4 @@ def test_problems_have_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         mistakes("preset: {name: verl, version: new}")
         == "job.yaml:1:31: preset.version: expected numbers with dots, e.g. 0.11.2, got 'new'"
     )
-    assert load_spec(Path("/dev/null"), [("preset.name", "verl"), ("slurm.gpus_per_node", "1")]).preset
+    assert load_plan(Path("/dev/null"), [("preset.name", "verl"), ("slurm.gpus_per_node", "1")]).spec.preset

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
 from slurmray.rendering.verify import STORIES
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 from tests.unit.examples import EXAMPLES, ROOT
 
 GOLDENS = ROOT / "tests/goldens"
@@ -34,12 +35,12 @@ def flags_of(runtime: str | None) -> list[tuple[str, str]]:
 
 def spec_of(path: Path, runtime: str | None) -> JobSpec:
     """The job spec of a case."""
-    return load_spec(path.relative_to(ROOT), flags_of(runtime), [])
+    return load_plan(path.relative_to(ROOT), flags_of(runtime), []).spec
 
 
 def hello(runtime: str = "auto", **fields: Any) -> str:
     """The script of the built-in check, or of a job spec with more fields."""
-    return render_script(JobSpec.model_validate({"container": {"runtime": runtime}, **fields}))
+    return render_script(plan_of(JobSpec.model_validate({"container": {"runtime": runtime}, **fields})))
 
 
 def before_agent(text: str) -> str:

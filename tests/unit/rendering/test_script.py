@@ -23,6 +23,7 @@ from slurmray.rendering.script import (
 from slurmray.rendering.verify import STORIES
 from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 from tests.unit.examples import ROOT
 
 from .cases import MARKED, MARKS, RUNTIMES, every_case, hello, left_at_default, spec_of
@@ -32,7 +33,7 @@ SITES = sorted((data_folder("templates") / "sites").iterdir())
 
 
 def text_of(path: Path, runtime: str | None) -> str:
-    return render_script(spec_of(path, runtime), f"slurmray render {path.relative_to(ROOT)}")
+    return render_script(plan_of(spec_of(path, runtime)), f"slurmray render {path.relative_to(ROOT)}")
 
 
 @every_case
@@ -68,10 +69,10 @@ def test_the_story_shows_the_commands_themselves() -> None:
     story = story_of(hello())
     for command in ("scontrol show hostnames", "exec srun --overlap"):
         assert command in story
-    assert story.count('exec "$1" run --rm --interactive') == 2  # Podman and Docker
+    assert story.count('exec "$program" run --rm --interactive') == 2  # Podman and Docker
     assert len(re.findall(r"\bsrun --", story)) == 1
     assert {"--export=ALL", "--mpi=none", "--overlap"} <= set(story.split())
-    assert 'exec "$1" exec --containall' in story_of(hello("apptainer"))
+    assert 'exec "$program" exec --containall' in story_of(hello("apptainer"))
     assert story_of(hello("singularity")) == story_of(hello("apptainer"))
 
 
@@ -104,7 +105,7 @@ def test_values_are_only_in_directives_and_settings(image: dict[str, Any], value
     unset = {*files, f"container.{other}", "container.step_args", "ray.gpus_per_node"}
     unset |= {f"slurm.{name}" for name in ("mem_per_cpu", "mem_per_gpu", "cpus_per_gpu", "groups")}
     assert set(left_at_default(spec)) == unset, "give a new field a value in MARKED"
-    text = render_script(spec, "Zmark-command")
+    text = render_script(plan_of(spec), "Zmark-command")
     head, _, rest = text.partition("\n: <<'SETTINGS'\n")
     settings, _, rest = rest.partition("\nSETTINGS\n")
     own = ("trap '' HUP", '    *("HUP"')  # of the story and of the agent: lists of signals
@@ -169,7 +170,7 @@ def test_the_parts_of_a_script() -> None:
 @pytest.mark.parametrize("template", SITES, ids=lambda file: file.name)
 def test_examples_of_sites(template: Path) -> None:
     assert len(template.read_text().splitlines()) < 20
-    text = render_script(JobSpec(template=str(template)))
+    text = render_script(plan_of(JobSpec(template=str(template))))
     assert f"\n# slurmray-site: {template}\n" in text
     (line,) = re.findall(r"\n# slurmray-story: .*\n", text)
     assert line in hello(), "the site's blocks are not part of the story"
@@ -188,7 +189,7 @@ def test_blocks_of_a_site(tmp_path: Path) -> None:
         "{% block site_prologue %}\necho prologue\n{% endblock %}"
         '{% block site_epilogue %}\n\techo "epilogue $*"\n{% endblock %}'
     )
-    text = render_script(JobSpec(name="it's", template=str(site(tmp_path, blocks))))
+    text = render_script(plan_of(JobSpec(name="it's", template=str(site(tmp_path, blocks)))))
     lines = text.splitlines()
     assert lines[lines.index("#SBATCH --qos=site") + 1] == "#"
     assert lines[1] == '#SBATCH --job-name="it\'s"'
@@ -206,7 +207,7 @@ def test_blocks_of_a_site(tmp_path: Path) -> None:
 def test_a_value_in_a_site_s_block_is_quoted(tmp_path: Path) -> None:
     blocks = "{% block site_prologue %}printf '%s|' {{ settings }} {{ directives[0] }}; exit{% endblock %}"
     file = tmp_path / "generated.sh"
-    text = render_script(JobSpec(name="it's $(id)", template=str(site(tmp_path, blocks))))
+    text = render_script(plan_of(JobSpec(name="it's $(id)", template=str(site(tmp_path, blocks)))))
     file.write_text(text)
     settings = text.partition("\n: <<'SETTINGS'\n")[2].partition("\nSETTINGS\n")[0]
     assert (
@@ -227,13 +228,13 @@ def test_a_template_that_cannot_be_used(content: str, message: str, tmp_path: Pa
     file = tmp_path / "site.j2"
     file.write_text(content)
     with pytest.raises(UsageError, match=re.escape(message)) as caught:
-        render_script(JobSpec(template=str(file)))
+        render_script(plan_of(JobSpec(template=str(file))))
     assert str(caught.value).startswith(str(file))
 
 
 def test_a_template_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        render_script(JobSpec(template=str(tmp_path / "x.j2")))
+        render_script(plan_of(JobSpec(template=str(tmp_path / "x.j2"))))
     odd = tmp_path / "a\nrm -rf b.j2"
     odd.write_text('{% extends "job.sbatch.j2" %}{% block site_prologue %}true{% endblock %}')
     text = assemble([], "{}", ["podman"], odd)

@@ -14,6 +14,7 @@ from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.script import render_script, settings_of_text
 from slurmray.rendering.settings import settings_of
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 from tests.unit.agent.wire_types import SETTINGS
 
 from .cases import MARKED, every_case, spec_of
@@ -50,12 +51,12 @@ def misfits(value: Any, hint: Any, names: dict[str, Any], path: str = "") -> lis
 @pytest.mark.usefixtures("in_checkout")
 def test_settings_have_the_types_of_the_agent(path: Path, runtime: str | None) -> None:
     hint, names = annotations()
-    assert misfits(settings_of(spec_of(path, runtime), "again"), hint, names) == []
+    assert misfits(settings_of(plan_of(spec_of(path, runtime)), "again"), hint, names) == []
 
 
 def test_a_spec_with_every_field_has_these_types_too() -> None:
     hint, names = annotations()
-    found = settings_of(JobSpec.model_validate(MARKED), "again")
+    found = settings_of(plan_of(JobSpec.model_validate(MARKED)), "again")
     assert misfits(found, hint, names) == []
     text = json.dumps(found)
     for value in ("Zmark-setup", "Zmark-run", "Zmark-arg", "Zmark.io/zmark", "8642010", "Zmark-commit"):
@@ -64,7 +65,7 @@ def test_a_spec_with_every_field_has_these_types_too() -> None:
 
 def test_misfits_finds_wrong_types() -> None:
     hint, names = annotations()
-    found: dict[str, Any] = {**settings_of(JobSpec(), "again")}
+    found: dict[str, Any] = {**settings_of(plan_of(JobSpec()), "again")}
     (group,) = found["groups"]
     wrong = {**found, "groups": [{**group, "nodes": "2"}]}
     assert misfits(wrong, hint, names) == [".groups[].nodes: '2' is no <class 'int'>"]
@@ -74,7 +75,7 @@ def test_misfits_finds_wrong_types() -> None:
 
 
 def settings(**fields: Any) -> Any:
-    return settings_of(JobSpec.model_validate(fields), "again")
+    return settings_of(plan_of(JobSpec.model_validate(fields)), "again")
 
 
 def test_values_of_the_settings() -> None:
@@ -218,7 +219,7 @@ def test_how_runtimes_name_an_image(runtime: str, container: dict[str, str], ima
 
 def test_a_secret_has_no_value_in_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "Zmark-secret")
-    text = render_script(JobSpec.model_validate({"env": {"WANDB_API_KEY": None}}))
+    text = render_script(plan_of(JobSpec.model_validate({"env": {"WANDB_API_KEY": None}})))
     assert "WANDB_API_KEY" in text
     assert "Zmark-secret" not in text
 
@@ -260,8 +261,8 @@ def test_pretty_keeps_short_values_on_a_line() -> None:
 
 
 def test_settings_of_text() -> None:
-    text = render_script(JobSpec(), "again")
-    assert json.loads(settings_of_text(text)) == settings_of(JobSpec(), "again")
+    text = render_script(plan_of(JobSpec()), "again")
+    assert json.loads(settings_of_text(text)) == settings_of(plan_of(JobSpec()), "again")
     with pytest.raises(ValueError, match="SETTINGS"):
         settings_of_text("#!/bin/bash\n")
 
@@ -269,7 +270,9 @@ def test_settings_of_text() -> None:
 def test_options_of_mounts_that_change_nothing_are_left_out() -> None:
     """Podman would take Z for a mode of bind propagation, and refuse it."""
     given = ["/a", "/a:/b:rw,Z", "/a:/c:z,ro,rslave"]
-    mounts = settings_of(JobSpec.model_validate({"container": {"mounts": given}}), "")["container"]["mounts"]
+    mounts = settings_of(plan_of(JobSpec.model_validate({"container": {"mounts": given}})), "")["container"][
+        "mounts"
+    ]
     assert [mount["options"] for mount in mounts] == [[], [], ["ro", "rslave"]]
 
 
@@ -278,4 +281,4 @@ def test_options_of_mounts_that_change_nothing_are_left_out() -> None:
 )
 def test_memory_of_the_head_node_is_in_bytes(size: str, expected: int) -> None:
     spec = JobSpec.model_validate({"ray": {"head": {"memory": size}}})
-    assert settings_of(spec, "")["ray"]["head"]["memory"] == expected
+    assert settings_of(plan_of(spec), "")["ray"]["head"]["memory"] == expected

@@ -17,6 +17,7 @@ from slurmray.rendering.output import SEAL, seal, sha256
 from slurmray.rendering.script import agent_sha256, render_script, story_sha256
 from slurmray.rendering.verify import STORIES, Verdict, verify
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 from tests.unit.examples import ROOT
 
 from .cases import GOLDENS, MARKED, every_case, flags_of
@@ -44,7 +45,7 @@ BLOCKS = re.compile(r"\n# ---- site (prologue|epilogue), from .*\n(?:.*\n)*?# --
 
 
 def script(**fields: object) -> str:
-    return seal(render_script(JobSpec.model_validate({**FIELDS, **fields})))
+    return seal(render_script(plan_of(JobSpec.model_validate({**FIELDS, **fields}))))
 
 
 def site_script(folder: Path, blocks: str = SITE) -> str:

@@ -15,6 +15,7 @@ from slurmray.slurm.report import GENERATOR, hide, render_report
 from slurmray.slurm.states import Event
 from slurmray.slurm.status import make_status
 from slurmray.slurm.timeline import STEPS
+from tests.plans import plan_of
 
 T0 = 1764120000.0  # 2025-11-26 01:20:00 UTC
 RECORD = {"JobName": "verl", "StdOut": "/home/a/slurm-7.out"}
@@ -256,7 +257,7 @@ def test_settings_have_no_values_of_variables() -> None:
     )
     from slurmray.rendering.script import render_script
 
-    script = render_script(spec, "slurmray render --env NCCL_DEBUG=value-1")
+    script = render_script(plan_of(spec), "slurmray render --env NCCL_DEBUG=value-1")
     for number in range(1, 8):
         assert f"value-{number}" in script
     page = page_of([start(["a"]), END], text=script)

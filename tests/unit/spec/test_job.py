@@ -560,3 +560,16 @@ def test_groups_that_are_refused(slurm: dict[str, Any], more: dict[str, Any], te
 def test_resources_that_ray_would_refuse(option: str, text: str) -> None:
     assert text in refusal(ray={"worker_args": [option]})
     assert spec(ray={"args": ['--resources={"disk": 1}']}).ray.args
+
+
+def test_options_of_sbatch_are_typed() -> None:
+    """mypy checks this test, too."""
+    spec = JobSpec(name="typed", slurm={"partition": "gpu", "exclusive": "user", "hold": True})
+    partition: str | None = spec.slurm.partition
+    exclusive: bool | str = spec.slurm.exclusive
+    hold: bool = spec.slurm.hold
+    assert (partition, exclusive, hold, spec.slurm.account) == ("gpu", "user", True, None)
+    groups = [{"name": "cpu", "constraint": "big"}, {"name": "gpu", "gpus_per_node": 8}]
+    spec = JobSpec(name="typed", slurm={"groups": groups})
+    constraint: str | None = spec.slurm.groups[0].constraint
+    assert constraint == "big"

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from ... import groups
+from ... import nodes
 from ...errors import JobError
 from .. import environment, process_tree, reachability
 from . import command, network, ports, preload
@@ -95,7 +95,7 @@ class RayProcess:
         if context.group["name"]:
             extra = command.with_resource(extra, "group:" + context.group["name"])
         object_store = command.object_store_size(context.memory)
-        cpus, gpus = context.cpus, groups.ray_gpus(settings, context.rank)
+        cpus, gpus = context.cpus, nodes.ray_gpus(settings, context.rank)
         memory = command.memory_for_tasks(context.memory, object_store)
         if cluster is None:
             head = settings["ray"]["head"]

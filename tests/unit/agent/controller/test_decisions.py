@@ -24,6 +24,7 @@ def test_a_job_from_its_start_to_its_end() -> None:
 
 def test_ray_starts_when_all_nodes_are_checked() -> None:
     cluster = Cluster()
+    cluster.receive_from_all("started", step="0")
     cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
     cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False, folder=FOLDER)
     assert cluster.types() == []
@@ -35,6 +36,7 @@ def test_ray_starts_when_all_nodes_are_checked() -> None:
 
 def test_a_job_that_only_checks_ends_when_all_nodes_are_checked() -> None:
     cluster = Cluster(nodes=2, only_checks=True)
+    cluster.receive_from_all("started", step="0")
     cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
     assert not cluster.wait(1)  # the other node may still remove leftovers
     cluster.receive("node2", "checked", addresses=["10.0.0.2"], proxy=False, folder=FOLDER)
@@ -47,15 +49,17 @@ def test_a_job_that_only_checks_ends_when_all_nodes_are_checked() -> None:
 
 def test_a_job_that_only_checks_and_is_cancelled() -> None:
     cluster = Cluster(nodes=2, only_checks=True)
+    cluster.receive_from_all("started", step="0")
     cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
     cluster.controller.is_step_over = True
     assert cluster.end().code == 67
-    cluster.controller.is_stopping = True
+    cluster.controller.requests.is_stopping = True
     assert cluster.end().source == "slurm"
 
 
 def test_all_addresses_are_sent_only_if_a_proxy_is_set() -> None:
     cluster = Cluster()
+    cluster.receive_from_all("started", step="0")
     for node, proxy in (("node1", False), ("node2", True), ("node3", False)):
         cluster.receive(node, "checked", addresses=[f"a-{node}"], proxy=proxy, folder=FOLDER)
     assert cluster.sent == [{"type": "start_ray", "peers": ["a-node1", "a-node2", "a-node3"]}]
@@ -109,7 +113,7 @@ def test_a_lost_node(node: str) -> None:
     assert 25 < cluster.now <= 37
     end = cluster.end()
     assert (end.code, end.kind, end.node) == (71, "node_lost", node)
-    assert cluster.controller.all_nodes_ended()
+    assert cluster.controller.have_all_nodes_ended()
 
 
 def test_a_node_is_lost_after_the_timeout_of_the_settings() -> None:
@@ -339,6 +343,7 @@ def test_no_wait_when_all_nodes_have_sent_their_findings() -> None:
 
 def test_no_wait_for_nodes_that_have_passed_their_checks() -> None:
     cluster = Cluster(nodes=3)
+    cluster.receive_from_all("started", step="0")
     row = {"kind": "preflight", "check": "mount", "found": "none", "wanted": "it", "fix": "mkdir"}
     cluster.receive("node1", "finding", **row)
     for node in ("node1", "node2"):
@@ -385,9 +390,11 @@ def test_a_worker_that_has_cleaned_up(cause: str) -> None:
     cluster = Cluster()
     cluster.train()
     if cause:
-        setattr(cluster.controller, cause, True)
+        setattr(
+            cluster.controller.state if cause == "is_ending" else cluster.controller.requests, cause, True
+        )
     cluster.receive("node2", "gone")
-    assert (cluster.controller.failure is None) == bool(cause)
+    assert (cluster.controller.state.failure is None) == bool(cause)
 
 
 def test_messages_during_the_end_of_the_step_change_nothing() -> None:
@@ -395,7 +402,7 @@ def test_messages_during_the_end_of_the_step_change_nothing() -> None:
     cluster.train()
     cluster.controller.begin_end()
     cluster.receive("node1", "exit", code=3)
-    assert cluster.controller.trainer_code is None
+    assert cluster.controller.state.trainer_code is None
 
 
 def test_each_node_has_time_to_answer_check_health() -> None:
@@ -440,7 +447,7 @@ def test_scancel() -> None:
     cluster = Cluster()
     cluster.train()
     cluster.wait(3)
-    cluster.controller.is_stopping = True
+    cluster.controller.requests.is_stopping = True
     cluster.wait(2)
     assert cluster.sent[-1] == {"type": "stop", "seconds": 10}
     assert cluster.types().count("stop") == 1
@@ -454,7 +461,7 @@ def test_scancel_while_the_task_of_the_head_node_is_not_an_agent_yet() -> None:
     """Slurm's signal ends it, so it sends nothing; nobody waits for the end of the grace period."""
     cluster = Cluster(nodes=2)
     cluster.receive("node2", "started", step="0")
-    cluster.controller.is_stopping = True
+    cluster.controller.requests.is_stopping = True
     assert not cluster.wait(1)
     cluster.receive("node2", "gone")
     assert cluster.wait(1)
@@ -464,7 +471,7 @@ def test_scancel_while_the_task_of_the_head_node_is_not_an_agent_yet() -> None:
 def test_scancel_without_grace_period() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.controller.is_stopping = cluster.controller.is_grace_over = True
+    cluster.controller.requests.is_stopping = cluster.controller.requests.is_grace_over = True
     cluster.wait(3)
     assert [message for message in cluster.sent if message["type"] == "stop"] == [
         {"type": "stop", "seconds": 10},
@@ -480,9 +487,9 @@ def test_a_grace_period_that_is_cut_short() -> None:
     for second, end in ((1, 6), (9, 14), (14, 15)):
         cluster = Cluster()
         cluster.train()
-        cluster.controller.is_stopping = True
+        cluster.controller.requests.is_stopping = True
         cluster.wait(second)
-        cluster.controller.is_grace_over = True
+        cluster.controller.requests.is_grace_over = True
         cluster.wait(end - second)
         assert not cluster.controller.is_over(cluster.now), second
         assert cluster.wait(2), second
@@ -491,7 +498,7 @@ def test_a_grace_period_that_is_cut_short() -> None:
 def test_scancel_without_an_exit_code() -> None:
     cluster = Cluster()
     cluster.check()
-    cluster.controller.is_stopping = True
+    cluster.controller.requests.is_stopping = True
     cluster.receive("node2", "failed", kind="ray", message="of the signal")
     assert cluster.wait(20)
     end = cluster.end()
@@ -501,7 +508,7 @@ def test_scancel_without_an_exit_code() -> None:
 def test_a_trainer_that_ignores_its_signal() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.controller.is_stopping = True
+    cluster.controller.requests.is_stopping = True
     assert not cluster.wait(14)
     assert cluster.wait(4)
     assert cluster.end().code == 143
@@ -512,7 +519,7 @@ def test_the_time_limit(lead: int, seconds: int) -> None:
     stop = {"lead": lead, "grace": 10, "signal": "USR1", "cancel_signal": "TERM"}
     cluster = Cluster(stop=stop)
     cluster.train()
-    cluster.controller.is_time_up = True
+    cluster.controller.requests.is_time_up = True
     cluster.wait(2)
     assert cluster.sent[-1] == {"type": "stop_at_limit", "seconds": seconds}
     cluster.receive("node1", "exit", code=1)
@@ -524,7 +531,7 @@ def test_the_time_limit(lead: int, seconds: int) -> None:
 def test_a_trainer_that_ends_well_at_the_time_limit() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.controller.is_time_up = True
+    cluster.controller.requests.is_time_up = True
     cluster.wait(1)
     cluster.receive("node1", "exit", code=0)
     assert cluster.wait(1)
@@ -668,7 +675,7 @@ def test_srun_that_is_killed() -> None:
     text = (
         "failed (71 node lost): node1: the step ended unexpectedly; srun exited with 137 (128 + signal KILL)"
     )
-    assert cluster.controller.outcome(137).text == cluster.controller.outcome(-9).text == text
+    assert cluster.outcome(137).text == cluster.outcome(-9).text == text
 
 
 def test_the_step_of_a_group_that_ends() -> None:
@@ -677,8 +684,8 @@ def test_the_step_of_a_group_that_ends() -> None:
     cluster.controller.on_step_over(["node2", "node3"], cluster.now)
     assert not cluster.controller.is_over(cluster.now)
     assert cluster.wait(5)
-    text = "failed (71 node lost): node2: its step ended unexpectedly. The job's log has the messages of srun"
-    assert cluster.end().text == text
+    text = "node2 and node3: the step ended unexpectedly. The job's log has the messages of srun"
+    assert cluster.end().text == f"failed (71 node lost): {text}"
 
 
 def test_slurm_ends_the_step_of_a_group_before_it_signals_the_batch_script() -> None:
@@ -686,7 +693,7 @@ def test_slurm_ends_the_step_of_a_group_before_it_signals_the_batch_script() -> 
     cluster.train()
     cluster.controller.on_step_over(["node2", "node3"], cluster.now)
     cluster.wait(2)
-    cluster.controller.is_stopping = True
+    cluster.controller.requests.is_stopping = True
     cluster.wait(30)
     assert cluster.end().source == "slurm"
 
@@ -716,7 +723,7 @@ def test_a_restart_after_a_loss(chances: int, restarts: bool) -> None:
 def test_a_restart_that_the_trainer_requests(code: int, restarts: bool, at_limit: bool) -> None:
     cluster = Cluster(requeue={"max": 0, "exit_code": 75})
     cluster.train()
-    cluster.controller.is_time_up = at_limit
+    cluster.controller.requests.is_time_up = at_limit
     cluster.receive("node1", "exit", code=code)
     cluster.receive_from_all("healthy")
     assert cluster.wait(1)
@@ -728,7 +735,7 @@ def test_no_restart_after_scancel() -> None:
     cluster = Cluster(requeue={"max": 2, "exit_code": 75})
     cluster.job["chances"] = 2
     cluster.train()
-    cluster.controller.is_stopping = True
+    cluster.controller.requests.is_stopping = True
     cluster.receive("node1", "exit", code=75)
     cluster.wait(1)
     assert not cluster.controller.restart_reason(cluster.end())
@@ -799,5 +806,6 @@ def test_equal_phases_of_many_nodes_are_logged_once() -> None:
 
 def test_prepared_is_noted() -> None:
     cluster = Cluster()
+    cluster.check()
     cluster.receive("node1", "prepared", name="data@node1")
     assert cluster.done == ["data@node1"]

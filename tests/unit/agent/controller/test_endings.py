@@ -83,8 +83,8 @@ def test_a_node_without_heartbeat_after_the_end_is_not_lost() -> None:
             cluster.controller.tick(cluster.now)
         for node in ("node1", "node3"):
             cluster.receive(node, "gone")
-        assert cluster.controller.all_nodes_ended(), "no wait for srun"
-        end = cluster.controller.outcome(0)
+        assert cluster.controller.have_all_nodes_ended(), "no wait for srun"
+        end = cluster.outcome(0)
         assert (end.code, end.source) == (0, "trainer")
         assert "node_loss" not in events(cluster)
 
@@ -134,7 +134,7 @@ def test_slurm_ends_the_step_of_a_service_before_the_batch_script() -> None:
     cluster.train()
     cluster.controller.on_service_step_over("web", 143, cluster.now)
     assert not cluster.wait(2)
-    cluster.controller.is_stopping = True
+    cluster.controller.requests.is_stopping = True
     assert not cluster.wait(5)
     cluster.receive("node1", "exit", code=0)
     assert cluster.wait(1)
@@ -152,4 +152,4 @@ def test_services_do_not_start_where_a_node_is_unfit() -> None:
 def test_no_task_has_started(runtime: str, code: int) -> None:
     cluster = Cluster(container={"runtimes": [runtime]})
     cluster.controller.on_step_over(cluster.nodes, cluster.now)
-    assert cluster.controller.outcome(1).code == code
+    assert cluster.outcome(1).code == code

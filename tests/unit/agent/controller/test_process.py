@@ -16,7 +16,7 @@ import pytest
 from slurmray.agent import loader
 from slurmray.agent import script as parts
 from slurmray.agent.controller import process
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
 
 HANG = 30  # seconds
@@ -131,7 +131,7 @@ class Job:
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
         settings["ray"] = {"temp_dir": "/tmp"}
         (folder / "job.yaml").write_text(json.dumps(settings))
-        text = render_script(load_spec(folder / "job.yaml", [], []))
+        text = render_script(load_plan(folder / "job.yaml", [], []))
         self.script = folder / "generated.sh"
         self.script.write_text(text.replace('"temp_dir": "/tmp"', f'"temp_dir": "{folder}/temp"'))
         self.process = subprocess.Popen(

@@ -21,7 +21,7 @@ import pytest
 
 from slurmray.agent import heartbeat, script
 from slurmray.agent.wire import codec
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
 from tests.unit.agent.wire_types import TO_NODES, checked
 
@@ -71,7 +71,7 @@ class NodeProcess:
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
         settings["ray"] = {"temp_dir": str(self.temp), **spec.get("ray", {})}
         (folder / "job.yaml").write_text(json.dumps(settings))
-        text = render_script(load_spec(folder / "job.yaml", [], []))
+        text = render_script(load_plan(folder / "job.yaml", [], []))
         text = re.sub(r'"heartbeat": 25', '"heartbeat": 3', text)
         run = f'run_with_none() {{\n\texec {sys.executable} {folder}/container.py {folder} "{does}"\n}}\n'
         self.text = re.sub(r"run_with_none\(\) \{.*?\n\}\n", lambda _: run, text, count=1, flags=re.DOTALL)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rehearsal.cluster.container_settings import container_settings_of
 from slurmray.rendering.script import render_script
 
@@ -17,7 +17,7 @@ def test_container_settings_of_a_rendered_script() -> None:
         ("container.mounts", "['~/a b:/b:ro', /odd):/c, 'x:/d']"),
         ("container.runtime", "docker"),
     ]
-    container = container_settings_of(render_script(load_spec(None, settings, ["echo", "IMAGE=no"])))
+    container = container_settings_of(render_script(load_plan(None, settings, ["echo", "IMAGE=no"])))
     assert container.image == "docker.io/my/image:1"
     assert container.runtimes == ("docker",)
     assert container.mounts == ("~/a b", "/odd)", "x")

@@ -21,6 +21,7 @@ from slurmray import agent
 from slurmray.errors import ExitCode
 from slurmray.rendering.dstack.task import make_task, render_task
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 
 GOLDENS = Path(__file__).parents[3] / "goldens"
 
@@ -106,7 +107,7 @@ class Nodes:
     def task(self, **fields: Any) -> dict[str, Any]:
         ray = {"temp_dir": "/TMP", "port": self.port, "ready_timeout": 20, **fields.pop("ray", {})}
         spec = JobSpec.model_validate({"ray": ray, **fields})
-        task = yaml.safe_load(render_task(spec))
+        task = yaml.safe_load(render_task(plan_of(spec)))
         assert isinstance(task, dict)
         return task
 
@@ -323,7 +324,7 @@ def test_without_a_command_the_check_runs(nodes: Nodes) -> None:
 
 def test_the_agents_modules_are_in_the_task() -> None:
     folder = Path(agent.__file__).parent
-    programs = yaml.safe_load(render_task(JobSpec()))["commands"][1]
+    programs = yaml.safe_load(render_task(plan_of(JobSpec())))["commands"][1]
     for name in ("container/ray/readiness.py", "container/check_cluster.py"):
         assert shlex.quote((folder / name).read_text())[1:-1] in programs
 
@@ -380,7 +381,7 @@ def test_a_token_needs_ray_2_52(nodes: Nodes) -> None:
 
 def test_commands_have_no_text_that_dstack_replaces() -> None:
     fields = {"setup": "echo $$ ${{ x }}", "env": {"A": "\n$$"}, "run": HOSTILE, "ray": {"args": HOSTILE[1:]}}
-    for command in make_task(JobSpec.model_validate(fields))["commands"]:
+    for command in make_task(plan_of(JobSpec.model_validate(fields)))["commands"]:
         assert "$$" not in command
         assert "${{" not in command
 

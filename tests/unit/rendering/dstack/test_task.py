@@ -11,6 +11,7 @@ from slurmray.cli.render import render_job
 from slurmray.errors import ExitCode, SpecError
 from slurmray.rendering.dstack.task import LEFT_OUT, USED, make_task, remarks
 from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 
 ROOT = Path(__file__).parents[4]
 GOLDENS = ROOT / "tests/goldens"
@@ -57,7 +58,7 @@ def test_every_golden_is_compared() -> None:
 
 
 def task_of(**fields: Any) -> dict[str, Any]:
-    return make_task(JobSpec.model_validate(fields))
+    return make_task(plan_of(JobSpec.model_validate(fields)))
 
 
 def test_default_task() -> None:
@@ -272,16 +273,18 @@ def test_every_field_is_used_left_out_or_refused() -> None:
 
 
 def test_remarks() -> None:
-    assert remarks(JobSpec.model_validate({"container": {"shm_size": "1g"}})) == []
+    assert remarks(plan_of(JobSpec.model_validate({"container": {"shm_size": "1g"}}))) == []
     lines = remarks(
-        JobSpec.model_validate(
-            {
-                "slurm": {"partition": "p", "nodes": 2, "mem": "1G", "gres": "gpu:8,nvme:1"},
-                "checks": {"paths": ["/x"]},
-                "stop": {"lead": 5, "signal": "USR1"},
-                "setup": "x",
-                "requeue": {"max": 1},
-            }
+        plan_of(
+            JobSpec.model_validate(
+                {
+                    "slurm": {"partition": "p", "nodes": 2, "mem": "1G", "gres": "gpu:8,nvme:1"},
+                    "checks": {"paths": ["/x"]},
+                    "stop": {"lead": 5, "signal": "USR1"},
+                    "setup": "x",
+                    "requeue": {"max": 1},
+                }
+            )
         )
     )
     title, _, left_out = lines[0].partition(": ")
@@ -308,8 +311,8 @@ def test_variables_of_a_preset_that_dstack_cannot_set() -> None:
         "run": ["python3", "main_grpo.py"],
     }
     spec = JobSpec.model_validate({**fields, "container": {"shm_size": "1g"}})
-    assert remarks(spec)[1:] == [
+    assert remarks(plan_of(spec))[1:] == [
         "RLINF_COMM_NET_DEVICES is not set, because dstack chooses the network; if it chooses a wrong "
         "interface, set RLINF_COMM_NET_DEVICES in env"
     ]
-    assert "RLINF_COMM_NET_DEVICES" not in str(make_task(spec))
+    assert "RLINF_COMM_NET_DEVICES" not in str(make_task(plan_of(spec)))

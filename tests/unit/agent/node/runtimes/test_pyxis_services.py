@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent import script
-from slurmray.loading.load import load_spec
+from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
 from tests.processes import bounded
 
@@ -19,7 +19,7 @@ from tests.processes import bounded
 def test_exit_code_of_a_service(tmp_path: Path, answer: str, code: int) -> None:
     """Without an answer Slurm has ended the step."""
     (tmp_path / "job.yaml").write_text("slurm: {nodes: 1}\ncontainer: {runtime: pyxis, image: ./a.sqsh}\n")
-    text = render_script(load_spec(tmp_path / "job.yaml", [], []))
+    text = render_script(load_plan(tmp_path / "job.yaml", [], []))
     inside = tmp_path / "inside"
     inside.mkdir()
     for name in ("tether-web", "code-web", "closed-web"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmray.agent.places import places
+from slurmray.agent.nodes import places
 
 
 @pytest.mark.parametrize(

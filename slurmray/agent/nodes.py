@@ -1,0 +1,38 @@
+"""Which nodes of a job are alike, and which ones a prepare step or a service runs on.
+
+A job's nodes are in the order of its groups: the components of a heterogeneous job, or one group of all
+nodes. rank: a node's index among them; 0 is the head node.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Union
+
+    from .wire.settings import Settings
+
+
+def group_number(settings: "Settings", rank: int) -> int:
+    """The index of a node's group."""
+    for number, group in enumerate(settings["groups"]):
+        if rank < group["nodes"]:
+            return number
+        rank -= group["nodes"]
+    raise IndexError(rank)
+
+
+def ray_gpus(settings: "Settings", rank: int) -> int:
+    """The number of GPUs that a node offers to Ray."""
+    if rank == 0:
+        return settings["ray"]["head"]["gpus"]
+    has_gpus = settings["groups"][group_number(settings, rank)]["gpus_per_node"]
+    return settings["ray"]["gpus"] if has_gpus else 0
+
+
+def places(where: "Union[str, int]", nodes: "List[str]", ray_nodes: int) -> "List[str]":
+    """The nodes of a `where` of the job spec: head, workers, all, or the number of the last nodes.
+
+    nodes: of the job, the head node first. ray_nodes: how many of them are in Ray.
+    """
+    if isinstance(where, int):
+        return nodes[-where:]
+    return {"head": nodes[:1], "workers": nodes[1:ray_nodes]}.get(where, nodes)

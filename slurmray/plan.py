@@ -1,0 +1,49 @@
+"""A job as it is rendered: its spec, and what the spec's preset adds. `slurmray.loading` makes it, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from slurmray.errors import Problem
+from slurmray.spec.job import JobSpec
+from slurmray.yaml_source import Path
+
+# Facts that are only known on a node. rank: 0 is the head node. head: address of the head node. ray_port:
+# port of the GCS. interface: the network interface with the node's address.
+Fact = Literal["rank", "nodes", "head", "ray_port", "interface"]
+
+
+class Finding(NamedTuple):
+    """A mistake. path: of a field in the job spec or, if in_config, in the trainer's own file."""
+
+    path: Path
+    text: str
+    in_config: bool = False
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The result of a preset. Without a preset: `run` of the job spec, and nothing else.
+
+    run: the trainer's command. env, node_env: more variables for Ray and the trainer on every node, without
+    those in the job spec's `env`; the values of node_env are only known on the node. resume: arguments for
+    the trainer of a requeued job. bf16: whether the trainer uses it. problems: mistakes in the job spec.
+    config_problems: mistakes in the trainer's own file. notes: lines for the user.
+    """
+
+    run: list[str] | str | None
+    env: dict[str, str] = field(default_factory=dict)
+    node_env: dict[str, Fact] = field(default_factory=dict)
+    resume: list[str] = field(default_factory=list)
+    bf16: bool = False
+    problems: list[Finding] = field(default_factory=list)
+    config_problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Plan(NamedTuple):
+    """A valid job spec, and the advice of its preset."""
+
+    spec: JobSpec
+    advice: Advice
