@@ -13,7 +13,7 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from .jobs import Jobs
 
 SLURM = "slurm: {nodes: 3, gpus_per_node: 8, cpus_per_task: 2, mem: 1G}\n"
-# Prints what each node offers to Ray, and where a task that asks for a GPU runs.
+# Prints what each node offers to Ray, and where actors that ask for GPUs run. An actor keeps them; two tasks could share a node in turn.
 TRAINER = """
 import json, os, ray
 ray.init(logging_level="warning")
@@ -21,8 +21,12 @@ nodes = ray.nodes()
 names = {row["NodeID"]: row["NodeName"] for row in nodes}
 kinds = ("CPU", "GPU", "memory")
 offers = {row["NodeName"]: [row["Resources"].get(kind, 0) for kind in kinds] for row in nodes}
-task = ray.remote(num_gpus=8)(lambda: names[ray.get_runtime_context().get_node_id()])
-places = sorted(ray.get([task.remote(), task.remote()]))
+@ray.remote(num_gpus=8)
+class Place:
+    def node(self):
+        return names[ray.get_runtime_context().get_node_id()]
+actors = [Place.remote(), Place.remote()]
+places = sorted(ray.get([actor.node.remote() for actor in actors]))
 print(json.dumps([offers, places, os.environ["NNODES"], os.environ["GPUS_PER_NODE"]]))
 """
 
