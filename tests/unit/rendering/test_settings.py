@@ -58,9 +58,6 @@ def test_a_spec_with_every_field_has_these_types_too() -> None:
     hint, names = annotations()
     found = settings_of(plan_of(JobSpec.model_validate(MARKED)), "again")
     assert misfits(found, hint, names) == []
-    text = json.dumps(found)
-    for value in ("Zmark-setup", "Zmark-run", "Zmark-arg", "Zmark.io/zmark", "8642010", "Zmark-commit"):
-        assert value in text
 
 
 def test_misfits_finds_wrong_types() -> None:
