@@ -260,6 +260,23 @@ def job(**changes: Any) -> dict[str, Any]:
     return {**json.loads(json.dumps(JOB)), "id": str(os.getpid()), **changes}
 
 
+# Constants of the agent's modules, in seconds -> values for tests in which the agent would wait for that long.
+QUICK = {
+    "INTERVAL = 5.0": "INTERVAL = 0.5",
+    "SUCCESSOR_WAIT = 10.0": "SUCCESSOR_WAIT = 0.5",
+    "OUTPUT_WAIT = 10.0": "OUTPUT_WAIT = 1.0",
+    "LOGS_WAIT = 4.0": "LOGS_WAIT = 1.0",
+}
+
+
+def quick(script: str) -> str:
+    """Return a script whose agent waits for less long."""
+    for line, other in QUICK.items():
+        assert script.count(f"\n{line} ") == 1, line
+        script = script.replace(f"\n{line} ", f"\n{other} ")
+    return script
+
+
 def write_agent(folder: Path, text: str | None = None) -> str:
     """Write the agent's program like a node agent; return its path. text: a changed agent."""
     path = str(folder / "agent")

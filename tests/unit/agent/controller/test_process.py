@@ -18,6 +18,7 @@ from slurmray.agent import script as parts
 from slurmray.agent.controller import process
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
+from tests.unit.agent.containers import quick
 
 HANG = 30  # seconds
 
@@ -131,7 +132,7 @@ class Job:
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
         settings["ray"] = {"temp_dir": "/tmp"}
         (folder / "job.yaml").write_text(json.dumps(settings))
-        text = render_script(load_plan(folder / "job.yaml", [], []))
+        text = quick(render_script(load_plan(folder / "job.yaml", [], [])))
         self.script = folder / "generated.sh"
         self.script.write_text(text.replace('"temp_dir": "/tmp"', f'"temp_dir": "{folder}/temp"'))
         self.process = subprocess.Popen(
@@ -292,7 +293,7 @@ def test_a_job_that_is_not_cancelled_ignores_the_file(tmp_path: Path) -> None:
     job = Job(tmp_path, "waits")
     srun = tmp_path / "bin/srun"
     receive = "receive(sys.argv[-1])"
-    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(2)][-1]'))
+    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(4)][-1]'))
     job.wait_for("waits")
     (tmp_path / "slurmray-runs/7-0/cancel-now").write_text("now\n")
     code, log = job.wait()
