@@ -11,6 +11,18 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from .jobs import Jobs
 
 V4, V6 = r"10\.77\.\d+\.\d+", r"\[fd77::[0-9a-f:]+\]"
+HOSTS = {
+    "v4": ["10.77.0.3"],
+    "v6": ["fd77::3"],
+    "v6-first": ["fd77::3", "10.77.0.3"],
+    "both": ["10.77.0.3", "fd77::3"],
+}
+
+
+def test_host_names_resolve_to_all_addresses(addressed_cluster: SlurmCluster) -> None:
+    done = addressed_cluster.run(["srun", "-N2", "-n1", "getent", "ahosts", "node2"])
+    found = list(dict.fromkeys(line.split()[0] for line in done.stdout.splitlines()))
+    assert found == HOSTS[addressed_cluster.config.addresses]
 
 
 def test_each_address_family(addressed_cluster: SlurmCluster, folder: Path) -> None:

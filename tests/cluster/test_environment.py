@@ -32,16 +32,14 @@ LOGIN_SESSION = {
 }
 
 
-@pytest.fixture(
-    scope="module", params=[None, pytest.param(OTHER_SUITE, marks=pytest.mark.full)], ids=["own", "other"]
-)
+@pytest.fixture(scope="module", params=["own", pytest.param("other", marks=pytest.mark.full)])
 def cluster(request: pytest.FixtureRequest, podman_layout: Layout, archive: Path) -> Iterator[SlurmCluster]:
-    """Two hosts with the Slurm and Podman of this machine, or of another suite."""
-    layout = podman_layout
-    if request.param:
-        layout = dataclasses.replace(
-            layout, root=suites.hosts_root(machine.cache_folder(), request.param, print)
-        )
+    """Hosts with the Slurm and Podman of this machine, or of another suite."""
+    if request.param == "own":
+        yield request.getfixturevalue("podman_cluster")
+        return
+    root = suites.hosts_root(machine.cache_folder(), OTHER_SUITE, print)
+    layout = dataclasses.replace(podman_layout, root=root)
     with SlurmCluster(ClusterConfig(gres=(Gres("gpu", "", 8),)), layout) as cluster:
         rootless.load_for_user(cluster, archive, USERS[0], print)
         yield cluster

@@ -260,7 +260,7 @@ def job(**changes: Any) -> dict[str, Any]:
     return {**json.loads(json.dumps(JOB)), "id": str(os.getpid()), **changes}
 
 
-# Constants of the agent's modules, in seconds -> values for tests in which the agent would wait for that long.
+# Constants of the agent, in seconds -> values for tests in which it would wait for that long.
 QUICK = {
     "INTERVAL = 5.0": "INTERVAL = 0.5",
     "SUCCESSOR_WAIT = 10.0": "SUCCESSOR_WAIT = 0.5",

@@ -19,7 +19,7 @@ from .cases import GOLDENS, MARKED
 
 
 def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
-    """Compare a script with a golden, without the hashes in its header, which every change to the agent changes."""
+    """Compare a script with a golden, without the hashes that every change to the agent changes."""
     text = re.sub(r"^(# slurmray-(?:sha256|story|agent): ).+$", r"\1...", text, flags=re.MULTILINE)
     if request.config.getoption("write_goldens"):
         (GOLDENS / name).write_text(text)
