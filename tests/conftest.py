@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Bash starts background jobs with SIGINT ignored, and programs under test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
     if cache and not hasattr(config, "workerinput"):  # workers of xdist report to the controller
         config.pluginmanager.register(Recorder(cache))

@@ -86,6 +86,9 @@ def test_values_of_the_settings() -> None:
     assert settings(checks={"paths": ["/a"]}, preflight="none")["checks"]["paths"] == []
     (mount,) = settings(container={"mounts": ["a:/b:ro,z,rslave"]})["container"]["mounts"]
     assert mount == {"source": "a", "destination": "/b", "options": ["ro", "rslave"]}
+    assert settings(container={"runtime": "none", "step_args": ["--x"]})["container"]["step_args"] == ["--x"]
+    groups = settings(slurm={"groups": [{"name": "head"}, {"name": "gpu", "nodes": 2}]})["groups"]
+    assert [(group["name"], group["nodes"]) for group in groups] == [("head", 1), ("gpu", 2)]
     (service,) = settings(services=[{"name": "a", "run": "b", "image": "c"}])["services"]
     assert service["image_with_registry"] == "docker.io/library/c"
     assert service["run"] == ["bash", "-c", "b"]
