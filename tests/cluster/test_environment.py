@@ -327,8 +327,12 @@ def test_a_job_without_the_submitter_s_environment(
 @pytest.mark.attack("GPU masks of an image or a shell", inputs=len(GPU_MASKS))
 @pytest.mark.parametrize(
     ("more", "mask"),
-    [({"slurm": {"gpus_per_node": 2}}, "0,1"), ({"ray": {"gpus_per_node": 2}}, "unset")],
-    ids=["of Slurm", "not counted by Slurm"],
+    [
+        pytest.param({"slurm": {"gpus_per_node": 2}}, "0,1", id="of Slurm"),
+        pytest.param(
+            {"ray": {"gpus_per_node": 2}}, "unset", id="not counted by Slurm", marks=pytest.mark.full
+        ),
+    ],
 )
 def test_gpu_masks_of_the_shell(
     none_cluster: SlurmCluster, folder: Path, more: dict[str, dict[str, int]], mask: str
