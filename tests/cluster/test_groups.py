@@ -91,11 +91,11 @@ def test_attach_and_scancel(jobs: Jobs, tmp_path: Path) -> None:
     for node, argv in argvs.items():
         assert jobs.cluster.run(argv, "alice").stdout == f"{node} 3\n"
     jobs.cluster.run(["scancel", str(number)])
-    job = jobs.wait_end(number)
-    assert job.state == "CANCELLED", job.log
-    assert "\nsaves\n" in job.log, job.log
-    assert "\nsaved\n" in job.log, job.log
-    assert job.last_line == "done: trainer exited with 3"
+    ended = jobs.wait_end(number)
+    assert ended.state == "CANCELLED", ended.log
+    assert "\nsaves\n" in ended.log, ended.log
+    assert "\nsaved\n" in ended.log, ended.log
+    assert ended.last_line == "done: trainer exited with 3"
 
 
 @pytest.mark.full

@@ -78,7 +78,7 @@ def run_example(
 
 
 def test_options_of_the_step_and_daemons_of_the_trainer(jobs: Jobs) -> None:
-    """As for a site's plugin of srun. Daemons end, and with them the shared memory that nobody else has mapped."""
+    """As for a plugin of srun. Daemons end, and with them the shared memory that nobody else has mapped."""
     prolog = jobs.folder / "prolog"
     prolog.write_text("#!/bin/sh\necho export BY_PROLOG=yes\n")
     prolog.chmod(0o755)

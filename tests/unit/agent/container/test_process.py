@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import re
 import signal
 import socket
@@ -303,7 +302,7 @@ SAVE = "trap 'echo saved; exit 5' {0}; trap 'echo no' {1}; echo up; while :; do 
 def wait_for_output(made: Cluster, text: str) -> None:
     deadline = time.monotonic() + 30
     while not (made.folder / "out").exists() or text not in made.output():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, made.output()
         time.sleep(0.02)
 
 
@@ -467,7 +466,7 @@ def test_check_health_is_answered_only_while_ray_runs(tmp_path: Path) -> None:
         made.send("check_health")
         made.head.until("healthy")
         answers = []
-        with contextlib.suppress(queue.Empty):  # no further message
+        with contextlib.suppress(TimeoutError):  # no further message
             while message := made.nodes[1].next(1):
                 answers.append(message["type"])
         assert "healthy" not in answers

@@ -26,30 +26,21 @@ HANG = 30  # seconds
 SRUN = """
 import json, os, sys, time, zlib
 sys.path.insert(0, {root!r})
-from slurmray.agent.wire import codec
-from tests.unit.agent.wire_types import TO_CONTROLLER, checked
+from tests.unit.agent.peer import Peer
+from tests.unit.agent.wire_types import TO_CONTROLLER, TO_NODES
 plays, folder = {plays!r}, {folder!r}
 stream = zlib.decompressobj()
 text = b""
 while not stream.eof:
     text += stream.decompress(os.read(0, 65536))
-decoder = codec.LineDecoder()
-lines = decoder.feed(stream.unused_data)
-
-def send(type_, **fields):
-    message = checked(TO_CONTROLLER, dict(fields, type=type_))
-    os.write(1, codec.encode_to_controller(message, "node1"))
+peer = Peer(0, 1, TO_CONTROLLER, TO_NODES, node="node1")
+peer.feed(stream.unused_data)
+send = peer.send
 
 def receive(kind):
-    while True:
-        while lines:
-            message = codec.decode(lines.pop(0))
-            if message["type"] == kind:
-                return message
-        data = os.read(0, 65536)
-        if not data:
-            return None
-        lines.extend(decoder.feed(data))
+    while (message := peer.next()) and message["type"] != kind:
+        pass
+    return message
 
 send("started", step="0")
 job = receive("job")["job"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -20,11 +19,11 @@ from typing import Any
 import pytest
 
 from slurmray.agent import heartbeat, script
-from slurmray.agent.wire import codec
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
 from tests.unit.agent.containers import quick
-from tests.unit.agent.wire_types import TO_NODES, checked
+from tests.unit.agent.peer import Peer
+from tests.unit.agent.wire_types import TO_CONTROLLER, TO_NODES
 
 HANG = 30  # seconds
 
@@ -76,8 +75,6 @@ class NodeProcess:
         text = re.sub(r'"heartbeat": 25', '"heartbeat": 3', text)
         run = f'run_with_none() {{\n\texec {sys.executable} {folder}/container.py {folder} "{does}"\n}}\n'
         self.text = re.sub(r"run_with_none\(\) \{.*?\n\}\n", lambda _: run, text, count=1, flags=re.DOTALL)
-        self.messages: list[dict[str, Any]] = []
-        self.decoder = codec.LineDecoder()
         self.process = subprocess.Popen(
             ["bash", "-c", LIMITED, "bash", *script.story_command(self.text, "start_node")],
             stdin=subprocess.PIPE,
@@ -97,20 +94,16 @@ class NodeProcess:
                 "XDG_RUNTIME_DIR": "/no/such/folder",
             },
         )
-        self.write(zlib.compress(self.text.encode()))
+        assert self.process.stdin
+        assert self.process.stdout
+        self.peer = Peer(self.process.stdout.fileno(), self.process.stdin.fileno(), TO_NODES, TO_CONTROLLER)
+        self.send = self.peer.send
+        self.peer.write(zlib.compress(self.text.encode()))
 
     def program(self, name: str, text: str) -> None:
         path = self.folder / "bin" / name
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
-
-    def write(self, data: bytes) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-
-    def send(self, kind: str, **fields: Any) -> None:
-        self.write(codec.encode(checked(TO_NODES, {"type": kind, **fields})))
 
     def send_job(self, nodes: tuple[str, ...] = ("node1",), chances: int = 0) -> None:
         job = {
@@ -136,23 +129,18 @@ class NodeProcess:
 
     def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Return the next message of that type with these fields; drop those before it. Sends heartbeats."""
-        assert self.process.stdout
         wanted = {"type": kind, **fields}
         deadline = time.monotonic() + HANG
         while time.monotonic() < deadline:
-            while self.messages:
-                message = self.messages.pop(0)
-                if wanted.items() <= message.items():
-                    return message
-            if select.select([self.process.stdout], [], [], 1)[0]:
-                data = os.read(self.process.stdout.fileno(), 65536)
-                lines = self.decoder.feed(data)
-                self.messages += [found for line in lines if (found := codec.decode(line))]
-                assert data, f"no {wanted}:\n{self.log()}"
-            elif not self.process.stdin or self.process.stdin.closed:
-                pass
-            else:
+            try:
+                message = self.peer.next(1)
+            except TimeoutError:
                 self.send("heartbeat")
+                continue
+            if not message:
+                break
+            if wanted.items() <= message.items():
+                return message
         raise AssertionError(f"no {wanted}:\n{self.log()}")
 
     def container_log(self, text: str) -> str:
@@ -173,16 +161,19 @@ class NodeProcess:
         return path.read_text() if path.exists() else ""
 
     def end(self) -> int:
-        """Close its input, wait for its end, drop its last heartbeats, and return its exit code."""
+        """Close its input, wait for its end, and return its exit code."""
         assert self.process.stdin
+        assert self.process.stderr
         self.process.stdin.close()
-        self.process.stdin = None
-        out, err = self.process.communicate(timeout=HANG)
-        lines = self.decoder.feed(out)
-        found = [message for line in lines if (message := codec.decode(line))]
-        self.messages += [message for message in found if message["type"] != "heartbeat"]
-        assert err == b""
-        return self.process.returncode
+        while self.peer.next(HANG):
+            pass
+        assert self.process.stderr.read() == b""
+        return self.process.wait(HANG)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """All messages so far, but for heartbeats, which may come at any time."""
+        return [message for message in self.peer.received if message["type"] != "heartbeat"]
 
 
 @pytest.fixture
