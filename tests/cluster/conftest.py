@@ -116,7 +116,8 @@ def trixie_cluster(podman_layout: Layout, shared_clusters: list[SlurmCluster]) -
 
 
 @pytest.fixture(
-    params=["both", *(pytest.param(each, marks=pytest.mark.full) for each in ("v4", "v6", "v6-first"))]
+    scope="module",
+    params=["both", *(pytest.param(each, marks=pytest.mark.full) for each in ("v4", "v6", "v6-first"))],
 )
 def addressed_cluster(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
     """Two hosts with Podman, for each set of address families."""

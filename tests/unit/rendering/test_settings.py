@@ -58,9 +58,6 @@ def test_a_spec_with_every_field_has_these_types_too() -> None:
     hint, names = annotations()
     found = settings_of(plan_of(JobSpec.model_validate(MARKED)), "again")
     assert misfits(found, hint, names) == []
-    text = json.dumps(found)
-    for value in ("Zmark-setup", "Zmark-run", "Zmark-arg", "Zmark.io/zmark", "8642010", "Zmark-commit"):
-        assert value in text
 
 
 def test_misfits_finds_wrong_types() -> None:
@@ -89,6 +86,9 @@ def test_values_of_the_settings() -> None:
     assert settings(checks={"paths": ["/a"]}, preflight="none")["checks"]["paths"] == []
     (mount,) = settings(container={"mounts": ["a:/b:ro,z,rslave"]})["container"]["mounts"]
     assert mount == {"source": "a", "destination": "/b", "options": ["ro", "rslave"]}
+    assert settings(container={"runtime": "none", "step_args": ["--x"]})["container"]["step_args"] == ["--x"]
+    groups = settings(slurm={"groups": [{"name": "head"}, {"name": "gpu", "nodes": 2}]})["groups"]
+    assert [(group["name"], group["nodes"]) for group in groups] == [("head", 1), ("gpu", 2)]
     (service,) = settings(services=[{"name": "a", "run": "b", "image": "c"}])["services"]
     assert service["image_with_registry"] == "docker.io/library/c"
     assert service["run"] == ["bash", "-c", "b"]
