@@ -1,6 +1,6 @@
 """How far the job and its nodes have come, as tables: which messages may come when, and what they change.
 
-Without I/O. docs/inside/architecture.md has a diagram that is drawn from these tables.
+Without I/O. docs/inside/wire.md has diagrams that are drawn from these tables.
 """
 
 TYPE_CHECKING = False
