@@ -104,36 +104,44 @@ does not exist).
 
 _WIRE = """# Messages and states of a job
 
-How controller, node agents and container processes talk: one JSON object a line, through `srun` and the
-container's standard streams. slurmray opens no server or port. The trainer's output takes another way, so
-that nothing buffers or mixes it: two FIFOs in the job's folder lead from the container to `copy_output.py`
-in the batch script. The types are in `slurmray/agent/wire/messages.py`.
+Controller, node agents and container processes send each other one JSON object a line, through `srun` and
+the container's standard streams. slurmray opens no server or port. For example, a worker node sends
+
+```json
+{"type": "reachable_at", "address": "10.1.0.2", "port": 22735, "node": "node2", "v": 1}
+```
+
+The trainer's output takes another way, so that nothing buffers or mixes it: two FIFOs in the job's folder
+lead from the container to `copy_output.py` in the batch script. The types are in
+`slurmray/agent/wire/messages.py`, and their order in a job in
+[Architecture](architecture.md#a-job-message-by-message).
 """
 
 # Union in wire/messages.py -> heading and text.
 _DIRECTIONS = {
     "ToNodes": """## Down
 
-From the controller, through srun's standard input, which reaches every task. First comes the script,
-compressed. The node agent passes on to the container process, unread, what is not for itself: all but
-`job`, `heartbeat` and `ended_jobs`.
+The controller writes to srun's standard input, which reaches every task. First comes the script,
+compressed. The node agent keeps `job`, `heartbeat` and `ended_jobs`, and passes all other messages on to the
+container process.
 """,
     "ToContainer": """## Inside
 
-From a node agent to its container process. `job` comes between the first two.
+A node agent writes these to its container process. `job` comes between the first two.
 """,
     "ToController": """## Up
 
-By the tasks' standard output, each with `node`, and in at most 1,000 bytes, as srun breaks longer lines.
-Every program in a container can write there, so the controller ignores a message with wrong fields or
-values, with one line in the log.
+Node agents and containers write to their standard output. Each message has `node`, and at most 1,000 bytes,
+as srun breaks longer lines. Every program in a container can write there, so the controller ignores a
+message with wrong fields or values, with one line in the log.
 """,
 }
 
 _STATES = """## States
 
-What the job and each node have come to, as the controller sees it (`slurmray/agent/controller/state.py`). A
-message that is not allowed there has no effect but one line in the log.
+The controller keeps a state of the job (first diagram) and of each node (second diagram), by the tables in
+`slurmray/agent/controller/state.py`. A message that the state does not allow has no effect but one line in
+the log.
 
 ```mermaid
 stateDiagram-v2
@@ -145,13 +153,14 @@ stateDiagram-v2
 {node}
 ```
 
-Besides, a node is up, until it becomes {ends}.
+In each of its states a node is up, until it becomes {ends}.
 
 | message | while the job is |
 |---|---|
 {expected}
 
-Only the head node sends {from_head}. While the step is being ended, only {while_ending} have an effect.
+Only the head node sends {from_head}.
+While the controller ends the step, only {while_ending} have an effect.
 """
 
 

@@ -1,4 +1,4 @@
-"""Opens the job's NVIDIA GPUs, as its trainer will, with the driver's library alone. Beside the start of Ray.
+"""Opens the job's NVIDIA GPUs with the driver's library, as the trainer will, while Ray starts.
 
 In a process of its own, role `gpus`: a context keeps memory of a GPU, and a broken driver may crash or hang.
 """

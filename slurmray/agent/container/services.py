@@ -1,4 +1,4 @@
-"""The services of one node: processes that run from before the trainer starts until after it has ended."""
+"""The services of one node: starts them, waits until each is ready, and restarts them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The base of the stages of one node: starts their programs and reports that the node is done."""
+"""Base class of the stages on one node: starts their programs, and reports when the node is done."""
 
 import os
 

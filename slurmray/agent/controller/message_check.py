@@ -1,4 +1,4 @@
-"""Checks messages of nodes: every program in a container can write to the stream that carries them."""
+"""Checks fields and values of messages, because every program in a container can send some."""
 
 import re
 

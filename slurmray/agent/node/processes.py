@@ -1,4 +1,4 @@
-"""Processes on the host that belong to a job."""
+"""Finds and ends processes of a job on the host."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Types of the messages. docs/inside/architecture.md has tables that are printed from this file.
+"""Types of the messages. docs/inside/wire.md has the tables that are printed from this file.
 
 Only type checkers read it: it is not sent to the nodes. What the controller accepts from nodes while a job
 runs is in controller/message_check.py.
