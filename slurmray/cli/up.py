@@ -34,16 +34,14 @@ def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str,
       slurmray up job.yaml
           with image, mounts, services and so on of a job spec
     """
-    from slurmray.cli.render import given, profile_of, render_job, resources, warn_of_unset
-    from slurmray.cli.submit import follow_job, send
+    from slurmray.cli.rendered import given, render_job
+    from slurmray.cli.submit import follow_job
 
     without = [(field, "null") for field in _TRAINER_ONLY]
-    fields = [*given(settings, flags), *without]
-    plan, script = render_job(job, fields, ["sh", "-c", _WAIT])
-    spec = plan.spec
-    warn_of_unset(spec)
-    submitted = send(spec, script, profile=profile_of(fields))
-    click.echo(f"submitted job {submitted.id}, {spec.name}: {resources(spec, 'slurm')}", err=True)
+    rendered = render_job(job, [*given(settings, flags), *without], ["sh", "-c", _WAIT])
+    rendered.warn_of_unset()
+    submitted = rendered.submit()
+    click.echo(f"submitted job {submitted.id}, {rendered.spec.name}: {rendered.resources}", err=True)
     code = follow_job(submitted, is_enough=_is_training)
     if code is not None:
         return code

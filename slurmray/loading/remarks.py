@@ -34,19 +34,17 @@ def has_values(spec: JobSpec) -> bool:
     return bool(of_workers) or any(each.env for each in spec.services) or any(spec.env.values())
 
 
-def unset_variables(spec: JobSpec, environment: Mapping[str, str], target: str = "slurm") -> list[str]:
+def unset_variables(
+    spec: JobSpec, environment: Mapping[str, str], own: tuple[str, ...] = ("SLURM_",)
+) -> list[str]:
     """Return the variables that the job takes from the submitter and that are not set.
 
-    Without those that Slurm sets in the job.
+    own: beginnings of those that the job sets itself, by default those of Slurm.
     """
-    return [
-        name
-        for name in spec.env_from_submitter
-        if name not in environment and not (target == "slurm" and name.startswith("SLURM_"))
-    ]
+    return [name for name in spec.env_from_submitter if name not in environment and not name.startswith(own)]
 
 
-def remarks(plan: Plan, *, is_submitted_here: bool = True) -> list[str]:
+def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
     """Return one line for each remark, and the preset's notes."""
     spec = plan.spec
     found = [

@@ -15,10 +15,10 @@ import pytest
 import slurmray
 from slurmray import cli
 from slurmray.agent.script import settings_of
-from slurmray.cli import flags
-from slurmray.cli import render as render_module
+from slurmray.cli import flags, rendered
 from slurmray.errors import ExitCode
 from slurmray.loading.load import FLAGS
+from slurmray.plan import Plan
 from slurmray.rendering.verify import verify
 from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
@@ -411,9 +411,9 @@ def test_every_flag_sets_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[str] = []
     seen: list[JobSpec] = []
 
-    def fake(spec: JobSpec, command: str, *, only_checks: bool) -> str:
+    def fake(plan: Plan, command: str, *, only_checks: bool) -> str:
         assert not only_checks
-        seen.append(spec)
+        seen.append(plan.spec)
         commands.append(command)
         return "# Rendered by slurmray\n"
 
@@ -613,10 +613,10 @@ def test_interrupt_and_internal_error(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(render_module, "render_job", interrupted)
+    monkeypatch.setattr(rendered, "render_job", interrupted)
     code, _, err = main(["render"], capsys)
     assert (code, err.strip()) == (130, "")
-    monkeypatch.setattr(render_module, "render_job", broken)
+    monkeypatch.setattr(rendered, "render_job", broken)
     code, _, err = main(["render"], capsys)
     assert code == ExitCode.INTERNAL
     assert "please report it" in err
@@ -682,7 +682,7 @@ def test_an_error_about_another_file_does_not_name_standard_output(
         with Path("/dev/full").open("w") as file:
             file.write("x")
 
-    monkeypatch.setattr(render_module, "render_job", full)
+    monkeypatch.setattr(rendered, "render_job", full)
     code, _, err = main(["render"], capsys)
     assert code == ExitCode.INTERNAL
     assert "No space left on device" in err

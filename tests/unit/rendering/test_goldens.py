@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent import loader, script
-from slurmray.cli.render import render_job
+from slurmray.cli.rendered import render_job
 from tests.unit.examples import ROOT
 
 from .cases import CASES, GOLDENS, every_case, flags_of
