@@ -115,7 +115,7 @@ def render_job(
         raise UsageError(f"{PROFILE}: for jobs of Slurm; leave it out with --target {target}")
     profile = profiles.choose(name) if chosen.has_profiles else None
     fields = [(option, value) for option, value in settings if option != PROFILE]
-    plan = load_plan(job, fields, trainer, chosen.differences, profile=profile)
+    plan = load_plan(job, fields, trainer, chosen.check, profile=profile)
     command = _render_command(job, settings, trainer, output)
     text = seal(chosen.render(plan, command, only_checks))
     return Rendered(plan, text, job, profile, chosen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from slurmray.errors import ExitCode, Problem
+from slurmray.errors import ExitCode
 from slurmray.loading.remarks import remarks
 from slurmray.plan import Plan
 from slurmray.rendering import script
@@ -18,9 +18,9 @@ class Target:
 
     suffix: ends the names of its files. default_cpus: of a node for which none are requested. submitting:
     what reads the variables that a job takes from its submitter, except for those that begin with one of
-    own_variables, which the target sets. next_steps: what to do with a file. differences: what it cannot do
-    of a plan. render: makes the text of a plan, see render_script. remarks: of a plan, and whether it is
-    submitted on this host.
+    own_variables, which the target sets. next_steps: what to do with a file. check: raises SpecError for what
+    it cannot do of a plan. render: makes the text of a plan, see render_script. remarks: of a plan, and
+    whether it is submitted on this host.
     """
 
     suffix: str
@@ -29,7 +29,7 @@ class Target:
     own_variables: tuple[str, ...]
     next_steps: tuple[str, ...]
     has_profiles: bool
-    differences: Callable[[Plan], list[Problem]]
+    check: Callable[[Plan], object]
     render: Callable[[Plan, str, bool], str]
     remarks: Callable[[Plan, bool], list[str]]
 
@@ -42,7 +42,7 @@ TARGETS = {
         own_variables=("SLURM_",),
         next_steps=("submit it with: sbatch {}", "or try it on this machine: slurmray rehearse {}"),
         has_profiles=True,
-        differences=lambda _: [],
+        check=lambda _: None,
         render=lambda plan, command, only_checks: script.render_script(
             plan, command, only_checks=only_checks
         ),
@@ -55,7 +55,7 @@ TARGETS = {
         own_variables=(),
         next_steps=("run it with: dstack apply -f {}",),
         has_profiles=False,
-        differences=task.refusals,
+        check=task.make_task,
         render=lambda plan, *_: task.render_task(plan),
         remarks=lambda plan, _: task.remarks(plan),
     ),

@@ -18,7 +18,7 @@ from slurmray.plan import Plan
 from slurmray.rendering.directives import directives_of
 from slurmray.rendering.output import HEADER, sha256
 from slurmray.rendering.pretty_json import pretty
-from slurmray.rendering.settings import runtimes_of, settings_of
+from slurmray.rendering.settings import make_settings, runtimes_of
 from slurmray.resources import data_folder
 
 # Runtime -> those whose functions it uses in the story. With pyxis the task itself runs in the container.
@@ -52,7 +52,7 @@ def render_script(plan: Plan, command: str = "slurmray render", *, only_checks: 
     spec's template cannot be used.
     """
     spec = plan.spec
-    settings = pretty(settings_of(plan, command, only_checks=only_checks))
+    settings = pretty(make_settings(plan, command, only_checks=only_checks))
     template = Path(spec.template) if spec.template else None
     text = assemble(directives_of(spec), settings, runtimes_of(spec), template)
     if (size := len(text.encode())) > MAX_BYTES:
@@ -117,11 +117,6 @@ def agent_sha256() -> str:
 def story_sha256(runtimes: Sequence[str]) -> str:
     """Return the hash of the installed version's story for these runtimes."""
     return sha256(_story(_run_functions(runtimes)))
-
-
-def settings_of_text(text: str) -> str:
-    """Return the settings of a script, as JSON; ValueError where it has none."""
-    return parts.between(text, parts.SETTINGS_BEGIN, parts.SETTINGS_END)
 
 
 def _run_functions(runtimes: Sequence[str]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ def runtimes_of(spec: JobSpec) -> list[str]:
     return list(AUTO_RUNTIMES) if runtime == "auto" else [runtime]
 
 
-def settings_of(plan: Plan, render_again: str, *, only_checks: bool = False) -> shape.Settings:
+def make_settings(plan: Plan, render_again: str, *, only_checks: bool = False) -> shape.Settings:
     """Return the settings of a job's script.
 
     render_again: the command that renders it again. only_checks: the job ends after the node checks.

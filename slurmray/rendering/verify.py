@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from slurmray import __version__
 from slurmray.agent import script as parts
@@ -124,7 +124,7 @@ def _verified(text: str, header: int) -> str:
 def _settings(text: str) -> tuple[dict[str, Any], str]:
     """The settings of a script, also as slurmray writes them."""
     try:
-        settings = json.loads(script.settings_of_text(text))
+        settings = cast("dict[str, Any]", parts.settings_of(text))
         canonical = pretty(settings)
         known = settings["version"] == __version__ and isinstance(settings["setup"], str)
         known = known and tuple(settings["container"]["runtimes"]) in {*STORIES.values(), ("singularity",)}

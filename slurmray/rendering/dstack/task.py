@@ -169,15 +169,6 @@ def make_task(plan: Plan) -> dict[str, Any]:
     return _given(task)
 
 
-def refusals(plan: Plan) -> list[Problem]:
-    """Return the fields of a job spec that dstack cannot do."""
-    try:
-        make_task(plan)
-    except SpecError as error:
-        return error.problems
-    return []
-
-
 def _refusal(dotted_path: str, text: str, *items: int) -> Problem:
     path: tuple[str | int, ...] = (*dotted_path.split("."), *items)
     return Problem("", f"{dotted(path)}: {text}", path)
