@@ -110,6 +110,22 @@ class PresetContext:
             self.add_problem_at(at, f"{name} {shown(value)}: {expected} a number of GPUs or nodes")
         return number
 
+    def override_count(self, key: str, default: int | None = None) -> int | None:
+        """Return the number of GPUs or nodes that an override sets, as `parse_count` does."""
+        option = self.command.override(key)
+        return self.parse_count(option, key, option.value) if option else default
+
+    def check_total(self, parts: str, used: int, option: ParsedOption | None, fix: str) -> None:
+        """Check that the job has the GPUs that are used, and add a note about others. parts: what uses them.
+
+        option, fix: for the problem.
+        """
+        text = f"{parts} = {used} GPUs, {self.allocation}"
+        if used > self.total:
+            self.add_problem(option, f"{text}: {fix}, or {self.nodes_fix_for(used)}")
+        elif used < self.total:
+            self.notes.append(f"{text}: {self.total - used} idle")
+
     def add_argument(self, name: str, value: int, variable: str, separator: str = "=") -> None:
         """Append an argument to the trainer's command. variable: the job's variable with the same value."""
         self.arguments += [f"{name}={value}"] if separator == "=" else [name, str(value)]
