@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 import unicodedata
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from click.shell_completion import CompletionItem
 from slurmray import history
 from slurmray.errors import SlurmrayError
 from slurmray.slurm.job import Job
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _WIDTH = 100
 
@@ -135,28 +138,23 @@ def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     ]
 
 
-def complete_node(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the nodes of the job on the command line, from its run directory."""
-    del param
-    try:
-        events = _job_on_command_line(ctx).events()
-    except SlurmrayError:
-        return []
-    nodes = [node for event in events if event["event"] == "start" for node in event["nodes"]]
-    return [CompletionItem(node) for node in nodes if node.startswith(incomplete)]
+def _complete_from_job(names: Callable[[Job], Iterable[str]]) -> Complete:
+    """Return a completion of names from the run directory of the job on the command line."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del param
+        # While an option has no value yet, click leaves arguments before it unparsed.
+        argument = [*ctx.args, ctx.params.get("job")][0]
+        try:
+            found = names(job_argument(argument)[0])
+        except SlurmrayError:
+            return []
+        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+    return complete
 
 
-def complete_service(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the services of the job on the command line, from its run directory."""
-    del param
-    try:
-        services = _job_on_command_line(ctx).services()
-    except SlurmrayError:
-        return []
-    return [CompletionItem(name) for name in services if name.startswith(incomplete)]
-
-
-def _job_on_command_line(ctx: click.Context) -> Job:
-    # While an option has no value yet, click leaves arguments before it unparsed.
-    names = [*ctx.args, ctx.params.get("job")]
-    return job_argument(names[0])[0]
+complete_node = _complete_from_job(
+    lambda job: [node for event in job.events() if event["event"] == "start" for node in event["nodes"]]
+)
+complete_service = _complete_from_job(Job.services)
