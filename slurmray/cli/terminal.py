@@ -10,18 +10,14 @@ import sys
 import textwrap
 import time
 import unicodedata
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from slurmray import history
-from slurmray.errors import SlurmrayError
+from slurmray.cli.flags import completion
 from slurmray.slurm.job import Job
-
-Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _WIDTH = 100
 
@@ -125,36 +121,27 @@ def _not_remembered(number: int) -> history.Run:
     return history.Run(number, "", None, str(folder), "slurmray-runs", time.time(), 0, 0, host)
 
 
-def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete ids and names of remembered jobs."""
-    del ctx, param
-    found = [
-        item for run in history.runs()[:200] for item in ((str(run.id), run.name), (run.name, str(run.id)))
+def _jobs(ctx: click.Context) -> dict[str, str]:
+    """Ids and names of remembered jobs."""
+    del ctx
+    pairs = [
+        pair for run in history.runs()[:200] for pair in ((str(run.id), run.name), (run.name, str(run.id)))
     ]
-    return [
-        CompletionItem(value, help=text)
-        for value, text in dict(reversed(found)).items()
-        if value.startswith(incomplete)
-    ]
+    return dict(reversed(pairs))
 
 
-def _complete_from_job(names: Callable[[Job], Iterable[str]]) -> Complete:
-    """Return a completion of names from the run directory of the job on the command line."""
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        del param
-        # While an option has no value yet, click leaves arguments before it unparsed.
-        argument = [*ctx.args, ctx.params.get("job")][0]
-        try:
-            found = names(job_argument(argument)[0])
-        except SlurmrayError:
-            return []
-        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
-
-    return complete
+def _job_on_command_line(ctx: click.Context) -> Job:
+    # While an option has no value yet, click leaves arguments before it unparsed.
+    names = [*ctx.args, ctx.params.get("job")]
+    return job_argument(names[0])[0]
 
 
-complete_node = _complete_from_job(
-    lambda job: [node for event in job.events() if event["event"] == "start" for node in event["nodes"]]
-)
-complete_service = _complete_from_job(Job.services)
+def _nodes(ctx: click.Context) -> dict[str, str]:
+    starts = [event for event in _job_on_command_line(ctx).events() if event["event"] == "start"]
+    return {node: "" for start in starts for node in start["nodes"]}
+
+
+complete_job = completion(_jobs)
+# From the run directory of the job on the command line.
+complete_node = completion(_nodes)
+complete_service = completion(lambda ctx: dict.fromkeys(_job_on_command_line(ctx).services(), ""))
