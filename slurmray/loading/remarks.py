@@ -22,11 +22,6 @@ _COMMANDS = (
 _SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 
 
-def secrets_by_value(spec: JobSpec) -> list[str]:
-    """Return the names of variables in `env` that look like secrets and whose values are in the script."""
-    return [name for name, value in spec.env.items() if value and _SECRET.search(name)]
-
-
 def has_values(spec: JobSpec) -> bool:
     """Return whether the script has values of variables: any of them may be a secret."""
     runtime_env = spec.ray.runtime_env
@@ -50,7 +45,8 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
     found = [
         f"env.{name}: its value is in the script. Leave it out (`{name}: null`, --env {name}), and it is "
         "taken from your environment at sbatch"
-        for name in secrets_by_value(spec)
+        for name, value in spec.env.items()
+        if value and _SECRET.search(name)
     ]
     for name in ("output", "error"):
         value = dict(spec.slurm.given()).get(name) or ""

@@ -128,7 +128,9 @@ def _check_placement(context: PresetContext) -> None:
     else:
         for placement in known:
             _check_within_nodes(context, placement)
-    _note_idle(context, placements)
+    if placements and len(known) == len(placements):
+        used = {number for each in known if each.ranks for number in each.ranks.numbers}
+        context.note_idle([each.summary for each in known], used)
 
 
 def _entries(context: PresetContext) -> list[_Placement]:
@@ -255,10 +257,3 @@ def _parallel_size(context: PresetContext, key: str) -> int | None:
         return 1
     at, value = (setting, setting.value) if isinstance(setting, ParsedOption) else setting
     return context.parse_count(at, key, value)
-
-
-def _note_idle(context: PresetContext, placements: list[_Placement]) -> None:
-    if not placements or any(placement.ranks is None for placement in placements):
-        return
-    used = {number for each in placements if each.ranks for number in each.ranks.numbers}
-    context.note_idle([placement.summary for placement in placements], used)
