@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,14 +132,23 @@ class PresetContext:
         self.arguments += [f"{name}={value}"] if separator == "=" else [name, str(value)]
         self.shell_arguments.append(f"{name}{separator}${variable}")
 
-    def out_of_range(self, parts: list[str], count: int, highest: int) -> str:
-        """Return a message about placements beyond the job's GPUs. count: how many GPUs they have."""
+    def check_range(self, placed: Sequence[tuple[str, int, int, ParsedOption | Path]]) -> bool:
+        """Check that no placement goes beyond the job's GPUs, and return whether that is so.
+
+        placed: a text for each, its number of GPUs, its highest GPU, and where it is set.
+        """
+        beyond = [(last, at) for _, _, last, at in placed if last >= self.total]
+        if not beyond:
+            return True
+        parts, count = [text for text, _, _, _ in placed], sum(size for _, size, _, _ in placed)
+        highest = max(last for last, _ in beyond)
         if count == highest + 1:  # side by side, without a gap
             cause = f"{' + '.join(parts)} = {count} GPUs"
         else:
             cause = f"{', '.join(parts)} reach GPU {highest}"
         fix = f"{self.nodes_fix_for(highest + 1)}, or place them on GPUs 0 to {self.total - 1}"
-        return f"{cause}, {self.allocation}: {fix}"
+        self.add_problem_at(beyond[0][1], f"{cause}, {self.allocation}: {fix}")
+        return False
 
     def note_idle(self, parts: list[str], used: set[int]) -> None:
         """Add a note about GPUs of the job that nothing uses."""

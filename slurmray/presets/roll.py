@@ -93,14 +93,10 @@ def _check_config(context: PresetContext) -> None:
             context.add_config_problem(path, f"{_Worker(path, []).name}: device_mapping {error}")
         else:
             workers += [_Worker(path, gpus)] if gpus else []
-    beyond = [worker for worker in workers if max(worker.gpus) >= context.total]
-    parts = [worker.summary for worker in workers]
-    if beyond:
-        count = sum(len(worker.gpus) for worker in workers)
-        highest = max(max(worker.gpus) for worker in beyond)
-        context.add_config_problem(beyond[0].path, context.out_of_range(parts, count, highest))
-    elif workers and len(workers) == len(found):
-        context.note_idle(parts, {number for worker in workers for number in worker.gpus})
+    placed = [(worker.summary, len(worker.gpus), max(worker.gpus), worker.path) for worker in workers]
+    if context.check_range(placed) and workers and len(workers) == len(found):
+        used = {number for worker in workers for number in worker.gpus}
+        context.note_idle([worker.summary for worker in workers], used)
     for worker in workers:
         _check_divisors(context, worker)
 
