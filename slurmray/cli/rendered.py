@@ -6,15 +6,13 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from slurmray import api
 from slurmray.agent.job_log import counted
 from slurmray.cli.flags import PROFILE
 from slurmray.cli.targets import TARGETS, Target
-from slurmray.cli.terminal import show
 from slurmray.errors import UsageError
 from slurmray.loading import profile as profiles
 from slurmray.loading.load import hide_env, is_switch, load_plan
@@ -22,8 +20,10 @@ from slurmray.loading.remarks import unset_variables
 from slurmray.plan import Plan
 from slurmray.rendering.output import seal
 from slurmray.slurm.host import Host
-from slurmray.slurm.job import Job
 from slurmray.spec.job import JobSpec
+
+if TYPE_CHECKING:
+    from slurmray.slurm.job import Job
 
 DEFAULT_OUTPUT = Path("generated.sh")
 
@@ -90,6 +90,9 @@ class Rendered(NamedTuple):
 
     def submit(self, *arguments: str) -> Job:
         """Submit the job as api.submit_script does, and show messages for the user."""
+        from slurmray import api
+        from slurmray.cli.terminal import show
+
         job, messages = api.submit_script(self.spec, self.text, *arguments, profile=self.profile)
         for line in messages:
             show(line, err=True)
