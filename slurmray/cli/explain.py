@@ -9,8 +9,8 @@ from signal import Signals
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
 
+from slurmray.cli.flags import completion
 from slurmray.cli.terminal import paragraph
 from slurmray.errors import ExitCode, UsageError
 
@@ -150,19 +150,14 @@ _STATES = {
 }
 
 
-def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str | CompletionItem]:
-    del ctx, param
-    return [
-        CompletionItem(text, help=code.meaning)
-        for code in ExitCode
-        for text in (str(code.value), code.name.lower())
-        if text.startswith(incomplete)
-    ]
+def _codes(ctx: click.Context) -> dict[str, str]:
+    del ctx
+    return {text: code.meaning for code in ExitCode for text in (str(code.value), code.name.lower())}
 
 
 # ignore_unknown_options: -1 is a wrong code, not an option.
 @click.command(options_metavar="", context_settings={"ignore_unknown_options": True})
-@click.argument("code", required=False, metavar="[CODE]", shell_complete=_complete_code)
+@click.argument("code", required=False, metavar="[CODE]", shell_complete=completion(_codes))
 def explain(code: str | None) -> None:
     """Explain an exit code or a job's state: its meaning, its usual cause, and what to do.
 

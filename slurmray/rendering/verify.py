@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from slurmray import __version__
 from slurmray.agent import script as parts
@@ -73,8 +73,11 @@ def verify(text: str) -> Verdict | None:
     rendered = re.search(rf"^{HEADER} ([\w.+-]+) .*$", text, re.MULTILINE | re.ASCII)
     if not rendered:
         return None
-    if not text.startswith("#!"):
-        return _verdict_on_task(text)
+    if not text.startswith("#!"):  # a dstack task, which has no parts
+        if not is_sealed(text):
+            return Verdict("edited: the seal in its header is that of another text", 1)
+        task = "not a script but a task of dstack"
+        return Verdict(f"cannot be verified: {task}; render it again and compare", 2)
     if rendered[1] != __version__:
         by = f"its header names slurmray {rendered[1]}, and this is {__version__}"
         return Verdict(f"cannot be verified: {by}; use the `slurmray verify` of that version", 2)
@@ -82,13 +85,6 @@ def verify(text: str) -> Verdict | None:
         return Verdict(_verified(text, rendered.start()), 0)
     except _EditedError as error:
         return Verdict(str(error), 1)
-
-
-def _verdict_on_task(text: str) -> Verdict:
-    """The verdict on a dstack task, which has no parts."""
-    if not is_sealed(text):
-        return Verdict("edited: the seal in its header is that of another text", 1)
-    return Verdict("cannot be verified: not a script but a task of dstack; render it again and compare", 2)
 
 
 def _verified(text: str, header: int) -> str:
@@ -124,7 +120,7 @@ def _verified(text: str, header: int) -> str:
 def _settings(text: str) -> tuple[dict[str, Any], str]:
     """The settings of a script, also as slurmray writes them."""
     try:
-        settings = json.loads(script.settings_of_text(text))
+        settings = cast("dict[str, Any]", parts.settings_of(text))
         canonical = pretty(settings)
         known = settings["version"] == __version__ and isinstance(settings["setup"], str)
         known = known and tuple(settings["container"]["runtimes"]) in {*STORIES.values(), ("singularity",)}

@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from slurmray.errors import SlurmError
 from slurmray.slurm.host import HERE, Host
@@ -56,6 +56,17 @@ def call(
         raise _not_installed(argv[0], host) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{argv[0]}: no answer within {timeout:g} s: try again later") from None
+
+
+def output(argv: Sequence[str], *, may_be_unknown: bool = False, **options: Any) -> str:
+    """Run a command as `call` does, and return what it prints. SlurmError also if it fails.
+
+    may_be_unknown: it is about a job that Slurm may not know.
+    """
+    done = call(argv, **options)
+    if done.returncode != 0 and not (may_be_unknown and "Invalid job id" in done.stderr):
+        raise failure(argv, done.stderr)
+    return done.stdout
 
 
 def run_in_foreground(argv: list[str], host: Host, *, is_terminal: bool) -> int:
@@ -113,21 +124,13 @@ def test_only(*arguments: str, text: str, host: Host = HERE) -> str:
 
 def hostnames(nodelist: str, host: Host = HERE) -> list[str]:
     """Return the names in a list of nodes, e.g. `node[1-64]`, as Slurm reads it."""
-    argv = ["scontrol", "show", "hostnames", nodelist]
-    done = call(argv, host=host)
-    if done.returncode != 0:
-        raise failure(argv, done.stderr)
-    return done.stdout.split()
+    return output(["scontrol", "show", "hostnames", nodelist], host=host).split()
 
 
 def squeue(host: Host = HERE, cluster: str | None = None) -> dict[int, str]:
     """Return {id: state} of this user's jobs that have not ended, in one request. cluster: see Job."""
-    clusters = [f"--clusters={cluster}"] if cluster else []
-    argv = ["squeue", *clusters, "--noheader", "--me", "--states=all", "--format=%A %T"]
-    done = call(argv, host=host)
-    if done.returncode != 0:
-        raise failure(argv, done.stderr)
-    rows = (line.split() for line in done.stdout.splitlines())
+    argv = ["squeue", *of_cluster(cluster), "--noheader", "--me", "--states=all", "--format=%A %T"]
+    rows = (line.split() for line in output(argv, host=host).splitlines())
     return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
 
 
@@ -136,13 +139,15 @@ def owner(number: int, host: Host = HERE, cluster: str | None = None) -> tuple[i
 
     Not from scontrol's record: that has texts of the job's user.
     """
-    clusters = [f"--clusters={cluster}"] if cluster else []
-    argv = ["squeue", *clusters, "--noheader", "--states=all", f"--jobs={number}", "--format=%U %u"]
-    done = call(argv, host=host)
-    if done.returncode != 0 and "Invalid job id" not in done.stderr:
-        raise failure(argv, done.stderr)
-    found = re.search(r"^ *([0-9]+) (\S+)", done.stdout, re.MULTILINE)
+    argv = ["squeue", *of_cluster(cluster), "--noheader", "--states=all", f"--jobs={number}"]
+    text = output([*argv, "--format=%U %u"], host=host, may_be_unknown=True)
+    found = re.search(r"^ *([0-9]+) (\S+)", text, re.MULTILINE)
     return (int(found[1]), found[2]) if found else None
+
+
+def of_cluster(cluster: str | None) -> list[str]:
+    """Return the arguments of Slurm's commands for a cluster; None is the default one."""
+    return [f"--clusters={cluster}"] if cluster else []
 
 
 def sacct(fields: str, *arguments: str, host: Host = HERE) -> str:

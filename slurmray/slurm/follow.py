@@ -36,7 +36,8 @@ def follow(
             return end
         if end.state == "PENDING":
             status = job.status()
-            start = f", expected at {_clock(status.expected_start)}" if status.expected_start else ""
+            begin = time.localtime(status.expected_start)
+            start = time.strftime(", expected at %Y-%m-%d %H:%M", begin) if status.expected_start else ""
             if (text := f"queued: {status.reason}{start}") != noticed:
                 notice(text)
                 noticed = text
@@ -64,7 +65,3 @@ def copy_logs(job: Job, offsets: dict[Path, int], write: Callable[[bytes], objec
         offsets[path] = offsets.get(path, 0) + len(data)
         if data:
             write(data)
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -11,16 +11,11 @@ from slurmray.slurm.host import HERE, Host
 from slurmray.slurm.states import Event, parse_events
 
 
-def events_of_last_attempt(runs: Path, number: int | str, host: Host = HERE) -> list[Event]:
-    """Return the events of a job's last attempt; [] if there are none. UsageError if they cannot be read.
+def attempts(runs: Path, number: int | str, host: Host = HERE) -> list[int]:
+    """Return the numbers of a job's attempts that have a run directory, in their order.
 
     runs: the folder of run directories. number: SLURM_JOB_ID.
     """
-    return events_in(runs / f"{number}-{last_attempt(runs, number, host)}", host)
-
-
-def attempts(runs: Path, number: int | str, host: Host = HERE) -> list[int]:
-    """Return the numbers of a job's attempts that have a run directory, in their order."""
     return sorted(attempt for name in host.names(runs) for attempt in _attempt(name, str(number)))
 
 

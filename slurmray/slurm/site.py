@@ -35,10 +35,7 @@ def survey(host: Host, folder: Path) -> Iterator[Row]:
     """Ask Slurm and a login host. folder: from which jobs would be submitted. SlurmError if Slurm refuses."""
 
     def output(*argv: str) -> str:
-        done = commands.call(argv, host=host)
-        if done.returncode != 0:
-            raise commands.failure(argv, done.stderr)
-        return done.stdout
+        return commands.output(argv, host=host)
 
     config = parse_config(output("scontrol", "show", "config"))
     yield from of_config(config)

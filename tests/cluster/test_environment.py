@@ -18,9 +18,9 @@ from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.images import rootless, suites
+from slurmray.rehearsal.images import suites
 
-from . import bare
+from . import bare, rootless
 from .faults.rows import OTHER_SUITE
 from .jobs import Jobs, wait_until
 

@@ -15,9 +15,10 @@ from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.config import USERS, ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.images import rootless, suites
+from slurmray.rehearsal.images import suites
 from slurmray.slurm.job import Job
 
+from . import rootless
 from .conftest import GPUS
 from .jobs import HANG, Jobs, passing_for, wait_until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent import loader, script
-from slurmray.cli.render import render_job
+from slurmray.cli.rendered import render_job
 from slurmray.rendering.script import render_script
 from slurmray.spec.job import JobSpec
 from tests.plans import plan_of

@@ -126,9 +126,9 @@ def test_the_users_own_options_of_slurm() -> None:
 
 def test_the_header_names_the_hashes() -> None:
     text = hello("podman")
-    assert f"\n# slurmray-story: {story_sha256(['podman'])}\n" in text
+    assert f"\n# slurmray-story: {story_sha256(('podman',))}\n" in text
     assert f"\n# slurmray-agent: {agent_sha256()}\n" in text
-    assert story_sha256(["podman"]) != story_sha256(["docker"])
+    assert story_sha256(("podman",)) != story_sha256(("docker",))
 
 
 # -- the agent's text ------------------------------------------------------------------------------
