@@ -12,11 +12,13 @@ from typing import Any
 
 import click
 
-from slurmray import events, signatures
+from slurmray import events
 from slurmray.agent.controller import state
 from slurmray.agent.wire import messages
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
+from slurmray.diagnosis.exit_codes import EXIT_CODES
+from slurmray.diagnosis.messages import MESSAGES
 from slurmray.errors import ExitCode
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
@@ -102,6 +104,12 @@ does not exist).
 """
 
 
+_MESSAGES = """# Messages
+
+Messages of trainers, PyTorch, NCCL, Slurm and Ray that name a cause. `slurmray why` looks for them in
+the logs of a job.
+"""
+
 _WIRE = """# Messages and states of a job
 
 How controller, node agents and container processes talk: one JSON object a line, through `srun` and the
@@ -166,7 +174,7 @@ def files() -> dict[str, str]:
         "reference/events.md": f"{_NOTE}\n{events.reference()}",
         "inside/wire.md": "\n".join([_NOTE, _WIRE, *_messages(), _states()]),
         "../slurmray/spec/slurm_fields.py": "\n".join(_slurm_fields()),
-        "reference/messages.md": f"{_NOTE}\n{signatures.reference()}",
+        "reference/messages.md": "\n".join([_NOTE, _MESSAGES, *_known_messages(), ""]),
     }
 
 
@@ -302,11 +310,17 @@ def _escaped(text: str) -> str:
 
 def _exit_codes() -> Iterator[str]:
     table = "| code | name | meaning |\n|---|---|---|\n" + "\n".join(
-        f"| {code.value} | {_name(code)} | {code.meaning} |" for code in ExitCode
+        f"| {code.value} | {_name(code)} | {EXIT_CODES[code].meaning} |" for code in ExitCode
     )
     yield _EXIT_CODES.format(table=table)
     for code in ExitCode:
-        yield f"## {code.value} {_name(code)}\n\nCause: {code.cause}\n\nFix: {code.fix}\n"
+        known = EXIT_CODES[code]
+        yield f"## {code.value} {_name(code)}\n\nCause: {known.cause}\n\nFix: {known.fix}\n"
+
+
+def _known_messages() -> Iterator[str]:
+    yield "| message | cause | fix |\n|---|---|---|"
+    yield from (f"| `{each.example}` | {each.cause} | {each.fix} |" for each in MESSAGES)
 
 
 def _messages() -> Iterator[str]:

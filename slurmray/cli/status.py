@@ -11,7 +11,7 @@ import click
 
 from slurmray.agent.job_log import counted
 from slurmray.cli.terminal import complete_job
-from slurmray.errors import ExitCode, UsageError
+from slurmray.errors import UsageError
 
 if TYPE_CHECKING:
     from slurmray.slurm.status import Status
@@ -58,8 +58,9 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
 
 
 def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator[str]:
-    from slurmray.cli.explain import about
     from slurmray.cli.terminal import printable, styled
+    from slurmray.diagnosis.causes import for_job
+    from slurmray.diagnosis.exit_codes import fix_of
     from slurmray.slurm.timeline import duration
 
     color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")
@@ -89,8 +90,8 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
     if status.end:
         yield printable(f"  {status.end['text']}")
         if status.end["source"] == "slurmray":
-            [fix] = [code.fix for code in ExitCode if code == status.end["exit_code"]] or [""]
-            text = about(fix, status, status.end["node"], is_remembered=is_remembered)
+            fix = fix_of(status.end)
+            text = for_job(fix, status, status.end["node"], is_remembered=is_remembered)
             yield printable(f"  {text}".rstrip())
     place = f"{host}:" if host else ""
     if status.log:

@@ -15,7 +15,7 @@ import jinja2
 from slurmray import __version__
 from slurmray.agent import script
 from slurmray.agent.controller.host_list import host_list
-from slurmray.errors import ExitCode
+from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.resources import data_folder
 from slurmray.slurm.states import FINAL, Event
 from slurmray.slurm.status import Status, Step
@@ -112,7 +112,7 @@ def render_report(
             now=now,
             status=status,
             is_final=status.state in FINAL,
-            fix=_fix(status.end),
+            fix=fix_of(status.end),
             steps=_bars(status),
             timeline=timeline,
             meanings=STEPS,
@@ -171,13 +171,6 @@ def _tick_label(seconds: float, step: float) -> str:
         if step >= unit:
             return f"{seconds / unit:g} {name}"
     return f"{seconds:g} s"
-
-
-def _fix(end: Event | None) -> str:
-    """What to do about an end of slurmray's own; "" for another one."""
-    if not end or end["source"] != "slurmray":
-        return ""
-    return next((code.fix for code in ExitCode if code == end["exit_code"]), "")
 
 
 def _bars(status: Status) -> list[tuple[Step, float, float]]:

@@ -8,21 +8,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from slurmray.diagnosis.states import STATES
 from slurmray.events import fits
 
-# Slurm's final states (`man squeue`, JOB STATE CODES). A requeued job is PENDING instead.
-FINAL = (
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "REVOKED",
-    "TIMEOUT",
-)
+FINAL = tuple(STATES)
 # Fields of `scontrol show job` with their own lines, which may contain spaces.
 _LINE_FIELDS = (
     "AdminComment",
