@@ -44,15 +44,12 @@ def dashboard(*, job: str | None, port: int) -> None:
     from slurmray.slurm.dashboard import VARIABLES, Forwarder, relay
 
     found, _ = job_argument(job)
-    argv = found.attach_argv(["sh", "-c", _PRINT_TOKEN])
-    done = commands.call(argv, host=found.host)
-    if done.returncode != 0:
-        raise commands.failure(argv, done.stderr)
+    token = commands.output(found.attach_argv(["sh", "-c", _PRINT_TOKEN]), host=found.host).strip()
     _wait_for_dashboard(found)
     address, dashboard_port = found.dashboard_address()
     argv = found.attach_argv(relay("127.0.0.1" if address in _ANY_ADDRESS else address, dashboard_port))
     try:
-        server = Forwarder(lambda: found.host.start(argv, VARIABLES), done.stdout.strip(), port)
+        server = Forwarder(lambda: found.host.start(argv, VARIABLES), token, port)
     except OSError as error:
         raise UsageError(f"--port {port}: {error.strerror}; use another one, or 0 for any") from None
     with server:

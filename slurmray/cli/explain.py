@@ -52,12 +52,11 @@ def explain(code: str | None) -> None:
     else:
         title, known = look_up(ExitCode[name]) if name in ExitCode.__members__ else look_up(*_numbers(code))
     paragraph(f"{title}: {known.meaning}")
-    if known.cause:
-        paragraph(f"cause: {known.cause}")
-    if known.fix:
-        paragraph(f"fix: {known.fix}")
-        if title not in STATES:
-            paragraph(_WHOSE)
+    for label, text in (("cause", known.cause), ("fix", known.fix)):
+        if text:
+            paragraph(f"{label}: {text}")
+    if known.fix and title not in STATES:
+        paragraph(_WHOSE)
 
 
 def _numbers(text: str) -> tuple[int, int]:

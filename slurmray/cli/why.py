@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -67,7 +66,6 @@ def _answer(job: Job) -> _Answer:
     from slurmray.diagnosis.causes import diagnose
     from slurmray.errors import SlurmrayError
     from slurmray.slurm.log_end import log_end
-    from slurmray.slurm.states import FINAL
 
     status = job.status()
     log = ""
@@ -78,14 +76,10 @@ def _answer(job: Job) -> _Answer:
     losses = [event for event in job.events() if event["event"] == "node_loss"] if not text else []
     if losses:  # of the head node: a worker has written it
         text, node = losses[-1]["text"], losses[-1]["node"]
-    logs: Iterable[tuple[str, str]] = ()
-    if status.state != "COMPLETED":
-        # What else is in the logs of a job that Slurm ended comes from that.
-        is_whole = not end.is_stopped and status.state != "CANCELLED"
-        logs = itertools.chain([("log", end.before)], _other_logs(job, status) if is_whole else ())
-    # What Slurm ended has no cause of its own.
-    is_failure = status.state in FINAL and status.state != "CANCELLED" and not end.is_stopped
-    causes = diagnose(status, text, end.lines if is_failure else (), logs)
+    # What else is in the logs of a job that Slurm ended comes from that.
+    is_whole = status.state != "CANCELLED" and not end.is_stopped
+    logs = itertools.chain([("log", end.before)], _other_logs(job, status) if is_whole else ())
+    causes = diagnose(status, text, end.lines if is_whole else (), logs)
     canceller = _canceller(job, log, losses) if status.state == "CANCELLED" else ""
     return _Answer(status, text, node, end, causes, canceller)
 
@@ -106,9 +100,10 @@ def _canceller(job: Job, log: str, losses: list[Any]) -> str:
     """Who cancelled a job, and when, as far as that is known."""
     from slurmray import history
     from slurmray.slurm.log_end import stopped_at
+    from slurmray.slurm.timeline import clock
 
     if when := history.cancelled_at(job.id, job.cluster, job.host.name):
-        return f"by you, with slurmray, at {time.strftime('%Y-%m-%d %H:%M', time.localtime(when))}"
+        return f"by you, with slurmray, at {clock(when)}"
     when_stopped, reason = stopped_at(log)
     at = f" at {when_stopped.replace('T', ' ')[:16]}" if when_stopped else ""
     if reason:  # Slurm has forgotten the job's state
@@ -157,13 +152,11 @@ def _lines(cause: Cause, answer: _Answer, *, is_remembered: bool) -> Iterator[st
     label = "cause" if cause.is_certain else "meaning" if cause.source else "possible cause"
     if cause.source:
         yield f"{'' if cause.is_certain else 'earlier, in '}{cause.source}: {cause.evidence}"
-    elif cause.is_certain:
-        yield cause.evidence
-    elif cause.evidence:
-        yield "The cause is not known to slurmray. What it knows in general:"
-        yield cause.evidence
     else:
-        yield "The cause is not known to slurmray."
+        if not cause.is_certain:
+            yield "The cause is not known to slurmray." + " What it knows in general:" * bool(cause.evidence)
+        if cause.evidence:
+            yield cause.evidence
     for name, text in ((label, cause.cause), ("fix", cause.fix)):
         if text:
             yield f"{name}: {for_job(text, answer.status, answer.node, is_remembered=is_remembered)}"

@@ -41,13 +41,16 @@ def diagnose(
     text: slurmray's last line. last_lines: of what failed: a message among them is certain. logs: where to
     look for messages, (source, text).
     """
-    last = {line.strip()[:LONGEST] for line in last_lines}
+    if status.state == "COMPLETED":
+        return []
+    has_ended = status.state in STATES
+    last = {line.strip()[:LONGEST] for line in last_lines} if has_ended else set()
     causes = [
         Cause(source, line, known.cause, known.fix, is_certain=line in last)
         for known, source, line in find(MESSAGES, logs)
     ]
-    is_failure = status.state in STATES and status.state not in ("CANCELLED", "COMPLETED")
-    if is_failure and not says_cause(text) and not any(each.is_certain for each in causes):
+    is_known = says_cause(text) or any(each.is_certain for each in causes)
+    if has_ended and status.state != "CANCELLED" and not is_known:
         causes.append(_in_general(status, text))
     return causes
 
@@ -80,16 +83,14 @@ def _slurmrays(text: str) -> int | None:
 
 def _in_general(status: Status, text: str) -> Cause:
     """What a state or an exit code says of a job with no known message."""
-    own, trainers = _slurmrays(text), re.match(r"done: trainer exited with (\d+)", text)
-    batch_scripts = re.fullmatch("0:([1-9][0-9]*)", status.code)
     if status.state != "FAILED":
         title, known = status.state, STATES[status.state]
-    elif own is not None:
+    elif own := _slurmrays(text):
         title, known = look_up(own)
-    elif trainers:
-        title, known = look_up_trainer(int(trainers[1]))
-    elif batch_scripts:
-        title, known = look_up(0, int(batch_scripts[1]))
+    elif found := re.match(r"done: trainer exited with (\d+)", text):
+        title, known = look_up_trainer(int(found[1]))
+    elif found := re.fullmatch("0:([1-9][0-9]*)", status.code):
+        title, known = look_up(0, int(found[1]))
     else:
         return Cause("", "", "", "", is_certain=False)
     is_certain = status.state != "FAILED" or known.is_certain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 LONGEST = 300  # characters of a line that are shown
 
@@ -40,30 +40,22 @@ class Message:
     hardware: Literal["gpu", "node", "network", "disk", "none"] = "none"
 
 
-class Match(NamedTuple):
-    """A line that has a known message. source: where the line is from."""
+def find(table: Sequence[Message], texts: Iterable[tuple[str, str]]) -> list[tuple[Message, str, str]]:
+    """Return each message with source and text of its first line, in the order of the table.
 
-    message: Message
-    source: str
-    line: str
-
-
-def find(table: Sequence[Message], texts: Iterable[tuple[str, str]]) -> list[Match]:
-    """Return the first line of each message, in the order of the table. texts: (source, text).
-
-    Lines of slurmray itself are left out: one of them has the trainer's command.
+    texts: (source, text). Lines of slurmray itself are left out: one of them has the trainer's command.
     """
-    found: dict[Message, Match] = {}
+    found: dict[Message, tuple[Message, str, str]] = {}
     for source, whole in texts:
         text = re.sub(r"^\[slurmray .*\n?", "", whole, flags=re.MULTILINE)
         for message in table:
             if message not in found and (hit := re.search(message.pattern, text)):
                 begin = text.rfind("\n", 0, hit.start()) + 1
                 line = text[begin : text.find("\n", hit.end()) if "\n" in text[hit.end() :] else len(text)]
-                found[message] = Match(message, source, line.strip()[:LONGEST])
+                found[message] = (message, source, line.strip()[:LONGEST])
     return [found[message] for message in table if message in found]
 
 
 def first(table: Sequence[Message], text: str) -> Message | None:
     """Return the first message of the table that a text has; None without one."""
-    return next((match.message for match in find(table, [("", text)])), None)
+    return next((message for message, _, _ in find(table, [("", text)])), None)

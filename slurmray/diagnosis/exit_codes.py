@@ -173,13 +173,15 @@ _BATCH_SIGNALS = {
         is_certain=True,
     ),
 }
+_NAMES = {each.value: each.name for each in Signals}
 
 
 def look_up(code: int, signal: int = 0) -> tuple[str, Explanation]:
     """Return title and explanation of a job's exit code and signal, as sacct shows them."""
     if signal and not code:
         ended = Explanation(
-            f"{_name(signal)} ended the batch script", fix="`sacct -j JOBID` shows the job's state."
+            f"{_NAMES.get(signal, f'signal {signal}')} ended the batch script",
+            fix="`sacct -j JOBID` shows the job's state.",
         )
         return f"0:{signal}", _BATCH_SIGNALS.get(signal, ended)
     if code in EXIT_CODES:
@@ -190,7 +192,7 @@ def look_up(code: int, signal: int = 0) -> tuple[str, Explanation]:
 def look_up_trainer(code: int) -> tuple[str, Explanation]:
     """Return title and explanation of a code that is the trainer's."""
     if 128 < code <= 192:
-        name = _name(code - 128)
+        name = _NAMES.get(code - 128, f"signal {code - 128}")
         cause, fix = _TRAINER_SIGNALS.get(name, ("This signal ended the trainer.", _OTHER.fix))
         return str(code), Explanation(f"means {name} (128 + {code - 128})", cause, fix)
     return str(code), _TRAINER_CODES.get(code, _OTHER)
@@ -200,10 +202,3 @@ def fix_of(end: Mapping[str, Any] | None) -> str:
     """What to do about an end of slurmray's own, an event of events.jsonl; "" for another one."""
     own = EXIT_CODES.get(end["exit_code"]) if end and end["source"] == "slurmray" else None
     return own.fix if own else ""
-
-
-def _name(signal: int) -> str:
-    try:
-        return Signals(signal).name
-    except ValueError:
-        return f"signal {signal}"

@@ -3,13 +3,15 @@
 from slurmray.diagnosis.entries import Message, first
 
 
-def _reason(example: str, cause: str, fix: str = "", *, pattern: str = "") -> Message:
-    """A reason. pattern: of its begin; "": the example, as a whole word."""
-    source = "man squeue, JOB REASON CODES"
-    return Message(example, source, "^" + (pattern or rf"{example}\b"), cause, fix)
+def _reason(example: str, cause: str, fix: str = "") -> Message:
+    """A reason. Many begin with what is before a bar in the example."""
+    begin, bar, _ = example.partition("|")
+    pattern = f"^{begin}" if bar else rf"^{begin}\b"
+    return Message(example.replace("|", ""), "man squeue, JOB REASON CODES", pattern, cause, fix)
 
 
 PENDING = (
+    _reason("Assoc|GrpGRES", "a limit of your account is reached"),
     _reason("BadConstraints", "no node has what it asks for", "correct slurm.constraint, or request less"),
     _reason("BeginTime", "it is not to start yet: slurm.begin, or Slurm's two minutes after a requeue"),
     _reason("Dependency", "waits for another job: slurm.dependency"),
@@ -22,21 +24,17 @@ PENDING = (
     _reason("JobHeldAdmin", "held by an administrator", "ask why"),
     _reason("JobHeldUser", "held by you", "scontrol release lets it start"),
     _reason("Licenses", "waits for a license"),
-    _reason("PartitionDown", "the partition starts no jobs now", pattern=r"Partition(Down|Inactive)\b"),
+    _reason("MaxJobs|PerAccount", "a limit on your running jobs is reached"),
+    _reason("Nodes_required|_for_job_are_DOWN", "nodes that it needs are down, drained or reserved"),
+    _reason("PartitionDown", "the partition starts no jobs now"),
+    _reason("PartitionInactive", "the partition starts no jobs now"),
     _reason("PartitionNodeLimit", "more nodes than the partition allows", "lower slurm.nodes"),
     _reason("PartitionTimeLimit", "longer than the partition allows", "lower slurm.time"),
     _reason("Priority", "waits behind jobs with a higher priority"),
-    _reason(
-        "ReqNodeNotAvail",
-        "nodes that it needs are down, drained or reserved",
-        pattern=r"(ReqNodeNotAvail\b|Nodes_required)",
-    ),
+    _reason("QOS|MaxJobsPerUserLimit", "a limit of the QOS is reached"),
+    _reason("ReqNodeNotAvail", "nodes that it needs are down, drained or reserved"),
     _reason("Reservation", "waits for its reservation"),
     _reason("Resources", "waits for free nodes"),
-    # Their names are many.
-    _reason("AssocGrpGRES", "a limit of your account is reached", pattern="Assoc"),
-    _reason("MaxJobsPerAccount", "a limit on your running jobs is reached", pattern="MaxJobs"),
-    _reason("QOSMaxJobsPerUserLimit", "a limit of the QOS is reached", pattern="QOS"),
 )
 
 

@@ -7,12 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import click
-
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.cluster.directives import Requirements
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.slurm.states import parse_end
 
 # Prefixes of variables about this machine's daemons or a surrounding job, which are wrong on the hosts.
 _DROPPED_VARIABLES = (
@@ -67,22 +64,12 @@ def follow(cluster: SlurmCluster, job: int, write: Callable[[bytes], object]) ->
     return info
 
 
-def exit_code(info: dict[str, str]) -> int:
-    """Return the exit code for a shell. info: as follow returns it."""
-    return parse_end(info.get("JobState", ""), info.get("ExitCode", "0:0")).shell_code
-
-
 def leftovers(cluster: SlurmCluster) -> list[str]:
     """Return the job's leftovers on the hosts, after waiting for their clean-up."""
     deadline = time.monotonic() + _CLEANUP_TIMEOUT
     while (found := cluster.leftovers()) and time.monotonic() < deadline:
         time.sleep(0.3)
     return found
-
-
-def write_stdout(data: bytes) -> None:
-    """Write to stdout and flush; a write error is handled by the command line."""
-    click.echo(data, nl=False)
 
 
 def _copy(path: Path, position: int, write: Callable[[bytes], object]) -> int:

@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import click
 
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import job, machine
@@ -20,6 +23,7 @@ from slurmray.rehearsal.cluster.directives import Requirements, requirements_of
 from slurmray.rehearsal.cluster.layout import RUNTIMES, Layout, Runtime
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import provide, suites
+from slurmray.slurm.states import parse_end
 
 Log = Callable[[str], None]
 # The hosts have their own folders here. Mount sources below them are not taken from the machine.
@@ -110,18 +114,18 @@ def _run(cluster: SlurmCluster, script: str, requirements: Requirements, log: Lo
     log(f"up: {', '.join(cluster.config.nodes)}; {', '.join(versions)}")
     number = job.submit(cluster, script, requirements)
     log(f"submitted job {number}; its log follows")
-    code = None
+    code, write = None, partial(click.echo, nl=False)  # the command line handles errors
     try:
-        info = job.follow(cluster, number, job.write_stdout)
+        info = job.follow(cluster, number, write)
     except KeyboardInterrupt:
         log(f"interrupted: scancel {number}; press Ctrl-C again to end everything at once")
         code = 130
         cluster.run(["scancel", str(number)])
-        info = job.follow(cluster, number, job.write_stdout)
+        info = job.follow(cluster, number, write)
     leftovers = job.leftovers(cluster)
     for line in leftovers:
         log(f"leftover on {line}")
-    code = job.exit_code(info) if code is None else code
+    code = code or parse_end(info.get("JobState", ""), info.get("ExitCode", "0:0")).shell_code
     summary = f"{len(leftovers)} leftovers" if leftovers else "no leftovers on any host"
     log(f"job {number} {info['JobState']}, exit code {code}, {summary}")
     return code

@@ -13,6 +13,7 @@ from slurmray.diagnosis.slurm_errors import SLURM_ERRORS
 from slurmray.errors import SlurmError
 from slurmray.slurm.host import HERE, Host
 
+UNKNOWN_JOB = "Invalid job id"
 _REFUSED = "Batch job submission failed"
 _PREFIX = re.compile(r"^\w+:? (error|fatal): (Batch job submission failed: )?")
 # Lines of Slurm before `Could not establish a configuration source`, about DNS records that few sites have.
@@ -38,6 +39,20 @@ def call(
         raise _not_installed(argv[0], host) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{argv[0]}: no answer within {timeout:g} s: try again later") from None
+
+
+def output(
+    argv: Sequence[str],
+    *,
+    host: Host = HERE,
+    variables: Mapping[str, str] | None = None,
+    harmless: str = "",
+) -> str:
+    """Return what a command of Slurm prints; SlurmError if it fails. harmless: a message that is no error."""
+    done = call(argv, host=host, variables=variables)
+    if done.returncode != 0 and not (harmless and harmless in done.stderr):
+        raise failure(argv, done.stderr)
+    return done.stdout
 
 
 def run_in_foreground(argv: list[str], host: Host, *, is_terminal: bool) -> int:
@@ -95,21 +110,14 @@ def test_only(*arguments: str, text: str, host: Host = HERE) -> str:
 
 def hostnames(nodelist: str, host: Host = HERE) -> list[str]:
     """Return the names in a list of nodes, e.g. `node[1-64]`, as Slurm reads it."""
-    argv = ["scontrol", "show", "hostnames", nodelist]
-    done = call(argv, host=host)
-    if done.returncode != 0:
-        raise failure(argv, done.stderr)
-    return done.stdout.split()
+    return output(["scontrol", "show", "hostnames", nodelist], host=host).split()
 
 
 def squeue(host: Host = HERE, cluster: str | None = None) -> dict[int, str]:
     """Return {id: state} of this user's jobs that have not ended, in one request. cluster: see Job."""
     clusters = [f"--clusters={cluster}"] if cluster else []
     argv = ["squeue", *clusters, "--noheader", "--me", "--states=all", "--format=%A %T"]
-    done = call(argv, host=host)
-    if done.returncode != 0:
-        raise failure(argv, done.stderr)
-    rows = (line.split() for line in done.stdout.splitlines())
+    rows = (line.split() for line in output(argv, host=host).splitlines())
     return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
 
 
@@ -120,10 +128,8 @@ def owner(number: int, host: Host = HERE, cluster: str | None = None) -> tuple[i
     """
     clusters = [f"--clusters={cluster}"] if cluster else []
     argv = ["squeue", *clusters, "--noheader", "--states=all", f"--jobs={number}", "--format=%U %u"]
-    done = call(argv, host=host)
-    if done.returncode != 0 and "Invalid job id" not in done.stderr:
-        raise failure(argv, done.stderr)
-    found = re.search(r"^ *([0-9]+) (\S+)", done.stdout, re.MULTILINE)
+    shown = output(argv, host=host, harmless=UNKNOWN_JOB)
+    found = re.search(r"^ *([0-9]+) (\S+)", shown, re.MULTILINE)
     return (int(found[1]), found[2]) if found else None
 
 
@@ -131,10 +137,9 @@ def sacct(fields: str, *arguments: str, host: Host = HERE) -> str:
     """Return fields of jobs from the accounting, `A|B` a line; empty without accounting, or an answer."""
     argv = ["sacct", "--allocations", "--noheader", "--parsable2", f"--format={fields}", *arguments]
     try:
-        done = call(argv, host=host)
+        return output(argv, host=host)
     except SlurmError:
         return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 def _not_installed(command: str, host: Host) -> SlurmError:

@@ -170,11 +170,6 @@ class SshHost(Host):
         command = [*self._ssh(is_terminal=is_terminal), self.name, _through_login_shell(argv)]
         return process.run_in_foreground(command)
 
-    @property
-    def uid(self) -> int:
-        """As in Host, there."""
-        return self._uid
-
     def read(self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG) -> bytes:
         """Return what a file there has, see Host.read."""
         data = self._read([path], start, last, limit)[path]
@@ -272,7 +267,8 @@ class SshHost(Host):
         return subprocess.CompletedProcess(argv, code, out, err)
 
     @functools.cached_property
-    def _uid(self) -> int:
+    def uid(self) -> int:
+        """As in Host, there."""
         return int(self._run(["id", "-u"], "", "", {}, _TIMEOUT).stdout)
 
     @functools.cached_property

@@ -307,10 +307,7 @@ class Job:
         without `now`, the trainer has its grace period.
         """
         self._check_owner()
-        argv = self._argv("scancel", str(self.id))
-        done = commands.call(argv, host=self.host)
-        if done.returncode != 0:
-            raise commands.failure(argv, done.stderr)
+        commands.output(self._argv("scancel", str(self.id)), host=self.host)
         return now and self._end_grace_period()
 
     def _end_grace_period(self) -> bool:
@@ -400,11 +397,9 @@ class Job:
         self._check_owner()
         argv = self._argv("scontrol", "show", "job", str(self.id))
         # Seconds since 1970: the host may be in another time zone.
-        done = commands.call(argv, host=self.host, variables={"SLURM_TIME_FORMAT": "%s"})
-        if done.returncode != 0 and "Invalid job id" not in done.stderr:
-            raise commands.failure(argv, done.stderr)
-        self._shown = done.stdout
-        record = parse_job(done.stdout)
+        variables, harmless = {"SLURM_TIME_FORMAT": "%s"}, commands.UNKNOWN_JOB
+        self._shown = commands.output(argv, host=self.host, variables=variables, harmless=harmless)
+        record = parse_job(self._shown)
         if record:
             self._folder = Path(record["WorkDir"])
             paths = (record.get("StdOut"), record.get("StdErr"))

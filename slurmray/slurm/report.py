@@ -19,7 +19,7 @@ from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.resources import data_folder
 from slurmray.slurm.states import FINAL, Event
 from slurmray.slurm.status import Status, Step
-from slurmray.slurm.timeline import STEPS, Count, NodeTimes, Timeline, duration
+from slurmray.slurm.timeline import STEPS, Count, NodeTimes, Timeline, duration, exact
 
 GENERATOR = '<meta name="generator" content="slurmray'
 """In the first lines of each page."""
@@ -142,7 +142,7 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "duration": duration,
         "utc": _utc,
-        "seconds": _seconds,
+        "seconds": exact,
         "hide": hide,
         "hosts": host_list,
     }
@@ -159,10 +159,6 @@ def hide(text: str) -> str:
 
 def _utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
-
-
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:.1f} s"
 
 
 def _tick_label(seconds: float, step: float) -> str:

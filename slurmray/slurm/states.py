@@ -14,18 +14,9 @@ from slurmray.events import fits
 FINAL = tuple(STATES)
 # Fields of `scontrol show job` with their own lines, which may contain spaces.
 _LINE_FIELDS = (
-    "AdminComment",
-    "Command",
-    "Comment",
-    "Extra",
-    "StdErr",
-    "StdIn",
-    "StdOut",
-    "SubmitLine",
-    "SystemComment",
-    "WorkDir",
+    *("AdminComment", "Command", "Comment", "Extra", "StdErr", "StdIn", "StdOut", "SubmitLine"),
+    *("SystemComment", "WorkDir"),
 )
-
 _LONGEST_LINE = 4 << 20  # characters: 65,536 names of nodes have less
 Event = Mapping[str, Any]
 """A line of events.jsonl; docs/reference/events.md has the fields."""

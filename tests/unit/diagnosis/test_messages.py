@@ -99,16 +99,16 @@ LINES = [
 @pytest.mark.parametrize("message", [*MESSAGES, *SLURM_ERRORS, *PENDING], ids=lambda each: each.example[:40])
 def test_an_example_has_its_own_message_only(message: Message) -> None:
     table = next(each for each in (MESSAGES, SLURM_ERRORS, PENDING) if message in each)
-    assert [match.message for match in find(table, [("", message.example)])] == [message]
+    assert [found for found, _, _ in find(table, [("", message.example)])] == [message]
     assert message.source
     assert message.cause or message.fix
 
 
 @pytest.mark.parametrize(("cause", "line"), LINES)
 def test_a_line_has_one_message(cause: str, line: str) -> None:
-    (match,) = find(MESSAGES, [("log", f"before\n  {line}\nafter\n")])
-    assert cause in match.message.cause
-    assert (match.source, match.line) == ("log", line[:300])
+    ((message, *found),) = find(MESSAGES, [("log", f"before\n  {line}\nafter\n")])
+    assert cause in message.cause
+    assert found == ["log", line[:300]]
 
 
 def test_causes_come_before_what_follows_from_them() -> None:
@@ -116,7 +116,7 @@ def test_causes_come_before_what_follows_from_them() -> None:
     text = "OSError: [Errno 98] Address already in use\nAddress already in use, too\n"
     other = "HIP out of memory. Tried to allocate 1 MiB"
     found = find(MESSAGES, [("a", text), ("b", other)])
-    assert [(match.source, match.line) for match in found] == [
+    assert [match[1:] for match in found] == [
         ("b", other),
         ("a", "OSError: [Errno 98] Address already in use"),
     ]
