@@ -5,10 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, TypeGuard
 
-VERSION = 1
-"""Value of `v` in each line. A new field or a new event does not raise it; a field that changes or goes does.
-"""
-
 _TEXT: dict[str, Any] = {"type": "string", "maxLength": 65536}
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
 _COUNT: dict[str, Any] = {**_NUMBER, "minimum": 0}
@@ -17,7 +13,11 @@ _NAME: dict[str, Any] = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_
 _NAMES: dict[str, Any] = {"type": "array", "items": _NAME, "maxItems": 65536}
 _NODES: dict[str, Any] = {**_NAMES, "minItems": 1}
 _LOGIN_SESSION = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"]  # as in agent/node/facts.py
-_TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 2**37}  # until the year 6325
+TIME: dict[str, Any] = {
+    "type": "number",
+    "minimum": 0,
+    "maximum": 2**37,
+}  # of each event; until the year 6325
 
 # Event -> (what it means, field -> (JSON type, what it is)).
 EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
@@ -140,7 +140,7 @@ _NEW_FIELDS = {"start": {"components", "ray_nodes"}, "attach": {"runtime", "fold
 def fits(event: Any) -> TypeGuard[dict[str, Any]]:
     """Whether a value is an event with the fields that slurmray uses: a job's programs can write the file."""
     name = event.get("event") if isinstance(event, dict) else None
-    if not (isinstance(name, str) and _fits(event.get("time"), _TIME)):
+    if not (isinstance(name, str) and _fits(event.get("time"), TIME)):
         return False
     if name not in EVENTS:  # of a later version
         return True
@@ -165,50 +165,3 @@ def _fits(value: Any, kind: dict[str, Any]) -> bool:
     numbers = (int, float) if kind["type"] == "number" else (int,)
     is_number = isinstance(value, numbers) and not isinstance(value, bool)
     return is_number and kind["minimum"] <= value <= kind["maximum"]  # also not for NaN
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of one line of `events.jsonl`."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "One line of a job's events.jsonl",
-        "oneOf": [_schema_of(name) for name in EVENTS],
-    }
-
-
-def _schema_of(name: str) -> dict[str, Any]:
-    meaning, fields = EVENTS[name]
-    own = {field: {**kind, "description": text} for field, (kind, text) in fields.items()}
-    common = {
-        "v": {"const": VERSION},
-        "time": {**_TIME, "description": "seconds since 1970, UTC"},
-        "event": {"const": name},
-    }
-    return {
-        "description": meaning,
-        "type": "object",
-        "properties": {**common, **own},
-        "required": [*common, *own],
-    }
-
-
-def reference() -> str:
-    """Return docs/reference/events.md: what each event has."""
-    lines = [
-        "# Events",
-        "",
-        "`events.jsonl` in the run directory has one JSON object a line, for programs. The job's log is",
-        "for people, and its wording may change. Each line has `v` (the version), `time` (seconds since",
-        f"1970) and `event`. The version is {VERSION}. Later versions may add events and fields;",
-        "`v` is raised only when one changes or is removed. The JSON Schema of a line:",
-        "[events.schema.json](events.schema.json).",
-    ]
-    for name, (meaning, fields) in EVENTS.items():
-        lines += ["", f"## {name}", "", meaning]
-        if fields:
-            lines += ["", "| field | type | meaning |", "|---|---|---|"]
-            lines += [
-                f"| `{field}` | {kind.get('type', 'string')} | {text} |"
-                for field, (kind, text) in fields.items()
-            ]
-    return "\n".join(lines) + "\n"

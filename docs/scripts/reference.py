@@ -12,11 +12,14 @@ from typing import Any
 
 import click
 
-from slurmray import events, signatures
+from slurmray import events
+from slurmray.agent import job_log
 from slurmray.agent.controller import state
 from slurmray.agent.wire import messages
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
+from slurmray.diagnosis.exit_codes import EXIT_CODES
+from slurmray.diagnosis.messages import MESSAGES
 from slurmray.errors import ExitCode
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
@@ -102,6 +105,21 @@ does not exist).
 """
 
 
+_EVENTS = f"""# Events
+
+`events.jsonl` in the run directory has one JSON object a line, for programs. The job's log is
+for people, and its wording may change. Each line has `v` (the version), `time` (seconds since
+1970) and `event`. The version is {job_log.VERSION}. Later versions may add events and fields;
+`v` is raised only when one changes or is removed. The JSON Schema of a line:
+[events.schema.json](events.schema.json).
+"""
+
+_MESSAGES = """# Messages
+
+Messages of trainers, PyTorch, NCCL, Slurm and Ray that name a cause. `slurmray why` looks for them in
+the logs of a job.
+"""
+
 _WIRE = """# Messages and states of a job
 
 Controller, node agents and container processes send each other one JSON object a line, through `srun` and
@@ -171,11 +189,11 @@ def files() -> dict[str, str]:
         "reference/job-spec.md": "\n".join([_NOTE, _JOB_SPEC, *_job_spec(JobSpec.model_json_schema()), ""]),
         "reference/command-line.md": "\n".join([_NOTE, _COMMAND_LINE, *_commands(), ""]),
         "reference/exit-codes.md": "\n".join([_NOTE, *_exit_codes(), ""]),
-        "reference/events.schema.json": json.dumps(events.schema(), indent=2) + "\n",
-        "reference/events.md": f"{_NOTE}\n{events.reference()}",
+        "reference/events.schema.json": json.dumps(_events_schema(), indent=2) + "\n",
+        "reference/events.md": "\n".join([_NOTE, _EVENTS, *_events()]),
         "inside/wire.md": "\n".join([_NOTE, _WIRE, *_messages(), _states()]),
         "../slurmray/spec/slurm_fields.py": "\n".join(_slurm_fields()),
-        "reference/messages.md": f"{_NOTE}\n{signatures.reference()}",
+        "reference/messages.md": "\n".join([_NOTE, _MESSAGES, *_known_messages(), ""]),
     }
 
 
@@ -311,11 +329,52 @@ def _escaped(text: str) -> str:
 
 def _exit_codes() -> Iterator[str]:
     table = "| code | name | meaning |\n|---|---|---|\n" + "\n".join(
-        f"| {code.value} | {_name(code)} | {code.meaning} |" for code in ExitCode
+        f"| {code.value} | {_name(code)} | {EXIT_CODES[code].meaning} |" for code in ExitCode
     )
     yield _EXIT_CODES.format(table=table)
     for code in ExitCode:
-        yield f"## {code.value} {_name(code)}\n\nCause: {code.cause}\n\nFix: {code.fix}\n"
+        known = EXIT_CODES[code]
+        yield f"## {code.value} {_name(code)}\n\nCause: {known.cause}\n\nFix: {known.fix}\n"
+
+
+def _events_schema() -> dict[str, Any]:
+    """Return the JSON Schema of one line of `events.jsonl`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "One line of a job's events.jsonl",
+        "oneOf": [_schema_of(name) for name in events.EVENTS],
+    }
+
+
+def _schema_of(name: str) -> dict[str, Any]:
+    meaning, fields = events.EVENTS[name]
+    own = {field: {**kind, "description": text} for field, (kind, text) in fields.items()}
+    common = {
+        "v": {"const": job_log.VERSION},
+        "time": {**events.TIME, "description": "seconds since 1970, UTC"},
+        "event": {"const": name},
+    }
+    return {
+        "description": meaning,
+        "type": "object",
+        "properties": {**common, **own},
+        "required": [*common, *own],
+    }
+
+
+def _events() -> Iterator[str]:
+    for name, (meaning, fields) in events.EVENTS.items():
+        yield f"## {name}\n\n{meaning}\n"
+        if fields:
+            yield "| field | type | meaning |\n|---|---|---|"
+            for field, (kind, text) in fields.items():
+                yield f"| `{field}` | {kind.get('type', 'string')} | {text} |"
+            yield ""
+
+
+def _known_messages() -> Iterator[str]:
+    yield "| message | cause | fix |\n|---|---|---|"
+    yield from (f"| `{each.example}` | {each.cause} | {each.fix} |" for each in MESSAGES)
 
 
 def _messages() -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from slurmray.errors import SlurmError
 from slurmray.slurm.job import Job
 from slurmray.slurm.states import FINAL, End, Event, is_last_attempt_over
+from slurmray.slurm.timeline import clock
 
 _LONGEST_PAUSE = 15.0  # seconds between two requests to slurmctld
 _END_PAUSE = 1.0  # the same once the job has recorded its end
@@ -36,8 +37,7 @@ def follow(
             return end
         if end.state == "PENDING":
             status = job.status()
-            begin = time.localtime(status.expected_start)
-            start = time.strftime(", expected at %Y-%m-%d %H:%M", begin) if status.expected_start else ""
+            start = f", expected at {clock(status.expected_start)}" if status.expected_start else ""
             if (text := f"queued: {status.reason}{start}") != noticed:
                 notice(text)
                 noticed = text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,18 +34,15 @@ class Row(NamedTuple):
 
 def survey(host: Host, folder: Path) -> Iterator[Row]:
     """Ask Slurm and a login host. folder: from which jobs would be submitted. SlurmError if Slurm refuses."""
-
-    def output(*argv: str) -> str:
-        return commands.output(argv, host=host)
-
-    config = parse_config(output("scontrol", "show", "config"))
+    output = functools.partial(commands.output, host=host)
+    config = parse_config(output(["scontrol", "show", "config"]))
     yield from of_config(config)
-    yield from of_partitions(output("sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"))
+    yield from of_partitions(output(["sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"]))
     if "associations" in config.get("AccountingStorageEnforce", ""):
-        user = output("id", "--user", "--name").strip()
+        user = output(["id", "--user", "--name"]).strip()
         show = ["show", "associations", f"user={user}", "format=account"]
-        yield of_accounts(output("sacctmgr", "--noheader", "--parsable2", *show))
-    if "--container-image" in output("srun", "--help"):
+        yield of_accounts(output(["sacctmgr", "--noheader", "--parsable2", *show]))
+    if "--container-image" in output(["srun", "--help"]):
         yield Row("pyxis", "srun has --container-image", "--runtime pyxis uses it")
     which = commands.call(["bash", "-c", f"command -v {' '.join(_RUNTIMES)}"], host=host).stdout
     found = [Path(line).name for line in which.splitlines()]

@@ -11,7 +11,6 @@ import jsonschema
 import pytest
 import yaml
 
-from slurmray import events
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
 from .faults.case import RAY_START
@@ -19,6 +18,7 @@ from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
 from .jobs import Job, Jobs, wait_clean, wait_until
 
 ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs/reference/events.schema.json").read_text())
 TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
 ONE = "slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\n"
 
@@ -48,7 +48,7 @@ def test_built_in_check(jobs: Jobs) -> None:
     phases = list(dict.fromkeys(event["phase"] for event in job.events if event["event"] == "phase"))
     assert phases == ["container", "ray", "probe"]
     for event in job.events:
-        jsonschema.validate(event, events.schema())
+        jsonschema.validate(event, SCHEMA)
 
 
 @pytest.mark.parametrize(
