@@ -44,15 +44,15 @@ _NOTE = "<!-- Written by docs/scripts/reference.py (`make schema`). Do not edit.
 
 _JOB_SPEC = """# Job spec
 
-A YAML file with these fields. Most jobs need only the ten in the first table; nearly all fields are
-optional. `null` means not set, and `[]` stands for each item of a list. Text fields keep what was typed:
-`12:00:00`, `1e-6`, `007` and `true` need no quotes. Mistakes are reported all at once, with line and
-column; those in how fields fit together (e.g. GPUs of services and of nodes) once there is no unknown field,
-as a misspelt one would cause others.
+A YAML file with these fields. Most jobs need only the ten in the first table. Nearly all fields are
+optional. `null` means not set, and `[]` stands for each item of a list. Text fields keep what you typed:
+`12:00:00`, `1e-6`, `007` and `true` need no quotes. You see all mistakes at once, with line and column. How
+fields fit together (e.g. GPUs of services and of nodes) is checked only once there is no unknown field, as a
+misspelt one would cause more mistakes.
 
-An editor with a YAML language server completes and checks a file with a line for the schema. `slurmray init`
-begins job specs with the address of the schema of its version. Without internet, write the schema beside the
-job spec (`slurmray schema > job-spec.schema.json`) and begin with:
+An editor with a YAML language server completes and checks a file that names the schema. `slurmray init`
+begins job specs with the address of its version's schema. If you have no internet, write the schema beside
+the job spec (`slurmray schema > job-spec.schema.json`) and begin with:
 
 ```yaml
 # yaml-language-server: $schema=job-spec.schema.json

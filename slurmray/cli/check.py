@@ -24,8 +24,8 @@ def check(
     """Check a job as slurmray submit does, ask Slurm when it could start, and submit nothing.
 
     JOB.yaml, options and COMMAND are those of slurmray render. It finds mistakes in the job spec, a placement
-    that does not fit, missing files, and what Slurm refuses. Where there is no Slurm, only that is left out.
-    To check the nodes, too: slurmray doctor with the same options.
+    that does not fit, missing files, and what Slurm refuses. On a host without Slurm it leaves that out. To
+    check the nodes, use slurmray doctor with the same options.
 
     \b
     Examples:

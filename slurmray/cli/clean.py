@@ -76,8 +76,8 @@ def clean(
 
     Files that a trainer wrote there stay, and so does the job's log, slurm-JOBID.out.
 
-    With --nodelist, remove what your ended jobs left on these nodes: containers and folders. Jobs do that
-    on the nodes where they start; this submits a small one that does nothing else, and shows its log.
+    With --nodelist, remove containers and folders that your ended jobs left on these nodes. Every job does
+    that on the nodes where it starts. This submits a small job that does nothing else, and shows its log.
 
     \b
     Examples:

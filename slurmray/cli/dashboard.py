@@ -32,8 +32,8 @@ def dashboard(*, job: str | None, port: int) -> None:
     """Forward Ray's dashboard of a running job to this host, and print its address, which signs you in.
 
     It needs no ssh to the nodes. To see it on your own machine, run slurmray there, with `host` in a profile:
-    a browser opens. Or forward the port of this host with the ssh command that is printed. JOB is an id or a
-    name; without it, the newest one. Ctrl-C ends it.
+    a browser opens. Or forward the port of this host with the ssh command that it prints. JOB is an id or a
+    name. Without JOB it is the newest one. Ctrl-C ends it.
 
     \b
     Examples:

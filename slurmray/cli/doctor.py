@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None) -> int | None:
     """Show what jobs need on this cluster, and with options check its nodes.
 
-    Without options it asks Slurm and this host, and submits nothing. With options of slurmray render it then
+    Without options it asks Slurm and this host, and submits nothing. With options of slurmray render it also
     submits a job without a trainer, which checks each node's runtime, GPUs, addresses, ports and limits, and
-    shows its log until it ends. The exit code is that of this job, or 64 where jobs cannot run.
+    shows its log until it ends. The exit code is the job's, or 64 where jobs cannot run.
 
     \b
     Examples:

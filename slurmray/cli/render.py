@@ -56,13 +56,12 @@ def render(
     """Write the sbatch script of a job, or a dstack task.
 
     JOB.yaml is a job spec; - reads it from standard input, and several make a script each. Options override
-    their fields. Those of sbatch that are not listed here are options, too, e.g. --qos high or -C h100.
-    COMMAND, everything after the first --, runs the trainer. Without COMMAND and `run`, the job checks every
-    node and GPU.
+    their fields. You can also give every other option of sbatch, e.g. --qos high or -C h100. COMMAND,
+    everything after the first --, runs the trainer. Without COMMAND and `run`, the job checks every node and
+    GPU.
 
-    The script is all that the cluster needs of slurmray; the nodes need Python 3.6 or later. It contains the
-    job as JSON, commands in bash, and the agent, which calls them. slurmray verify shows whether it
-    was edited.
+    The cluster needs only the script, and Python 3.6 or later on the nodes. It contains the job as JSON,
+    commands in bash, and the agent, which calls them. slurmray verify shows whether it was edited.
 
     \b
     Examples:

@@ -28,8 +28,8 @@ _NAMES_SHOWN = 4  # nodes that are missing
 def status(*, job: str | None, watch: bool, is_json: bool) -> None:
     """Show where a job stands: its state, how long each step took, how its nodes came up, and how it ended.
 
-    JOB is an id or a name; without it, the newest one. It works while the job waits or runs, after its end,
-    and when Slurm has forgotten it, as long as its run directory is there.
+    JOB is an id or a name. Without JOB it is the newest one. It works while the job waits or runs, after its
+    end, and when Slurm has forgotten it, as long as its run directory is there.
 
     \b
     Examples:

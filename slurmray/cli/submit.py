@@ -48,10 +48,10 @@ def submit(
 ) -> int | None:
     """Render a job and submit it with sbatch.
 
-    JOB.yaml, options and COMMAND are those of slurmray render. No script is written: Slurm keeps it. slurmray
+    JOB.yaml, options and COMMAND are those of slurmray render. It writes no script: Slurm keeps it. slurmray
     list, status, logs and cancel know the job from then on, by its id or its name.
 
-    With --follow, Ctrl-C asks whether to cancel the job; without an answer it goes on.
+    With --follow, Ctrl-C asks whether to cancel the job. Without an answer the job goes on.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ _TRAINER_ONLY = ("preset", "launch", "ray.runtime_env")  # fields that go with a
 def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None) -> int:
     """Start a Ray cluster without a trainer, for notebooks and debugging, and show how to use it.
 
-    JOB.yaml and options are those of slurmray render; `run`, preset and `launch` are left out. The cluster
+    JOB.yaml and options are those of slurmray render. The job ignores `run`, preset and `launch`. The cluster
     stays until slurmray cancel, or until its time limit. While it starts, Ctrl-C asks whether to cancel it.
 
     \b

@@ -44,8 +44,8 @@ def why(*, job: str | None, is_json: bool) -> None:
 
     It shows who cancelled it, or the last lines of what failed: the trainer, a service, a prepare step,
     container.setup, a container or Ray. It knows slurmray's exit codes, findings, Slurm's states, and
-    messages of trainers, PyTorch, NCCL and Ray, which it looks for in the job's log and in those of its nodes
-    and services. JOB is an id or a name; without it, the newest one.
+    messages of trainers, PyTorch, NCCL and Ray, which it looks for in the logs of the job, its nodes and
+    services. JOB is an id or a name. Without JOB it is the newest one.
 
     \b
     Examples:

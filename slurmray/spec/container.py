@@ -75,7 +75,7 @@ class Container(Model):
     """The container on every node, unless runtime is none."""
 
     runtime: Literal["auto", "docker", "podman", "apptainer", "singularity", "pyxis", "none"] = "auto"
-    """auto: on each node Podman if it works, else Docker. none: no container.
+    """auto: on each node Podman if it works, or Docker. none: no container.
 
     See docs/reference/runtimes.md.
     """

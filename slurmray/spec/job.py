@@ -154,7 +154,7 @@ class JobSpec(Model):
     read it. `env` overrides it.
     """
     node_env: Text = ""
-    """Host commands (bash), run on every node after `setup`; what they export is for Ray and the trainer.
+    """Host commands (bash), run on every node after `setup`. Ray and the trainer get what they export.
 
     For values that differ between nodes, e.g. `export NCCL_IB_HCA=$(my-site-hca)`. They override `env`.
     """
@@ -192,8 +192,8 @@ class JobSpec(Model):
     include: list[Line] = Field(default=[], json_schema_extra=_one_or_more)
     """Paths of other job specs, relative to this file. They have the fields that this one lacks.
 
-    Sections are filled up field by field; a list is used as a whole. Of several, the last one has priority.
-    At most 64 files, of 256 KB in all.
+    Sections are merged field by field, lists are not merged. Of several files, the last one has priority. At
+    most 64 files, of 256 KB in all.
     """
 
     def __init__(self, /, **fields: Unpack[JobFields]) -> None:
