@@ -1,7 +1,11 @@
-"""Who wins where two layers set the same variable, as the programs of a job see it."""
+"""Who wins where two layers set the same variable, as the programs of a job see it; and single layers.
+
+tests/cluster shows that Ray accepts them.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import subprocess
 import time
@@ -11,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent.container import node_context, variables
+from slurmray.agent.container.ray import ports, start
 from tests.unit.agent.containers import RAY, TIMEOUT, cluster, group, job, settings
 
+from .ray.test_command import NEW, OLD, PORTS, start_argv
 from .test_ray_job import write_client
 
 DUMP_RAY = """
@@ -231,3 +238,239 @@ def test_what_is_known_late(seen: dict[str, dict[str, Any]]) -> None:
     assert "RAY_agent_register_timeout_ms" not in seen["trainer"]
     assert seen["trainer"]["SERVICE_LATE_HOSTS"] == "gpu-1"
     assert not any(name.startswith("SERVICE_") for name in seen["ray"].keys() - IMAGE.keys())
+
+
+LOCAL = [
+    (name, ipaddress.ip_address(address))
+    for name, address in (("lo", "127.0.0.1"), ("eth0", "10.9.0.5"), ("eth1", "10.1.0.5"))
+]
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A node with an address, and an image without variables."""
+    monkeypatch.setattr(os, "environ", {})
+    made = node_context.NodeContext("/tmp/r", "gpu-1", lambda *_: None)
+    made.settings, made.job = settings(ray={"nodes": 2}), job(nodes=["gpu-1", "gpu-2"])  # type: ignore[assignment]
+    made.rank, made.user, made.ray_version, made.token = 0, "alice", NEW, "/tmp/r/token"
+    made.address, made.interfaces, made.ports, made.gcs = "10.1.0.5", LOCAL, PORTS, "10.1.0.4:6379"
+    return made
+
+
+def test_the_home_folder(context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path)})
+    assert variables.user(context) == {"USER": "alice", "LOGNAME": "alice"}
+    monkeypatch.setattr(os, "environ", {"HOME": "/no/such/home"})
+    assert variables.user(context)["HOME"] == "/tmp/r"
+
+
+def test_libraries_use_the_interface_of_the_address(context: Any) -> None:
+    found = {"VLLM_HOST_IP": "10.1.0.5", "NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
+    assert variables.network(context) == found
+    context.env_file = {"NCCL_SOCKET_IFNAME": "^lo"}
+    assert variables.of(variables.RAY, context)["NCCL_SOCKET_IFNAME"] == "^lo"
+    context.address = "10.9.9.9"
+    assert variables.network(context) == {"VLLM_HOST_IP": "10.9.9.9"}
+
+
+@pytest.mark.parametrize(
+    ("names", "interface", "is_set"),
+    [
+        (["lo", "eth0"], "eth0", False),
+        (["lo", "docker0", "eth0", "eth1"], "eth0", False),
+        (["lo", "eth0", "eth1"], "eth1", True),
+        (["lo", "eth0", "ib0"], "ib0", False),
+        (["lo", "eth0", "ib0"], "eth0", False),
+        (["lo", "docker0"], "docker0", True),
+    ],
+)
+def test_nccl_chooses_where_it_finds_the_interface_or_infiniband(
+    context: Any, names: list[str], interface: str, is_set: bool
+) -> None:
+    context.interfaces = [
+        (name, ipaddress.ip_address(f"10.{number}.0.1")) for number, name in enumerate(names)
+    ]
+    context.address = f"10.{names.index(interface)}.0.1"
+    found = variables.network(context)
+    assert found.get("NCCL_SOCKET_IFNAME") == (f"={interface}" if is_set else None)
+    assert found["GLOO_SOCKET_IFNAME"] == interface
+
+
+def test_nccl_s_own_configuration_stays(
+    context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    conf = tmp_path / "nccl.conf"
+    conf.write_text("NCCL_DEBUG=WARN\n# NCCL_SOCKET_IFNAME=eth2\n")
+    original = open
+    monkeypatch.setattr(
+        "builtins.open", lambda path, *a, **k: original(conf if path == "/etc/nccl.conf" else path, *a, **k)
+    )
+    assert "NCCL_SOCKET_IFNAME" in variables.network(context)
+    conf.write_text("NCCL_SOCKET_IFNAME=eth2\n")
+    assert "NCCL_SOCKET_IFNAME" not in variables.network(context)
+
+
+@pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
+def test_nodes_are_reached_without_a_proxy(context: Any, proxy: str) -> None:
+    context.node_env = {proxy: "http://proxy:3128", "NO_PROXY": "example.org,localhost"}
+    found = variables.no_proxy(context)
+    assert found["no_proxy"] == found["NO_PROXY"]
+    assert found["no_proxy"] == "example.org,localhost,127.0.0.1,::1,10.1.0.5,10.1.0.4,gpu-1,gpu-2"
+    context.node_env = {proxy: "http://proxy:3128", "no_proxy": "*"}
+    assert variables.no_proxy(context)["no_proxy"] == "*"
+    context.node_env = {proxy: ""}
+    assert "no_proxy" not in variables.no_proxy(context)
+
+
+def test_no_proxy_of_10000_nodes_fits_into_a_variable(context: Any) -> None:
+    context.node_env = {"http_proxy": "x"}
+    context.peers = [f"2001:db8::{number:x}" for number in range(10_000)]
+    found = variables.no_proxy(context)["no_proxy"]
+    assert found
+    assert 99_000 < len(found) < 2**17
+    own = {"10.1.0.5", "10.1.0.4", "gpu-1", "gpu-2", *variables.LOCAL_NAMES}
+    assert set(found.split(",")) <= {*context.peers, *own}
+
+
+def test_export_lines_for_a_shell() -> None:
+    text = variables.export_lines({"A": "it's\n$x", "B": ""}) + 'printf "%s|" "$A" "$B"'
+    assert (
+        subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True).stdout == "it's\n$x||"
+    )
+
+
+SERVICES = [
+    {"name": name, "where": "all", "gpus": count, "needs_ray": False, "env": {}}
+    for name, count in (("a", 1), ("b", 2))
+]
+
+
+def test_gpus_of_ray_and_of_services(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "exists", lambda _: False)
+    context.settings |= {"groups": [group(2, 4)], "services": SERVICES}
+    assert variables.gpus_of_ray(context) == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert variables.gpus_of_service(context, SERVICES[1]) == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert "CUDA_VISIBLE_DEVICES" not in variables.of(variables.GPU_CHECK, context)
+    context.gpu_masks = {"CUDA_VISIBLE_DEVICES": "4,6,7,9"}
+    assert variables.gpus_of_service(context, SERVICES[0]) == {"CUDA_VISIBLE_DEVICES": "6"}
+    assert variables.of(variables.GPU_CHECK, context)["CUDA_VISIBLE_DEVICES"] == "4,6,7,9"
+    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/kfd")
+    context.gpu_masks = {}
+    assert variables.gpus_of_ray(context) == {"HIP_VISIBLE_DEVICES": "0"}
+
+
+@pytest.mark.parametrize(
+    ("auth", "version", "is_used"), [("auto", NEW, True), ("auto", OLD, False), ("none", NEW, False)]
+)
+def test_when_a_token_is_used(
+    context: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    auth: str,
+    version: tuple[int, int],
+    is_used: bool,
+) -> None:
+    monkeypatch.setattr(context, "send", lambda _: None)
+    context.folder, context.ray_version, context.token = str(tmp_path), version, ""
+    context.settings["ray"]["auth"] = auth
+    start.RayProcess(context).write_token()
+    assert (variables.of(variables.RAY, context)["RAY_AUTH_MODE"] == "token") == is_used
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600] * is_used
+    assert "RAY_AUTH_MODE" not in os.environ
+
+
+def test_timeouts_of_ray_are_longer_than_the_probe_s(context: Any) -> None:
+    context.settings["timeouts"]["ready"] = 600
+    assert variables.start_timeouts(context) == {
+        "RAY_raylet_start_wait_time_s": "660",
+        "RAY_agent_register_timeout_ms": "660000",
+        "RAY_gcs_rpc_server_connect_timeout_s": "660",
+        "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "660",
+    }
+
+
+@pytest.mark.attack("a variable of another Ray", inputs=2)
+@pytest.mark.parametrize("name", variables.FOREIGN)
+def test_variables_of_another_ray(context: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the image or the shell, and of env_file or node_env."""
+    monkeypatch.setattr(os, "environ", {name: "x"})
+    assert name not in variables.of(variables.RAY, context)
+    monkeypatch.setattr(os, "environ", {})
+    context.node_env = {name: "x"}
+    assert name not in variables.of(variables.RAY, context)
+
+
+def test_metrics_are_exported_only_if_enabled(context: Any) -> None:
+    off = variables.of(variables.RAY, context)
+    names = ("RAY_enable_metrics_collection", "DASHBOARD_METRIC_PORT", "AUTOSCALER_METRIC_PORT")
+    assert [off[name] for name in names] == ["0", "65536", "65536"]
+    context.settings["ray"]["metrics"] = True
+    on = variables.of(variables.RAY, context)
+    assert names[0] not in on
+    own = {int(on[name]) for name in names[1:]}
+    given = {int(option.rpartition("=")[2]) for option in start_argv(None) if "-port=" in option}
+    assert len(own) == 2
+    assert own < set(PORTS) - given
+
+
+def test_amd_s_old_mask_goes_where_ray_refuses_it(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/kfd")
+    context.gpu_masks = {"ROCR_VISIBLE_DEVICES": "0,1"}
+    new = variables.of(variables.RAY, context)
+    assert "ROCR_VISIBLE_DEVICES" not in new
+    assert new["HIP_VISIBLE_DEVICES"] == "0,1", "or there would be no mask at all"
+    context.ray_version = OLD
+    assert variables.of(variables.RAY, context)["ROCR_VISIBLE_DEVICES"] == "0,1"
+    context.ray_version, context.node_env = NEW, {"ROCR_VISIBLE_DEVICES": "1"}
+    assert variables.of(variables.RAY, context)["ROCR_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+def test_amd_s_mask_goes_on_nodes_without_amd_s_driver(
+    context: Any, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]
+) -> None:
+    """Slurm sets all masks alike. verl's workers fail with more than one."""
+    monkeypatch.setattr(os.path, "exists", lambda _: False)
+    context.ray_version = version
+    context.gpu_masks = {"ROCR_VISIBLE_DEVICES": "0,1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    found = variables.of(variables.RAY, context)
+    assert {name for name in found if "VISIBLE_DEVICES" in name} == {"CUDA_VISIBLE_DEVICES"}
+
+
+@pytest.mark.attack("GPU masks of an image or a shell", inputs=1)
+def test_masks_of_the_image_go(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"CUDA_VISIBLE_DEVICES": "7", "ZE_AFFINITY_MASK": "7"})
+    for layers in (variables.SETUP, variables.RAY):
+        assert not [name for name, value in variables.of(layers, context).items() if value == "7"]
+
+
+def test_addresses_in_the_trainer_s_environment(context: Any) -> None:
+    context.is_ready, context.address, context.gcs = True, "fd00::5", f"[fd00::5]:{PORTS[ports.GCS]}"
+    found = variables.of((variables.ray_address, variables.master), context)
+    assert found == {
+        "RAY_ADDRESS": f"[fd00::5]:{PORTS[ports.GCS]}",
+        "MASTER_ADDR": "fd00::5",
+        "MASTER_PORT": str(PORTS[ports.MASTER]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("where", "url", "expected"),
+    [
+        ("head", "http://127.0.0.1:8000/x?a=127.0.0.1", ("n1", "http://n1:8000/x?a=127.0.0.1")),
+        ("all", "https://localhost", ("n1,n2,n3", "https://n1")),
+        ("workers", "http://[::1]:80", ("n2,n3", "http://n2:80")),
+        ("workers", "http://localhost.example:80", ("n2,n3", "http://localhost.example:80")),
+        ("head", None, ("n1", None)),
+        (2, "http://localhost:80", ("n2,n3", "http://n2:80")),
+    ],
+)
+def test_where_the_trainer_finds_a_service(
+    context: Any, where: str | int, url: str | None, expected: tuple[str, str]
+) -> None:
+    item = {"name": "my-judge", "where": where, **({"ready": {"http": url, "timeout": 1}} if url else {})}
+    context.settings |= {"services": [item]}
+    context.settings["ray"]["nodes"], context.job["nodes"] = 3, ["n1", "n2", "n3"]
+    found = dict(variables.service_addresses(context))
+    assert (found.pop("SERVICE_MY_JUDGE_HOSTS"), found.pop("SERVICE_MY_JUDGE_URL", None)) == expected
+    assert found == {}
