@@ -135,17 +135,17 @@ def metrics_ports(context: "NodeContext") -> "Variables":
 
 
 def image(_context: "NodeContext") -> "Variables":
-    """The environment of the image; without a container, that of the job after `setup`."""
+    """The environment of the image, or, without a container, of the job after `setup`. Those after it win."""
     return os.environ
 
 
 def gpus(context: "NodeContext") -> "Variables":
-    """Slurm's GPU masks in place of those of the image. `env` wins over them."""
+    """Slurm's GPU masks in place of those of the image. The job spec wins over them."""
     return dict(dict.fromkeys(inherited.GPU_MASKS), **context.gpu_masks)
 
 
 def one_gpu_mask(context: "NodeContext") -> "Variables":
-    """`HIP_VISIBLE_DEVICES` for `ROCR_VISIBLE_DEVICES`, where Ray or the node's GPUs want that."""
+    """No `ROCR_VISIBLE_DEVICES` where Ray or the node's GPUs forbid it. The job spec wins over that."""
     # Slurm sets it for GPUs of any vendor. On NVIDIA's nodes it means nothing, and verl's Worker fails if
     # it, or HIP_VISIBLE_DEVICES with other values, is set beside CUDA_VISIBLE_DEVICES.
     masks = context.gpu_masks
@@ -158,13 +158,13 @@ def one_gpu_mask(context: "NodeContext") -> "Variables":
 
 
 def ray_defaults(context: "NodeContext") -> "Variables":
-    """Defaults for Ray, and `PYTHONUNBUFFERED`. They win over the image, `env` over them."""
+    """Defaults for Ray, and `PYTHONUNBUFFERED`. The job spec wins over them."""
     no_metrics = {} if context.settings["ray"]["metrics"] else NO_METRICS
     return dict(RAY_DEFAULTS, RAY_TMPDIR=context.folder, **no_metrics)
 
 
 def user(context: "NodeContext") -> "Variables":
-    """`USER` and `LOGNAME`; `HOME` where that of the image cannot be written to. `env` wins over them."""
+    """`USER` and `LOGNAME`; `HOME` where the image's is not writable. The job spec wins over them."""
     # The user may not be in /etc/passwd, and Docker may run the image as the submitter. Triton, Inductor,
     # vLLM and others have their caches in HOME.
     # No OMP_NUM_THREADS: Ray sets it to the num_cpus of each task, but only where its workers do not inherit
@@ -175,22 +175,22 @@ def user(context: "NodeContext") -> "Variables":
 
 
 def env_file(context: "NodeContext") -> "Variables":
-    """`env_file` of the job spec. `env` wins over it."""
+    """`env_file` of the job spec. `env` and those after it win over it."""
     return context.env_file
 
 
 def env(context: "NodeContext") -> "Variables":
-    """`env` of the job spec, with values of the submitter's own. `node_env` wins over it."""
+    """`env` of the job spec, and what it lacks of the preset's. `node_env` and those after it win."""
     return dict(context.settings["env"], **context.job["env"])
 
 
 def node_env(context: "NodeContext") -> "Variables":
-    """`node_env` of the job spec. What follows wins over it."""
+    """`node_env` of the job spec. Those after it win over it."""
     return context.node_env
 
 
 def gpus_of_ray(context: "NodeContext") -> "Variables":
-    """The GPU mask of a node where services have GPUs: all but theirs."""
+    """The GPU mask of a node where services have GPUs: all but theirs. It wins over the job spec."""
     used = sum(item["gpus"] for item in context.own_items(context.settings["services"]))
     return _visible_gpus(context, 0, context.group["gpus_per_node"] - used) if used else {}
 
@@ -202,17 +202,17 @@ def all_gpus(context: "NodeContext") -> "Variables":
 
 
 def no_other_ray(_context: "NodeContext") -> "Variables":
-    """Nothing: removes what would lead to another Ray, of the image, the shell, `env_file` or `node_env`."""
+    """Nothing: removes what leads to another Ray, of the image, the shell, `env_file` or `node_env`."""
     return dict.fromkeys(FOREIGN)
 
 
 def token(context: "NodeContext") -> "Variables":
-    """`RAY_AUTH_MODE` and `RAY_AUTH_TOKEN_PATH`, of `ray.auth`."""
+    """`RAY_AUTH_MODE` and `RAY_AUTH_TOKEN_PATH`, of `ray.auth`. They win over the job spec."""
     return auth_variables(context.token)
 
 
 def no_proxy(context: "NodeContext") -> "Variables":
-    """Where a proxy is set: `no_proxy` and `NO_PROXY`, completed by the job's nodes and the loopback."""
+    """Where a proxy is set: `no_proxy` and `NO_PROXY`, with the job's nodes and the loopback added."""
     given = of(SETUP, context)
     if not any(given.get(name) or given.get(name.upper()) for name in PROXIES):
         return {}
@@ -227,7 +227,7 @@ def no_proxy(context: "NodeContext") -> "Variables":
 
 
 def preset(context: "NodeContext") -> "Variables":
-    """Variables of the preset that depend on the node, but for those in `env`."""
+    """Variables of the preset that depend on the node, without those in `env`. They win over all before."""
     head, port = addresses.split_host_port(context.gcs)
     facts = {
         "rank": str(context.rank),
@@ -240,7 +240,7 @@ def preset(context: "NodeContext") -> "Variables":
 
 
 def job(context: "NodeContext") -> "Variables":
-    """Variables about the job and the node: `NNODES`, `NODE_RANK`, `SLURM_JOB_ID` and others."""
+    """`NNODES`, `NODE_RANK`, `SLURM_JOB_ID` and other facts about the job. A trainer's preset wins over them."""
     of_job, settings = context.job, context.settings
     found = {
         "NNODES": str(settings["trainer"]["nnodes"]),
@@ -258,12 +258,12 @@ def job(context: "NodeContext") -> "Variables":
 
 
 def ray_address(context: "NodeContext") -> "Variables":
-    """`RAY_ADDRESS`, on nodes in Ray, once the cluster is ready."""
+    """`RAY_ADDRESS`, on nodes in Ray, once the cluster is ready. It wins over the job spec."""
     return {"RAY_ADDRESS": context.gcs} if context.is_ready and context.is_in_ray else {}
 
 
 def master(context: "NodeContext") -> "Variables":
-    """`MASTER_ADDR` and `MASTER_PORT`, of the head node."""
+    """`MASTER_ADDR` and `MASTER_PORT`, of the head node. The preset wins over them."""
     return {"MASTER_ADDR": context.address, "MASTER_PORT": str(context.ports[ports.MASTER])}
 
 
@@ -277,7 +277,7 @@ def gpus_of_service(context: "NodeContext", item: "Dict[str, Any]") -> "Variable
 
 
 def env_of_service(_context: "NodeContext", item: "Dict[str, Any]") -> "Variables":
-    """`env` of the service."""
+    """`env` of the service. It wins over all others."""
     return dict(item["env"])
 
 
