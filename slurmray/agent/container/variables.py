@@ -240,7 +240,7 @@ def preset(context: "NodeContext") -> "Variables":
 
 
 def job(context: "NodeContext") -> "Variables":
-    """`NNODES`, `NODE_RANK`, `SLURM_JOB_ID` and other facts about the job. A trainer's preset wins over them."""
+    """`NNODES`, `NODE_RANK`, `SLURM_JOB_ID` and other facts about the job. A preset wins for the trainer."""
     of_job, settings = context.job, context.settings
     found = {
         "NNODES": str(settings["trainer"]["nnodes"]),

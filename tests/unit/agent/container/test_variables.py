@@ -43,8 +43,9 @@ def of_layer(layer: str, *names: str) -> dict[str, str]:
 IMAGE = of_layer(
     "image",
     "SERVICE_EARLY_HOSTS", "RAY_gcs_rpc_server_connect_timeout_s", "VLLM_HOST_IP", "DASHBOARD_METRIC_PORT",
-    "PYTHONUNBUFFERED", "USER", "IN_FILE",
+    "PYTHONUNBUFFERED", "USER", "IN_FILE", "ZE_AFFINITY_MASK", "HIP_VISIBLE_DEVICES",
 ) | {"HOME": "/no/such/folder"}  # fmt: skip
+GPU_MASKS = {"ZE_AFFINITY_MASK": "Slurm", "ROCR_VISIBLE_DEVICES": "4,5,6"}
 ENV_FILE = of_layer("env_file", "IN_FILE", "IN_ENV", "LOGNAME", "RAY_USAGE_STATS_ENABLED", "P")
 ENV = of_layer("env", "IN_ENV", "OF_SUBMITTER") | {"http_proxy": "http://proxy", "RAY_TMPDIR": "/of/env"}
 OF_SUBMITTER = of_layer("submitter", "OF_SUBMITTER", "ON_NODE")
@@ -83,6 +84,10 @@ WINNERS: list[tuple[str, str, str, dict[str, str | None]]] = [
     ("ports of metrics", "image", "DASHBOARD_METRIC_PORT", everywhere("ray", "trainer", value="image")),
     ("image", "defaults for Ray", "PYTHONUNBUFFERED",
      everywhere(*IN_CONTAINER, value="1") | {"setup": "image"}),
+    ("image", "Slurm's GPU masks", "ZE_AFFINITY_MASK", everywhere(*IN_CONTAINER, "setup", value="Slurm")),
+    ("image", "Slurm's GPU masks", "HIP_VISIBLE_DEVICES", everywhere(*IN_CONTAINER, "setup", value=None)),
+    ("Slurm's GPU masks", "a mask for NVIDIA's GPUs", "ROCR_VISIBLE_DEVICES",
+     everywhere(*IN_CONTAINER, value=None) | {"setup": "4,5,6"}),
     ("image", "user", "USER", everywhere(*IN_CONTAINER, "setup", value="alice")),
     ("image", "home", "HOME", everywhere(*IN_CONTAINER, "setup", value="FOLDER")),
     ("image", "env_file", "IN_FILE", everywhere(*IN_CONTAINER, "setup", value="env_file")),
@@ -95,8 +100,8 @@ WINNERS: list[tuple[str, str, str, dict[str, str | None]]] = [
     ("the submitter's", "node_env", "ON_NODE",
      everywhere("ray", "trainer", "ray-job", "prepare", "attach", "setup", value="node_env")),
     ("node_env", "GPUs of services", "CUDA_VISIBLE_DEVICES",
-     everywhere("ray", "attach", "prepare", "prepare-with-ray", "trainer", "ray-job", value="0,1")
-     | {"early": "2", "ready": "2", "outside": "", "setup": "node_env"}),
+     everywhere("ray", "attach", "prepare", "prepare-with-ray", "trainer", "ray-job", value="4,5")
+     | {"early": "6", "ready": "6", "outside": "", "setup": "node_env"}),
     ("GPUs of services", "env of a service", "CUDA_VISIBLE_DEVICES", {"masked": "service"}),
     ("node_env", "no other Ray", "RAY_JOB_HEADERS",
      everywhere(*IN_CONTAINER, value=None) | {"setup": "node_env", "outside": "node_env"}),
@@ -165,7 +170,7 @@ def run_job(folder: Path, launch: str) -> dict[str, dict[str, str]]:
     spec["services"][1]["env"] = {**SERVICE_ENV, "CUDA_VISIBLE_DEVICES": "service"}
     with cluster(folder, ray__scripts__scripts=RAY_THAT_DUMPS) as made:
         made.env |= {**IMAGE, "DUMPS": str(dumps)}
-        of_node = {"env_file": ENV_FILE, "node_env": NODE_ENV, "gpu_masks": {}}
+        of_node = {"env_file": ENV_FILE, "node_env": NODE_ENV, "gpu_masks": GPU_MASKS}
         if launch == "ray-job":
             write_client(folder / "lib")
             made.env["HOW"] = ""
