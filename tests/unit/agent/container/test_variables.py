@@ -56,7 +56,7 @@ NODE_ENV = of_layer(
 )  # fmt: skip
 PRESET = {"P": "rank", "Q": "nodes", "NO_PROXY": "rank", "NNODES": "nodes", "MASTER_PORT": "rank",
           "RAY_AUTH_TOKEN_PATH": "head"}  # fmt: skip
-SERVICE_ENV = of_layer("service", "SLURM_JOB_NAME", "ON_NODE")
+SERVICE_ENV = of_layer("service", "SLURM_JOB_NAME", "MASTER_ADDR")
 
 
 def everywhere(*programs: str, value: str | None) -> dict[str, str | None]:
@@ -98,7 +98,7 @@ WINNERS: list[tuple[str, str, str, dict[str, str | None]]] = [
     ("env", "the submitter's", "OF_SUBMITTER",
      everywhere(*IN_CONTAINER, "setup", "outside", value="submitter")),
     ("the submitter's", "node_env", "ON_NODE",
-     everywhere("ray", "trainer", "ray-job", "prepare", "attach", "setup", value="node_env")),
+     everywhere(*IN_CONTAINER, "setup", "outside", value="node_env")),
     ("node_env", "GPUs of services", "CUDA_VISIBLE_DEVICES",
      everywhere("ray", "attach", "prepare", "prepare-with-ray", "trainer", "ray-job", value="4,5")
      | {"early": "6", "ready": "6", "outside": "", "setup": "node_env"}),
@@ -113,11 +113,11 @@ WINNERS: list[tuple[str, str, str, dict[str, str | None]]] = [
     ("node_env", "preset", "Q", everywhere("ray", "attach", "trainer", "prepare-with-ray", value="1")),
     ("node_env", "facts about the job", "NODE_RANK", everywhere(*OF_JOB, value="0") | {"ray": "node_env"}),
     ("node_env", "facts about the job", "GPUS_PER_NODE", everywhere(*OF_JOB, value="2")),
-    ("preset", "facts about the job", "NNODES", everywhere("prepare-with-ray", value="7")),
+    ("preset", "facts about the job", "NNODES", everywhere("prepare-with-ray", "late", value="7")),
     ("facts about the job", "preset", "NNODES", everywhere("trainer", "ray-job", value="1")),
     ("facts about the job", "env of a service", "SLURM_JOB_NAME",
      everywhere("masked", "outside", value="service") | {"trainer": "my job"}),
-    ("node_env", "env of a service", "ON_NODE", everywhere("masked", "outside", value="service")),
+    ("node_env", "env of a service", "MASTER_ADDR", everywhere("masked", "outside", value="service")),
     ("no other Ray", "the cluster's address", "RAY_ADDRESS",
      everywhere("trainer", "ray-job", "prepare-with-ray", "late", "attach", value="GCS")
      | everywhere("ray", "prepare", "early", value=None)),
