@@ -1,4 +1,7 @@
-"""Writes docs/reference, with its JSON Schemas, docs/inside/wire.md, and types of sbatch's options."""
+"""Writes docs/reference, with its JSON Schemas, docs/inside/wire.md, and types of sbatch's options.
+
+Of environment.md it writes the tables of layers.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import click
 
 from slurmray import events
 from slurmray.agent import job_log
+from slurmray.agent.container import variables
 from slurmray.agent.controller import state
 from slurmray.agent.wire import messages
 from slurmray.cli import slurmray
@@ -181,6 +185,33 @@ Only the head node sends {from_head}.
 While the controller ends the step, only {while_ending} have an effect.
 """
 
+_LAYERS = """| layer of the trainer | what it sets |
+|---|---|
+{trainer}
+
+Other programs, with the lowest layer first:
+
+| program | layers |
+|---|---|
+{programs}
+
+| layer of these programs alone | what it sets |
+|---|---|
+{others}
+"""
+
+# Name in agent/container/variables.py -> whose environment it is.
+ENVIRONMENTS = {
+    "SETUP": "`container.setup`",
+    "RAY": "Ray, and the readiness probe",
+    "RAY_START": "`ray start`",
+    "GPU_CHECK": "check of the GPUs",
+    "ATTACHED": "commands of who attaches",
+    "PREPARE": "prepare steps",
+    "SERVICE": "services in Ray's container, and readiness checks",
+    "OUTSIDE_SERVICE": "services on the host or with an image of their own, in addition to what is there",
+}
+
 
 def files() -> dict[str, str]:
     """Return the generated files by their path in docs/."""
@@ -191,6 +222,7 @@ def files() -> dict[str, str]:
         "reference/exit-codes.md": "\n".join([_NOTE, *_exit_codes(), ""]),
         "reference/events.schema.json": json.dumps(_events_schema(), indent=2) + "\n",
         "reference/events.md": "\n".join([_NOTE, _EVENTS, *_events()]),
+        "reference/environment.md": _with_layers((DOCS / "reference/environment.md").read_text()),
         "inside/wire.md": "\n".join([_NOTE, _WIRE, *_messages(), _states()]),
         "../slurmray/spec/slurm_fields.py": "\n".join(_slurm_fields()),
         "reference/messages.md": "\n".join([_NOTE, _MESSAGES, *_known_messages(), ""]),
@@ -375,6 +407,35 @@ def _events() -> Iterator[str]:
 def _known_messages() -> Iterator[str]:
     yield "| message | cause | fix |\n|---|---|---|"
     yield from (f"| `{each.example}` | {each.cause} | {each.fix} |" for each in MESSAGES)
+
+
+def _with_layers(page: str) -> str:
+    """Return the page with new tables of layers."""
+    before, mark, rest = re.split(r"(<!-- layers:.*?-->\n)", page, maxsplit=1)
+    _, end, after = rest.partition("<!-- end of layers -->")
+    of_ray = _names(variables.RAY)
+    layers = {name: getattr(variables, name) for name in ENVIRONMENTS}
+    # A layer that is there twice counts where it comes last.
+    trainer = list(reversed(dict.fromkeys(reversed(variables.TRAINER))))
+    others = dict.fromkeys(layer for each in layers.values() for layer in each if layer not in trainer)
+    names = {name: _names(each).replace(of_ray, "those of Ray") for name, each in layers.items()}
+    names["RAY"] = of_ray
+    programs = [f"| {text} | {names[name]} |" for name, text in ENVIRONMENTS.items()]
+    tables = _LAYERS.format(
+        trainer="\n".join(map(_layer, trainer)),
+        programs="\n".join(programs),
+        others="\n".join(map(_layer, others)),
+    )
+    return f"{before}{mark}\n{tables}\n{end}{after}"
+
+
+def _names(layers: Sequence[Callable[..., object]]) -> str:
+    return ", ".join(f"`{layer.__name__}`" for layer in layers)
+
+
+def _layer(layer: Callable[..., object]) -> str:
+    late = " Not before Ray has an address on the node." if layer in variables.LATE else ""
+    return f"| `{layer.__name__}` | {_cell(inspect.getdoc(layer) or '')}{late} |"
 
 
 def _messages() -> Iterator[str]:

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from slurmray.agent.container.ray.environment import FOREIGN
+from slurmray.agent.container.variables import FOREIGN
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
 from slurmray.spec.container import WITH_SERVICE_IMAGES, Container

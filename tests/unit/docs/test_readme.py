@@ -16,10 +16,10 @@ import pytest
 
 from slurmray import __version__
 from slurmray.agent import job_log
+from slurmray.agent.container import variables
 from slurmray.agent.container.node_context import NodeContext
 from slurmray.agent.container.ray import readiness
 from slurmray.agent.container.ray.attach import attach_argv
-from slurmray.agent.container.ray.environment import trainer_environment
 from slurmray.cli import slurmray, split
 from slurmray.diagnosis import exit_codes
 from slurmray.errors import ExitCode
@@ -248,11 +248,11 @@ def test_programs_that_nodes_need() -> None:
 
 def test_variables_of_the_trainer() -> None:
     context = NodeContext("/folder", "node1", lambda _role, _code: None)
-    settings: Any = {"ray": {"gpus": 8}, "trainer": {"nnodes": 1}}
+    settings: Any = {"ray": {"gpus": 8, "nodes": 1}, "trainer": {"nnodes": 1}}
     job: Any = {"nodes": ["node1"], "attempt": 0, "run_dir": "/"}
     job |= {"id": "8", "name": "x", "name_for_commands": "7_1"}
-    context.settings, context.job = settings, job
-    given = trainer_environment({}, context.facts(""), "10.0.0.1", list(range(16)))
+    context.settings, context.job, context.ports, context.is_ready = settings, job, [0] * 16, True
+    given = variables.of((variables.job, variables.ray_address, variables.master), context)
     numbers = [given[f"SLURM_{name}_ID"] for name in ("JOB", "ARRAY_JOB", "ARRAY_TASK")]
     assert numbers == ["8", "7", "1"]
     page = (ROOT / "docs/reference/environment.md").read_text()

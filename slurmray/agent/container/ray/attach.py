@@ -9,8 +9,7 @@ import os
 import sys
 
 from ...inherited import GPU_MASKS
-from .. import environment
-from .environment import FOREIGN
+from .. import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,8 +44,9 @@ def write_programs(folder: str, workdir: str, umask: int, env: "Mapping[str, str
     given = os.environ if os.getpid() == 1 else {}  # what the container gives to each `exec`
     # isidentifier: not functions that bash has exported.
     new = {name: env[name] for name in sorted(env) if given.get(name) != env[name] and name.isidentifier()}
-    foreign = [name for name in FOREIGN + GPU_MASKS if name not in env]  # of the image, or of who attaches
-    lines = "unset %s\n%s" % (" ".join(foreign), environment.export_lines(new))
+    # Of the image, or of who attaches.
+    foreign = [name for name in variables.FOREIGN + GPU_MASKS if name not in env]
+    lines = "unset %s\n%s" % (" ".join(foreign), variables.export_lines(new))
     attach = ATTACH % (umask, lines, shlex.quote(folder), shlex.quote(workdir))
     for name, text in (("attach", attach), ("ray", RAY % shlex.quote(sys.executable))):
         path = os.path.join(folder, name)
