@@ -43,7 +43,7 @@ class NodeContext:
         self.memory = 0  # MiB of the job on this node; 0: unknown
         self.addresses: "List[str]" = []  # of the node's name, in the resolver's order
         self.runtime = ""  # name of the runtime
-        self.exec_prefix: "List[str]" = []  # runs a command inside this container; empty without one
+        self.unset: "List[str]" = []  # variables to remove in order to attach from outside
         self.workdir = ""  # working directory of Ray and the trainer
         self.env: "Dict[str, str]" = {}  # for Ray and the trainer, of the job spec
         self.peers: "List[str]" = []  # addresses of all nodes; empty unless a proxy is set

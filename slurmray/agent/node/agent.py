@@ -281,7 +281,7 @@ class NodeAgent(NodeApi):
         number = nodes.group_number(self.settings, self._rank)
         self.group, self.cpus = self.settings["groups"][number], job["cpus"][number]
         self.env["SLURM_JOB_ID"] = job["id"]  # of the job, not of a component of it
-        self.container_name = "slurmray-%s-%d-%s" % (job["id"], job["attempt"], self.name)
+        self.container_name = paths.container_name(job["id"], job["attempt"], self.name)
         self.log_path = os.path.join(job["run_dir"], "logs", self.name + ".log")
 
     def _end_checks(self) -> None:
@@ -398,7 +398,7 @@ class NodeAgent(NodeApi):
                 "memory": facts.memory_of_job(self.env),
                 "addresses": facts.resolved_addresses(self.name),
                 "runtime": runtime.name,
-                "exec_prefix": runtime.exec_prefix,
+                "unset": runtime.unset,
                 "gpu_masks": runtime.gpu_masks(),
                 "env_file": self._env_file,
                 "node_env": self._node_env,

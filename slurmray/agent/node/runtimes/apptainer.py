@@ -27,11 +27,6 @@ class Apptainer(Runtime):
         """As in Runtime."""
         return "%s exec %s" % (self.program, self.image)
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime: a program that container_argv() writes."""
-        return [os.path.join(self.node.folder, "enter")]
-
     def works(self) -> bool:
         """As in Runtime."""
         found = self.node.run([self.program, "--version"])
@@ -168,7 +163,7 @@ class Apptainer(Runtime):
 
         node = self.node
         prefix = " ".join(map(shlex.quote, self._run_argv()))
-        path = self.exec_prefix[0]
+        path = os.path.join(node.folder, "enter")  # runs a command in the container from outside
         with open(path, "wb") as file:
             file.write(os.fsencode('#!/bin/bash\nexec %s "$@"\n' % prefix))
         os.chmod(path, 0o700)

@@ -21,16 +21,12 @@ class Runtime:
         self.program = node.settings["container"]["command"] or self.name
         self.options: "List[str]" = []  # options of the containers that depend on the node
         self.why = ""  # why it does not work
+        self.unset: "List[str]" = []  # names of variables with which its commands fail on this node
 
     @property
     def description(self) -> str:
         """The command or program that starts the container process, for the log."""
         return self.name
-
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """The exec prefix: runs a command inside the container. For pyxis and none: options for srun."""
-        return []
 
     def works(self) -> bool:
         """Whether it can be used on this node. Sets `why` if not."""

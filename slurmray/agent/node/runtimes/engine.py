@@ -29,11 +29,6 @@ class Engine(Runtime):
         """As in Runtime."""
         return "%s run %s" % (self.program, self.image)
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime."""
-        return [self.program, "exec", self.node.container_name]
-
     def prepare_container(self) -> None:
         """As in Runtime."""
         node, settings = self.node, self.node.settings["container"]

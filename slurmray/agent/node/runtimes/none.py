@@ -26,11 +26,6 @@ class NoRuntime(Runtime):
         """As in Runtime."""
         return "%s, with %s" % (self.name, self.python)
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime: options for srun, which may start a container."""
-        return list(self.node.settings["container"]["step_args"])
-
     def works(self) -> bool:
         """As in Runtime. Records a finding where no python3 runs. The container process checks Ray."""
         # Not shutil.which: importing shutil costs each node 3 ms.

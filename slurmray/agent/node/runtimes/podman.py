@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Tuple
 
+    from ..api import NodeApi
 
 # Under Slurm, Podman 4.3 to 5.1 moves itself, and so the container, into a cgroup below user.slice, even with
 # --cgroups=disabled. It does so by the user's systemd, which it does not find with this address.
@@ -25,12 +26,9 @@ class Podman(Engine):
     _warned = False
     _shares_cgroup = False  # whether the container is to be in the task's cgroup
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime, without the login session's variables that the job had to drop."""
-        dropped = [name for name in LOGIN_SESSION if name in os.environ and name not in self.node.env]
-        unset = ["--unset=" + name for name in dropped]
-        return [*(["env", *unset] if unset else []), *super().exec_prefix]
+    def __init__(self, node: "NodeApi") -> None:
+        super().__init__(node)
+        self.unset = [name for name in LOGIN_SESSION if name in os.environ and name not in node.env]
 
     def works(self) -> bool:
         """As in Runtime. Checks for the image with the same command, as each takes 0.1 s or more."""

@@ -20,13 +20,6 @@ class Pyxis(NoRuntime):
 
     name = "pyxis"
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime: srun's options that start a container of the same image."""
-        temp_dir = self.node.settings["temp_dir"]
-        mounts = "--container-mounts=%s:%s" % (temp_dir, temp_dir)
-        return ["--container-image=" + self.image, mounts, *super().exec_prefix]
-
     def prepare_container(self) -> None:
         """As in Runtime. Makes the FIFOs of the story's start_service, which runs after it on all nodes."""
         super().prepare_container()

@@ -53,10 +53,11 @@ def test_the_container(tmp_path: Path) -> None:
     assert runtime.container_argv() == [*begin, *command]
     assert calls(node)[-1].endswith(" /a b python3 --version")
     assert runtime.description == f"apptainer exec {image}"
-    # The exec prefix.
+    # For commands from outside.
     node.program("story", 'printf "%s\\n" "$@" "$APPTAINER_TMPDIR"')
-    (program,) = runtime.exec_prefix
-    found = subprocess.run([program, "ray", "a b"], env=node.env, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [f"{node.folder}/enter", "ray", "a b"], env=node.env, capture_output=True, text=True, check=True
+    )
     assert found.stdout.splitlines() == [*begin[3:], "ray", "a b", node.folder]
 
 
