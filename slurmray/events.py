@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, TypeGuard
 
+from slurmray.agent.node.facts import LOGIN_SESSION
+from slurmray.agent.node.runtimes import RUNTIMES
+
 VERSION = 1
 """Value of `v` in each line. A new field or a new event does not raise it; a field that changes or goes does.
 """
@@ -16,7 +19,6 @@ _COUNTS: dict[str, Any] = {"type": "array", "items": _COUNT, "maxItems": 65536}
 _NAME: dict[str, Any] = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}$"}  # of a host
 _NAMES: dict[str, Any] = {"type": "array", "items": _NAME, "maxItems": 65536}
 _NODES: dict[str, Any] = {**_NAMES, "minItems": 1}
-_LOGIN_SESSION = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"]  # as in agent/node/facts.py
 _TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 2**37}  # until the year 6325
 
 # Event -> (what it means, field -> (JSON type, what it is)).
@@ -80,7 +82,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "The cluster is ready, and commands can be run in its containers from outside.",
         {
             "runtime": (
-                {"enum": ["podman", "docker", "apptainer", "singularity", "pyxis", "none"]},
+                {"enum": [*RUNTIMES]},
                 "what runs the containers",
             ),
             "folder": (
@@ -88,7 +90,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
                 "the job's folder on the nodes; its program `attach` sets the trainer's environment",
             ),
             "unset": (
-                {"type": "array", "items": {"enum": _LOGIN_SESSION}, "maxItems": 2},
+                {"type": "array", "items": {"enum": [*LOGIN_SESSION]}, "maxItems": 2},
                 "variables of the login session that are not valid on the nodes",
             ),
             "command": (_TEXT, "an example, as a shell command"),
