@@ -410,8 +410,8 @@ class Controller:
             container["image"] = paths.expand_in_batch("container.image", container["image"])
         component = "0" if len(self.settings["groups"]) > 1 else None
         name = paths.container_name(job["id"], job["attempt"], self.head)
-        place = (job["name_for_commands"], component, self.head, name)
-        argv = attach.attach_argv(*place, container, message, message["command"])
+        node = (job["name_for_commands"], component, self.head, name)
+        argv = attach.attach_argv(*node, container, message, message["command"])
         command = " ".join(map(shlex.quote, argv))
         facts = {"runtime": message["runtime"], "folder": message["folder"], "unset": message["unset"]}
         self.log.event("attach", command=command, **facts)

@@ -1,15 +1,12 @@
-"""Container runtimes: one module each, with the interface of base.Runtime."""
+"""Container runtimes: one module each, with the interface base.Runtime."""
 
 import collections
 import importlib
 
-from .base import Runtime
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..api import NodeApi
-
-__all__ = ["ENTER", "EXEC", "RUNTIMES", "STEP", "Runtime", "choose", "make"]
+    from .base import Runtime
 
 # How a command gets into a container from outside: by the runtime's `exec`, by a program of the job's folder,
 # or as a step, for which srun may start another container of the same image.
@@ -26,20 +23,20 @@ RUNTIMES = {
 }
 
 
-def make(name: str, node: "NodeApi") -> Runtime:
+def make(name: str, node: "NodeApi") -> "Runtime":
     """The runtime of a name in RUNTIMES. Imports no other, as each costs every node time."""
     row = RUNTIMES[name]
-    made: Runtime = getattr(importlib.import_module("." + row.module, __name__), row.type)(node)
+    made: "Runtime" = getattr(importlib.import_module("." + row.module, __name__), row.type)(node)
     return made
 
 
-def choose(node: "NodeApi") -> Runtime:
+def choose(node: "NodeApi") -> "Runtime":
     """Choose a runtime that works here: one that has the image, else the first. Unfit where none works."""
     candidates = [make(name, node) for name in node.settings["container"]["runtimes"]]
     working = []
     for runtime in candidates:
         if runtime.works():
-            if len(candidates) == 1 or runtime.has_image():
+            if len(candidates) == 1 or runtime.image_is_here:
                 return runtime
             working.append(runtime)
     if not working:

@@ -5,7 +5,7 @@ import os
 from ...errors import JobError
 from .. import image, processes
 from ..checks import gpus, storage
-from .base import Runtime
+from .base import Base
 from .mounts import mount_options
 from .none import remove_processes
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 VISIBLE_WAIT = 90  # seconds until a network file system shows a file of another node (NFS: acdirmax, 60)
 
 
-class Apptainer(Runtime):
+class Apptainer(Base):
     """Apptainer on one node."""
 
     name = "apptainer"
@@ -24,17 +24,15 @@ class Apptainer(Runtime):
 
     @property
     def description(self) -> str:
-        """As in Runtime."""
         return "%s exec %s" % (self.program, self.image)
 
     def works(self) -> bool:
-        """As in Runtime."""
         found = self.node.run([self.program, "--version"])
         self.why = found.why
         return found.code == 0
 
-    def prepare_container(self) -> None:
-        """As in Runtime. The container's writable file systems are in the job's folder or in memory."""
+    def prepare(self) -> None:
+        """The container's writable file systems are in the job's folder or in memory."""
         node = self.node
         work = os.path.join(node.folder, "work")
         os.mkdir(work)
@@ -43,24 +41,23 @@ class Apptainer(Runtime):
         self.options += gpus.options(node, self)
         self.options += node.settings["container"]["args"]
 
-    def nvidia_options(self, uuids: "List[str]") -> "List[str]":  # noqa: ARG002
-        """As in Runtime. Containers see all GPUs that the cgroup allows; Slurm's mask selects the job's."""
-        return ["--nv", *self._mask("CUDA_VISIBLE_DEVICES")]
-
-    def amd_options(self) -> "List[str]":
-        """As in Runtime, with Slurm's mask."""
-        return ["--rocm", *self._mask("ROCR_VISIBLE_DEVICES")]
+    def device_options(self, devices: "gpus.Devices") -> "List[str]":
+        """Containers see all GPUs that the cgroup allows; Slurm's mask selects the job's."""
+        found: "List[str]" = []
+        if devices.nvidia is not None:
+            found += ["--nv", *self._mask("CUDA_VISIBLE_DEVICES")]
+        if devices.amd is not None:
+            found += ["--rocm", *self._mask("ROCR_VISIBLE_DEVICES")]
+        for path in devices.network:
+            found += ["--bind", path]
+        return found
 
     def _mask(self, name: str) -> "List[str]":
         value = self.node.env.get(name)
         return ["--env", _env_value(name, value)] if value else []
 
-    def device_options(self, path: str) -> "List[str]":
-        """As in Runtime."""
-        return ["--bind", path]
-
-    def ensure_image(self) -> None:
-        """As in Runtime. Runs a command in a container, which shows that Apptainer can start the image."""
+    def ensure_images(self) -> None:
+        """Runs a command in a container, which shows that Apptainer can start the image."""
         node = self.node
         if node.settings["container"]["source"]:
             if not self._make_image():
@@ -157,8 +154,7 @@ class Apptainer(Runtime):
         )
         return ["env", "%s_TMPDIR=%s" % (self.variables, node.folder), *argv]
 
-    def container_argv(self) -> "List[str]":
-        """As in Runtime."""
+    def argv(self) -> "List[str]":
         import shlex
 
         node = self.node
@@ -170,7 +166,6 @@ class Apptainer(Runtime):
         return self._run_argv("python3", "-I", os.path.join(node.folder, "agent"), "container", node.name)
 
     def remove(self) -> bool:
-        """As in Runtime."""
         return remove_processes(self.node.folder)
 
 

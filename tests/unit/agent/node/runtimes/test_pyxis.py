@@ -60,7 +60,7 @@ def node(tmp_path: Path) -> FakeNode:
         tmp_path, {"accelerators": []}, services=[{"name": "web", "image": "x"}, {"name": "inside"}]
     )
     node.make_folder()
-    runtimes.make("pyxis", node).prepare_container()
+    runtimes.make("pyxis", node).prepare()
     node.program("srun", SRUN)
     node.env |= {"OPTIONS": str(tmp_path / "options"), "SLURMD_NODENAME": "node1"}
     return node
