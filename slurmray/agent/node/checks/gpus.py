@@ -21,15 +21,11 @@ NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-
 
 
 class Devices:
-    """Devices for the containers. nvidia, amd: None for a node or job without such GPUs.
+    """Devices for the containers; None without GPUs of that vendor."""
 
-    nvidia: UUIDs. amd: path and group of each device. network: paths.
-    """
-
-    def __init__(self) -> None:
-        self.nvidia: "Optional[List[str]]" = None
-        self.amd: "Optional[List[Tuple[str, int]]]" = None
-        self.network: "List[str]" = []
+    nvidia: "Optional[List[str]]" = None  # UUIDs
+    amd: "Optional[List[Tuple[str, int]]]" = None  # path and group of each device
+    network: "List[str]"  # paths
 
 
 def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
@@ -56,9 +52,8 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
             "%d GPUs" % node.group["gpus_per_node"],
             "fix the driver, or set container.accelerator: none",
         )
-    for pattern in NETWORK_DEVICES:
-        for path in sorted(glob.glob(os.path.join(root, pattern))):
-            found.network.append("/" + os.path.relpath(path, root))
+    paths = [each for pattern in NETWORK_DEVICES for each in sorted(glob.glob(os.path.join(root, pattern)))]
+    found.network = ["/" + os.path.relpath(path, root) for path in paths]
     result = runtime.device_options(found)
     if found.nvidia is not None and node.settings["checks"]["bf16"] and not _has_mig(node):
         _check_bf16(node)  # every GPU with MIG has bfloat16

@@ -15,6 +15,7 @@ class Docker(Engine):
     """Docker on one node."""
 
     name = "docker"
+    image_query = ("image", "inspect", "--format", "1")
     is_rootless = False
     _parent = ""  # the cgroup that is to be the parent of the container's
 
@@ -29,9 +30,6 @@ class Docker(Engine):
         self.is_rootless = "rootless" in found.out
         self.image_is_here = self.has_image(self.image)
         return True
-
-    def has_image(self, image: str) -> bool:
-        return self.node.run([self.program, "image", "inspect", "--format", "1", image]).code == 0
 
     def user_options(self) -> "List[str]":
         if self.is_rootless:

@@ -8,7 +8,7 @@ from .mounts import mount_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import List, Optional, Tuple
 
 REMOVE_TIMEOUT = 60.0  # seconds
 
@@ -18,6 +18,7 @@ class Engine(Base):
 
     is_engine = True
     image_is_here = False
+    image_query: "Tuple[str, ...]" = ()  # before the name of an image: exits with 0 if it is on this node
 
     @property
     def description(self) -> str:
@@ -60,7 +61,7 @@ class Engine(Base):
 
     def has_image(self, image: str) -> bool:
         """Whether an image is on this node."""
-        raise NotImplementedError
+        return self.node.run([self.program, *self.image_query, image]).code == 0
 
     def ensure_images(self) -> None:
         image.ensure(self.node, self)

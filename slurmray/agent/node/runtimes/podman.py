@@ -23,6 +23,7 @@ class Podman(Engine):
     """Podman on one node."""
 
     name = "podman"
+    image_query = ("image", "exists")  # resolves short names
     _warned = False
     _shares_cgroup = False  # whether the container is to be in the task's cgroup
 
@@ -35,7 +36,7 @@ class Podman(Engine):
     def works(self) -> bool:
         """Checks for the image with the same command, as each takes 0.1 s or more."""
         node = self.node
-        found = node.run([self.program, "image", "exists", self.image])
+        found = node.run([self.program, *self.image_query, self.image])
         self.image_is_here = found.code == 0
         self.why = found.why
         if "no subuid ranges" in found.err and not self._warned:
@@ -45,10 +46,6 @@ class Podman(Engine):
             node.finding("warn", "subordinate ids", "none", "65536", fix)
         # 125 and above: Podman itself fails. Without its pause process it fails, too, but exits with 1.
         return found.code <= 1 and "podman system migrate" not in found.err
-
-    def has_image(self, image: str) -> bool:
-        """Podman resolves short names."""
-        return self.node.run([self.program, "image", "exists", image]).code == 0
 
     def user_options(self) -> "List[str]":
         # Root in a rootless container is the submitter on the host; in a job of root it is root.
