@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, TypeGuard
 
+from slurmray.agent.node.facts import LOGIN_SESSION
+from slurmray.agent.node.runtimes import RUNTIMES
+
 _TEXT: dict[str, Any] = {"type": "string", "maxLength": 65536}
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
 _COUNT: dict[str, Any] = {**_NUMBER, "minimum": 0}
@@ -12,12 +15,8 @@ _COUNTS: dict[str, Any] = {"type": "array", "items": _COUNT, "maxItems": 65536}
 _NAME: dict[str, Any] = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}$"}  # of a host
 _NAMES: dict[str, Any] = {"type": "array", "items": _NAME, "maxItems": 65536}
 _NODES: dict[str, Any] = {**_NAMES, "minItems": 1}
-_LOGIN_SESSION = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"]  # as in agent/node/facts.py
-TIME: dict[str, Any] = {
-    "type": "number",
-    "minimum": 0,
-    "maximum": 2**37,
-}  # of each event; until the year 6325
+# Of each event; until the year 6325.
+TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 2**37}
 
 # Event -> (what it means, field -> (JSON type, what it is)).
 EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
@@ -80,7 +79,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "The cluster is ready, and commands can be run in its containers from outside.",
         {
             "runtime": (
-                {"enum": ["podman", "docker", "apptainer", "singularity", "pyxis", "none"]},
+                {"enum": [*RUNTIMES]},
                 "what runs the containers",
             ),
             "folder": (
@@ -88,7 +87,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
                 "the job's folder on the nodes; its program `attach` sets the trainer's environment",
             ),
             "unset": (
-                {"type": "array", "items": {"enum": _LOGIN_SESSION}, "maxItems": 2},
+                {"type": "array", "items": {"enum": [*LOGIN_SESSION]}, "maxItems": 2},
                 "variables of the login session that are not valid on the nodes",
             ),
             "command": (_TEXT, "an example, as a shell command"),

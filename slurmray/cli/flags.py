@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
 
 from slurmray.errors import SlurmrayError, UsageError
 from slurmray.slurm import syntax
+from slurmray.spec.runtimes import Choice
 
 _F = TypeVar("_F", bound=Callable[..., object])
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-# The job spec checks the value, because importing its types here would make --help slow.
-_RUNTIMES = ("docker", "podman", "apptainer", "singularity", "pyxis", "none", "auto")
+_RUNTIMES = get_args(Choice)  # the job spec checks the value
 
 # (option, metavar, help); slurmray.loading.load.FLAGS has the field that each one sets.
 _FLAGS = (
@@ -29,7 +29,7 @@ _FLAGS = (
     ("--partition", "P", "Partition (queue)."),
     ("--account", "A", "Account to charge."),
     ("--image", "I", "Container image with Python and Ray."),
-    ("--runtime", "R", f"Container runtime: {', '.join(_RUNTIMES[:-1])} or {_RUNTIMES[-1]}."),
+    ("--runtime", "R", f"Container runtime: {', '.join(_RUNTIMES[1:])} or {_RUNTIMES[0]}."),
 )
 
 

@@ -20,9 +20,8 @@ from slurmray.rendering.output import HEADER, sha256
 from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.settings import make_settings, runtimes_of
 from slurmray.resources import data_folder
+from slurmray.spec.runtimes import RUNTIMES
 
-# Runtime -> those whose functions it uses in the story. With pyxis the task itself runs in the container.
-RUN_FUNCTIONS = {"pyxis": ("none", "pyxis"), "singularity": ("apptainer",)}
 MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 # In place of a site's template that is not read.
 _REBUILT_SITE = """{% extends "job.sbatch.j2" %}
@@ -132,7 +131,7 @@ def _render(
     values = {
         "directives": list(directives),
         "settings": settings,
-        "runtimes": [function for name in runtimes for function in RUN_FUNCTIONS.get(name, (name,))],
+        "runtimes": [function for name in runtimes for function in RUNTIMES[name].templates],
         "version": __version__,
         "story_sha256": story_sha256(tuple(runtimes)) if story_hash is None else story_hash,
         "agent_sha256": agent_sha256(),

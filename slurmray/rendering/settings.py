@@ -10,20 +10,17 @@ from slurmray.rendering.container_args import container_args, image_of, with_reg
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
 from slurmray.spec.ray import DEBUG_ENV
+from slurmray.spec.runtimes import candidates
 from slurmray.spec.slurm import Component, GroupBase
 from slurmray.spec.stages import Prepare, Service
 
 if TYPE_CHECKING:
     from slurmray.agent.wire import settings as shape
 
-# A node uses the first one that works there.
-AUTO_RUNTIMES = ("podman", "docker")
-
 
 def runtimes_of(spec: JobSpec) -> list[str]:
     """Return the container runtimes that a node may use, in order of preference."""
-    runtime = spec.container.runtime
-    return list(AUTO_RUNTIMES) if runtime == "auto" else [runtime]
+    return list(candidates(spec.container.runtime))
 
 
 def make_settings(plan: Plan, render_again: str, *, only_checks: bool = False) -> shape.Settings:

@@ -18,18 +18,11 @@ from slurmray.rendering import script
 from slurmray.rendering.directives import ONE_TASK, of_sections
 from slurmray.rendering.output import HEADER, SEAL, is_sealed, seal
 from slurmray.rendering.pretty_json import pretty
-from slurmray.rendering.settings import AUTO_RUNTIMES
 from slurmray.slurm import syntax
+from slurmray.spec.runtimes import RUNTIMES, candidates
 
 # container.runtime -> runtimes in the story. singularity has the story of apptainer.
-STORIES: dict[str, tuple[str, ...]] = {
-    "auto": AUTO_RUNTIMES,
-    "podman": ("podman",),
-    "docker": ("docker",),
-    "apptainer": ("apptainer",),
-    "pyxis": ("pyxis",),
-    "none": ("none",),
-}
+STORIES = {name: candidates(name) for name in RUNTIMES if name != "singularity"}
 # Fields of the job spec with commands, or options of programs on the host -> their place in the settings.
 COMMANDS = {
     **{name: name for name in ("setup", "node_env", "prepare", "services")},

@@ -20,12 +20,13 @@ from pydantic import (
 from slurmray.agent.container.variables import FOREIGN
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
-from slurmray.spec.container import WITH_SERVICE_IMAGES, Container
+from slurmray.spec.container import Container
 from slurmray.spec.fields import JobFields
 from slurmray.spec.image_names import misfit
 from slurmray.spec.messages import problems_of
 from slurmray.spec.preset import Preset, name_or_section
 from slurmray.spec.ray import Ray, check_debug
+from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.slurm import Model, SlurmOptions
 from slurmray.spec.stages import Prepare, Service
 from slurmray.spec.types import MAX_VARIABLES, EnvName, Integer, Line, Program, Text, repeated
@@ -311,7 +312,7 @@ class JobSpec(Model):
         runtime = info.data["container"].runtime if "container" in info.data else "auto"
         wrong = []
         for service in value:
-            if service.image and runtime not in WITH_SERVICE_IMAGES:
+            if service.image and not RUNTIMES[runtime].has_service_images:
                 wrong.append(f"{service.name}: image needs runtime podman, docker or pyxis; leave it out")
             elif service.image and (why := misfit(service.image, runtime)):
                 wrong.append(f"{service.name}: image: {why}")

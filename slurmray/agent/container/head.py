@@ -5,7 +5,7 @@ import subprocess
 from .. import nodes
 from ..errors import Finished, JobError
 from . import preflight, process_tree, variables
-from .ray import attach, ports, probe
+from .ray import ports, probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,19 +126,14 @@ class Head:
     def report_attach(self) -> None:
         """Send how to attach to the job from outside, and an example of a command."""
         context = self.context
-        job = context.job["name_for_commands"]
-        is_heterogeneous = len(context.settings["groups"]) > 1
-        argv = attach.attach_argv(job, is_heterogeneous, context.name, context.exec_prefix, context.folder)
         command = ["ray", "job", "list"] if self.trainer.is_ray_job else ["ray", "status"]
-        unset = [each.partition("=")[2] for each in context.exec_prefix if each.startswith("--unset=")]
         context.send(
             {
                 "type": "attach",
-                "argv": argv,
                 "command": command,
                 "runtime": context.runtime,
                 "folder": context.folder,
-                "unset": unset,
+                "unset": context.unset,
             }
         )
 

@@ -45,7 +45,7 @@ class NodeContext:
         self.memory = 0  # MiB of the job on this node; 0: unknown
         self.addresses: "List[str]" = []  # of the node's name, in the resolver's order
         self.runtime = ""  # name of the runtime
-        self.exec_prefix: "List[str]" = []  # runs a command inside this container; empty without one
+        self.unset: "List[str]" = []  # variables to remove in order to attach from outside
         self.workdir = ""  # working directory of Ray and the trainer
         self.gpu_masks: "Dict[str, str]" = {}  # GPU_MASKS as Slurm set them
         self.env_file: "Dict[str, str]" = {}

@@ -85,7 +85,7 @@ class ContainerProcess:
         context.memory = message["memory"]
         context.addresses = message["addresses"]
         context.runtime = message["runtime"]
-        context.exec_prefix = message["exec_prefix"]
+        context.unset = message["unset"]
         context.workdir = message["workdir"]
         context.children.umask = message["umask"]
         context.gpu_masks = message["gpu_masks"]

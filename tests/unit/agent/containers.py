@@ -416,7 +416,7 @@ class Cluster:
                 memory=1024,
                 addresses=["127.0.0.1"],
                 runtime="podman",
-                exec_prefix=["podman", "exec", "it"],
+                unset=["XDG_RUNTIME_DIR"],
                 umask=0o027,
                 workdir=spec["container"]["workdir"],
                 **{**NO_VARIABLES, **(variables or {}).get(name, {})},

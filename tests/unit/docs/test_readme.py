@@ -19,7 +19,7 @@ from slurmray.agent import job_log
 from slurmray.agent.container import variables
 from slurmray.agent.container.node_context import NodeContext
 from slurmray.agent.container.ray import readiness
-from slurmray.agent.container.ray.attach import attach_argv
+from slurmray.agent.controller.attach import attach_argv
 from slurmray.cli import slurmray, split
 from slurmray.diagnosis import exit_codes
 from slurmray.errors import ExitCode
@@ -176,9 +176,11 @@ def test_lines_of_the_log(page: str) -> None:
     ("page", "job"), [("docs/guides/first-job.md", "1"), ("docs/guides/debugging.md", "7")]
 )
 def test_how_to_attach(page: str, job: str) -> None:
-    container = ["podman", "exec", f"slurmray-{job}-0-node1"]
-    command = " ".join(attach_argv(job, False, "node1", container, f"/tmp/ray-{job}-0-4c81e9"))
-    assert f"attach: {command} ray status\n" in (ROOT / page).read_text()
+    node = (job, None, "node1", f"slurmray-{job}-0-node1")
+    container: Any = {"command": ""}
+    facts = {"runtime": "podman", "folder": f"/tmp/ray-{job}-0-4c81e9", "unset": []}
+    command = " ".join(attach_argv(*node, container, facts, ["ray", "status"]))
+    assert f"attach: {command}\n" in (ROOT / page).read_text()
 
 
 def last_line_of_a_trainer(code: int) -> str:

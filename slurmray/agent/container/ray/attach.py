@@ -13,7 +13,7 @@ from .. import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Mapping
+    from typing import Mapping
 
 ATTACH = """#!/bin/sh
 umask %04o
@@ -52,13 +52,3 @@ def write_programs(folder: str, workdir: str, umask: int, env: "Mapping[str, str
         path = os.path.join(folder, name)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
             file.write(os.fsencode(text))
-
-
-def attach_argv(
-    job: str, is_heterogeneous: bool, head: str, exec_prefix: "List[str]", folder: str
-) -> "List[str]":
-    """argv that runs `attach` on the head node from outside. job: for Slurm's commands. folder: the job's."""
-    component = ["--het-group=0"] if is_heterogeneous else []  # srun has no default for a job from outside
-    # For pyxis and none, exec_prefix has options of srun.
-    srun = ["srun", "--overlap", "--jobid=" + job, *component, "-N1", "-n1", "-w", head]
-    return [*srun, *exec_prefix, os.path.join(folder, "attach")]

@@ -66,9 +66,8 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
     assert "SLURM_ARRAY_TASK_ID" not in env
     assert (env["PRESET_NODES"], env["MASTER_ADDR"], env["RAY_AUTH_MODE"]) == ("2", "127.0.0.1", "token")
     attach = next(message for message in head.received if message["type"] == "attach")
-    srun = ["srun", "--overlap", "--jobid=7", "-N1", "-n1", "-w", "gpu-1"]
-    assert attach["argv"] == [*srun, "podman", "exec", "it", f"{tmp_path}/job-gpu-1/attach"]
-    assert attach["command"] == ["ray", "status"]
+    assert (attach["runtime"], attach["folder"]) == ("podman", f"{tmp_path}/job-gpu-1")
+    assert (attach["unset"], attach["command"]) == (["XDG_RUNTIME_DIR"], ["ray", "status"])
     assert env["RAY_ADDRESS"].startswith("127.0.0.1:")
 
 
