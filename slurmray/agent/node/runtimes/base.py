@@ -4,7 +4,7 @@ from ... import inherited
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Protocol
+    from typing import Dict, List, Protocol  # novermin
 
     from ..api import NodeApi
     from ..checks.gpus import Devices
