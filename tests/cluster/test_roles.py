@@ -107,7 +107,8 @@ def test_a_service_that_needs_ray(jobs: Jobs) -> None:
     trainer = (
         "import ray; ray.init(); print(len(ray.get(ray.get_actor('judge', 'judge').score.remote())), 'GPUs')"
     )
-    job = jobs.run(SLURM + yaml.safe_dump({"services": services}), ["python3", "-c", trainer])
+    spec = SLURM.replace("nodes: 3", "nodes: 1") + yaml.safe_dump({"services": services})
+    job = jobs.run(spec, ["python3", "-c", trainer])
     assert job.code == "0:0", job.log
     assert "\n8 GPUs\n" in job.log
 

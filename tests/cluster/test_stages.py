@@ -88,8 +88,10 @@ def test_a_service_that_ends_under_the_trainer(jobs: Jobs) -> None:
     assert "\nthe reason\n" in job.log
 
 
-def test_logs_of_services(jobs: Jobs) -> None:
+def test_logs_of_services_and_of_a_command_on_all_nodes(jobs: Jobs) -> None:
     """Where the run directory is not in the container. Each node has its own, with all starts."""
+    show = "import ray; ray.init(logging_level='error'); print(len(ray.nodes()), 'nodes')"
+    prepare = [{"name": "warm-up", "run": ["python3", "-c", show], "where": "all", "needs_ray": True}]
     run = "echo $NAME $NODE_RANK; echo warned >&2; [[ -e up-$NAME-$NODE_RANK ]] || exit 3; sleep 1000"
     ready = {"run": "echo checked; touch up-$NAME-$NODE_RANK"}
     services = [
@@ -99,7 +101,8 @@ def test_logs_of_services(jobs: Jobs) -> None:
     run_dir = jobs.folder.with_name(f"{jobs.folder.name}-runs")
     run_dir.mkdir()
     run_dir.chmod(0o1777)
-    job = jobs.run(TWO + yaml.safe_dump({"run_dir": str(run_dir), "services": services}), ["sleep", "2"])
+    spec = {"run_dir": str(run_dir), "prepare": prepare, "services": services}
+    job = jobs.run(TWO + yaml.safe_dump(spec), ["sleep", "2"])
     logs = run_dir / f"{job.id}-0/logs"
     texts = {path.name: path.read_text() for path in logs.glob("*.log")}
     shutil.rmtree(run_dir)
@@ -112,16 +115,9 @@ def test_logs_of_services(jobs: Jobs) -> None:
             assert starts == lines.count(f"{name} {rank}") == lines.count("warned") > 0
             assert "checked" in lines
     assert sorted(texts) == ["node1.log", "node2.log"]
-    assert not any("warned\n" in text for text in texts.values())
-
-
-def test_a_command_on_all_nodes_with_ray(jobs: Jobs) -> None:
-    show = "import ray; ray.init(logging_level='error'); print(len(ray.nodes()), 'nodes')"
-    item = {"name": "warm-up", "run": ["python3", "-c", show], "where": "all", "needs_ray": True}
-    job = jobs.run(TWO + yaml.safe_dump({"prepare": [item]}), ["true"])
-    assert job.code == "0:0", job.log
-    for node in ("node1", "node2"):
-        assert "\n2 nodes\n" in (job.run / f"logs/{node}.log").read_text()
+    for text in texts.values():
+        assert "warned\n" not in text
+        assert "\n2 nodes\n" in text, "the prepare step"
 
 
 def test_services_end_after_the_trainer_and_in_order(jobs: Jobs) -> None:

@@ -186,6 +186,7 @@ def test_a_job_that_waits(jobs: Jobs) -> None:
     assert json.loads(slurmray("status", "held", "--json").stdout)["end"] is None
 
 
+@pytest.mark.full
 def test_why(jobs: Jobs) -> None:
     """The words of the trainer, else its exit code; a job that goes on, or went well, has no cause."""
     trainer = "echo >&2 \"OSError: [Errno 28] No space left on device: '/ckpt'\"; exit 1"

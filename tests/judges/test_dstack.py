@@ -8,10 +8,9 @@ import yaml
 from slurmray.rendering.dstack.task import make_task, render_task
 from slurmray.spec.job import JobSpec
 from tests.judges import documents
-from tests.judges.environments import ROOT, ask
+from tests.judges.environments import ask
 from tests.plans import plan_of
-
-GOLDENS = sorted((ROOT / "tests/goldens").glob("*.dstack.yml"))
+from tests.unit.rendering.dstack.test_task import CASES, task_of_case
 
 
 def test_dstack_reads_the_task_of_verl_s_guide() -> None:
@@ -61,12 +60,13 @@ def test_dstack_replaces_in_variables_once_and_in_commands_twice() -> None:
     assert verdict["task"]["commands"][1] == "echo 10.0.0.2"
 
 
+@pytest.mark.usefixtures("in_checkout")
 def test_dstack_reads_what_slurmray_writes() -> None:
-    assert GOLDENS
-    verdicts = ask("dstack", [golden.read_text() for golden in GOLDENS])
-    assert [verdict["error"] for verdict in verdicts] == [None] * len(GOLDENS)
-    for golden, verdict in zip(GOLDENS, verdicts, strict=True):
-        written, task = yaml.safe_load(golden.read_text()), verdict["task"]
+    texts = [task_of_case(spec) for spec in CASES]
+    verdicts = ask("dstack", texts)
+    assert [verdict["error"] for verdict in verdicts] == [None] * len(texts)
+    for text, verdict in zip(texts, verdicts, strict=True):
+        written, task = yaml.safe_load(text), verdict["task"]
         assert task["commands"] == written["commands"]
         assert (task["name"], task["nodes"], task["shell"]) == (written["name"], written["nodes"], "bash")
         assert [port["container_port"] for port in task["ports"]] == written["ports"]

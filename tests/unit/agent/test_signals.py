@@ -51,9 +51,11 @@ def test_the_controller_passes_them_on(tmp_path: Path) -> None:
     receive = "receive(sys.argv[-1])"
     srun.write_text(srun.read_text().replace(receive, f'[receive("signal") for _ in {PASSED_ON}]'))
     job.wait_for("waits")
-    for name in [*IGNORED, *PASSED_ON, PASSED_ON[-1]]:
+    for name in IGNORED:
         job.process.send_signal(number(name))
-        time.sleep(0.05)
+    for name in [*PASSED_ON, PASSED_ON[-1]]:
+        job.process.send_signal(number(name))
+        job.wait_for_log(f"signal {name}: passed on to the trainer")
     code, log = job.wait()
     assert code == 5, log
     assert re.findall(r"signal (\w+): passed on to the trainer", log) == PASSED_ON
@@ -78,9 +80,12 @@ def test_the_head_nodes_task_passes_them_on(nodes: list[NodeProcess], tmp_path: 
     node.send_job((head, "node1" if head == "node2" else "node2"))
     node.wait_for("checked")
     node.container_log("PYTHON")
-    for name in [*IGNORED, *PASSED_ON]:
+    for name in IGNORED:
         node.process.send_signal(number(name))
-        time.sleep(0.02)
+    for name in PASSED_ON:
+        node.process.send_signal(number(name))
+        if head == "node1":
+            node.wait_for("signal", name=name)
     node.send("signal", name="USR1")
     assert '"name":"USR1"' in node.container_log('"type":"signal"')
     node.end()

@@ -20,7 +20,8 @@ from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 from tests.unit.examples import ROOT
 
-from .cases import GOLDENS, MARKED, every_case, flags_of
+from .cases import MARKED, every_case, flags_of
+from .dstack.test_task import task_of_case
 from .test_script import SITES
 
 pytestmark = pytest.mark.usefixtures("frozen_agent")
@@ -364,8 +365,9 @@ def test_another_version_cannot_be_verified() -> None:
 
 
 @pytest.mark.attack("foreign file with the header of a task", inputs=1)
+@pytest.mark.usefixtures("in_checkout")
 def test_a_task_of_dstack_cannot_be_verified() -> None:
-    text = (GOLDENS / "hello.dstack.yml").read_text()
+    text = task_of_case("examples/hello.yaml")
     expected = "cannot be verified: not a script but a task of dstack; render it again and compare"
     assert verdict_on(text) == Verdict(expected, 2)
     assert verdict_on(text + "\n").code == 1

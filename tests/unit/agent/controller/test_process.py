@@ -169,6 +169,12 @@ class Job:
             time.sleep(0.02)
         return path
 
+    def wait_for_log(self, text: str) -> None:
+        deadline = time.monotonic() + HANG
+        while text not in self.log():
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
     def job(self) -> dict[str, Any]:
         """Return the field `job` of the message to the nodes, with environment and script size of srun."""
         found: dict[str, Any] = json.loads((self.folder / "job.json").read_text())

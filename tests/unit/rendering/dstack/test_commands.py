@@ -23,7 +23,7 @@ from slurmray.rendering.dstack.task import make_task, render_task
 from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 
-GOLDENS = Path(__file__).parents[3] / "goldens"
+from .test_task import CASES, task_of_case
 
 STUB = f"""#!{sys.executable}
 import json, os, socket, sys, time
@@ -386,10 +386,11 @@ def test_commands_have_no_text_that_dstack_replaces() -> None:
         assert "${{" not in command
 
 
-@pytest.mark.parametrize("golden", sorted(GOLDENS.glob("*.dstack.yml")), ids=lambda file: file.name)
-def test_shellcheck(golden: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spec", CASES)
+@pytest.mark.usefixtures("in_checkout")
+def test_shellcheck(spec: str, tmp_path: Path) -> None:
     script = tmp_path / "commands.sh"
-    commands = yaml.safe_load(golden.read_text())["commands"]
+    commands = yaml.safe_load(task_of_case(spec))["commands"]
     script.write_text(
         "#!/bin/bash\n# shellcheck disable=SC1003,SC2016,SC2054,SC2088,SC2034\n" + " && ".join(commands)
     )
