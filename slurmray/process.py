@@ -1,4 +1,4 @@
-"""Runs processes. Only this module does, except for programs that run inside a rehearsal."""
+"""Runs processes. Only this module does, except for the agent and programs that run inside a rehearsal."""
 
 from __future__ import annotations
 

@@ -109,6 +109,14 @@ def write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
+def write_stderr(data: bytes) -> None:
+    """Write all data to standard error. A full disk is no error."""
+    try:
+        write_all(2, data)
+    except OSError:
+        pass
+
+
 def counted(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return "%d %s" % (number, noun if number == 1 else noun + "s")

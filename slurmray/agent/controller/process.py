@@ -12,6 +12,7 @@ import zlib
 
 from .. import (
     background_io,
+    commands,
     errors,
     heartbeat,
     inherited,
@@ -31,7 +32,7 @@ from .step import Step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional
 
     from ..wire import messages
     from ..wire.settings import Group, Job
@@ -227,7 +228,7 @@ class ControllerProcess(Actions):
         )
         if self.settings["checks"]["same_commit"]:
             path = paths.expand_in_batch("checks.same_commit", self.settings["checks"]["same_commit"])
-            job["commit"] = paths.commit_of(paths.host_path(path))
+            job["commit"] = commands.commit_of(paths.host_path(path))
         self._count_attempts(job, earlier)
 
     def _count_attempts(self, job: "Job", earlier: "List[str]") -> None:
@@ -425,9 +426,9 @@ class ControllerProcess(Actions):
                     "cannot write to %s: the next attempt counts against requeue.max" % job["run_dir"]
                 )
         self.log.event("requeue", reason=reason, attempt=job["attempt"] + 1)
-        code, _, error = _run(["scontrol", "requeue", job["name_for_commands"]], 20)
-        if code:
-            self.log.write("scontrol requeue exited with %d: %s" % (code, error.strip()))
+        done = commands.run_slurm(["scontrol", "requeue", job["name_for_commands"]], 20)
+        if done.code:
+            self.log.write("scontrol requeue exited with %d: %s" % (done.code, done.err.strip() or done.why))
 
     def _show_log(self, name: str) -> None:
         path = os.path.join(self._job()["run_dir"], "logs", name + ".log")
@@ -461,7 +462,7 @@ class ControllerProcess(Actions):
         def find() -> None:
             from .. import slurm_jobs
 
-            active = slurm_jobs.active_jobs(jobs, os.environ, lambda argv, env: _run(argv, 20, env))
+            active = slurm_jobs.active_jobs(jobs, lambda argv: commands.run_slurm(argv, 20))
             ended = [] if active is None else [job for job in jobs if job not in active]
             self.send({"type": "ended_jobs", "node": node, "jobs": ended})
 
@@ -472,7 +473,7 @@ class ControllerProcess(Actions):
             from .. import connections
 
             found = connections.answering(addresses, self._job()["slurmd_port"], CONNECT_TIMEOUT)
-            if not found and _run(["scontrol", "ping"], PING_TIMEOUT)[0] == 0:
+            if not found and commands.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
                 found = {SLURMCTLD}
             self._answers.extend(found)
 
@@ -549,24 +550,7 @@ def _cpus(group: "Group", env: "Dict[str, str]") -> int:
     return min(int(count.partition("(")[0]) for count in counts)
 
 
-def _run(argv: "List[str]", seconds: float, env: "Optional[Dict[str, str]]" = None) -> "Tuple[int, str, str]":
-    """(exit code, standard output, standard error) of a Slurm command; 124: timeout, 127: not found."""
-    env = inherited.without_command_options(os.environ if env is None else env)
-    try:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
-        )
-    except OSError as error:
-        return 127, "", str(error)
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return 124, "", "no answer after %d s" % seconds
-    return process.returncode, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape")
-
-
 def _output_of(argv: "List[str]", seconds: float) -> str:
-    """Standard output of a command; "" where it fails to run."""
-    return _run(argv, seconds)[1]
+    """Standard output of a command of Slurm; "" where it fails to run."""
+    done = commands.run_slurm(argv, seconds)
+    return "" if done.code == commands.TIMEOUT else done.out

@@ -14,6 +14,7 @@ import time
 
 from .. import (
     background_io,
+    commands,
     errors,
     heartbeat,
     inherited,
@@ -24,9 +25,10 @@ from .. import (
     script,
     signals,
 )
+from ..commands import Result
 from ..wire import codec
-from . import command, detached_process
-from .api import NodeApi, Result
+from . import detached_process
+from .api import NodeApi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from .service_logs import ServiceLogs
 
 ANSWER_WAIT = 30.0  # seconds for the controller's answer about leftovers
-OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
 LOGS_WAIT = 4.0  # seconds for the archive of Ray's logs
 SERVICE_LOGS_WAIT = 1.0  # seconds for the rest of the services' output
 CLIENT_WAIT = 10.0  # seconds for the container to exit once its input is closed
@@ -307,7 +308,7 @@ class NodeAgent(NodeApi):
         if self.settings["setup"] and not self._is_set_up:
             self.env = self.environment_after(self.settings["setup"], "setup")
 
-    def environment_after(self, commands: str, field: str) -> "Dict[str, str]":
+    def environment_after(self, text: str, field: str) -> "Dict[str, str]":
         found = bytearray()
         reader, writer = os.pipe()
         # The commands travel through standard input, as `ps` shows arguments to everybody. The story's
@@ -322,11 +323,11 @@ class NodeAgent(NodeApi):
         assert process.stdin
         pipe = background_io.PipeWriter(os.dup(process.stdin.fileno()))
         process.stdin.close()
-        pipe.send(commands.encode("utf-8", "surrogateescape"))
+        pipe.send(text.encode("utf-8", "surrogateescape"))
         pipe.close()
         self._field = field  # not `doing`: commands that hang must not extend ray.ready_timeout
         try:
-            command.collect(process, {reader: found.extend}, float("inf"), self._is_interrupted)
+            commands.collect(process, {reader: found.extend}, float("inf"), self._is_interrupted)
         finally:
             self._field = ""
             os.close(reader)
@@ -460,10 +461,10 @@ class NodeAgent(NodeApi):
             return  # only this node was cut off: the controller knows what becomes of the job
         self._report_head_loss(text)
         name = self.job["name_for_commands"]
-        if self.job["chances"] and self._slurm(["scontrol", "requeue", name])[0] == 0:
+        if self.job["chances"] and _slurm(["scontrol", "requeue", name]).code == 0:
             return
         if self._is_job_running():  # another node may have requeued it
-            self._slurm(["scancel", name])
+            _slurm(["scancel", name])
 
     def _is_controller_running(self) -> bool:
         """Whether the controller still writes heartbeats into the run directory."""
@@ -478,7 +479,7 @@ class NodeAgent(NodeApi):
 
     def _is_job_running(self) -> bool:
         argv = ["squeue", "--all", "--noheader", "--jobs=" + self.job["name_for_commands"], "--format=%T"]
-        return self._slurm(argv)[1].strip() == "RUNNING"
+        return _slurm(argv).out.strip() == "RUNNING"
 
     def _report_head_loss(self, text: str) -> None:
         """Write the loss to the job's log and events in place of the controller."""
@@ -491,17 +492,6 @@ class NodeAgent(NodeApi):
                 )
             else:
                 job_log.append(path, job_log.log_line(self.job["started"], text))
-
-    def _slurm(self, argv: "List[str]") -> "Tuple[int, str]":
-        """(exit code, output) of a Slurm command."""
-        env = inherited.without_command_options(os.environ)
-        try:
-            done = subprocess.run(
-                argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=10, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return 1, ""
-        return done.returncode, done.stdout.decode("utf-8", "replace")
 
     # -- NodeApi, for checks and runtimes ----------------------------------------------------------------
 
@@ -544,49 +534,14 @@ class NodeAgent(NodeApi):
             self.doing = ""
 
     def _run(self, argv: "List[str]", timeout: "Optional[float]", env: "Optional[Dict[str, str]]") -> Result:
-        """Run a command. timeout: None for a long one, whose output goes to the log while it runs."""
-        is_long = timeout is None
-        try:
-            process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=self.env if env is None else env,
-                stderr=subprocess.STDOUT if is_long else subprocess.PIPE, start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            why = "cannot execute %s: %s" % (argv[0], error.strerror)
-            if isinstance(error, FileNotFoundError):
-                why = "%s: not found" % argv[0]
-            return Result(127, "", why, why)
-        due = float("inf") if timeout is None else time.monotonic() + timeout
-        assert process.stdout
-        out, err = bytearray(), bytearray()
-        streams = {process.stdout.fileno(): self._copy_to(out) if is_long else out.extend}
-        if process.stderr:
-            streams[process.stderr.fileno()] = self._copy_to(err)
-        is_late = command.collect(process, streams, due, self._is_interrupted)
-        for stream in filter(None, (process.stdout, process.stderr)):
-            stream.close()
-        text, errors_text = (data.decode("utf-8", "surrogateescape") for data in (out, err))
+        done = commands.run(argv, self.env if env is None else env, timeout, self._is_interrupted)
         if self._is_interrupted():
             raise errors.Stopped
-        if is_late:
-            return Result(124, text, errors_text, "%s does not answer" % " ".join(argv[:2]))
-        lines = (text if is_long else errors_text).rstrip().splitlines()
-        why = lines[-1] if lines else "%s exited with %d" % (" ".join(argv[:2]), process.returncode)
-        return Result(process.returncode, text, errors_text, why)
+        return done
 
     def _is_interrupted(self) -> bool:
         """Whether running commands are to be ended."""
         return self._is_stopped and not self._is_cleaning_up
-
-    def _copy_to(self, kept: bytearray) -> "Callable[[bytes], None]":
-        """A function that writes output to the log and adds it to `kept`, which loses what is long ago."""
-
-        def copy(data: bytes) -> None:
-            self._write_log(data)
-            kept.extend(data)
-            del kept[:-OUTPUT_KEPT]
-
-        return copy
 
     def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
         # A message loses what is too long, so the answer names the ended ones.
@@ -607,14 +562,7 @@ class NodeAgent(NodeApi):
 
     def log(self, text: str) -> None:
         if text:
-            self._write_log((text.rstrip("\n") + "\n").encode("utf-8", "surrogateescape"))
-
-    @staticmethod
-    def _write_log(data: bytes) -> None:
-        try:
-            job_log.write_all(2, data)
-        except OSError:  # a full disk
-            pass
+            job_log.write_stderr((text.rstrip("\n") + "\n").encode("utf-8", "surrogateescape"))
 
     def wait(self, seconds: float) -> None:
         with self._changed:
@@ -629,3 +577,7 @@ class NodeAgent(NodeApi):
 
     def _send(self, message: "messages.ToController") -> None:
         self._messages.send(codec.encode_to_controller(message, self.name))
+
+
+def _slurm(argv: "List[str]") -> Result:
+    return commands.run_slurm(argv, 10, is_logged=True)

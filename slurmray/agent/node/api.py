@@ -8,23 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set
 
+    from ..commands import Result
     from ..wire.settings import Group, Job, Settings
-
-
-class Result:
-    """The result of a command.
-
-    code: exit code; 124 after the timeout, 127 where the program does not exist. out, err: its output.
-    why: the last line of err, or a description of the failure.
-    """
-
-    __slots__ = ("code", "err", "out", "why")
-
-    def __init__(self, code: int, out: str = "", err: str = "", why: str = "") -> None:
-        self.code = code
-        self.out = out
-        self.err = err
-        self.why = why
 
 
 class NodeApi:
@@ -65,14 +50,16 @@ class NodeApi:
     def require_no_findings(self) -> None:
         """Raise errors.Unfit if a finding ends the job."""
 
-    def run(self, argv: "List[str]", timeout: float = 20.0, env: "Optional[Dict[str, str]]" = None) -> Result:
+    def run(
+        self, argv: "List[str]", timeout: float = 20.0, env: "Optional[Dict[str, str]]" = None
+    ) -> "Result":
         """Run a short command. Its standard error also goes to the node's log. Raises errors.Stopped.
 
         timeout: seconds. During clean-up a command is not interrupted when the job ends.
         """
         raise NotImplementedError
 
-    def run_long(self, argv: "List[str]", doing: str, env: "Optional[Dict[str, str]]" = None) -> Result:
+    def run_long(self, argv: "List[str]", doing: str, env: "Optional[Dict[str, str]]" = None) -> "Result":
         """Run a command without a timeout. Raises errors.Stopped.
 
         doing: see the field. Output and standard error go to the node's log and, as one text, to `out`.

@@ -69,11 +69,8 @@ class Runtime:
         """Jobs that may still use a node; None if Slurm does not answer. jobs: their ids."""
         from ... import slurm_jobs
 
-        def run(argv: "List[str]", env: "Dict[str, str]") -> "Tuple[int, str, str]":
-            found = self.node.run(argv, env=env)
-            return found.code, found.out, found.err
-
-        return slurm_jobs.active_jobs(jobs, self.node.env, run)
+        env = inherited.without_command_options(self.node.env)
+        return slurm_jobs.active_jobs(jobs, lambda argv: self.node.run(argv, env=env))
 
     def remove(self) -> bool:
         """End everything that the job has started on this node. Return whether nothing is left."""
