@@ -13,7 +13,7 @@ from . import inherited, job_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Mapping, Optional
+    from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set
 
 TIMEOUT = 124  # exit code of a command that was ended because it was late, as of timeout(1)
 READ_SIZE = 65536
@@ -86,6 +86,32 @@ def run_slurm(
 ) -> Result:
     """Run a command of Slurm without the options that variables give it: see run."""
     return run(argv, inherited.without_command_options(env), timeout, is_logged=is_logged)
+
+
+def active_jobs(jobs: "Iterable[str]", run: "Callable[[List[str]], Result]") -> "Optional[Set[str]]":
+    """Jobs that may use a node, by one request to slurmctld; None if it does not answer.
+
+    run: runs a command of Slurm, on a node or by the controller for nodes without these commands.
+    """
+    ids = sorted(jobs, key=int)
+    argv = ["squeue", "--all", "--noheader", "--jobs=" + ",".join(ids), "--format=%A %t"]
+    found = run(argv)
+    if found.code == 0:
+        lines: "List[List[str]]" = [line.split() for line in found.out.splitlines()]
+        # PD: requeued, so its last attempt has ended.
+        return {line[0] for line in lines if line and line[1:] != ["PD"]}
+    if "Invalid job id specified" not in found.err:
+        return None
+    if len(ids) == 1:
+        return set()
+    # squeue does not name the invalid id, and some versions fail because of one of several. So ask for each.
+    active: "Set[str]" = set()
+    for job in ids[:20]:
+        answer = active_jobs([job], run)
+        if answer is None:
+            return None
+        active |= answer
+    return active | set(ids[20:])
 
 
 def commit_of(folder: str) -> str:

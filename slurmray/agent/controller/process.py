@@ -1,8 +1,7 @@
 """The controller's process in the batch script, on the head node: step, signals, run directory, output."""
 
-import fcntl
+import functools
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from .. import (
     inherited,
     job_log,
     loader,
+    loop,
     paths,
     script,
     signals,
@@ -85,7 +85,9 @@ class ControllerProcess(Actions):
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
         self._answers: "List[str]" = []  # of these
         self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
-        self._wake = self._catch_signals()
+        self._loop = loop.Loop(self._signals.append)
+        self._loop.catch(signal.SIGTERM, lambda: setattr(self.requests, "is_stopping", True))
+        self._loop.catch(signals.WARNING, lambda: setattr(self.requests, "is_time_up", True))
 
     def run(self) -> int:
         """Run the job and return its exit code."""
@@ -253,16 +255,20 @@ class ControllerProcess(Actions):
         job = self._job()
         controller = Controller(self.settings, job, self.log, self, self.requests)
         self._start_steps()
+        for step in self._steps:  # first: what srun prints explains the messages of tasks that it ends
+            self._loop.add(step.errors, functools.partial(self._copy_errors, step, controller))
+        for step in self._steps:
+            self._loop.add(step.output, functools.partial(self._receive, step, controller))
         self.send({"type": "job", "job": job})
         while not controller.is_over(self.clock.now()):
             self._run_once(controller)
         self._end_steps(controller)
-        srun_code = max(self._wait_for(step, controller) for step in self._steps)
+        srun_code = max(self._wait_for(step) for step in self._steps)
         state = controller.state
         self._end_output(state.trainer_code is None)
         if not (state.failure or self.requests.is_stopping) and state.trainer_code is None:
             # Slurm's SIGTERM may end all tasks before it reaches this process.
-            select.select([self._wake], [], [], SIGNAL_DELAY)
+            self._loop.turn(SIGNAL_DELAY)
         controller.findings.show()
         for text in controller.not_ready_texts():
             self.log.write("not ready: " + text)
@@ -307,23 +313,8 @@ class ControllerProcess(Actions):
 
     def _run_once(self, controller: Controller) -> None:
         """Wait for messages and signals, at most half a second, and handle them."""
-        running = [step for step in self._steps if not step.is_over]
-        inputs: "List[Any]" = [*running, self._wake]
-        inputs += [descriptor for step in running for descriptor in step.errors]
-        ready, _, _ = select.select(inputs, [], [], 0.5)
-        if self._wake in ready:
-            os.read(self._wake, 4096)
+        self._loop.turn(0.5)
         now = self.clock.now()
-        for step in running:  # first: what srun prints explains the messages of tasks that it ends
-            if step.errors and step.errors[0] in ready:
-                self._copy_errors(step, controller)
-        for step in running:
-            if step not in ready:
-                continue
-            for line in step.read():
-                self._receive(line, step, controller, now)
-            if step.is_over:
-                controller.on_step_over(step.nodes, now)
         for name, service in list(self._services.items()):
             code = service.poll()
             if code is not None:
@@ -340,6 +331,8 @@ class ControllerProcess(Actions):
     def _copy_errors(self, step: Step, controller: Controller) -> None:
         """Copy what srun prints to the log."""
         data, lines = step.read_errors()
+        if not data:
+            self._loop.remove(step.errors)
         self.log.write_raw(data.decode("utf-8", "surrogateescape"))
         for line in lines:
             controller.on_srun_error(line.decode("utf-8", "replace"), step.nodes)
@@ -353,8 +346,17 @@ class ControllerProcess(Actions):
         with open(os.path.join(self._job()["run_dir"], paths.CANCEL_NOW)) as file:
             self.requests.is_grace_over = bool(file.read(1))
 
+    def _receive(self, step: Step, controller: Controller) -> None:
+        """Handle the messages of a step, or its end."""
+        now = self.clock.now()
+        for line in step.read():
+            self._handle(line, step, controller, now)
+        if step.is_over:
+            self._loop.remove(step.output)
+            controller.on_step_over(step.nodes, now)
+
     @staticmethod
-    def _receive(line: bytes, step: Step, controller: Controller, now: float) -> None:
+    def _handle(line: bytes, step: Step, controller: Controller, now: float) -> None:
         try:
             message = codec.decode(line)
         except codec.ProtocolError as error:
@@ -395,13 +397,11 @@ class ControllerProcess(Actions):
             except subprocess.TimeoutExpired:
                 service.kill()
 
-    def _wait_for(self, step: Step, controller: Controller) -> int:
+    def _wait_for(self, step: Step) -> int:
         """Copy the rest of what an srun prints, and return its exit code."""
         while True:
             code = step.process.poll()
-            if select.select(step.errors, [], [], 0.1 if code is None else 0)[0]:
-                self._copy_errors(step, controller)
-            elif code is not None:
+            if not self._loop.turn(0.1 if code is None else 0) and code is not None:
                 return code
 
     def _end_output(self, is_lost: bool) -> None:
@@ -460,9 +460,7 @@ class ControllerProcess(Actions):
 
     def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
         def find() -> None:
-            from .. import slurm_jobs
-
-            active = slurm_jobs.active_jobs(jobs, lambda argv: commands.run_slurm(argv, 20))
+            active = commands.active_jobs(jobs, lambda argv: commands.run_slurm(argv, 20))
             ended = [] if active is None else [job for job in jobs if job not in active]
             self.send({"type": "ended_jobs", "node": node, "jobs": ended})
 
@@ -470,9 +468,9 @@ class ControllerProcess(Actions):
 
     def find_answers(self, addresses: "Dict[str, List[str]]") -> None:
         def find() -> None:
-            from .. import connections
+            from .. import hosts
 
-            found = connections.answering(addresses, self._job()["slurmd_port"], CONNECT_TIMEOUT)
+            found = hosts.answering(addresses, self._job()["slurmd_port"], CONNECT_TIMEOUT)
             if not found and commands.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
                 found = {SLURMCTLD}
             self._answers.extend(found)
@@ -528,17 +526,6 @@ class ControllerProcess(Actions):
     def _job(self) -> "Job":
         assert self.job
         return self.job
-
-    def _catch_signals(self) -> int:
-        """Let Slurm's signals set flags and wake the loop; return the descriptor to select on."""
-        wake, waker = os.pipe()
-        for descriptor in (wake, waker):
-            fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
-        signal.set_wakeup_fd(waker)
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self.requests, "is_stopping", True))
-        signal.signal(signals.WARNING, lambda *_: setattr(self.requests, "is_time_up", True))
-        signals.catch(self._signals.append)
-        return wake
 
 
 def _cpus(group: "Group", env: "Dict[str, str]") -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Step:
     """A running srun. Its tasks read messages from its standard input and write theirs to its output.
 
-    errors: the descriptor of its standard error; none at its end.
+    output, errors: the descriptors of its standard output and standard error.
     """
 
     def __init__(self, argv: "List[str]", env: "Dict[str, str]", job: str, nodes: "List[str]") -> None:
@@ -27,25 +27,19 @@ class Step:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
         assert self.process.stdin and self.process.stdout and self.process.stderr  # noqa: S101 - PIPE
-        self.errors = [self.process.stderr.fileno()]
+        self.errors = self.process.stderr.fileno()
         self._error_decoder = codec.LineDecoder(codec.MAX_TEXT)
         self.outbox = background_io.PipeWriter(os.dup(self.process.stdin.fileno()))
         self.process.stdin.close()
-        self._output = self.process.stdout.fileno()
-
-    def fileno(self) -> int:
-        """The descriptor to select on."""
-        return self._output
+        self.output = self.process.stdout.fileno()
 
     def read_errors(self) -> "Tuple[bytes, List[bytes]]":
-        """What srun has printed, when there is something, and the lines that are complete."""
-        data = os.read(self.errors[0], 1 << 16)
-        if not data:
-            self.errors = []
+        """What srun has printed, b"" at its end, and the lines that are complete."""
+        data = os.read(self.errors, 1 << 16)
         return data, self._error_decoder.feed(data)
 
     def read(self) -> "List[bytes]":
         """Lines of the output, when there is some; sets `is_over` at its end."""
-        data = os.read(self._output, 1 << 16)
+        data = os.read(self.output, 1 << 16)
         self.is_over = not data
         return self._decoder.feed(data)

@@ -4,9 +4,7 @@ The main thread handles messages, signals and heartbeats and never blocks on any
 `NodeAgent.work`, does the work of the node, one step after another.
 """
 
-import fcntl
 import os
-import select
 import signal
 import subprocess
 import threading
@@ -19,11 +17,11 @@ from .. import (
     heartbeat,
     inherited,
     job_log,
+    loop,
     nodes,
     paths,
     ray_logs,
     script,
-    signals,
 )
 from ..commands import Result
 from ..wire import codec
@@ -32,7 +30,7 @@ from .api import NodeApi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Set
 
     from ..wire import messages
     from ..wire.settings import Job
@@ -79,7 +77,6 @@ class NodeAgent(NodeApi):
         self._record_message()
         self._asking: "Optional[threading.Thread]" = None  # asks the head node's host whether it answers
         self._answers: "List[str]" = []  # of that host
-        self._waker = -1  # wakes the main thread's loop
         self._changed = threading.Condition()  # guards the fields below, which both threads use
         self._ended_jobs: "Optional[Set[str]]" = None  # the controller's answer
         self._is_stopped = False  # this node is to clean up and exit
@@ -87,6 +84,8 @@ class NodeAgent(NodeApi):
         self._is_input_over = False
         self._is_stop_requested = False  # Slurm sent SIGTERM
         self._signals: "List[str]" = []  # names of others
+        self._loop = loop.Loop(self._signals.append)
+        self._loop.catch(signal.SIGTERM, lambda: setattr(self, "_is_stop_requested", True))
         self._is_unfit = False
         self._has_succeeded = False  # the trainer exited with 0
         self._env_file: "Dict[str, str]" = {}
@@ -105,22 +104,13 @@ class NodeAgent(NodeApi):
 
     def main(self) -> int:
         """Run until this node has cleaned up and the controller has closed the input."""
-        wake, self._waker = self._catch_signals()
         self._send({"type": "started", "step": os.environ.get("SLURM_STEP_ID", "")})
         worker = threading.Thread(target=self.work, daemon=True)
         worker.start()
         self._receive(self._rest)
+        self._loop.add(0, self._read)
         while worker.is_alive() or not (self._is_input_over or self._is_orphan):
-            inputs = [wake] if self._is_input_over else [wake, 0]
-            ready, _, _ = select.select(inputs, [], [], 0.5)
-            if wake in ready:
-                os.read(wake, 4096)
-            if 0 in ready:
-                data = os.read(0, 1 << 16)
-                self._receive(data)
-                if not data:
-                    self._is_input_over = True
-                    self._stop()
+            self._loop.turn(0.5)
             self._handle_signals()
             self._check_heartbeats()
         if self._is_orphan:
@@ -128,6 +118,14 @@ class NodeAgent(NodeApi):
         self._messages.close()
         self._messages.join(1)
         return 0
+
+    def _read(self) -> None:
+        data = os.read(0, 1 << 16)
+        self._receive(data)
+        if not data:
+            self._loop.remove(0)
+            self._is_input_over = True
+            self._stop()
 
     def _receive(self, data: bytes) -> None:
         for line in self._decoder.feed(data):
@@ -204,26 +202,16 @@ class NodeAgent(NodeApi):
 
     def _head_that_answers(self) -> "Set[str]":
         """{"head"} if the head node's host answers to a new connection."""
-        from .. import connections
+        from .. import hosts
 
         assert self._job
         address = self.env.get("SLURM_LAUNCH_NODE_IPADDR") or self._job["nodes"][0]
-        return connections.answering({"head": [address]}, self._job["slurmd_port"], 3)
+        return hosts.answering({"head": [address]}, self._job["slurmd_port"], 3)
 
     def _stop(self) -> None:
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
-
-    def _catch_signals(self) -> "Tuple[int, int]":
-        """Let signals set flags and wake the loop; return both ends of the pipe that wakes it."""
-        wake, waker = os.pipe()
-        for descriptor in (wake, waker):
-            fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
-        signal.set_wakeup_fd(waker)
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_is_stop_requested", True))
-        signals.catch(self._signals.append)
-        return wake, waker
 
     # -- the work of the node, step by step --------------------------------------------------------------
 
@@ -268,7 +256,7 @@ class NodeAgent(NodeApi):
             except Exception as error:
                 self.phase("end", "%s: cannot clean up: %s" % (self.name, job_log.describe(error)[1]))
             self._send({"type": "gone"})
-            os.write(self._waker, b"\0")
+            self._loop.wake()
 
     def _await_job(self) -> None:
         with self._changed:

@@ -3,7 +3,7 @@
 import os
 import re
 
-from . import facts, job_folder, processes
+from . import facts, job_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
     for container in containers:
         _remove_container(node, runtime, container, user, ended)
     for path, attempt in folders.items():
-        if attempt in ended and processes.end_processes(path):
+        if attempt in ended and job_folder.end_processes(path):
             job_folder.remove_tree(path)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmray.agent.commands import Result
-from slurmray.agent.slurm_jobs import active_jobs
+from slurmray.agent.commands import Result, active_jobs
 
 INVALID = Result(1, "", "slurm_load_jobs error: Invalid job id specified")
 

@@ -67,10 +67,10 @@ class Runtime:
 
     def active_jobs(self, jobs: "Set[str]") -> "Optional[Set[str]]":
         """Jobs that may still use a node; None if Slurm does not answer. jobs: their ids."""
-        from ... import slurm_jobs
+        from ... import commands
 
         env = inherited.without_command_options(self.node.env)
-        return slurm_jobs.active_jobs(jobs, lambda argv: self.node.run(argv, env=env))
+        return commands.active_jobs(jobs, lambda argv: self.node.run(argv, env=env))
 
     def remove(self) -> bool:
         """End everything that the job has started on this node. Return whether nothing is left."""
