@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from slurmray.agent.controller.process import CLEAN_UP_TIME
+from slurmray.agent.controller.allocation import CLEAN_UP_TIME
 from slurmray.agent.node.checks import storage
 from slurmray.slurm import commands, syntax
 from slurmray.slurm.host import Host
