@@ -28,8 +28,8 @@ slurm:
     - {name: head, nodes: 1, cpus_per_task: 1}
     - {name: gpu, nodes: 2, cpus_per_task: 2, gpus_per_node: 8}
 """
-# Prints what each node offers to Ray, and where actors that ask for a node of the group gpu run. Two tasks could both run on one node,
-# one after the other; an actor keeps what it asked for.
+# Prints what each node offers to Ray, and where actors that ask for a node of the group gpu run.
+# An actor keeps what it asked for; two tasks could run on one node, one after the other.
 TRAINER = """
 import json, os, ray
 ray.init(logging_level="warning")

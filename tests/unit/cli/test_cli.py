@@ -19,6 +19,7 @@ from slurmray.cli import flags
 from slurmray.cli import render as render_module
 from slurmray.errors import ExitCode
 from slurmray.loading.load import FLAGS
+from slurmray.plan import Plan
 from slurmray.rendering.verify import verify
 from slurmray.resources import data_folder
 from slurmray.spec.job import JobSpec
@@ -411,9 +412,9 @@ def test_every_flag_sets_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[str] = []
     seen: list[JobSpec] = []
 
-    def fake(spec: JobSpec, command: str, *, only_checks: bool) -> str:
+    def fake(plan: Plan, command: str, *, only_checks: bool) -> str:
         assert not only_checks
-        seen.append(spec)
+        seen.append(plan.spec)
         commands.append(command)
         return "# Rendered by slurmray\n"
 
