@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, Optional
 
+READ_SIZE = 65536
+
 
 class Loop:
     """Turns, each of which handles the data of descriptors. A signal begins one. Made in the main thread.
@@ -19,7 +21,7 @@ class Loop:
     """
 
     def __init__(self, on_signal: "Callable[[str], None]") -> None:
-        self._readers: "Dict[int, Callable[[], None]]" = {}
+        self._readers: "Dict[int, Callable[[bytes], None]]" = {}
         self._wake, self._waker = os.pipe()
         for descriptor in (self._wake, self._waker):
             os.set_blocking(descriptor, False)
@@ -31,13 +33,9 @@ class Loop:
         """Call `note` at a signal."""
         signal.signal(number, lambda *_: note())
 
-    def add(self, descriptor: int, read: "Callable[[], None]") -> None:
-        """Call `read` when a descriptor has data or is at its end. Those added first go first."""
-        self._readers[descriptor] = read
-
-    def remove(self, descriptor: int) -> None:
-        """Wait no more for a descriptor."""
-        del self._readers[descriptor]
+    def add(self, descriptor: int, handle: "Callable[[bytes], None]") -> None:
+        """Call `handle` with data of a descriptor, and with b"" at its end. Those added first go first."""
+        self._readers[descriptor] = handle
 
     def wake(self) -> None:
         """Begin the next turn at once. For other threads."""
@@ -48,7 +46,9 @@ class Loop:
         ready = select.select([self._wake, *self._readers], [], [], seconds)[0]
         if self._wake in ready:
             ready.remove(self._wake)
-            os.read(self._wake, 4096)
+            os.read(self._wake, READ_SIZE)
         for descriptor in ready:
-            self._readers[descriptor]()
+            data = os.read(descriptor, READ_SIZE)
+            handle = self._readers[descriptor] if data else self._readers.pop(descriptor)
+            handle(data)
         return bool(ready)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ..wire import messages
     from .stages import Stages
 
-READ_SIZE = 65536
 # Seconds between two turns of the loop:
 SHORT_PAUSE = 0.05  # while it has to poll for an event
 LONG_PAUSE = 1.0  # while it only watches Ray's start or a stage
@@ -285,7 +284,7 @@ class ContainerProcess:
         turns.catch(signal.SIGCHLD, lambda: None)
         for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
             turns.catch(number, lambda: setattr(self, "is_signalled", True))
-        turns.add(0, self.read)
+        turns.add(0, self.receive)
         while True:
             turns.turn(self.pause())
             if self.is_input_over:
@@ -293,9 +292,8 @@ class ContainerProcess:
             self.context.children.reap()
             self.tick()
 
-    def read(self) -> None:
+    def receive(self, data: bytes) -> None:
         """Handle messages, or the end of the input."""
-        data = os.read(0, READ_SIZE)
         self.is_input_over = not data
         for line in self.decoder.feed(data):
             self.dispatch(line)

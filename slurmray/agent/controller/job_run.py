@@ -117,13 +117,10 @@ class JobRun(Actions):
             self._files.submit(self._read_cancel)
         controller.tick(now)
 
-    def _copy_errors(self, step: "Step") -> None:
+    def _copy_errors(self, step: "Step", data: bytes) -> None:
         """Copy what srun prints to the log."""
-        data, lines = step.read_errors()
-        if not data:
-            self._loop.remove(step.errors)
         self.log.write_raw(data.decode("utf-8", "surrogateescape"))
-        for line in lines:
+        for line in step.error_decoder.feed(data):
             self.controller.on_srun_error(line.decode("utf-8", "replace"), step.nodes)
 
     def _read_cancel(self) -> None:
@@ -135,10 +132,10 @@ class JobRun(Actions):
         with open(os.path.join(self.job["run_dir"], paths.CANCEL_NOW)) as file:
             self._requests.is_grace_over = bool(file.read(1))
 
-    def _receive(self, step: "Step") -> None:
+    def _receive(self, step: "Step", data: bytes) -> None:
         """Handle the messages of a step, or its end."""
         now, controller = self.clock.now(), self.controller
-        for line in step.read():
+        for line in step.decoder.feed(data):
             try:
                 message = codec.decode(line)
             except codec.ProtocolError as error:
@@ -150,8 +147,8 @@ class JobRun(Actions):
                     step.number = message["step"]
             else:
                 controller.on_output(line.decode("utf-8", "replace"))
-        if step.is_over:
-            self._loop.remove(step.output)
+        if not data:
+            step.is_over = True
             controller.on_step_over(step.nodes, now)
 
     def _end_steps(self) -> None:

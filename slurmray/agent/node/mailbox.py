@@ -66,8 +66,9 @@ class Mailbox:
         self.send({"type": "started", "step": os.environ.get("SLURM_STEP_ID", "")})
         worker = threading.Thread(target=work, daemon=True)
         worker.start()
-        self._receive(self._rest)
-        self._loop.add(0, self._read)
+        if self._rest:
+            self._receive(self._rest)
+        self._loop.add(0, self._receive)
         while worker.is_alive() or not (self._is_input_over or self._is_orphan):
             self._loop.turn(0.5)
             self._handle_signals()
@@ -87,15 +88,8 @@ class Mailbox:
         address = self._node.env.get("SLURM_LAUNCH_NODE_IPADDR") or self.job["nodes"][0]
         return hosts.answering({"head": [address]}, self.job["slurmd_port"], 3)
 
-    def _read(self) -> None:
-        data = os.read(0, 1 << 16)
-        self._receive(data)
-        if not data:
-            self._loop.remove(0)
-            self._is_input_over = True
-            self._stop()
-
     def _receive(self, data: bytes) -> None:
+        """Handle messages of the controller, or their end."""
         for line in self._decoder.feed(data):
             self._record_message()
             message = codec.decode(line)
@@ -107,6 +101,9 @@ class Mailbox:
             else:
                 self._notice(message["type"])
                 self._forward(line + b"\n")
+        if not data:
+            self._is_input_over = True
+            self._stop()
 
     def _record_message(self, _message: "object" = None) -> None:
         self._monitor.record("head", self.clock.now())

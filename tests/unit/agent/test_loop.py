@@ -17,14 +17,8 @@ turns = Loop(seen.append)
 turns.catch(signal.SIGTERM, lambda: seen.append("stop"))
 pipes = {name: os.pipe() for name in ("first", "second")}
 
-def read(name):
-    data = os.read(pipes[name][0], 100).decode()
-    seen.append(name + " " + data)
-    if not data:
-        turns.remove(pipes[name][0])
-
 for name in reversed(sorted(pipes)):
-    turns.add(pipes[name][0], lambda name=name: read(name))
+    turns.add(pipes[name][0], lambda data, name=name: seen.append(name + " " + data.decode()))
 for name in sorted(pipes):
     os.write(pipes[name][1], b"data")
 seen.append(turns.turn(None))
