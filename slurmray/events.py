@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, TypeGuard
 
-VERSION = 1
-"""Value of `v` in each line. A new field or a new event does not raise it; a field that changes or goes does.
-"""
+from slurmray.agent.node.facts import LOGIN_SESSION
+from slurmray.agent.node.runtimes import RUNTIMES
 
 _TEXT: dict[str, Any] = {"type": "string", "maxLength": 65536}
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
@@ -16,8 +15,8 @@ _COUNTS: dict[str, Any] = {"type": "array", "items": _COUNT, "maxItems": 65536}
 _NAME: dict[str, Any] = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}$"}  # of a host
 _NAMES: dict[str, Any] = {"type": "array", "items": _NAME, "maxItems": 65536}
 _NODES: dict[str, Any] = {**_NAMES, "minItems": 1}
-_LOGIN_SESSION = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"]  # as in agent/node/facts.py
-_TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 2**37}  # until the year 6325
+# Of each event; until the year 6325.
+TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 2**37}
 
 # Event -> (what it means, field -> (JSON type, what it is)).
 EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
@@ -80,7 +79,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "The cluster is ready, and commands can be run in its containers from outside.",
         {
             "runtime": (
-                {"enum": ["podman", "docker", "apptainer", "singularity", "pyxis", "none"]},
+                {"enum": [*RUNTIMES]},
                 "what runs the containers",
             ),
             "folder": (
@@ -88,7 +87,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
                 "the job's folder on the nodes; its program `attach` sets the trainer's environment",
             ),
             "unset": (
-                {"type": "array", "items": {"enum": _LOGIN_SESSION}, "maxItems": 2},
+                {"type": "array", "items": {"enum": [*LOGIN_SESSION]}, "maxItems": 2},
                 "variables of the login session that are not valid on the nodes",
             ),
             "command": (_TEXT, "an example, as a shell command"),
@@ -140,7 +139,7 @@ _NEW_FIELDS = {"start": {"components", "ray_nodes"}, "attach": {"runtime", "fold
 def fits(event: Any) -> TypeGuard[dict[str, Any]]:
     """Whether a value is an event with the fields that slurmray uses: a job's programs can write the file."""
     name = event.get("event") if isinstance(event, dict) else None
-    if not (isinstance(name, str) and _fits(event.get("time"), _TIME)):
+    if not (isinstance(name, str) and _fits(event.get("time"), TIME)):
         return False
     if name not in EVENTS:  # of a later version
         return True
@@ -165,50 +164,3 @@ def _fits(value: Any, kind: dict[str, Any]) -> bool:
     numbers = (int, float) if kind["type"] == "number" else (int,)
     is_number = isinstance(value, numbers) and not isinstance(value, bool)
     return is_number and kind["minimum"] <= value <= kind["maximum"]  # also not for NaN
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of one line of `events.jsonl`."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "One line of a job's events.jsonl",
-        "oneOf": [_schema_of(name) for name in EVENTS],
-    }
-
-
-def _schema_of(name: str) -> dict[str, Any]:
-    meaning, fields = EVENTS[name]
-    own = {field: {**kind, "description": text} for field, (kind, text) in fields.items()}
-    common = {
-        "v": {"const": VERSION},
-        "time": {**_TIME, "description": "seconds since 1970, UTC"},
-        "event": {"const": name},
-    }
-    return {
-        "description": meaning,
-        "type": "object",
-        "properties": {**common, **own},
-        "required": [*common, *own],
-    }
-
-
-def reference() -> str:
-    """Return docs/reference/events.md: what each event has."""
-    lines = [
-        "# Events",
-        "",
-        "`events.jsonl` in the run directory has one JSON object a line, for programs. The job's log is",
-        "for people, and its wording may change. Each line has `v` (the version), `time` (seconds since",
-        f"1970) and `event`. The version is {VERSION}. Later versions may add events and fields;",
-        "`v` is raised only when one changes or is removed. The JSON Schema of a line:",
-        "[events.schema.json](events.schema.json).",
-    ]
-    for name, (meaning, fields) in EVENTS.items():
-        lines += ["", f"## {name}", "", meaning]
-        if fields:
-            lines += ["", "| field | type | meaning |", "|---|---|---|"]
-            lines += [
-                f"| `{field}` | {kind.get('type', 'string')} | {text} |"
-                for field, (kind, text) in fields.items()
-            ]
-    return "\n".join(lines) + "\n"

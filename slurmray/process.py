@@ -1,4 +1,4 @@
-"""Runs processes. Only this module does, except for the agent and programs that run inside a rehearsal."""
+"""Runs commands on this host: to their end, in the foreground, or with pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,17 @@ from tests.cluster.faults.recorder import Recorder
 from tests.cluster.faults.rows import VARIANTS
 
 ROOT = Path(__file__).parent.parent
+# Files that run before others of their folder: the longest; and those of the fault matrix with a cluster of
+# their own, as the others share one.
+FIRST = (
+    "test_network",
+    "test_pid_1",
+    "test_requeue",
+    "test_wheel",
+    "test_executor",
+    "test_process",
+    "test_agent",
+)
 
 settings.register_profile(
     "slurmray",
@@ -26,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Bash starts background jobs with SIGINT ignored, and programs under test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
     if cache and not hasattr(config, "workerinput"):  # workers of xdist report to the controller
         config.pluginmanager.register(Recorder(cache))
@@ -65,8 +79,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run long tests first, variant by variant, so that tests which mostly wait are spread out."""
     folders = [ROOT / "tests" / name for name in ("cluster/faults", "cluster", "judges", "unit")]
 
-    def rank(item: pytest.Item) -> tuple[int, int]:
-        return next(i for i, each in enumerate(folders) if each in item.path.parents), variant(item.nodeid)
+    def rank(item: pytest.Item) -> tuple[int, int, bool]:
+        folder = next(i for i, each in enumerate(folders) if each in item.path.parents)
+        return folder, variant(item.nodeid), item.path.stem not in FIRST
 
     items.sort(key=rank)
 

@@ -1,4 +1,7 @@
-"""Writes docs/reference, with its JSON Schemas, docs/inside/wire.md, and types of sbatch's options."""
+"""Writes docs/reference, with its JSON Schemas, docs/inside/wire.md, and types of sbatch's options.
+
+Of environment.md it writes the tables of layers.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,21 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from slurmray import events, signatures
+from slurmray import events
+from slurmray.agent import job_log
+from slurmray.agent.container import variables
 from slurmray.agent.controller import state
 from slurmray.agent.wire import messages
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
+from slurmray.diagnosis.exit_codes import EXIT_CODES
+from slurmray.diagnosis.messages import MESSAGES
 from slurmray.errors import ExitCode
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
@@ -41,15 +48,15 @@ _NOTE = "<!-- Written by docs/scripts/reference.py (`make schema`). Do not edit.
 
 _JOB_SPEC = """# Job spec
 
-A YAML file with these fields. Most jobs need only the ten in the first table; nearly all fields are
-optional. `null` means not set, and `[]` stands for each item of a list. Text fields keep what was typed:
-`12:00:00`, `1e-6`, `007` and `true` need no quotes. Mistakes are reported all at once, with line and
-column; those in how fields fit together (e.g. GPUs of services and of nodes) once there is no unknown field,
-as a misspelt one would cause others.
+A YAML file with these fields. Most jobs need only the ten in the first table. Nearly all fields are
+optional. `null` means not set, and `[]` stands for each item of a list. Text fields keep what you typed:
+`12:00:00`, `1e-6`, `007` and `true` need no quotes. You see all mistakes at once, with line and column. How
+fields fit together (e.g. GPUs of services and of nodes) is checked only once there is no unknown field, as a
+misspelt one would cause more mistakes.
 
-An editor with a YAML language server completes and checks a file with a line for the schema. `slurmray init`
-begins job specs with the address of the schema of its version. Without internet, write the schema beside the
-job spec (`slurmray schema > job-spec.schema.json`) and begin with:
+An editor with a YAML language server completes and checks a file that names the schema. `slurmray init`
+begins job specs with the address of its version's schema. If you have no internet, write the schema beside
+the job spec (`slurmray schema > job-spec.schema.json`) and begin with:
 
 ```yaml
 # yaml-language-server: $schema=job-spec.schema.json
@@ -102,38 +109,61 @@ does not exist).
 """
 
 
+_EVENTS = f"""# Events
+
+`events.jsonl` in the run directory has one JSON object a line, for programs. The job's log is
+for people, and its wording may change. Each line has `v` (the version), `time` (seconds since
+1970) and `event`. The version is {job_log.VERSION}. Later versions may add events and fields;
+`v` is raised only when one changes or is removed. The JSON Schema of a line:
+[events.schema.json](events.schema.json).
+"""
+
+_MESSAGES = """# Messages
+
+Messages of trainers, PyTorch, NCCL, Slurm and Ray that name a cause. `slurmray why` looks for them in
+the logs of a job.
+"""
+
 _WIRE = """# Messages and states of a job
 
-How controller, node agents and container processes talk: one JSON object a line, through `srun` and the
-container's standard streams. slurmray opens no server or port. The trainer's output takes another way, so
-that nothing buffers or mixes it: two FIFOs in the job's folder lead from the container to `copy_output.py`
-in the batch script. The types are in `slurmray/agent/wire/messages.py`.
+Controller, node agents and container processes send each other one JSON object a line, through `srun` and
+the container's standard streams. slurmray opens no server or port. For example, a worker node sends
+
+```json
+{"type": "reachable_at", "address": "10.1.0.2", "port": 22735, "node": "node2", "v": 1}
+```
+
+The trainer's output takes another way, so that nothing buffers or mixes it: two FIFOs in the job's folder
+lead from the container to `copy_output.py` in the batch script. The types are in
+`slurmray/agent/wire/messages.py`, and their order in a job in
+[Architecture](architecture.md#a-job-message-by-message).
 """
 
 # Union in wire/messages.py -> heading and text.
 _DIRECTIONS = {
     "ToNodes": """## Down
 
-From the controller, through srun's standard input, which reaches every task. First comes the script,
-compressed. The node agent passes on to the container process, unread, what is not for itself: all but
-`job`, `heartbeat` and `ended_jobs`.
+The controller writes to srun's standard input, which reaches every task. First comes the script,
+compressed. The node agent keeps `job`, `heartbeat` and `ended_jobs`, and passes all other messages on to the
+container process.
 """,
     "ToContainer": """## Inside
 
-From a node agent to its container process. `job` comes between the first two.
+A node agent writes these to its container process. `job` comes between the first two.
 """,
     "ToController": """## Up
 
-By the tasks' standard output, each with `node`, and in at most 1,000 bytes, as srun breaks longer lines.
-Every program in a container can write there, so the controller ignores a message with wrong fields or
-values, with one line in the log.
+Node agents and containers write to their standard output. Each message has `node`, and at most 1,000 bytes,
+as srun breaks longer lines. Every program in a container can write there, so the controller ignores a
+message with wrong fields or values, with one line in the log.
 """,
 }
 
 _STATES = """## States
 
-What the job and each node have come to, as the controller sees it (`slurmray/agent/controller/state.py`). A
-message that is not allowed there has no effect but one line in the log.
+The controller keeps a state of the job (first diagram) and of each node (second diagram), by the tables in
+`slurmray/agent/controller/state.py`. A message that the state does not allow has no effect but one line in
+the log.
 
 ```mermaid
 stateDiagram-v2
@@ -145,14 +175,42 @@ stateDiagram-v2
 {node}
 ```
 
-Besides, a node is up, until it becomes {ends}.
+In each of its states a node is up, until it becomes {ends}.
 
 | message | while the job is |
 |---|---|
 {expected}
 
-Only the head node sends {from_head}. While the step is being ended, only {while_ending} have an effect.
+Only the head node sends {from_head}.
+While the controller ends the step, only {while_ending} have an effect.
 """
+
+_LAYERS = """| layer of the trainer | what it sets |
+|---|---|
+{trainer}
+
+Other programs, with the lowest layer first:
+
+| program | layers |
+|---|---|
+{programs}
+
+| layer of these programs alone | what it sets |
+|---|---|
+{others}
+"""
+
+# Name in agent/container/variables.py -> whose environment it is.
+ENVIRONMENTS = {
+    "SETUP": "`container.setup`",
+    "RAY": "Ray, and the readiness probe",
+    "RAY_START": "`ray start`",
+    "GPU_CHECK": "check of the GPUs",
+    "ATTACHED": "commands of who attaches",
+    "PREPARE": "prepare steps",
+    "SERVICE": "services in Ray's container, and readiness checks",
+    "OUTSIDE_SERVICE": "services on the host or with an image of their own, in addition to what is there",
+}
 
 
 def files() -> dict[str, str]:
@@ -162,11 +220,12 @@ def files() -> dict[str, str]:
         "reference/job-spec.md": "\n".join([_NOTE, _JOB_SPEC, *_job_spec(JobSpec.model_json_schema()), ""]),
         "reference/command-line.md": "\n".join([_NOTE, _COMMAND_LINE, *_commands(), ""]),
         "reference/exit-codes.md": "\n".join([_NOTE, *_exit_codes(), ""]),
-        "reference/events.schema.json": json.dumps(events.schema(), indent=2) + "\n",
-        "reference/events.md": f"{_NOTE}\n{events.reference()}",
+        "reference/events.schema.json": json.dumps(_events_schema(), indent=2) + "\n",
+        "reference/events.md": "\n".join([_NOTE, _EVENTS, *_events()]),
+        "reference/environment.md": _with_layers((DOCS / "reference/environment.md").read_text()),
         "inside/wire.md": "\n".join([_NOTE, _WIRE, *_messages(), _states()]),
         "../slurmray/spec/slurm_fields.py": "\n".join(_slurm_fields()),
-        "reference/messages.md": f"{_NOTE}\n{signatures.reference()}",
+        "reference/messages.md": "\n".join([_NOTE, _MESSAGES, *_known_messages(), ""]),
     }
 
 
@@ -302,11 +361,81 @@ def _escaped(text: str) -> str:
 
 def _exit_codes() -> Iterator[str]:
     table = "| code | name | meaning |\n|---|---|---|\n" + "\n".join(
-        f"| {code.value} | {_name(code)} | {code.meaning} |" for code in ExitCode
+        f"| {code.value} | {_name(code)} | {EXIT_CODES[code].meaning} |" for code in ExitCode
     )
     yield _EXIT_CODES.format(table=table)
     for code in ExitCode:
-        yield f"## {code.value} {_name(code)}\n\nCause: {code.cause}\n\nFix: {code.fix}\n"
+        known = EXIT_CODES[code]
+        yield f"## {code.value} {_name(code)}\n\nCause: {known.cause}\n\nFix: {known.fix}\n"
+
+
+def _events_schema() -> dict[str, Any]:
+    """Return the JSON Schema of one line of `events.jsonl`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "One line of a job's events.jsonl",
+        "oneOf": [_schema_of(name) for name in events.EVENTS],
+    }
+
+
+def _schema_of(name: str) -> dict[str, Any]:
+    meaning, fields = events.EVENTS[name]
+    own = {field: {**kind, "description": text} for field, (kind, text) in fields.items()}
+    common = {
+        "v": {"const": job_log.VERSION},
+        "time": {**events.TIME, "description": "seconds since 1970, UTC"},
+        "event": {"const": name},
+    }
+    return {
+        "description": meaning,
+        "type": "object",
+        "properties": {**common, **own},
+        "required": [*common, *own],
+    }
+
+
+def _events() -> Iterator[str]:
+    for name, (meaning, fields) in events.EVENTS.items():
+        yield f"## {name}\n\n{meaning}\n"
+        if fields:
+            yield "| field | type | meaning |\n|---|---|---|"
+            for field, (kind, text) in fields.items():
+                yield f"| `{field}` | {kind.get('type', 'string')} | {text} |"
+            yield ""
+
+
+def _known_messages() -> Iterator[str]:
+    yield "| message | cause | fix |\n|---|---|---|"
+    yield from (f"| `{each.example}` | {each.cause} | {each.fix} |" for each in MESSAGES)
+
+
+def _with_layers(page: str) -> str:
+    """Return the page with new tables of layers."""
+    before, mark, rest = re.split(r"(<!-- layers:.*?-->\n)", page, maxsplit=1)
+    _, end, after = rest.partition("<!-- end of layers -->")
+    of_ray = _names(variables.RAY)
+    layers = {name: getattr(variables, name) for name in ENVIRONMENTS}
+    # A layer that is there twice counts where it comes last.
+    trainer = list(reversed(dict.fromkeys(reversed(variables.TRAINER))))
+    others = dict.fromkeys(layer for each in layers.values() for layer in each if layer not in trainer)
+    names = {name: _names(each).replace(of_ray, "those of Ray") for name, each in layers.items()}
+    names["RAY"] = of_ray
+    programs = [f"| {text} | {names[name]} |" for name, text in ENVIRONMENTS.items()]
+    tables = _LAYERS.format(
+        trainer="\n".join(map(_layer, trainer)),
+        programs="\n".join(programs),
+        others="\n".join(map(_layer, others)),
+    )
+    return f"{before}{mark}\n{tables}\n{end}{after}"
+
+
+def _names(layers: Sequence[Callable[..., object]]) -> str:
+    return ", ".join(f"`{layer.__name__}`" for layer in layers)
+
+
+def _layer(layer: Callable[..., object]) -> str:
+    late = " Not before Ray has an address on the node." if layer in variables.LATE else ""
+    return f"| `{layer.__name__}` | {_cell(inspect.getdoc(layer) or '')}{late} |"
 
 
 def _messages() -> Iterator[str]:

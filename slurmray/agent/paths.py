@@ -60,6 +60,11 @@ def host_path(path: str, env: "Mapping[str, str]" = os.environ) -> str:
     return os.path.join(env["SLURM_SUBMIT_DIR"], path)
 
 
+def container_name(job: str, attempt: int, node: str) -> str:
+    """The name of a node's container. job: its id."""
+    return "slurmray-%s-%d-%s" % (job, attempt, node)
+
+
 def job_folder(temp_dir: str, job: "Job") -> str:
     """The private folder of an attempt on each node.
 

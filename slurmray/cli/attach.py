@@ -29,8 +29,8 @@ _CODES_WITHOUT_CONTAINER = (125, 137, 143, 255)
 def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
     """Open a shell in a container of a running job, or run a command there: slurmray attach JOB -- COMMAND.
 
-    It has address and token of the job's Ray cluster, and `env` of the job spec. JOB is an id or a name;
-    without it, the newest one. The exit code is the command's.
+    The command has address and token of the job's Ray cluster, and `env` of the job spec. JOB is an id or a
+    name. Without JOB it is the newest one. The exit code is the command's.
 
     \b
     Examples:

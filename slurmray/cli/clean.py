@@ -76,8 +76,8 @@ def clean(
 
     Files that a trainer wrote there stay, and so does the job's log, slurm-JOBID.out.
 
-    With --nodelist, remove what your ended jobs left on these nodes: containers and folders. Jobs do that
-    on the nodes where they start; this submits a small one that does nothing else, and shows its log.
+    With --nodelist, remove containers and folders that your ended jobs left on these nodes. Every job does
+    that on the nodes where it starts. This submits a small job that does nothing else, and shows its log.
 
     \b
     Examples:
@@ -97,19 +97,15 @@ def clean(
 
 def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, ...]) -> int | None:
     """Remove leftovers from nodes, in a job; return its exit code."""
-    from slurmray.cli.render import given, profile_of, render_job
-    from slurmray.cli.submit import follow_job, send
-    from slurmray.loading.profile import host_of_jobs
+    from slurmray.cli.rendered import given, render_job
+    from slurmray.cli.submit import follow_job
 
     chosen = given(settings, {"nodelist": nodelist, "profile": profile_name})
     without = [(field, "null") for field in _NOT_REQUESTED]
     fields = [*_JOB, *without, *chosen]
-    render_job(None, fields, [])  # wrong options come first
-    profile = profile_of(chosen)
-    nodes = commands.hostnames(nodelist, host_of_jobs(profile))
-    count = ("slurm.nodes", str(len(nodes)))
-    plan, script = render_job(None, [*fields, count], [], only_checks=True)
-    return follow_job(send(plan.spec, script, profile=profile))
+    host = render_job(None, fields, []).host  # wrong options come first
+    count = ("slurm.nodes", str(len(commands.hostnames(nodelist, host))))
+    return follow_job(render_job(None, [*fields, count], [], only_checks=True).submit())
 
 
 def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
     """Show the fields that a profile sets, or a job spec with its profile, and the file and line of each.
 
-    Profiles are defaults for all your job specs, in ~/.config/slurmray/config.yaml, in that of your site,
-    /etc/slurmray/config.yaml, or in the file that SLURMRAY_CONFIG names instead of both:
+    Profiles are defaults for all your job specs. They are in ~/.config/slurmray/config.yaml and in your
+    site's /etc/slurmray/config.yaml, or in the file that SLURMRAY_CONFIG names instead of both.
 
     \b
+    Example:
       profile: gpu              # without it: none, unless --profile or SLURMRAY_PROFILE names one
       profiles:
         gpu:                    # fields of a job spec, which those of a job override

@@ -32,8 +32,8 @@ def dashboard(*, job: str | None, port: int) -> None:
     """Forward Ray's dashboard of a running job to this host, and print its address, which signs you in.
 
     It needs no ssh to the nodes. To see it on your own machine, run slurmray there, with `host` in a profile:
-    a browser opens. Or forward the port of this host with the ssh command that is printed. JOB is an id or a
-    name; without it, the newest one. Ctrl-C ends it.
+    a browser opens. Or forward the port of this host with the ssh command that it prints. JOB is an id or a
+    name. Without JOB it is the newest one. Ctrl-C ends it.
 
     \b
     Examples:
@@ -44,15 +44,12 @@ def dashboard(*, job: str | None, port: int) -> None:
     from slurmray.slurm.dashboard import VARIABLES, Forwarder, relay
 
     found, _ = job_argument(job)
-    argv = found.attach_argv(["sh", "-c", _PRINT_TOKEN])
-    done = commands.call(argv, host=found.host)
-    if done.returncode != 0:
-        raise commands.failure(argv, done.stderr)
+    token = commands.output(found.attach_argv(["sh", "-c", _PRINT_TOKEN]), host=found.host).strip()
     _wait_for_dashboard(found)
     address, dashboard_port = found.dashboard_address()
     argv = found.attach_argv(relay("127.0.0.1" if address in _ANY_ADDRESS else address, dashboard_port))
     try:
-        server = Forwarder(lambda: found.host.start(argv, VARIABLES), done.stdout.strip(), port)
+        server = Forwarder(lambda: found.host.start(argv, VARIABLES), token, port)
     except OSError as error:
         raise UsageError(f"--port {port}: {error.strerror}; use another one, or 0 for any") from None
     with server:

@@ -21,27 +21,25 @@ if TYPE_CHECKING:
 def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None) -> int | None:
     """Show what jobs need on this cluster, and with options check its nodes.
 
-    Without options it asks Slurm and this host, and submits nothing. With options of slurmray render it then
+    Without options it asks Slurm and this host, and submits nothing. With options of slurmray render it also
     submits a job without a trainer, which checks each node's runtime, GPUs, addresses, ports and limits, and
-    shows its log until it ends. The exit code is that of this job, or 64 where jobs cannot run.
+    shows its log until it ends. The exit code is the job's, or 64 where jobs cannot run.
 
     \b
     Examples:
       slurmray doctor
       slurmray doctor --nodes 2 --gpus-per-node 8 --time 10
     """
-    from slurmray.cli.render import given, profile_of, render_job
-    from slurmray.cli.submit import follow_job, send
+    from slurmray.cli.rendered import given, render_job
+    from slurmray.cli.submit import follow_job
     from slurmray.cli.terminal import print_json
-    from slurmray.loading.profile import host_of_jobs
     from slurmray.slurm.site import survey
 
     job = given(settings, flags)
-    plan, script = render_job(None, job, [])  # wrong options come first
-    profile = profile_of(job)
-    host = host_of_jobs(profile)
+    rendered = render_job(None, job, [])  # wrong options come first
+    profile = rendered.profile
     folder = Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
-    rows = list(survey(host, folder))
+    rows = list(survey(rendered.host, folder))
     if is_json:
         print_json([row._asdict() for row in rows])
     else:
@@ -53,7 +51,7 @@ def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str
     if not job:
         click.echo("to check two nodes: slurmray doctor --nodes 2, with the options above", err=True)
         return None
-    return follow_job(send(plan.spec, script, profile=profile))
+    return follow_job(rendered.submit())
 
 
 def _lines(rows: Iterable[Row]) -> Iterator[str]:

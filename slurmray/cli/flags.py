@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
 
-from slurmray.errors import UsageError
+from slurmray.errors import SlurmrayError, UsageError
 from slurmray.slurm import syntax
+from slurmray.spec.runtimes import Choice
 
 _F = TypeVar("_F", bound=Callable[..., object])
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-# The job spec checks the value, because importing its types here would make --help slow.
-_RUNTIMES = ("docker", "podman", "apptainer", "singularity", "pyxis", "none", "auto")
+_RUNTIMES = get_args(Choice)  # the job spec checks the value
 
 # (option, metavar, help); slurmray.loading.load.FLAGS has the field that each one sets.
 _FLAGS = (
@@ -28,7 +29,7 @@ _FLAGS = (
     ("--partition", "P", "Partition (queue)."),
     ("--account", "A", "Account to charge."),
     ("--image", "I", "Container image with Python and Ray."),
-    ("--runtime", "R", f"Container runtime: {', '.join(_RUNTIMES[:-1])} or {_RUNTIMES[-1]}."),
+    ("--runtime", "R", f"Container runtime: {', '.join(_RUNTIMES[1:])} or {_RUNTIMES[0]}."),
 )
 
 
@@ -64,10 +65,26 @@ class _File(click.Path):
 FILE = _File(readable=False, path_type=Path)
 
 
+def completion(values: Callable[[click.Context], Mapping[str, str]]) -> Completion:
+    """Return what completes a value in a shell. values: those that are possible, with their help."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del param
+        try:
+            known = values(ctx)
+        except SlurmrayError:
+            return []
+        return [
+            CompletionItem(each, help=text) for each, text in known.items() if each.startswith(incomplete)
+        ]
+
+    return complete
+
+
 def job_flags(command: _F) -> _F:
     """Add the options of _FLAGS to a command; their default is None."""
     for name, metavar, text in reversed(_FLAGS):
-        complete = _complete_runtime if name == "--runtime" else None
+        complete = completion(lambda _: dict.fromkeys(_RUNTIMES, "")) if name == "--runtime" else None
         names = [_SHORT[name], name] if name in _SHORT else [name]
         command = click.option(*names, metavar=metavar, help=text, shell_complete=complete)(command)
     return command
@@ -98,31 +115,18 @@ def job_options(command: _F) -> _F:
     return job_flags(sbatch_options(command))
 
 
-def _complete_runtime(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[str | CompletionItem]:
-    del ctx, param
-    return [name for name in _RUNTIMES if name.startswith(incomplete)]
-
-
-def _complete_profile(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[str | CompletionItem]:
-    from slurmray.errors import SpecError
+def _profiles(ctx: click.Context) -> dict[str, str]:
     from slurmray.loading import profile
 
-    del ctx, param
-    try:
-        return [name for name in (*profile.names(), profile.NONE) if name.startswith(incomplete)]
-    except SpecError:
-        return []
+    del ctx
+    return dict.fromkeys((*profile.names(), profile.NONE), "")
 
 
 PROFILE_OPTION = click.option(
     PROFILE,
     metavar="P",
     help="Profile of your configuration file, or none; see slurmray config.  [default: the file's]",
-    shell_complete=_complete_profile,
+    shell_complete=completion(_profiles),
 )
 _JOB_OPTIONS = (
     click.option(

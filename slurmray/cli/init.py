@@ -6,10 +6,9 @@ import shlex
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
 from slurmray import __version__
-from slurmray.cli.flags import FILE, job_flags
+from slurmray.cli.flags import FILE, completion, job_flags
 from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.resources import data_folder
 
@@ -20,19 +19,13 @@ _EDITOR_LINE = f"# yaml-language-server: $schema={_SCHEMA.format(__version__)}\n
 _CONFIG = ".config.yaml"  # ends the name of a trainer's configuration file, which comes with an example
 
 
-def _complete_example(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[str | CompletionItem]:
-    del ctx, param
-    return [
-        CompletionItem(name, help=_title(path))
-        for name, path in _examples().items()
-        if name.startswith(incomplete)
-    ]
+def _titles(ctx: click.Context) -> dict[str, str]:
+    del ctx
+    return {name: _title(path) for name, path in _examples().items()}
 
 
 @click.command(options_metavar="[OPTIONS]")
-@click.argument("example", required=False, metavar="[EXAMPLE]", shell_complete=_complete_example)
+@click.argument("example", required=False, metavar="[EXAMPLE]", shell_complete=completion(_titles))
 @job_flags
 @click.option(
     "-o",

@@ -28,8 +28,8 @@ _States = dict[int, str]
 def list_jobs(*, with_ended: bool, is_json: bool) -> None:
     """List your jobs that were submitted with slurmray, the newest first.
 
-    PHASE is the step that a running job is in; slurmray status shows all of them. STATE is Slurm's; of a job
-    that Slurm has forgotten it is from the run directory, or UNKNOWN where that is gone.
+    PHASE is the step that a running job is in. slurmray status shows all steps. STATE is Slurm's. If Slurm
+    has forgotten the job, it comes from the run directory, or is UNKNOWN without one.
 
     \b
     Examples:

@@ -43,8 +43,8 @@ def logs(
 ) -> int | None:
     """Print the log of a job, progress and the trainer's output; or that of a node, or of a service.
 
-    JOB is an id or a name; without it, the newest one. With -f the exit code is the job's, and Ctrl-C asks
-    whether to cancel it. On a terminal, what would act on it is shown as \\x1b and the like, except for
+    JOB is an id or a name. Without JOB it is the newest one. With -f the exit code is the job's, and Ctrl-C
+    asks whether to cancel it. On a terminal it shows control characters as \\x1b and the like, except for
     colours and progress bars.
 
     \b

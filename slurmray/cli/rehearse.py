@@ -106,11 +106,11 @@ def _script(
             return decode(str(job), files.read_given(job))  # keeps \r\n, which sbatch refuses
         except OSError as error:
             raise UsageError(f"{job}: {error.strerror}") from error
-    from slurmray.cli.render import given, render_job, warn_of_unset
+    from slurmray.cli.rendered import given, render_job
 
-    plan, script = render_job(job, given(settings, flags), trainer)
-    warn_of_unset(plan.spec)
-    return script
+    rendered = render_job(job, given(settings, flags), trainer)
+    rendered.warn_of_unset()
+    return rendered.text
 
 
 def _is_script(path: Path) -> bool:

@@ -11,7 +11,7 @@ import click
 
 from slurmray.agent.job_log import counted
 from slurmray.cli.terminal import complete_job
-from slurmray.errors import ExitCode, UsageError
+from slurmray.errors import UsageError
 
 if TYPE_CHECKING:
     from slurmray.slurm.status import Status
@@ -28,8 +28,8 @@ _NAMES_SHOWN = 4  # nodes that are missing
 def status(*, job: str | None, watch: bool, is_json: bool) -> None:
     """Show where a job stands: its state, how long each step took, how its nodes came up, and how it ended.
 
-    JOB is an id or a name; without it, the newest one. It works while the job waits or runs, after its end,
-    and when Slurm has forgotten it, as long as its run directory is there.
+    JOB is an id or a name. Without JOB it is the newest one. It works while the job waits or runs, after its
+    end, and when Slurm has forgotten it, as long as its run directory is there.
 
     \b
     Examples:
@@ -58,9 +58,10 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
 
 
 def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator[str]:
-    from slurmray.cli.explain import about
     from slurmray.cli.terminal import printable, styled
-    from slurmray.slurm.timeline import duration
+    from slurmray.diagnosis.causes import for_job
+    from slurmray.diagnosis.exit_codes import fix_of
+    from slurmray.slurm.timeline import clock, duration
 
     color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")
     attempt = f", attempt {status.attempt}" if status.attempt else ""
@@ -74,7 +75,7 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
     if status.reason:
         yield f"  {printable(status.reason)}"
     if status.expected_start:
-        yield time.strftime("  expected to start at %Y-%m-%d %H:%M", time.localtime(status.expected_start))
+        yield f"  expected to start at {clock(status.expected_start)}"
     for step in status.steps:
         text = " ".join(step.text.split())
         line = f"  {step.name[:100]:<10} {duration(step.seconds):>12}  {text[:100]}".rstrip()
@@ -89,8 +90,8 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
     if status.end:
         yield printable(f"  {status.end['text']}")
         if status.end["source"] == "slurmray":
-            [fix] = [code.fix for code in ExitCode if code == status.end["exit_code"]] or [""]
-            text = about(fix, status, status.end["node"], is_remembered=is_remembered)
+            fix = fix_of(status.end)
+            text = for_job(fix, status, status.end["node"], is_remembered=is_remembered)
             yield printable(f"  {text}".rstrip())
     place = f"{host}:" if host else ""
     if status.log:
@@ -101,16 +102,14 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
 
 def _bring_up(timeline: Timeline) -> Iterator[str]:
     """A table of the steps of the nodes' bring-up: nodes that are done, times, and who is missing."""
+    from slurmray.slurm.timeline import exact
+
     yield "  bring-up       nodes  half after   all after"
     for step in timeline.steps:
         nodes = f"{step.done}/{step.nodes}"
-        half = _seconds(step.half)
+        half = exact(step.half)
         missing = ", ".join(step.missing[:_NAMES_SHOWN])
         more = len(step.missing) - _NAMES_SHOWN
         missing += f" and {more} more" if more > 0 else ""
         seconds, text = (None, f"missing {missing}") if missing else (step.seconds, f"{step.last} was last")
-        yield f"  {step.step:<10} {nodes:>9}  {half:>10}  {_seconds(seconds):>10}  {text}"
-
-
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:.1f} s"
+        yield f"  {step.step:<10} {nodes:>9}  {half:>10}  {exact(seconds):>10}  {text}"

@@ -13,10 +13,8 @@ from slurmray.cli.flags import FILE, job_options
 from slurmray.errors import UsageError
 
 if TYPE_CHECKING:
-    from slurmray.loading.profile import Profile
     from slurmray.slurm.job import Job
     from slurmray.slurm.states import Event
-    from slurmray.spec.job import JobSpec
 
 INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
 
@@ -50,10 +48,10 @@ def submit(
 ) -> int | None:
     """Render a job and submit it with sbatch.
 
-    JOB.yaml, options and COMMAND are those of slurmray render. No script is written: Slurm keeps it. slurmray
+    JOB.yaml, options and COMMAND are those of slurmray render. It writes no script: Slurm keeps it. slurmray
     list, status, logs and cancel know the job from then on, by its id or its name.
 
-    With --follow, Ctrl-C asks whether to cancel the job; without an answer it goes on.
+    With --follow, Ctrl-C asks whether to cancel the job. Without an answer the job goes on.
 
     \b
     Examples:
@@ -63,19 +61,14 @@ def submit(
           when the job named verl, the newest one, has ended well
       slurmray submit job.yaml --test-only
     """
-    from slurmray.cli.render import given, profile_of, render_job, summary, warn_of_unset
+    from slurmray.cli.rendered import given, render_job
     from slurmray.cli.terminal import job_argument, print_json, show
-    from slurmray.loading.profile import host_of_jobs
-    from slurmray.loading.remarks import remarks
     from slurmray.slurm import commands
 
     if is_followed and is_json:
         raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
-    fields = given(settings, flags)
-    plan, script = render_job(job, fields, trainer)
-    spec = plan.spec
-    profile = profile_of(fields)
-    host = host_of_jobs(profile)
+    rendered = render_job(job, given(settings, flags), trainer)
+    spec, host = rendered.spec, rendered.host
     options = dict(spec.slurm.given())
     if options.get("array"):
         raise UsageError("slurm.array makes several jobs: render the script, and submit it with sbatch")
@@ -87,37 +80,24 @@ def submit(
         if before.host is not host:
             raise UsageError(f"--after {after}: was submitted on {before.host.name or 'this host'}")
         arguments = [f"--dependency=afterok:{before.id}"]
-    warn_of_unset(spec)
-    for line in remarks(plan, is_submitted_here=not host.name):
-        click.echo(line, err=True)
+    rendered.show_hints(is_submitted_here=not host.name)
     if dry_run:
-        click.echo(script.encode(), nl=False)
+        click.echo(rendered.text.encode(), nl=False)
         return 0
     if test_only:
-        show(commands.test_only(*arguments, text=script, host=host))
+        show(commands.test_only(*arguments, text=rendered.text, host=host))
         return 0
-    submitted = send(spec, script, *arguments, profile=profile)
+    submitted = rendered.submit(*arguments)
     if is_json:
         named = {"id": submitted.id, "cluster": submitted.cluster, "host": host.name, "name": spec.name}
         print_json(named)
         return 0
     place = f" on {host.name}" if host.name else ""
-    click.echo(f"submitted job {submitted.id}{place}, {spec.name}: {summary(spec, 'slurm')}", err=is_followed)
+    click.echo(f"submitted job {submitted.id}{place}, {spec.name}: {rendered.summary}", err=is_followed)
     if is_followed:
         return follow_job(submitted)
     click.echo(f"follow it with: slurmray logs -f {submitted.id}", err=True)
     return 0
-
-
-def send(spec: JobSpec, script: str, *arguments: str, profile: Profile | None) -> Job:
-    """Submit a script, show messages for the user, and return the job. See api.submit_script."""
-    from slurmray import api
-    from slurmray.cli.terminal import show
-
-    job, messages = api.submit_script(spec, script, *arguments, profile=profile)
-    for line in messages:
-        show(line, err=True)
-    return job
 
 
 def follow_job(job: Job, is_enough: Callable[[Sequence[Event]], bool] = lambda _: False) -> int | None:

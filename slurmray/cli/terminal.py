@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from slurmray import history
-from slurmray.errors import SlurmrayError
+from slurmray.cli.flags import completion
 from slurmray.slurm.job import Job
 
 _WIDTH = 100
@@ -122,41 +121,27 @@ def _not_remembered(number: int) -> history.Run:
     return history.Run(number, "", None, str(folder), "slurmray-runs", time.time(), 0, 0, host)
 
 
-def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete ids and names of remembered jobs."""
-    del ctx, param
-    found = [
-        item for run in history.runs()[:200] for item in ((str(run.id), run.name), (run.name, str(run.id)))
+def _jobs(ctx: click.Context) -> dict[str, str]:
+    """Ids and names of remembered jobs."""
+    del ctx
+    pairs = [
+        pair for run in history.runs()[:200] for pair in ((str(run.id), run.name), (run.name, str(run.id)))
     ]
-    return [
-        CompletionItem(value, help=text)
-        for value, text in dict(reversed(found)).items()
-        if value.startswith(incomplete)
-    ]
-
-
-def complete_node(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the nodes of the job on the command line, from its run directory."""
-    del param
-    try:
-        events = _job_on_command_line(ctx).events()
-    except SlurmrayError:
-        return []
-    nodes = [node for event in events if event["event"] == "start" for node in event["nodes"]]
-    return [CompletionItem(node) for node in nodes if node.startswith(incomplete)]
-
-
-def complete_service(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the services of the job on the command line, from its run directory."""
-    del param
-    try:
-        services = _job_on_command_line(ctx).services()
-    except SlurmrayError:
-        return []
-    return [CompletionItem(name) for name in services if name.startswith(incomplete)]
+    return dict(reversed(pairs))
 
 
 def _job_on_command_line(ctx: click.Context) -> Job:
     # While an option has no value yet, click leaves arguments before it unparsed.
     names = [*ctx.args, ctx.params.get("job")]
     return job_argument(names[0])[0]
+
+
+def _nodes(ctx: click.Context) -> dict[str, str]:
+    starts = [event for event in _job_on_command_line(ctx).events() if event["event"] == "start"]
+    return {node: "" for start in starts for node in start["nodes"]}
+
+
+complete_job = completion(_jobs)
+# From the run directory of the job on the command line.
+complete_node = completion(_nodes)
+complete_service = completion(lambda ctx: dict.fromkeys(_job_on_command_line(ctx).services(), ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from slurmray.cli.flags import FILE, job_options
 
 if TYPE_CHECKING:
     from slurmray.slurm.job import Job
-    from slurmray.slurm.states import Event
 
 # In place of the trainer. It exits with 0 at the time limit, whatever stop.signal is.
 _WAIT = "trap 'exit 0' HUP INT QUIT TERM USR1 USR2; while :; do sleep 3600 & wait $!; done"
@@ -25,7 +24,7 @@ _TRAINER_ONLY = ("preset", "launch", "ray.runtime_env")  # fields that go with a
 def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None) -> int:
     """Start a Ray cluster without a trainer, for notebooks and debugging, and show how to use it.
 
-    JOB.yaml and options are those of slurmray render; `run`, preset and `launch` are left out. The cluster
+    JOB.yaml and options are those of slurmray render. The job ignores `run`, preset and `launch`. The cluster
     stays until slurmray cancel, or until its time limit. While it starts, Ctrl-C asks whether to cancel it.
 
     \b
@@ -34,25 +33,19 @@ def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str,
       slurmray up job.yaml
           with image, mounts, services and so on of a job spec
     """
-    from slurmray.cli.render import given, profile_of, render_job, resources, warn_of_unset
-    from slurmray.cli.submit import follow_job, send
+    from slurmray.cli.rendered import given, render_job
+    from slurmray.cli.submit import follow_job
 
     without = [(field, "null") for field in _TRAINER_ONLY]
-    fields = [*given(settings, flags), *without]
-    plan, script = render_job(job, fields, ["sh", "-c", _WAIT])
-    spec = plan.spec
-    warn_of_unset(spec)
-    submitted = send(spec, script, profile=profile_of(fields))
-    click.echo(f"submitted job {submitted.id}, {spec.name}: {resources(spec, 'slurm')}", err=True)
-    code = follow_job(submitted, is_enough=_is_training)
+    rendered = render_job(job, [*given(settings, flags), *without], ["sh", "-c", _WAIT])
+    rendered.warn_of_unset()
+    submitted = rendered.submit()
+    click.echo(f"submitted job {submitted.id}, {rendered.spec.name}: {rendered.resources}", err=True)
+    code = follow_job(submitted, lambda events: any(event["event"] == "trainer" for event in events))
     if code is not None:
         return code
     click.echo("\n".join(_how_to_use(submitted)))
     return 0
-
-
-def _is_training(events: Sequence[Event]) -> bool:
-    return any(event["event"] == "trainer" for event in events)
 
 
 def _how_to_use(job: Job) -> Iterator[str]:

@@ -76,7 +76,7 @@ def load_plan(
     path: Path | None,
     settings: Sequence[tuple[str, str]] = (),
     trainer: Sequence[str] = (),
-    refusals: Callable[[Plan], list[Problem]] = lambda _: [],
+    check: Callable[[Plan], object] = lambda _: None,
     fields: Mapping[str, Any] | None = None,
     profile: Profile | None = None,
 ) -> Plan:
@@ -86,15 +86,15 @@ def load_plan(
     name is one of FLAGS, `--mount` (adds one), `--env` (`NAME=VALUE`, or `NAME` for the submitter's value) or
     the dotted path of a field, for --set. Then null, lists, mappings and quoted values are parsed as YAML,
     and with a + at its end the value, or each item of a list, is added to a list. trainer: the command after
-    `--`, which overrides `run`. refusals: finds more problems in a plan. fields: of the job spec,
+    `--`, which overrides `run`. check: raises SpecError for more problems in a plan. fields: of the job spec,
     which override those of the file; those of a section one by one. profile: has the fields that the file and
     those that it includes lack.
     """
     stdin = read_stdin(path)
     try:
-        return _load(path, stdin, settings, trainer, refusals, fields or {}, profile, is_fast=True)
+        return _load(path, stdin, settings, trainer, check, fields or {}, profile, is_fast=True)
     except SpecError:  # once more, for the exact places of the mistakes
-        return _load(path, stdin, settings, trainer, refusals, fields or {}, profile, is_fast=False)
+        return _load(path, stdin, settings, trainer, check, fields or {}, profile, is_fast=False)
 
 
 def _load(
@@ -102,7 +102,7 @@ def _load(
     stdin: bytes,
     settings: Sequence[tuple[str, str]],
     trainer: Sequence[str],
-    refusals: Callable[[Plan], list[Problem]],
+    check: Callable[[Plan], object],
     fields: Mapping[str, Any],
     profile: Profile | None,
     *,
@@ -139,7 +139,8 @@ def _load(
     else:
         try:
             plan = make_plan(spec, is_submitted_here=is_here)
-            found = refusals(plan) or list(profile.refusals(spec) if profile else ())
+            check(plan)
+            found = list(profile.refusals(spec) if profile else ())
         except SpecError as error:
             found = error.problems
     problems += [placed(text, given, problem) for problem in found]

@@ -22,11 +22,6 @@ _COMMANDS = (
 _SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 
 
-def secrets_by_value(spec: JobSpec) -> list[str]:
-    """Return the names of variables in `env` that look like secrets and whose values are in the script."""
-    return [name for name, value in spec.env.items() if value and _SECRET.search(name)]
-
-
 def has_values(spec: JobSpec) -> bool:
     """Return whether the script has values of variables: any of them may be a secret."""
     runtime_env = spec.ray.runtime_env
@@ -34,25 +29,24 @@ def has_values(spec: JobSpec) -> bool:
     return bool(of_workers) or any(each.env for each in spec.services) or any(spec.env.values())
 
 
-def unset_variables(spec: JobSpec, environment: Mapping[str, str], target: str = "slurm") -> list[str]:
+def unset_variables(
+    spec: JobSpec, environment: Mapping[str, str], own: tuple[str, ...] = ("SLURM_",)
+) -> list[str]:
     """Return the variables that the job takes from the submitter and that are not set.
 
-    Without those that Slurm sets in the job.
+    own: beginnings of those that the job sets itself, by default those of Slurm.
     """
-    return [
-        name
-        for name in spec.env_from_submitter
-        if name not in environment and not (target == "slurm" and name.startswith("SLURM_"))
-    ]
+    return [name for name in spec.env_from_submitter if name not in environment and not name.startswith(own)]
 
 
-def remarks(plan: Plan, *, is_submitted_here: bool = True) -> list[str]:
+def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
     """Return one line for each remark, and the preset's notes."""
     spec = plan.spec
     found = [
         f"env.{name}: its value is in the script. Leave it out (`{name}: null`, --env {name}), and it is "
         "taken from your environment at sbatch"
-        for name in secrets_by_value(spec)
+        for name, value in spec.env.items()
+        if value and _SECRET.search(name)
     ]
     for name in ("output", "error"):
         value = dict(spec.slurm.given()).get(name) or ""

@@ -60,10 +60,7 @@ class Watcher(InfoWatcher):
 def _ask_squeue(jobs: list[str]) -> dict[str, _Info]:
     argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%A"]
     argv.append(f"--jobs={','.join(jobs)}")
-    done = commands.call(argv)
-    if done.returncode and "Invalid job id" not in done.stderr:  # its message when it knows none of them
-        raise commands.failure(argv, done.stderr)
-    return _parse(done.stdout)
+    return _parse(commands.output(argv, may_be_unknown=True))  # when it knows none of them
 
 
 def _ask_sacct(jobs: list[str]) -> dict[str, _Info]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,19 +111,44 @@ class PresetContext:
             self.add_problem_at(at, f"{name} {shown(value)}: {expected} a number of GPUs or nodes")
         return number
 
+    def override_count(self, key: str, default: int | None = None) -> int | None:
+        """Return the number of GPUs or nodes that an override sets, as `parse_count` does."""
+        option = self.command.override(key)
+        return self.parse_count(option, key, option.value) if option else default
+
+    def check_total(self, parts: str, used: int, option: ParsedOption | None, fix: str) -> None:
+        """Check that the job has the GPUs that are used, and add a note about others. parts: what uses them.
+
+        option, fix: for the problem.
+        """
+        text = f"{parts} = {used} GPUs, {self.allocation}"
+        if used > self.total:
+            self.add_problem(option, f"{text}: {fix}, or {self.nodes_fix_for(used)}")
+        elif used < self.total:
+            self.notes.append(f"{text}: {self.total - used} idle")
+
     def add_argument(self, name: str, value: int, variable: str, separator: str = "=") -> None:
         """Append an argument to the trainer's command. variable: the job's variable with the same value."""
         self.arguments += [f"{name}={value}"] if separator == "=" else [name, str(value)]
         self.shell_arguments.append(f"{name}{separator}${variable}")
 
-    def out_of_range(self, parts: list[str], count: int, highest: int) -> str:
-        """Return a message about placements beyond the job's GPUs. count: how many GPUs they have."""
+    def check_range(self, placed: Sequence[tuple[str, int, int, ParsedOption | Path]]) -> bool:
+        """Check that no placement goes beyond the job's GPUs, and return whether that is so.
+
+        placed: a text for each, its number of GPUs, its highest GPU, and where it is set.
+        """
+        beyond = [(last, at) for _, _, last, at in placed if last >= self.total]
+        if not beyond:
+            return True
+        parts, count = [text for text, _, _, _ in placed], sum(size for _, size, _, _ in placed)
+        highest = max(last for last, _ in beyond)
         if count == highest + 1:  # side by side, without a gap
             cause = f"{' + '.join(parts)} = {count} GPUs"
         else:
             cause = f"{', '.join(parts)} reach GPU {highest}"
         fix = f"{self.nodes_fix_for(highest + 1)}, or place them on GPUs 0 to {self.total - 1}"
-        return f"{cause}, {self.allocation}: {fix}"
+        self.add_problem_at(beyond[0][1], f"{cause}, {self.allocation}: {fix}")
+        return False
 
     def note_idle(self, parts: list[str], used: set[int]) -> None:
         """Add a note about GPUs of the job that nothing uses."""

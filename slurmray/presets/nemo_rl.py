@@ -29,14 +29,12 @@ def _check_generation(context: PresetContext) -> None:
         name, most, noun = f"{_OF_GENERATION}.num_nodes", context.nodes - 1, "node"
     else:
         name, most, noun = f"{_OF_GENERATION}.gpus_per_node", context.gpus - 1, "GPU"
-    option = context.command.override(name)
-    number = context.parse_count(option, name, option.value) if option else None
-    if option and number is not None and not 1 <= number <= most:
+    option, number = context.command.override(name), context.override_count(name)
+    if number is not None and not 1 <= number <= most:
         text = f"{name}={number}: {context.allocation}, and training needs at least 1 {noun}"
         context.add_problem(option, f"{text}: write {counted(most, noun)} or less, at least 1")
     gpus_name = f"{_OF_GENERATION}.gpus_per_node"
-    option = context.command.override(gpus_name)
-    number = context.parse_count(option, gpus_name, option.value) if option and context.nodes > 1 else None
+    number = context.override_count(gpus_name) if context.nodes > 1 else None
     if number is not None and number != context.gpus:
         text = f"{gpus_name}={number}: with several nodes generation has whole ones"
-        context.add_problem(option, f"{text}: write {context.gpus}")
+        context.add_problem(context.command.override(gpus_name), f"{text}: write {context.gpus}")

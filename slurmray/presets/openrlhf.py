@@ -220,10 +220,6 @@ def _check_total(
     if engines and (not flags.option("all") or flags.option("async")):
         groups["vllm"] = engines
     total = sum(size.total for size in groups.values())
-    text = f"{' + '.join(size.text for size in groups.values())} = {total} GPUs, {context.allocation}"
-    if total > context.total:
-        fix = f"make them smaller, let some share by {flags.name('actor and ref')} or {flags.name('all')}"
-        option = next((size.option for size in groups.values() if size.option), None)
-        context.add_problem(option, f"{text}: {fix}, or {context.nodes_fix_for(total)}")
-    elif total < context.total and not context.problems:
-        context.notes.append(f"{text}: {context.total - total} idle")
+    fix = f"make them smaller, let some share by {flags.name('actor and ref')} or {flags.name('all')}"
+    option = next((size.option for size in groups.values() if size.option), None)
+    context.check_total(" + ".join(size.text for size in groups.values()), total, option, fix)

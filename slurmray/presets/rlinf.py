@@ -30,6 +30,7 @@ _EXCLUSIVE = (
     ("critic", "critic_inference"),
     ("rollout", "critic_inference"),
 )
+_Setting = tuple[ParsedOption | Path, str | None]
 _CONSECUTIVE = ("actor", "rollout", "inference", "critic", "critic_inference")
 
 
@@ -73,7 +74,7 @@ def advise(context: PresetContext) -> None:
 def _fill_cluster(context: PresetContext) -> None:
     """Set the number of nodes, or check it; check the GPUs, which RLinf ignores since v0.1."""
     nodes, gpus = _setting(context, _NODES), _setting(context, _GPUS)
-    if isinstance(nodes, ParsedOption) or (nodes and not context.command.is_extensible):
+    if nodes and (isinstance(nodes[0], ParsedOption) or not context.command.is_extensible):
         _check_equal(context, _NODES, nodes, context.nodes)
     else:
         context.add_argument(_NODES, context.nodes, "NNODES")
@@ -81,19 +82,17 @@ def _fill_cluster(context: PresetContext) -> None:
         _check_equal(context, _GPUS, gpus, context.gpus)
 
 
-def _setting(context: PresetContext, key: str) -> ParsedOption | tuple[Path, str] | None:
-    """Return the override of a key, or else its path and value in the file; None if it is not set."""
+def _setting(context: PresetContext, key: str) -> _Setting | None:
+    """Return where a key is set, in the command or else in the file, and its value; None if it is not set."""
     if option := context.command.override(key):
-        return option
+        return option, option.value
     path: Path = tuple(key.split("."))
     return (path, value) if isinstance(value := context.lookup(path), str) else None
 
 
-def _check_equal(
-    context: PresetContext, key: str, setting: ParsedOption | tuple[Path, str], expected: int
-) -> None:
+def _check_equal(context: PresetContext, key: str, setting: _Setting, expected: int) -> None:
     """Check that a key is set to the job's number."""
-    at, value = (setting, setting.value) if isinstance(setting, ParsedOption) else setting
+    at, value = setting
     number = context.parse_count(at, key, value)
     if number is None or number == expected:
         return
@@ -118,7 +117,9 @@ def _check_placement(context: PresetContext) -> None:
             placements.append(_Placement(entry.key, entry.text, entry.at, ranks))
     _check_unique(context, placements)
     known = [placement for placement in placements if placement.ranks]
-    if not _check_range(context, known):
+    if not context.check_range(
+        [(each.summary, each.ranks.size, each.ranks.last, each.at) for each in known if each.ranks]
+    ):
         return
     by_name = {name: placement for placement in known for name in placement.names}
     all_may_share = "env" in by_name or any(name.startswith("rollout_") for name in by_name)
@@ -128,7 +129,9 @@ def _check_placement(context: PresetContext) -> None:
     else:
         for placement in known:
             _check_within_nodes(context, placement)
-    _note_idle(context, placements)
+    if placements and len(known) == len(placements):
+        used = {number for each in known if each.ranks for number in each.ranks.numbers}
+        context.note_idle([each.summary for each in known], used)
 
 
 def _entries(context: PresetContext) -> list[_Placement]:
@@ -155,18 +158,6 @@ def _check_unique(context: PresetContext, placements: list[_Placement]) -> None:
                 text = f"{name} is placed twice: leave it out of {placement.key!r}, or of the other"
                 context.add_problem_at(placement.at, text)
             names.add(name)
-
-
-def _check_range(context: PresetContext, known: list[_Placement]) -> bool:
-    """Check that no placement goes beyond the job's GPUs, and return whether that is so."""
-    beyond = [each for each in known if each.ranks and each.ranks.last >= context.total]
-    if not beyond:
-        return True
-    highest = max(each.ranks.last for each in beyond if each.ranks)
-    count = sum(each.ranks.size for each in known if each.ranks)
-    text = context.out_of_range([each.summary for each in known], count, highest)
-    context.add_problem_at(beyond[0].at, text)
-    return False
 
 
 def _check_within_nodes(context: PresetContext, placement: _Placement) -> None:
@@ -253,12 +244,5 @@ def _parallel_size(context: PresetContext, key: str) -> int | None:
     """Return a parallel size, 1 if it is not set; None if it is only known when the job runs."""
     if (setting := _setting(context, key)) is None:
         return 1
-    at, value = (setting, setting.value) if isinstance(setting, ParsedOption) else setting
+    at, value = setting
     return context.parse_count(at, key, value)
-
-
-def _note_idle(context: PresetContext, placements: list[_Placement]) -> None:
-    if not placements or any(placement.ranks is None for placement in placements):
-        return
-    used = {number for each in placements if each.ranks for number in each.ranks.numbers}
-    context.note_idle([placement.summary for placement in placements], used)

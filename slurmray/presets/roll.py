@@ -49,11 +49,13 @@ def advise(context: PresetContext) -> None:
     """Set the variables by which ROLL knows its nodes, and check the device mappings."""
     context.node_env |= {"MASTER_ADDR": "head", "MASTER_PORT": "ray_port", "WORLD_SIZE": "nodes"}
     context.node_env |= {"RANK": "rank", "NODE_RANK": "rank"}
+    run = context.spec.run
+    arguments = [run] if isinstance(run, str) else run or []
     for name, fix in _OWN_RAY.items():
         text = f"{name}: with it ROLL starts its own Ray instead of joining the job's: {fix}"
         if name in context.spec.env:
             context.problems.append(Finding(("env", name), text))
-        if any(f"{name}=" in argument for argument in _arguments(context.spec.run)):
+        if any(f"{name}=" in argument for argument in arguments):
             context.problems.append(Finding(("run",), text))
         if name in (context.lookup(("system_envs",)) or ()):
             context.add_config_problem(("system_envs", name), text)
@@ -70,10 +72,6 @@ def advise(context: PresetContext) -> None:
         context.notes.append(
             "after a requeue ROLL starts from the beginning: set resume_from_checkpoint: true in its file"
         )
-
-
-def _arguments(run: list[str] | str | None) -> list[str]:
-    return [run] if isinstance(run, str) else run or []
 
 
 def _check_config(context: PresetContext) -> None:
@@ -95,14 +93,10 @@ def _check_config(context: PresetContext) -> None:
             context.add_config_problem(path, f"{_Worker(path, []).name}: device_mapping {error}")
         else:
             workers += [_Worker(path, gpus)] if gpus else []
-    beyond = [worker for worker in workers if max(worker.gpus) >= context.total]
-    parts = [worker.summary for worker in workers]
-    if beyond:
-        count = sum(len(worker.gpus) for worker in workers)
-        highest = max(max(worker.gpus) for worker in beyond)
-        context.add_config_problem(beyond[0].path, context.out_of_range(parts, count, highest))
-    elif workers and len(workers) == len(found):
-        context.note_idle(parts, {number for worker in workers for number in worker.gpus})
+    placed = [(worker.summary, len(worker.gpus), max(worker.gpus), worker.path) for worker in workers]
+    if context.check_range(placed) and workers and len(workers) == len(found):
+        used = {number for worker in workers for number in worker.gpus}
+        context.note_idle([worker.summary for worker in workers], used)
     for worker in workers:
         _check_divisors(context, worker)
 

@@ -30,10 +30,7 @@ def _check_engines(context: PresetContext) -> None:
     """Check that the engines use as many GPUs as the policy, whose GPUs they share."""
     keys = [f"{_ENGINES}.{name}" for name in ("num_engines", *_SIZES)]
     options = [context.command.override(key) for key in keys]
-    numbers = [
-        context.parse_count(option, key, option.value) if option else 1
-        for key, option in zip(keys, options, strict=True)
-    ]
+    numbers = [context.override_count(key, 1) for key in keys]
     if None in numbers or context.problems:
         return
     count, *sizes = (number or 0 for number in numbers)

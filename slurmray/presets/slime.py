@@ -59,12 +59,8 @@ def _check(context: PresetContext, numbers: dict[str, int], shares: bool) -> Non
     if rollout:
         parts += f" {'shared with' if shares else '+'} rollout ({rollout})"
     used = max(actor, rollout) if shares else actor + rollout
-    text = f"{parts} = {used} GPUs, {context.allocation}"
-    if used > context.total:
-        fix = f"lower {_NODES} or {_ROLLOUT}, or {context.nodes_fix_for(used)}"
-        context.add_problem(_option(context, _NODES, _GPUS, _ROLLOUT), f"{text}: {fix}")
-    elif used < context.total:
-        context.notes.append(f"{text}: {context.total - used} idle")
+    option = _option(context, _NODES, _GPUS, _ROLLOUT)
+    context.check_total(parts, used, option, f"lower {_NODES} or {_ROLLOUT}")
     size, engines = numbers[_ENGINE], rollout or actor
     if not size or engines % size or (context.gpus % size and size % context.gpus):
         text = f"{_ENGINE} {size}: engines of {size} do not divide {engines} GPUs on nodes of {context.gpus}"

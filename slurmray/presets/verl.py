@@ -65,7 +65,7 @@ def fill_single_pool(context: PresetContext, nodes_key: str = NODES, gpus_key: s
     """Set the trainer's nodes and GPUs to those of the job, or check them if the user has set them."""
     available = {nodes_key: (context.nodes, "NNODES"), gpus_key: (context.gpus, "GPUS_PER_NODE")}
     options = {key: context.command.override(key) for key in available}
-    numbers = {key: _number(context, key) for key in options}
+    numbers = {key: context.override_count(key) for key in options}
     nodes, gpus = (available[key][0] if number is None else number for key, number in numbers.items())
     text = f"{counted(nodes, 'node')} x {gpus} = {nodes * gpus} GPUs, {context.allocation}"
     for key, option in options.items():
@@ -86,7 +86,7 @@ def check_engine(context: PresetContext, pool: _Pool | None = None) -> None:
     pool: None is the whole job.
     """
     options = {name: option for name in _ENGINE if (option := context.command.override(f"{_ROLLOUT}.{name}"))}
-    numbers = {name: _number(context, f"{_ROLLOUT}.{name}") for name in options}
+    numbers = {name: context.override_count(f"{_ROLLOUT}.{name}") for name in options}
     zero = [name for name, number in numbers.items() if number == 0]
     for name in zero:
         context.add_problem(options[name], f"rollout.{name}=0: expected 1 or more")
@@ -118,17 +118,11 @@ def _pools(context: PresetContext) -> list[_Pool]:
         enabler = context.command.override(switch or f"{name}.nnodes")
         if enabler is None or (switch and (enabler.value or "").lower() != "true"):
             continue
-        nodes = _number(context, f"{name}.nnodes", 0)
-        gpus = _number(context, f"{name}.n_gpus_per_node", default or trainer_gpus)
+        nodes = context.override_count(f"{name}.nnodes", 0)
+        gpus = context.override_count(f"{name}.n_gpus_per_node", default or trainer_gpus)
         if switch or nodes != 0:
             found.append(_Pool(name, nodes, gpus))
     return found
-
-
-def _number(context: PresetContext, key: str, default: int | None = None) -> int | None:
-    """Return the number that a key is set to; None if it is only known when the job runs, or is wrong."""
-    option = context.command.override(key)
-    return context.parse_count(option, key, option.value) if option else default
 
 
 def _check_pools(context: PresetContext, pools: list[_Pool]) -> None:
@@ -138,7 +132,7 @@ def _check_pools(context: PresetContext, pools: list[_Pool]) -> None:
         fix = f"set {' and '.join(missing)} to what the trainer uses"
         context.add_problem(None, f"{pools[0].name} has its own GPUs: {fix}")
         return
-    trainer = _Pool("trainer", _number(context, NODES), _number(context, GPUS))
+    trainer = _Pool("trainer", context.override_count(NODES), context.override_count(GPUS))
     parts = [
         (name, nodes, gpus)
         for name, nodes, gpus in (trainer, *pools)
@@ -165,12 +159,8 @@ def _check_pool_sizes(context: PresetContext, parts: list[tuple[str, int, int]])
         cause = f"a node of the job has {context.gpus} GPUs{context.services_note}"
         fix = f"set {too_wide[0]} to {context.gpus} or less"
         context.add_problem(context.command.override(too_wide[0]), f"{text}: {cause}: {fix}")
-    elif total > context.total:
-        fix = f"make a pool smaller, or {context.nodes_fix_for(total)}"
-        option = context.command.override(NODES)
-        context.add_problem(option, f"{text} = {total} GPUs, {context.allocation}: {fix}")
-    elif total < context.total:
-        context.notes.append(f"{text} = {total} GPUs, {context.allocation}: {context.total - total} idle")
+    else:
+        context.check_total(text, total, context.command.override(NODES), "make a pool smaller")
 
 
 def _check_keys(context: PresetContext) -> None:

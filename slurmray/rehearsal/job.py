@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ import click
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.cluster.directives import Requirements
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.slurm.states import parse_end
+from slurmray.slurm.states import End, parse_end
 
 # Prefixes of variables about this machine's daemons or a surrounding job, which are wrong on the hosts.
 _DROPPED_VARIABLES = (
@@ -44,11 +43,8 @@ def submit(cluster: SlurmCluster, script: str, requirements: Requirements) -> in
     return job
 
 
-def follow(cluster: SlurmCluster, job: int, write: Callable[[bytes], object]) -> dict[str, str]:
-    """Pass the job's log to `write` until the job ends; return the fields of its last `scontrol show job`.
-
-    RehearsalError if Slurm does not start the job.
-    """
+def follow(cluster: SlurmCluster, job: int) -> End:
+    """Print the job's log until the job ends; return how. RehearsalError if Slurm does not start the job."""
     pending_since = last_answer = time.monotonic()
     read: dict[str, int] = {}
     for info in cluster.poll(job):
@@ -59,17 +55,12 @@ def follow(cluster: SlurmCluster, job: int, write: Callable[[bytes], object]) ->
         for path in dict.fromkeys((info.get("StdOut", ""), info.get("StdErr", ""))):
             host = info.get("BatchHost", "")
             if path and host in cluster.pids:
-                read[path] = _copy(Path(f"/proc/{cluster.pids[host]}/root{path}"), read.get(path, 0), write)
+                read[path] = _copy(Path(f"/proc/{cluster.pids[host]}/root{path}"), read.get(path, 0))
         pending_since = pending_since if state == "PENDING" else time.monotonic()
         timeout = _START_TIMEOUT if info.get("Restarts", "0") == "0" else _REQUEUE_TIMEOUT
         if time.monotonic() - pending_since > timeout:
             raise RehearsalError(f"Slurm has not started the job within {timeout} s: {info.get('Reason')}")
-    return info
-
-
-def exit_code(info: dict[str, str]) -> int:
-    """Return the exit code for a shell. info: as follow returns it."""
-    return parse_end(info.get("JobState", ""), info.get("ExitCode", "0:0")).shell_code
+    return parse_end(info["JobState"], info.get("ExitCode", "0:0"))
 
 
 def leftovers(cluster: SlurmCluster) -> list[str]:
@@ -80,17 +71,12 @@ def leftovers(cluster: SlurmCluster) -> list[str]:
     return found
 
 
-def write_stdout(data: bytes) -> None:
-    """Write to stdout and flush; a write error is handled by the command line."""
-    click.echo(data, nl=False)
-
-
-def _copy(path: Path, position: int, write: Callable[[bytes], object]) -> int:
+def _copy(path: Path, position: int) -> int:
     try:
         with path.open("rb") as stream:
             stream.seek(position)
             while data := stream.read(1 << 16):
-                write(data)
+                click.echo(data, nl=False)  # the command line handles its errors
             return stream.tell()
     except FileNotFoundError:
         return position

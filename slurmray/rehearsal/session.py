@@ -112,18 +112,18 @@ def _run(cluster: SlurmCluster, script: str, requirements: Requirements, log: Lo
     log(f"submitted job {number}; its log follows")
     code = None
     try:
-        info = job.follow(cluster, number, job.write_stdout)
+        end = job.follow(cluster, number)
     except KeyboardInterrupt:
         log(f"interrupted: scancel {number}; press Ctrl-C again to end everything at once")
         code = 130
         cluster.run(["scancel", str(number)])
-        info = job.follow(cluster, number, job.write_stdout)
+        end = job.follow(cluster, number)
     leftovers = job.leftovers(cluster)
     for line in leftovers:
         log(f"leftover on {line}")
-    code = job.exit_code(info) if code is None else code
+    code = end.shell_code if code is None else code
     summary = f"{len(leftovers)} leftovers" if leftovers else "no leftovers on any host"
-    log(f"job {number} {info['JobState']}, exit code {code}, {summary}")
+    log(f"job {number} {end.state}, exit code {code}, {summary}")
     return code
 
 

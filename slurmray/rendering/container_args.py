@@ -7,15 +7,16 @@ import re
 
 from slurmray.spec.container import Container
 from slurmray.spec.image_names import APPTAINER_SOURCES
+from slurmray.spec.runtimes import RUNTIMES
 
 
 def image_of(container: Container) -> tuple[str, str]:
     """Return (image, source). source: what Apptainer or Singularity builds the image from; "" for nothing."""
-    image = container.image
-    if container.runtime == "pyxis":
+    image, kind = container.image, RUNTIMES[container.runtime].images
+    if kind == "pyxis":
         return _enroot_image(image), ""
-    if container.runtime not in ("apptainer", "singularity"):
-        return "" if container.runtime == "none" else image, ""
+    if kind != "apptainer":
+        return "" if kind == "none" else image, ""
     if container.archive:
         source = f"docker-archive:{container.archive}"
     elif image.partition(":")[0] in APPTAINER_SOURCES:

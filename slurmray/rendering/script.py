@@ -18,11 +18,10 @@ from slurmray.plan import Plan
 from slurmray.rendering.directives import directives_of
 from slurmray.rendering.output import HEADER, sha256
 from slurmray.rendering.pretty_json import pretty
-from slurmray.rendering.settings import runtimes_of, settings_of
+from slurmray.rendering.settings import make_settings, runtimes_of
 from slurmray.resources import data_folder
+from slurmray.spec.runtimes import RUNTIMES
 
-# Runtime -> those whose functions it uses in the story. With pyxis the task itself runs in the container.
-RUN_FUNCTIONS = {"pyxis": ("none", "pyxis"), "singularity": ("apptainer",)}
 MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 # In place of a site's template that is not read.
 _REBUILT_SITE = """{% extends "job.sbatch.j2" %}
@@ -52,7 +51,7 @@ def render_script(plan: Plan, command: str = "slurmray render", *, only_checks: 
     spec's template cannot be used.
     """
     spec = plan.spec
-    settings = pretty(settings_of(plan, command, only_checks=only_checks))
+    settings = pretty(make_settings(plan, command, only_checks=only_checks))
     template = Path(spec.template) if spec.template else None
     text = assemble(directives_of(spec), settings, runtimes_of(spec), template)
     if (size := len(text.encode())) > MAX_BYTES:
@@ -71,11 +70,10 @@ def assemble(
     template: a site's file that extends job.sbatch.j2; UsageError if it cannot be used.
     """
     if template is None:
-        return _render(directives, settings, _run_functions(runtimes))
+        return _render(directives, settings, runtimes)
+    site = pretty(str(template))[1:-1]  # escaped, so that it stays on a comment's line
     try:
-        text = _render(
-            directives, settings, _run_functions(runtimes), _read(template), _comment(str(template))
-        )
+        text = _render(directives, settings, runtimes, _read(template), site)
     except jinja2.TemplateNotFound as error:
         raise UsageError(f"{template}: template {error.name} does not exist; extend job.sbatch.j2") from None
     except TypeError as error:
@@ -95,8 +93,7 @@ def rebuild(
 
     site: the template's name as in the header; "": none. blocks: its `prologue` and `epilogue`.
     """
-    names = _run_functions(runtimes)
-    return _render(directives, settings, names, _REBUILT_SITE if site else None, site, blocks)
+    return _render(directives, settings, runtimes, _REBUILT_SITE if site else None, site, blocks)
 
 
 @functools.cache
@@ -114,29 +111,16 @@ def agent_sha256() -> str:
     return sha256(agent_text())
 
 
-def story_sha256(runtimes: Sequence[str]) -> str:
-    """Return the hash of the installed version's story for these runtimes."""
-    return sha256(_story(_run_functions(runtimes)))
-
-
-def settings_of_text(text: str) -> str:
-    """Return the settings of a script, as JSON; ValueError where it has none."""
-    return parts.between(text, parts.SETTINGS_BEGIN, parts.SETTINGS_END)
-
-
-def _run_functions(runtimes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(function for name in runtimes for function in RUN_FUNCTIONS.get(name, (name,)))
-
-
 @functools.cache
-def _story(names: tuple[str, ...]) -> str:
-    return parts.story_of(_render([], "{}", names, story_hash=""))
+def story_sha256(runtimes: tuple[str, ...]) -> str:
+    """Return the hash of the installed version's story for these runtimes."""
+    return sha256(parts.story_of(_render([], "{}", runtimes, story_hash="")))
 
 
 def _render(
     directives: Sequence[str],
     settings: str,
-    names: tuple[str, ...],
+    runtimes: Sequence[str],
     template: str | None = None,
     site: str = "",
     blocks: Mapping[str, str] | None = None,
@@ -147,9 +131,9 @@ def _render(
     values = {
         "directives": list(directives),
         "settings": settings,
-        "runtimes": list(names),
+        "runtimes": [function for name in runtimes for function in RUNTIMES[name].templates],
         "version": __version__,
-        "story_sha256": sha256(_story(names)) if story_hash is None else story_hash,
+        "story_sha256": story_sha256(tuple(runtimes)) if story_hash is None else story_hash,
         "agent_sha256": agent_sha256(),
         "agent": agent_text().removesuffix("\n"),
         "site": site,
@@ -192,8 +176,3 @@ def _environment() -> jinja2.Environment:
 def _quoted(value: object) -> str:
     """Return what `{{ value }}` in a template renders. jinja2.UndefinedError for an undefined value."""
     return value if isinstance(value, _Verbatim) else shlex.quote(str(value))
-
-
-def _comment(text: str) -> str:
-    """Escape a text so that it stays on a comment's line."""
-    return pretty(text)[1:-1]

@@ -7,25 +7,23 @@ from typing import TYPE_CHECKING, Any
 from slurmray import __version__
 from slurmray.plan import Advice, Plan
 from slurmray.rendering.container_args import container_args, image_of, with_registry
+from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
 from slurmray.spec.ray import DEBUG_ENV
+from slurmray.spec.runtimes import candidates
 from slurmray.spec.slurm import Component, GroupBase
 from slurmray.spec.stages import Prepare, Service
 
 if TYPE_CHECKING:
     from slurmray.agent.wire import settings as shape
 
-# A node uses the first one that works there.
-AUTO_RUNTIMES = ("podman", "docker")
-
 
 def runtimes_of(spec: JobSpec) -> list[str]:
     """Return the container runtimes that a node may use, in order of preference."""
-    runtime = spec.container.runtime
-    return list(AUTO_RUNTIMES) if runtime == "auto" else [runtime]
+    return list(candidates(spec.container.runtime))
 
 
-def settings_of(plan: Plan, render_again: str, *, only_checks: bool = False) -> shape.Settings:
+def make_settings(plan: Plan, render_again: str, *, only_checks: bool = False) -> shape.Settings:
     """Return the settings of a job's script.
 
     render_again: the command that renders it again. only_checks: the job ends after the node checks.
@@ -143,7 +141,7 @@ def _ray(spec: JobSpec) -> shape.RayOptions:
         "head": {
             "gpus": spec.head_gpus,
             "cpus": ray.head.cpus,
-            "memory": _bytes(ray.head.memory) if ray.head.memory else None,
+            "memory": syntax.bytes_of(ray.head.memory) if ray.head.memory else None,
         },
         "port": str(ray.port),
         "dashboard_port": str(ray.dashboard_port),
@@ -156,11 +154,6 @@ def _ray(spec: JobSpec) -> shape.RayOptions:
         "head_args": ray.head_args,
         "worker_args": ray.worker_args,
     }
-
-
-def _bytes(size: str) -> int:
-    """The bytes of a size like 32G, with Slurm's units: powers of 1,024."""
-    return int(size[:-1]) << 10 * " KMGT".index(size[-1])
 
 
 def _env(spec: JobSpec, advice: Advice) -> dict[str, str]:

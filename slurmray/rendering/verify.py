@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from slurmray import __version__
 from slurmray.agent import script as parts
@@ -18,18 +18,11 @@ from slurmray.rendering import script
 from slurmray.rendering.directives import ONE_TASK, of_sections
 from slurmray.rendering.output import HEADER, SEAL, is_sealed, seal
 from slurmray.rendering.pretty_json import pretty
-from slurmray.rendering.settings import AUTO_RUNTIMES
 from slurmray.slurm import syntax
+from slurmray.spec.runtimes import RUNTIMES, candidates
 
 # container.runtime -> runtimes in the story. singularity has the story of apptainer.
-STORIES: dict[str, tuple[str, ...]] = {
-    "auto": AUTO_RUNTIMES,
-    "podman": ("podman",),
-    "docker": ("docker",),
-    "apptainer": ("apptainer",),
-    "pyxis": ("pyxis",),
-    "none": ("none",),
-}
+STORIES = {name: candidates(name) for name in RUNTIMES if name != "singularity"}
 # Fields of the job spec with commands, or options of programs on the host -> their place in the settings.
 COMMANDS = {
     **{name: name for name in ("setup", "node_env", "prepare", "services")},
@@ -73,8 +66,11 @@ def verify(text: str) -> Verdict | None:
     rendered = re.search(rf"^{HEADER} ([\w.+-]+) .*$", text, re.MULTILINE | re.ASCII)
     if not rendered:
         return None
-    if not text.startswith("#!"):
-        return _verdict_on_task(text)
+    if not text.startswith("#!"):  # a dstack task, which has no parts
+        if not is_sealed(text):
+            return Verdict("edited: the seal in its header is that of another text", 1)
+        task = "not a script but a task of dstack"
+        return Verdict(f"cannot be verified: {task}; render it again and compare", 2)
     if rendered[1] != __version__:
         by = f"its header names slurmray {rendered[1]}, and this is {__version__}"
         return Verdict(f"cannot be verified: {by}; use the `slurmray verify` of that version", 2)
@@ -82,13 +78,6 @@ def verify(text: str) -> Verdict | None:
         return Verdict(_verified(text, rendered.start()), 0)
     except _EditedError as error:
         return Verdict(str(error), 1)
-
-
-def _verdict_on_task(text: str) -> Verdict:
-    """The verdict on a dstack task, which has no parts."""
-    if not is_sealed(text):
-        return Verdict("edited: the seal in its header is that of another text", 1)
-    return Verdict("cannot be verified: not a script but a task of dstack; render it again and compare", 2)
 
 
 def _verified(text: str, header: int) -> str:
@@ -124,7 +113,7 @@ def _verified(text: str, header: int) -> str:
 def _settings(text: str) -> tuple[dict[str, Any], str]:
     """The settings of a script, also as slurmray writes them."""
     try:
-        settings = json.loads(script.settings_of_text(text))
+        settings = cast("dict[str, Any]", parts.settings_of(text))
         canonical = pretty(settings)
         known = settings["version"] == __version__ and isinstance(settings["setup"], str)
         known = known and tuple(settings["container"]["runtimes"]) in {*STORIES.values(), ("singularity",)}

@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from slurmray.agent.controller import attach
+from slurmray.agent.paths import container_name
 from slurmray.errors import SlurmError
 from slurmray.slurm.states import Event
 
@@ -44,36 +46,25 @@ def attach_argv(
     """Return the argv. event: `attach` of the running attempt. SlurmError if it is not of this attempt."""
     if "folder" not in event:
         raise SlurmError("rendered by an older version of slurmray: its log has a line `attach:`")
-    folder, runtime = _folder(place, settings, event["folder"]), event["runtime"]
-    component = [] if place.component is None else [f"--het-group={place.component}"]
-    argv = ["srun", *(["--pty"] if is_terminal else []), "--overlap", f"--jobid={place.job}"]
-    argv += [*component, "-N1", "-n1", "-w", place.node]
+    _check_folder(place, settings, event["folder"])
     container = settings["container"]
-    if runtime in ("podman", "docker"):
-        unset = [f"--unset={name}" for name in event["unset"]]
-        argv += ["env", *unset] if unset else []
-        argv += [
-            container["command"] or runtime,
-            "exec",
-            *(["--tty"] if is_terminal else []),
-            "--interactive",
-        ]
-        return [*argv, f"slurmray-{place.id}-{place.attempt}-{place.node}", f"{folder}/attach", *command]
-    if runtime == "pyxis":
-        if "$" in container["image"]:
-            raise SlurmError("container.image has a variable: use the line `attach:` in the job's log")
-        temp_dir = folder.rpartition("/ray-")[0]
-        argv += [f"--container-image={container['image']}", f"--container-mounts={temp_dir}:{temp_dir}"]
-    if runtime in ("pyxis", "none"):
-        return [*argv, *container["step_args"], "/bin/sh", "-c", _RUN_OWN, folder, "attach", *command]
-    return [*argv, "/bin/sh", "-c", _RUN_OWN, folder, "enter", f"{folder}/attach", *command]
+    if event["runtime"] not in container["runtimes"]:
+        raise SlurmError(f"events.jsonl names another runtime than this job's: {event['runtime']}")
+    if event["runtime"] == "pyxis" and "$" in container["image"]:
+        raise SlurmError("container.image has a variable: use the line `attach:` in the job's log")
+    options = [*(["--tty"] if is_terminal else []), "--interactive"]
+    node = (place.job, place.component, place.node)
+    name = container_name(str(place.id), place.attempt, place.node)
+    run_own = ["/bin/sh", "-c", _RUN_OWN]
+    argv = attach.attach_argv(*node, name, container, event, command, options, run_own)
+    return [argv[0], *(["--pty"] if is_terminal else []), *argv[1:]]
 
 
-def _folder(place: Place, settings: Settings, folder: str) -> str:
-    """Return the job's folder. SlurmError if it cannot be that of this attempt."""
-    name = rf"ray-{place.id}-{place.attempt}-[0-9a-f]{{6}}(/inside)?"
+def _check_folder(place: Place, settings: Settings, folder: str) -> None:
+    """SlurmError if it cannot be the job's folder of this attempt."""
     given = settings["temp_dir"]
     parent = r"(/[\w-][\w.-]*)+" if "$" in given else re.escape(given.rstrip("/"))
-    if not re.fullmatch(f"{parent}/+{name}", folder, re.ASCII):
+    if not re.fullmatch(
+        f"{parent}/+ray-{place.id}-{place.attempt}-[0-9a-f]{{6}}(/inside)?", folder, re.ASCII
+    ):
         raise SlurmError(f"events.jsonl names another folder than this job's: {folder}")
-    return folder

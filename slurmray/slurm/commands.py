@@ -8,29 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from slurmray.diagnosis.entries import first
+from slurmray.diagnosis.slurm_errors import SLURM_ERRORS
 from slurmray.errors import SlurmError
 from slurmray.slurm.host import HERE, Host
 
-# Part of a message of Slurm (src/common/slurm_errno.c, src/common/slurm_opt.c) -> fix.
-_FIXES = {
-    "Access/permission denied": "the job is another user's",
-    "Could not establish a configuration source": "this host is not set up for Slurm: use a login node",
-    "Invalid account": "`sacctmgr show associations user=$USER` lists values for slurm.account",
-    "Invalid feature": "`sinfo --format='%P %f'` lists values for slurm.constraint",
-    "Invalid generic resource": (
-        "`sinfo --format='%P %G'` lists values for slurm.gres and gpus_per_node; "
-        "if it lists no GPUs, use ray.gpus_per_node"
-    ),
-    "Invalid node name": "`sinfo --Node` lists values for slurm.nodelist",
-    "Invalid qos": "`sacctmgr show associations user=$USER` lists values for slurm.qos",
-    "invalid partition": "`sinfo --format=%P` lists values for slurm.partition",
-    "node configuration is not available": (
-        "`sinfo --Node --format='%N %c %m %G'` lists CPUs, MiB and GPUs (type and number) of each node; "
-        "ask for what one has"
-    ),
-    "time limit": "`sinfo --format='%P %l'` lists the maximum of slurm.time",
-    "Unable to contact slurm controller": "try again when `scontrol ping` shows that it is up",
-}
 _REFUSED = "Batch job submission failed"
 _PREFIX = re.compile(r"^\w+:? (error|fatal): (Batch job submission failed: )?")
 # Lines of Slurm before `Could not establish a configuration source`, about DNS records that few sites have.
@@ -56,6 +38,23 @@ def call(
         raise _not_installed(argv[0], host) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{argv[0]}: no answer within {timeout:g} s: try again later") from None
+
+
+def output(
+    argv: Sequence[str],
+    *,
+    host: Host = HERE,
+    variables: Mapping[str, str] | None = None,
+    may_be_unknown: bool = False,
+) -> str:
+    """Run a command as `call` does, and return what it prints. SlurmError also if it fails.
+
+    may_be_unknown: it is about a job that Slurm may not know.
+    """
+    done = call(argv, host=host, variables=variables)
+    if done.returncode != 0 and not (may_be_unknown and "Invalid job id" in done.stderr):
+        raise failure(argv, done.stderr)
+    return done.stdout
 
 
 def run_in_foreground(argv: list[str], host: Host, *, is_terminal: bool) -> int:
@@ -113,21 +112,13 @@ def test_only(*arguments: str, text: str, host: Host = HERE) -> str:
 
 def hostnames(nodelist: str, host: Host = HERE) -> list[str]:
     """Return the names in a list of nodes, e.g. `node[1-64]`, as Slurm reads it."""
-    argv = ["scontrol", "show", "hostnames", nodelist]
-    done = call(argv, host=host)
-    if done.returncode != 0:
-        raise failure(argv, done.stderr)
-    return done.stdout.split()
+    return output(["scontrol", "show", "hostnames", nodelist], host=host).split()
 
 
 def squeue(host: Host = HERE, cluster: str | None = None) -> dict[int, str]:
     """Return {id: state} of this user's jobs that have not ended, in one request. cluster: see Job."""
-    clusters = [f"--clusters={cluster}"] if cluster else []
-    argv = ["squeue", *clusters, "--noheader", "--me", "--states=all", "--format=%A %T"]
-    done = call(argv, host=host)
-    if done.returncode != 0:
-        raise failure(argv, done.stderr)
-    rows = (line.split() for line in done.stdout.splitlines())
+    argv = ["squeue", *of_cluster(cluster), "--noheader", "--me", "--states=all", "--format=%A %T"]
+    rows = (line.split() for line in output(argv, host=host).splitlines())
     return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
 
 
@@ -136,23 +127,24 @@ def owner(number: int, host: Host = HERE, cluster: str | None = None) -> tuple[i
 
     Not from scontrol's record: that has texts of the job's user.
     """
-    clusters = [f"--clusters={cluster}"] if cluster else []
-    argv = ["squeue", *clusters, "--noheader", "--states=all", f"--jobs={number}", "--format=%U %u"]
-    done = call(argv, host=host)
-    if done.returncode != 0 and "Invalid job id" not in done.stderr:
-        raise failure(argv, done.stderr)
-    found = re.search(r"^ *([0-9]+) (\S+)", done.stdout, re.MULTILINE)
+    argv = ["squeue", *of_cluster(cluster), "--noheader", "--states=all", f"--jobs={number}"]
+    text = output([*argv, "--format=%U %u"], host=host, may_be_unknown=True)
+    found = re.search(r"^ *([0-9]+) (\S+)", text, re.MULTILINE)
     return (int(found[1]), found[2]) if found else None
+
+
+def of_cluster(cluster: str | None) -> list[str]:
+    """Return the arguments of Slurm's commands for a cluster; None is the default one."""
+    return [f"--clusters={cluster}"] if cluster else []
 
 
 def sacct(fields: str, *arguments: str, host: Host = HERE) -> str:
     """Return fields of jobs from the accounting, `A|B` a line; empty without accounting, or an answer."""
     argv = ["sacct", "--allocations", "--noheader", "--parsable2", f"--format={fields}", *arguments]
     try:
-        done = call(argv, host=host)
+        return output(argv, host=host)
     except SlurmError:
         return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 def _not_installed(command: str, host: Host) -> SlurmError:
@@ -164,9 +156,10 @@ def _not_installed(command: str, host: Host) -> SlurmError:
 
 
 def failure(argv: Sequence[str], stderr: str, fix: str = "") -> SlurmError:
-    """Return the error of a failed command. fix: used if its message has no entry in _FIXES."""
+    """Return the error of a failed command. fix: used if its message is not known."""
     lines = [_PREFIX.sub("", line) for line in stderr.splitlines()]
     text = "; ".join(line for line in lines if line and not line.startswith(_DNS))
     text = text or "failed without a message"
-    fix = next((known for part, known in _FIXES.items() if part in text), fix)
+    known = first(SLURM_ERRORS, text)
+    fix = known.fix if known else fix
     return SlurmError(f"{argv[0]}: {text}" + (f": {fix}" if fix else ""))

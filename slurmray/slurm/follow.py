@@ -10,6 +10,7 @@ from pathlib import Path
 from slurmray.errors import SlurmError
 from slurmray.slurm.job import Job
 from slurmray.slurm.states import FINAL, End, Event, is_last_attempt_over
+from slurmray.slurm.timeline import clock
 
 _LONGEST_PAUSE = 15.0  # seconds between two requests to slurmctld
 _END_PAUSE = 1.0  # the same once the job has recorded its end
@@ -36,7 +37,7 @@ def follow(
             return end
         if end.state == "PENDING":
             status = job.status()
-            start = f", expected at {_clock(status.expected_start)}" if status.expected_start else ""
+            start = f", expected at {clock(status.expected_start)}" if status.expected_start else ""
             if (text := f"queued: {status.reason}{start}") != noticed:
                 notice(text)
                 noticed = text
@@ -64,7 +65,3 @@ def copy_logs(job: Job, offsets: dict[Path, int], write: Callable[[bytes], objec
         offsets[path] = offsets.get(path, 0) + len(data)
         if data:
             write(data)
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -148,7 +148,7 @@ class SshHost(Host):
         timeout: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as Host.run does, but with a login shell's environment there."""
-        done = self._run(argv, text or "", folder, variables or {}, timeout)
+        done = self._run(argv, text or "", folder, variables, timeout)
         out, err = (output.decode(errors="replace") for output in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(argv, done.returncode, out, err)
 
@@ -170,10 +170,10 @@ class SshHost(Host):
         command = [*self._ssh(is_terminal=is_terminal), self.name, _through_login_shell(argv)]
         return process.run_in_foreground(command)
 
-    @property
+    @functools.cached_property
     def uid(self) -> int:
         """As in Host, there."""
-        return self._uid
+        return int(self._run(["id", "-u"]).stdout)
 
     def read(self, path: Path, start: int = 0, last: int | None = None, limit: int = files.MAX_LOG) -> bytes:
         """Return what a file there has, see Host.read."""
@@ -193,9 +193,7 @@ class SshHost(Host):
     ) -> dict[Path, bytes | str]:
         """Return what files have, or why they are not read."""
         numbers = [str(start), "" if last is None else str(last), str(limit)]
-        rest = self._run(
-            ["bash", "-c", _READ, "bash", *numbers, *map(str, paths)], "", "", {}, _TIMEOUT
-        ).stdout
+        rest = self._run(["bash", "-c", _READ, "bash", *numbers, *map(str, paths)]).stdout
         found: dict[Path, bytes | str] = {}
         for path in paths:
             line, _, rest = rest.partition(b"\n")
@@ -207,7 +205,7 @@ class SshHost(Host):
 
     def names(self, folder: Path) -> list[str]:
         """Return the names of what is in a folder there; [] if it cannot be read."""
-        done = self._run(["bash", "-c", _NAMES, "bash", str(folder)], "", "", {}, _TIMEOUT)
+        done = self._run(["bash", "-c", _NAMES, "bash", str(folder)])
         return [name.decode(errors="surrogateescape") for name in done.stdout.split(b"\0")[:-1]]
 
     def expand(self, path: str) -> Path:
@@ -246,14 +244,14 @@ class SshHost(Host):
     def _run(
         self,
         argv: Sequence[str],
-        text: str,
-        folder: str | Path,
-        variables: Mapping[str, str],
-        timeout: float | None,
+        text: str = "",
+        folder: str | Path = "",
+        variables: Mapping[str, str] | None = None,
+        timeout: float | None = _TIMEOUT,
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a command. It travels on standard input: others on the host see arguments of processes."""
         mark = secrets.token_hex()
-        script = _script(argv, text, folder, variables, mark)
+        script = _script(argv, text, folder, variables or {}, mark)
         command = [*self._ssh(), self.name, f"sh -c {shlex.quote(_LOGIN_SHELL.format('-s'))}"]
         data = script.encode(errors="surrogateescape")
         try:
@@ -272,12 +270,8 @@ class SshHost(Host):
         return subprocess.CompletedProcess(argv, code, out, err)
 
     @functools.cached_property
-    def _uid(self) -> int:
-        return int(self._run(["id", "-u"], "", "", {}, _TIMEOUT).stdout)
-
-    @functools.cached_property
     def _home(self) -> str:
-        return self._run(["sh", "-c", 'printf %s "$HOME"'], "", "", {}, _TIMEOUT).stdout.decode()
+        return self._run(["sh", "-c", 'printf %s "$HOME"']).stdout.decode()
 
     def _ssh(self, *, is_terminal: bool = False) -> list[str]:
         """Return ssh with its options. Some undo what a user's configuration sets for working by hand."""

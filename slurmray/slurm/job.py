@@ -77,6 +77,7 @@ class Job:
             raise UsageError(f"Job: expected the number of a job, for example 1234, got {id!r}")
         self.id = id
         self.cluster = cluster
+        self._cluster_option = commands.of_cluster(cluster)
         self.host = host_of(host)
         self._folder = Path(folder) if host else Path(folder).absolute()
         self._run_dir = run_dir
@@ -307,10 +308,7 @@ class Job:
         without `now`, the trainer has its grace period.
         """
         self._check_owner()
-        argv = self._argv("scancel", str(self.id))
-        done = commands.call(argv, host=self.host)
-        if done.returncode != 0:
-            raise commands.failure(argv, done.stderr)
+        commands.output(self._argv("scancel", str(self.id)), host=self.host)
         return now and self._end_grace_period()
 
     def _end_grace_period(self) -> bool:
@@ -341,7 +339,7 @@ class Job:
             argv = attach_argv(place, settings, _last(events, "attach"), command, is_terminal=is_terminal)
         except SlurmError as error:
             raise SlurmError(f"job {self.id}: {error}") from None
-        return [*argv[:1], *self._clusters(), *argv[1:]]
+        return [*argv[:1], *self._cluster_option, *argv[1:]]
 
     def dashboard_address(self) -> tuple[str, int]:
         """Return address and port of Ray's dashboard on the head node. SlurmError while there is none."""
@@ -400,11 +398,9 @@ class Job:
         self._check_owner()
         argv = self._argv("scontrol", "show", "job", str(self.id))
         # Seconds since 1970: the host may be in another time zone.
-        done = commands.call(argv, host=self.host, variables={"SLURM_TIME_FORMAT": "%s"})
-        if done.returncode != 0 and "Invalid job id" not in done.stderr:
-            raise commands.failure(argv, done.stderr)
-        self._shown = done.stdout
-        record = parse_job(done.stdout)
+        variables = {"SLURM_TIME_FORMAT": "%s"}
+        self._shown = commands.output(argv, host=self.host, variables=variables, may_be_unknown=True)
+        record = parse_job(self._shown)
         if record:
             self._folder = Path(record["WorkDir"])
             paths = (record.get("StdOut"), record.get("StdErr"))
@@ -426,7 +422,7 @@ class Job:
 
     def _accounted(self) -> End | None:
         """Return the end in the accounting; None without accounting, or if the job has no end there."""
-        selected = (*self._clusters(), f"--jobs={self.id}")
+        selected = (*self._cluster_option, f"--jobs={self.id}")
         output = commands.sacct("UID,User,State,ExitCode", *selected, host=self.host)
         # A heterogeneous job has a line for each component.
         uid, user, state, code = (output.partition("\n")[0].split("|") + [""] * 4)[:4]
@@ -440,7 +436,7 @@ class Job:
 
         Only Slurm's accounting has it.
         """
-        output = commands.sacct("State,UID", *self._clusters(), f"--jobs={self.id}", host=self.host)
+        output = commands.sacct("State,UID", *self._cluster_option, f"--jobs={self.id}", host=self.host)
         found = re.match(r"CANCELLED by (\d+)\|(\d+)", output)
         if not found:
             return None
@@ -466,10 +462,7 @@ class Job:
         return self._folder / self.host.expand(self._run_dir)
 
     def _argv(self, command: str, *arguments: str) -> list[str]:
-        return [command, *self._clusters(), *arguments]
-
-    def _clusters(self) -> list[str]:
-        return [f"--clusters={self.cluster}"] if self.cluster else []
+        return [command, *self._cluster_option, *arguments]
 
 
 def _last(events: Sequence[Event], name: str) -> Event:

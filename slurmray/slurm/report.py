@@ -15,11 +15,11 @@ import jinja2
 from slurmray import __version__
 from slurmray.agent import script
 from slurmray.agent.controller.host_list import host_list
-from slurmray.errors import ExitCode
+from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.resources import data_folder
 from slurmray.slurm.states import FINAL, Event
 from slurmray.slurm.status import Status, Step
-from slurmray.slurm.timeline import STEPS, Count, NodeTimes, Timeline, duration
+from slurmray.slurm.timeline import STEPS, Count, NodeTimes, Timeline, duration, exact
 
 GENERATOR = '<meta name="generator" content="slurmray'
 """In the first lines of each page."""
@@ -112,7 +112,7 @@ def render_report(
             now=now,
             status=status,
             is_final=status.state in FINAL,
-            fix=_fix(status.end),
+            fix=fix_of(status.end),
             steps=_bars(status),
             timeline=timeline,
             meanings=STEPS,
@@ -142,7 +142,7 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "duration": duration,
         "utc": _utc,
-        "seconds": _seconds,
+        "seconds": exact,
         "hide": hide,
         "hosts": host_list,
     }
@@ -161,23 +161,12 @@ def _utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:.1f} s"
-
-
 def _tick_label(seconds: float, step: float) -> str:
     """A time on an axis. step: seconds between two ticks."""
     for unit, name in ((_DAY, "d"), (3600, "h"), (60, "min")):
         if step >= unit:
             return f"{seconds / unit:g} {name}"
     return f"{seconds:g} s"
-
-
-def _fix(end: Event | None) -> str:
-    """What to do about an end of slurmray's own; "" for another one."""
-    if not end or end["source"] != "slurmray":
-        return ""
-    return next((code.fix for code in ExitCode if code == end["exit_code"]), "")
 
 
 def _bars(status: Status) -> list[tuple[Step, float, float]]:

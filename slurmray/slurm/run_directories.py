@@ -11,17 +11,12 @@ from slurmray.slurm.host import HERE, Host
 from slurmray.slurm.states import Event, parse_events
 
 
-def events_of_last_attempt(runs: Path, number: int | str, host: Host = HERE) -> list[Event]:
-    """Return the events of a job's last attempt; [] if there are none. UsageError if they cannot be read.
+def attempts(runs: Path, number: int | str, host: Host = HERE) -> list[int]:
+    """Return the numbers of a job's attempts that have a run directory, in their order.
 
     runs: the folder of run directories. number: SLURM_JOB_ID.
     """
-    return events_in(runs / f"{number}-{last_attempt(runs, number, host)}", host)
-
-
-def attempts(runs: Path, number: int | str, host: Host = HERE) -> list[int]:
-    """Return the numbers of a job's attempts that have a run directory, in their order."""
-    return sorted(attempt for name in host.names(runs) for attempt in _attempt(name, str(number)))
+    return [attempt for job, attempt in _attempts(runs, host) if job == str(number)]
 
 
 def set_aside(runs: Path, number: int | str, host: Host = HERE) -> list[str]:
@@ -37,18 +32,13 @@ def last_attempt(runs: Path, number: int | str, host: Host = HERE) -> int:
 
 def last_attempts(runs: Path, host: Host = HERE) -> dict[str, int]:
     """Return {job id: number of its last attempt} of the run directories in a folder."""
-    found: dict[str, int] = {}
-    for name in host.names(runs):
-        job = name.partition("-")[0]
-        for attempt in _attempt(name, job):
-            found[job] = max(attempt, found.get(job, 0))
-    return found
+    return dict(_attempts(runs, host))
 
 
-def _attempt(name: str, job: str) -> list[int]:
-    """The attempt of which a job has a run directory with a name; [] if it has another name."""
-    found = re.fullmatch(rf"{re.escape(job)}-([0-9]{{1,6}})", name)
-    return [int(found[1])] if found else []
+def _attempts(runs: Path, host: Host) -> list[tuple[str, int]]:
+    """Job id and number of each attempt that has a run directory, in their order."""
+    found = (re.fullmatch("([^-]*)-([0-9]{1,6})", name) for name in host.names(runs))
+    return sorted((each[1], int(each[2])) for each in found if each)
 
 
 def events_in(run: Path, host: Host = HERE) -> list[Event]:

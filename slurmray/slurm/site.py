@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import NamedTuple
 
 from slurmray.agent.controller.allocation import CLEAN_UP_TIME
 from slurmray.agent.node.checks import storage
+from slurmray.agent.node.runtimes import RUNTIMES, STEP
 from slurmray.slurm import commands, syntax
 from slurmray.slurm.host import Host
 
 OLDEST_SLURM = (20, 11)
-_RUNTIMES = ("podman", "docker", "apptainer", "singularity")
+_PROGRAMS = [name for name, row in RUNTIMES.items() if row.entry != STEP]  # of runtimes
 # Prints the type of a folder's file system, also of one that submit will make.
 _FILE_SYSTEM = """until [[ -e $1 ]]; do set -- "$(dirname -- "$1")"; done; stat -f -c %T -- "$1" """
 _SHORTEST_KILL_WAIT = 10 + CLEAN_UP_TIME  # seconds; 10 is the default of stop.grace
@@ -33,23 +35,17 @@ class Row(NamedTuple):
 
 def survey(host: Host, folder: Path) -> Iterator[Row]:
     """Ask Slurm and a login host. folder: from which jobs would be submitted. SlurmError if Slurm refuses."""
-
-    def output(*argv: str) -> str:
-        done = commands.call(argv, host=host)
-        if done.returncode != 0:
-            raise commands.failure(argv, done.stderr)
-        return done.stdout
-
-    config = parse_config(output("scontrol", "show", "config"))
+    output = functools.partial(commands.output, host=host)
+    config = parse_config(output(["scontrol", "show", "config"]))
     yield from of_config(config)
-    yield from of_partitions(output("sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"))
+    yield from of_partitions(output(["sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"]))
     if "associations" in config.get("AccountingStorageEnforce", ""):
-        user = output("id", "--user", "--name").strip()
+        user = output(["id", "--user", "--name"]).strip()
         show = ["show", "associations", f"user={user}", "format=account"]
-        yield of_accounts(output("sacctmgr", "--noheader", "--parsable2", *show))
-    if "--container-image" in output("srun", "--help"):
+        yield of_accounts(output(["sacctmgr", "--noheader", "--parsable2", *show]))
+    if "--container-image" in output(["srun", "--help"]):
         yield Row("pyxis", "srun has --container-image", "--runtime pyxis uses it")
-    which = commands.call(["bash", "-c", f"command -v {' '.join(_RUNTIMES)}"], host=host).stdout
+    which = commands.call(["bash", "-c", f"command -v {' '.join(_PROGRAMS)}"], host=host).stdout
     found = [Path(line).name for line in which.splitlines()]
     text = "the nodes may have others, or need `setup: module load NAME`"
     yield Row(f"runtimes on {host.name}" if host.name else "runtimes here", ", ".join(found) or "none", text)

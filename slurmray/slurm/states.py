@@ -8,35 +8,15 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from slurmray.diagnosis.states import STATES
 from slurmray.events import fits
 
-# Slurm's final states (`man squeue`, JOB STATE CODES). A requeued job is PENDING instead.
-FINAL = (
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "REVOKED",
-    "TIMEOUT",
-)
+FINAL = tuple(STATES)
 # Fields of `scontrol show job` with their own lines, which may contain spaces.
 _LINE_FIELDS = (
-    "AdminComment",
-    "Command",
-    "Comment",
-    "Extra",
-    "StdErr",
-    "StdIn",
-    "StdOut",
-    "SubmitLine",
-    "SystemComment",
-    "WorkDir",
+    *("AdminComment", "Command", "Comment", "Extra", "StdErr", "StdIn", "StdOut", "SubmitLine"),
+    *("SystemComment", "WorkDir"),
 )
-
 _LONGEST_LINE = 4 << 20  # characters: 65,536 names of nodes have less
 Event = Mapping[str, Any]
 """A line of events.jsonl; docs/reference/events.md has the fields."""

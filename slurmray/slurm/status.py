@@ -5,35 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from slurmray.diagnosis import pending
 from slurmray.slurm.states import Event, is_last_attempt_over, parse_time
 from slurmray.slurm.timeline import Timeline, make_timeline
 
-# Why a job is pending (`man squeue`, JOB REASON CODES) -> in words, with what to do if it does not pass by
-# itself. Those that begin with a name in _PREFIXES are many.
-_REASONS = {
-    "BadConstraints": "no node has what it asks for: correct slurm.constraint, or request less",
-    "BeginTime": "it is not to start yet: slurm.begin, or Slurm's two minutes after a requeue",
-    "Dependency": "waits for another job: slurm.dependency",
-    "DependencyNeverSatisfied": "will never start, as the job that it waits for ended otherwise: cancel it",
-    "JobArrayTaskLimit": "waits for other tasks of the array",
-    "JobHeldAdmin": "held by an administrator: ask why",
-    "JobHeldUser": "held by you: scontrol release lets it start",
-    "Licenses": "waits for a license",
-    "PartitionDown": "the partition starts no jobs now",
-    "PartitionInactive": "the partition starts no jobs now",
-    "PartitionNodeLimit": "more nodes than the partition allows: lower slurm.nodes",
-    "PartitionTimeLimit": "longer than the partition allows: lower slurm.time",
-    "Priority": "waits behind jobs with a higher priority",
-    "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
-    "Reservation": "waits for its reservation",
-    "Resources": "waits for free nodes",
-}
-_PREFIXES = {
-    "Assoc": "a limit of your account is reached",
-    "MaxJobs": "a limit on your running jobs is reached",
-    "Nodes_required": "nodes that it needs are down, drained or reserved",
-    "QOS": "a limit of the QOS is reached",
-}
 _TRAINING = "training"
 # Steps in their order. A message of an earlier one than the job has reached is a note, e.g. of a slow node.
 # Stages (prepare, services) may come beside any of them before the trainer.
@@ -109,7 +84,7 @@ def make_status(
         record.get("JobName", ""),
         state,
         record.get("ExitCode", ""),
-        reason_in_words(record.get("Reason", "")) if is_pending else "",
+        pending.in_words(record.get("Reason", "")) if is_pending else "",
         parse_time(record.get("StartTime", "")) if is_pending else None,
         steps[-1].name if steps else "",
         start.get("nodes", []),
@@ -129,17 +104,6 @@ def phase_of(events: Sequence[Event]) -> str:
     """Return the name of the step that a job is in; "" before the first one."""
     names = [name for name, _, _ in _forward(events)]
     return names[-1] if names else ""
-
-
-def reason_in_words(reason: str) -> str:
-    """Return why a job is pending, in words; Slurm's own name of the reason if it is not known here."""
-    name = reason.partition(",")[0]
-    if name in ("", "None"):
-        return "Slurm has not looked at it yet"
-    words = _REASONS.get(name) or next(
-        (text for prefix, text in _PREFIXES.items() if name.startswith(prefix)), ""
-    )
-    return f"{words} ({reason})" if words else reason
 
 
 def _steps(record: Mapping[str, str], events: Sequence[Event], now: float) -> list[Step]:

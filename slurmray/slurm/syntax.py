@@ -269,6 +269,12 @@ def check_size(size: str) -> str:
     return size
 
 
+def bytes_of(size: str, unit: str = "M") -> int:
+    """Return the bytes of a size, e.g. 32G or 512mb: powers of 1,024. unit: of a bare number; B is bytes."""
+    number, given = re.fullmatch("([0-9]+)([BKMGT]?)B?", size.upper()).groups()  # type: ignore[union-attr]
+    return int(number) << 10 * "BKMGT".index(given or unit)
+
+
 def check_time(time: str) -> str:
     """Return a time limit as it is; ValueError for a wrong one."""
     seconds(time)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -98,6 +99,16 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days} d {hours % 24} h"
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
+
+
+def exact(seconds: float | None) -> str:
+    """A duration for tables; "" for None."""
+    return "" if seconds is None else f"{seconds:.1f} s"
+
+
+def clock(seconds: float) -> str:
+    """A time in seconds since 1970, for people."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _times(events: Sequence[Event], began: float) -> dict[str, dict[str, float]]:

@@ -9,26 +9,13 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from slurmray.spec.image_names import ImageName, misfit
 from slurmray.spec.mounts import MountField
+from slurmray.spec.runtimes import RUNTIMES, Choice
 from slurmray.spec.slurm import Model
 from slurmray.spec.types import AbsolutePath, Count, Line, Text, pattern, repeated, shown
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
-# Runtimes that can run a service in a container of its own.
-WITH_SERVICE_IMAGES = ("auto", "podman", "docker", "pyxis")
-# Runtime -> fields of `container` that it does not support.
-_LIKE_APPTAINER = ("build", "user", "shm_size", "ulimits", "step_args")
-_BY_SRUN = ("pull", "build", "archive", "user", "shm_size", "ulimits", "command", "args")
-UNSUPPORTED: dict[str | None, tuple[str, ...]] = {
-    "auto": ("command", "step_args"),
-    "podman": ("step_args",),
-    "docker": ("step_args",),
-    "apptainer": _LIKE_APPTAINER,
-    "singularity": _LIKE_APPTAINER,
-    "pyxis": _BY_SRUN,
-    "none": (*_BY_SRUN, "image", "mounts", "setup"),
-}
-# Field of UNSUPPORTED -> what to use instead.
+# Field that a runtime does not support -> what to use instead.
 _INSTEAD = {
     "args": "use step_args",
     "step_args": "use args",
@@ -74,8 +61,8 @@ class Build(Model):
 class Container(Model):
     """The container on every node, unless runtime is none."""
 
-    runtime: Literal["auto", "docker", "podman", "apptainer", "singularity", "pyxis", "none"] = "auto"
-    """auto: on each node Podman if it works, else Docker. none: no container.
+    runtime: Choice = "auto"
+    """auto: on each node Podman if it works, or Docker. none: no container.
 
     See docs/reference/runtimes.md.
     """
@@ -124,7 +111,7 @@ class Container(Model):
     @classmethod
     def _check_support(cls, value: object, info: ValidationInfo) -> object:
         runtime = info.data.get("runtime")
-        if info.field_name in UNSUPPORTED.get(runtime, ()):
+        if runtime and info.field_name in RUNTIMES[runtime].unsupported:
             instead = _INSTEAD.get(info.field_name or "", "leave it out")
             raise ValueError(f"not supported with runtime {runtime}: {instead}")
         return value
@@ -155,7 +142,7 @@ class Container(Model):
             wrong.append("build and archive are both set; keep one of them")
         if self.build and self.image == DEFAULT_IMAGE:
             wrong.append("build needs a name for the image: set container.image")
-        if self.runtime in ("apptainer", "singularity"):
+        if RUNTIMES[self.runtime].images == "apptainer":
             name = self.runtime.capitalize()
             if self.pull == "always":
                 wrong.append(f"pull: {name} keeps converted images, so use another tag instead of always")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.types import Line, shown
 
 # Transports that `apptainer build` accepts before a colon (apptainer-build(1)).
@@ -32,11 +33,10 @@ _FILE = "a file or folder needs runtime apptainer, singularity or pyxis"
 _SIF = "a .sif file needs runtime apptainer or singularity"
 _NOT_PYXIS = "REGISTRY#IMAGE is for pyxis: write REGISTRY/IMAGE"
 _NO_TRANSPORT = "a name with a transport needs runtime apptainer or singularity: write only the image's name"
-# Runtime -> (form of an image that it cannot have, why); `engine`: Podman and Docker.
+# Kind of names -> (form of an image that it cannot have, why).
 _MISFITS: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
     "engine": ((_FOR_PYXIS, _NOT_PYXIS), (_TRANSPORT, _NO_TRANSPORT), (_PATH, _FILE)),
     "apptainer": ((_FOR_PYXIS, _NOT_PYXIS),),
-    "singularity": ((_FOR_PYXIS, _NOT_PYXIS),),
     "pyxis": (
         (re.compile(r".*\.sif$"), _SIF),
         (re.compile(r"(?!/|\./|\$).*\.sqsh$"), "begin a path with / or ./"),
@@ -47,7 +47,7 @@ _MISFITS: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
 
 def misfit(image: str, runtime: str) -> str:
     """Return why a runtime cannot have an image of this form; "" if it can."""
-    rules = _MISFITS.get(runtime, _MISFITS["engine"])
+    rules = _MISFITS[RUNTIMES[runtime].images]
     return next((why for form, why in rules if form.match(image)), "")
 
 

@@ -17,15 +17,16 @@ from pydantic import (
     model_validator,
 )
 
-from slurmray.agent.container.ray.environment import FOREIGN
+from slurmray.agent.container.variables import FOREIGN
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
-from slurmray.spec.container import WITH_SERVICE_IMAGES, Container
+from slurmray.spec.container import Container
 from slurmray.spec.fields import JobFields
 from slurmray.spec.image_names import misfit
 from slurmray.spec.messages import problems_of
 from slurmray.spec.preset import Preset, name_or_section
 from slurmray.spec.ray import Ray, check_debug
+from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.slurm import Model, SlurmOptions
 from slurmray.spec.stages import Prepare, Service
 from slurmray.spec.types import MAX_VARIABLES, EnvName, Integer, Line, Program, Text, repeated
@@ -154,7 +155,7 @@ class JobSpec(Model):
     read it. `env` overrides it.
     """
     node_env: Text = ""
-    """Host commands (bash), run on every node after `setup`; what they export is for Ray and the trainer.
+    """Host commands (bash), run on every node after `setup`. Ray and the trainer get what they export.
 
     For values that differ between nodes, e.g. `export NCCL_IB_HCA=$(my-site-hca)`. They override `env`.
     """
@@ -192,8 +193,8 @@ class JobSpec(Model):
     include: list[Line] = Field(default=[], json_schema_extra=_one_or_more)
     """Paths of other job specs, relative to this file. They have the fields that this one lacks.
 
-    Sections are filled up field by field; a list is used as a whole. Of several, the last one has priority.
-    At most 64 files, of 256 KB in all.
+    Sections are merged field by field, lists are not merged. Of several files, the last one has priority. At
+    most 64 files, of 256 KB in all.
     """
 
     def __init__(self, /, **fields: Unpack[JobFields]) -> None:
@@ -311,7 +312,7 @@ class JobSpec(Model):
         runtime = info.data["container"].runtime if "container" in info.data else "auto"
         wrong = []
         for service in value:
-            if service.image and runtime not in WITH_SERVICE_IMAGES:
+            if service.image and not RUNTIMES[runtime].has_service_images:
                 wrong.append(f"{service.name}: image needs runtime podman, docker or pyxis; leave it out")
             elif service.image and (why := misfit(service.image, runtime)):
                 wrong.append(f"{service.name}: image: {why}")

@@ -118,7 +118,7 @@ class Ray(Model):
     gpus_per_node: Count | None = None
     """GPUs on each node where Slurm counts none (no GRES), instead of slurm.gpus_per_node.
 
-    Slurm is not asked for them; they are counted on the nodes. Such jobs need whole nodes: slurm.exclusive.
+    The job asks Slurm for none, and counts them on the nodes. Such jobs need whole nodes: slurm.exclusive.
     """
     port: Port = "auto"
     """Port of the GCS on the head node; auto: a free one."""

@@ -138,8 +138,8 @@ class Component(Model):
 class GroupBase(Component):
     """Nodes with the same resources, a component of a heterogeneous job.
 
-    Further fields: those of `slurm`, except for options of the whole job. An option of `slurm` counts for
-    every group that does not set it; null: not for this group.
+    All other fields of `slurm` are fields here, except for options of the whole job. An option of `slurm`
+    counts for every group that does not set it. null: not for this group.
     """
 
     name: Annotated[Line, AfterValidator(_check_group_name), pattern(f"^{_GROUP_NAME}$")]

@@ -81,7 +81,7 @@ class Service(Model):
     These are the last ones of the job's node list. They are not in Ray, and the trainer does not count them.
     """
     shared: Flag = False
-    """With a number in `where`: these nodes are in Ray, too."""
+    """With a number in `where`: these nodes are also in Ray."""
     image: ImageName | None = None
     """Image for a separate container, with /bin/sh, and for pyxis setsid. Not set: Ray's container."""
     host: Flag = False
@@ -89,9 +89,9 @@ class Service(Model):
     needs_ray: Flag = False
     """Start it when the cluster is ready, with RAY_ADDRESS. With gpus: 0 it sees the GPUs that Ray has."""
     env: dict[EnvName, Text] = Field(default={})
-    """Environment of the service, which overrides that of the job."""
+    """Environment of the service, which overrides the job's."""
     gpus: Integer = Field(default=0, ge=0)
-    """GPUs of each node where it runs. Ray gets that many fewer there; see also ray.head.gpus."""
+    """GPUs of each node where it runs. Ray gets that many fewer there. See also ray.head.gpus."""
     ready: Ready | None = None
     """The trainer starts after this check. Not set: after the service has started."""
     restarts: Integer = Field(default=0, ge=0)

@@ -15,10 +15,10 @@ from slurmray.rehearsal.cluster import config
 from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.images import ray_image, rootless, stores, suites
+from slurmray.rehearsal.images import ray_image, stores, suites
 from slurmray.spec.container import DEFAULT_IMAGE
 
-from . import bare, enroot, sandbox
+from . import bare, enroot, rootless, sandbox
 
 GPUS = (Gres("gpu", "", 8),)
 CANCEL_ALL = "scancel $(squeue -ho %A); until [[ -z $(squeue -h) ]]; do sleep 0.2; done"
@@ -116,7 +116,8 @@ def trixie_cluster(podman_layout: Layout, shared_clusters: list[SlurmCluster]) -
 
 
 @pytest.fixture(
-    params=["both", *(pytest.param(each, marks=pytest.mark.full) for each in ("v4", "v6", "v6-first"))]
+    scope="module",
+    params=["both", *(pytest.param(each, marks=pytest.mark.full) for each in ("v4", "v6", "v6-first"))],
 )
 def addressed_cluster(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
     """Two hosts with Podman, for each set of address families."""

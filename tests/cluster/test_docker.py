@@ -20,7 +20,7 @@ from slurmray.rehearsal.images import suites
 from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import Jobs
-from .test_jobs import ONE, TWO, USERS, check_values_arrive
+from .test_jobs import ONE, TWO, check_values_arrive
 
 
 @pytest.fixture
@@ -55,7 +55,8 @@ def test_local_image_is_preferred_for_a_short_name(docker_cluster: SlurmCluster,
     assert job.code == "66:0"
 
 
-@USERS
+@pytest.mark.full
+@pytest.mark.parametrize("user", ["root", "alice"])
 def test_values_reach_slurm_and_the_trainer_unchanged(
     docker_cluster: SlurmCluster, folder: Path, user: str
 ) -> None:

@@ -18,9 +18,9 @@ from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.images import rootless, suites
+from slurmray.rehearsal.images import suites
 
-from . import bare
+from . import bare, rootless
 from .faults.rows import OTHER_SUITE
 from .jobs import Jobs, wait_until
 
@@ -32,16 +32,14 @@ LOGIN_SESSION = {
 }
 
 
-@pytest.fixture(
-    scope="module", params=[None, pytest.param(OTHER_SUITE, marks=pytest.mark.full)], ids=["own", "other"]
-)
+@pytest.fixture(scope="module", params=["own", pytest.param("other", marks=pytest.mark.full)])
 def cluster(request: pytest.FixtureRequest, podman_layout: Layout, archive: Path) -> Iterator[SlurmCluster]:
-    """Two hosts with the Slurm and Podman of this machine, or of another suite."""
-    layout = podman_layout
-    if request.param:
-        layout = dataclasses.replace(
-            layout, root=suites.hosts_root(machine.cache_folder(), request.param, print)
-        )
+    """Hosts with the Slurm and Podman of this machine, or of another suite."""
+    if request.param == "own":
+        yield request.getfixturevalue("podman_cluster")
+        return
+    root = suites.hosts_root(machine.cache_folder(), OTHER_SUITE, print)
+    layout = dataclasses.replace(podman_layout, root=root)
     with SlurmCluster(ClusterConfig(gres=(Gres("gpu", "", 8),)), layout) as cluster:
         rootless.load_for_user(cluster, archive, USERS[0], print)
         yield cluster
@@ -329,8 +327,12 @@ def test_a_job_without_the_submitter_s_environment(
 @pytest.mark.attack("GPU masks of an image or a shell", inputs=len(GPU_MASKS))
 @pytest.mark.parametrize(
     ("more", "mask"),
-    [({"slurm": {"gpus_per_node": 2}}, "0,1"), ({"ray": {"gpus_per_node": 2}}, "unset")],
-    ids=["of Slurm", "not counted by Slurm"],
+    [
+        pytest.param({"slurm": {"gpus_per_node": 2}}, "0,1", id="of Slurm"),
+        pytest.param(
+            {"ray": {"gpus_per_node": 2}}, "unset", id="not counted by Slurm", marks=pytest.mark.full
+        ),
+    ],
 )
 def test_gpu_masks_of_the_shell(
     none_cluster: SlurmCluster, folder: Path, more: dict[str, dict[str, int]], mask: str

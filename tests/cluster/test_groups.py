@@ -15,9 +15,10 @@ from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.config import USERS, ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.images import rootless, suites
+from slurmray.rehearsal.images import suites
 from slurmray.slurm.job import Job
 
+from . import rootless
 from .conftest import GPUS
 from .jobs import HANG, Jobs, passing_for, wait_until
 
@@ -28,8 +29,8 @@ slurm:
     - {name: head, nodes: 1, cpus_per_task: 1}
     - {name: gpu, nodes: 2, cpus_per_task: 2, gpus_per_node: 8}
 """
-# Prints what each node offers to Ray, and where actors that ask for a node of the group gpu run.
-# An actor keeps what it asked for; two tasks could run on one node, one after the other.
+# Prints what each node offers to Ray, and where actors that ask for a node of the group gpu run. An actor
+# keeps what it asked for; two tasks could run on one node, in turn.
 TRAINER = """
 import json, os, ray
 ray.init(logging_level="warning")
@@ -78,8 +79,10 @@ def test_a_head_node_of_another_kind(jobs: Jobs) -> None:
     assert facts == ["2", "8", str(job.id)]
 
 
-def test_attach(jobs: Jobs, tmp_path: Path) -> None:
-    number = jobs.submit(GROUPS, ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"])
+def test_attach_and_scancel(jobs: Jobs, tmp_path: Path) -> None:
+    """The trainer gets its grace period, and no node keeps anything."""
+    run = "trap 'echo saves; sleep 1; echo saved; exit 3' TERM; echo started; while true; do sleep 0.1; done"
+    number = jobs.submit(GROUPS, ["bash", "-c", run])
     jobs.wait_for(number, "\nstarted\n")
     look = "import os, ray; ray.init(); print(os.uname().nodename, len(ray.nodes()))"
     with passing_for(jobs.cluster, tmp_path / "commands", USERS[0]):
@@ -88,21 +91,12 @@ def test_attach(jobs: Jobs, tmp_path: Path) -> None:
         argvs = {node: job.attach_argv(["python3", "-c", look], node=node) for node in nodes}
     for node, argv in argvs.items():
         assert jobs.cluster.run(argv, "alice").stdout == f"{node} 3\n"
-    (jobs.folder / "go").touch()
-    assert jobs.wait_end(number).code == "0:0"
-
-
-def test_scancel(jobs: Jobs) -> None:
-    """The trainer gets its grace period, and no node keeps anything."""
-    run = "trap 'echo saves; sleep 1; echo saved; exit 3' TERM; echo started; while true; do sleep 0.1; done"
-    number = jobs.submit(GROUPS, ["bash", "-c", run])
-    jobs.wait_for(number, "\nstarted\n")
     jobs.cluster.run(["scancel", str(number)])
-    job = jobs.wait_end(number)
-    assert job.state == "CANCELLED", job.log
-    assert "\nsaves\n" in job.log, job.log
-    assert "\nsaved\n" in job.log, job.log
-    assert job.last_line == "done: trainer exited with 3"
+    ended = jobs.wait_end(number)
+    assert ended.state == "CANCELLED", ended.log
+    assert "\nsaves\n" in ended.log, ended.log
+    assert "\nsaved\n" in ended.log, ended.log
+    assert ended.last_line == "done: trainer exited with 3"
 
 
 @pytest.mark.full

@@ -11,7 +11,6 @@ import jsonschema
 import pytest
 import yaml
 
-from slurmray import events
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
 from .faults.case import RAY_START
@@ -19,6 +18,7 @@ from .hostile import ENVIRONMENT, STRINGS, WRITER, WRITTEN
 from .jobs import Job, Jobs, wait_clean, wait_until
 
 ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs/reference/events.schema.json").read_text())
 TWO = "slurm: {nodes: 2, cpus_per_task: 2, mem: 1G}\n"
 ONE = "slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\n"
 
@@ -48,7 +48,7 @@ def test_built_in_check(jobs: Jobs) -> None:
     phases = list(dict.fromkeys(event["phase"] for event in job.events if event["event"] == "phase"))
     assert phases == ["container", "ray", "probe"]
     for event in job.events:
-        jsonschema.validate(event, events.schema())
+        jsonschema.validate(event, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,8 @@ def test_trainer_ends_by_a_signal_or_is_missing(jobs: Jobs, command: str, code: 
     assert job.code == f"{code}:0", job.log
 
 
-@pytest.mark.parametrize("codes", [(64, 125), pytest.param((1, 255), marks=pytest.mark.full)])
+@pytest.mark.parametrize("codes", [(64, 125), (1, 255)])
+@pytest.mark.full
 def test_trainer_exit_codes_that_slurmray_or_podman_use_too(jobs: Jobs, codes: tuple[int, ...]) -> None:
     """64 is also an exit code of slurmray, 125 of Podman's client: the trainer's are passed on unchanged."""
     ended = jobs.run_concurrently(*[(ONE, ["bash", "-c", f"exit {code}"]) for code in codes])
@@ -75,10 +76,7 @@ def test_a_program_that_is_not_in_the_image(jobs: Jobs) -> None:
     assert "slurmray: /no/such/program: No such file or directory" in job.log
 
 
-USERS = pytest.mark.parametrize("user", [pytest.param("root", marks=pytest.mark.full), "alice"])
-
-
-@USERS
+@pytest.mark.parametrize("user", [pytest.param("root", marks=pytest.mark.full), "alice"])
 def test_values_reach_slurm_and_the_trainer_unchanged(
     podman_cluster: SlurmCluster, folder: Path, user: str
 ) -> None:
@@ -243,7 +241,8 @@ def test_port_is_taken(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize(
-    "moment", ["container: ", "probe: ", pytest.param("\nstarted\n", marks=pytest.mark.full)]
+    "moment",
+    ["container: ", *(pytest.param(each, marks=pytest.mark.full) for each in ("probe: ", "\nstarted\n"))],
 )
 def test_scancel(podman_cluster: SlurmCluster, jobs: Jobs, moment: str) -> None:
     trainer = (
@@ -277,6 +276,7 @@ def test_ray_s_logs_after_a_failure(jobs: Jobs) -> None:
     assert job.last_line == "done: trainer exited with 3"
 
 
+@pytest.mark.full
 def test_ray_s_logs_after_success(jobs: Jobs) -> None:
     job = jobs.run(TWO, ["true"])
     assert job.code == "0:0", job.log
@@ -287,6 +287,7 @@ def test_ray_s_logs_after_success(jobs: Jobs) -> None:
     assert ray_logs(job) == {}
 
 
+@pytest.mark.full
 def test_ray_s_logs_after_scancel(jobs: Jobs) -> None:
     number = jobs.submit(TWO, ["bash", "-c", "echo started; sleep 600"])
     jobs.wait_for(number, "\nstarted\n")

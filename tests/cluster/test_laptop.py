@@ -24,8 +24,9 @@ from slurmray.rehearsal.cluster import config
 from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.images import rootless, suites
+from slurmray.rehearsal.images import suites
 
+from . import rootless
 from .conftest import GPUS
 from .jobs import HANG, wait_clean, wait_until
 from .pages import ROOT, run_page

@@ -12,8 +12,8 @@ from slurmray.rehearsal.cluster import config
 from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Runtime
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.images import rootless
 
+from . import rootless
 from .jobs import Jobs
 
 

@@ -15,9 +15,9 @@ import pytest
 from slurmray.agent.container.ray import preload
 from slurmray.rehearsal.cluster import config
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.images import rootless
 from slurmray.spec.container import DEFAULT_IMAGE
 
+from . import rootless
 from .jobs import HANG, Jobs, wait_until
 
 NODES = ("node1", "node2")

@@ -13,8 +13,8 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from .jobs import Jobs
 
 SLURM = "slurm: {nodes: 3, gpus_per_node: 8, cpus_per_task: 2, mem: 1G}\n"
-# Prints what each node offers to Ray, and where actors that ask for GPUs run.
-# An actor keeps them; two tasks could run on one node, one after the other.
+# Prints what each node offers to Ray, and where actors that ask for GPUs run. An actor keeps them; two tasks
+# could run on one node, in turn.
 TRAINER = """
 import json, os, ray
 ray.init(logging_level="warning")

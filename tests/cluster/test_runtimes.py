@@ -77,15 +77,16 @@ def run_example(
     return job, seen
 
 
-def test_options_of_the_step(jobs: Jobs) -> None:
-    """As for a site's plugin of srun, which may start a container."""
+def test_options_of_the_step_and_daemons_of_the_trainer(jobs: Jobs) -> None:
+    """As for a plugin of srun. Daemons end, and with them the shared memory that nobody else has mapped."""
     prolog = jobs.folder / "prolog"
     prolog.write_text("#!/bin/sh\necho export BY_PROLOG=yes\n")
     prolog.chmod(0o755)
     option = f"--task-prolog={prolog}"
     spec = bare_spec(container={"runtime": "none", "step_args": [option]})
-    job = jobs.run(spec, ["bash", "-c", "echo $BY_PROLOG"])
-    assert job.code == "0:0", job.log
+    leave = "umask 077; echo x >/dev/shm/psm_0123abcd; echo $BY_PROLOG; "
+    job = jobs.run(spec, ["bash", "-c", leave + DAEMON.replace("exec sleep 1000", "exit 3")])
+    assert job.code == "3:0", job.log
     assert "\nyes\n" in job.log
     assert f" -w node1 {option} /tmp/ray-" in job.log
 
@@ -145,13 +146,6 @@ def test_a_python_without_ray_is_found_on_all_nodes(jobs: Jobs) -> None:
         node for (node, check), rest in job.findings.items() if check.endswith("/python3") and rest == row
     }
     assert found == {"node1", "node2"}, job.log
-
-
-def test_daemons_end_with_the_trainer(jobs: Jobs) -> None:
-    """And with them the shared memory that nobody else has mapped."""
-    leave = "umask 077; echo x >/dev/shm/psm_0123abcd; "
-    job = jobs.run(bare_spec(), ["bash", "-c", leave + DAEMON.replace("exec sleep 1000", "exit 3")])
-    assert job.code == "3:0", job.log
 
 
 @pytest.mark.full

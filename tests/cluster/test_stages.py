@@ -56,6 +56,7 @@ def test_a_retriever_on_every_node(jobs: Jobs) -> None:
         assert [*places, trainer] == sorted([*places, trainer])
 
 
+@pytest.mark.full
 def test_a_command_that_fails(jobs: Jobs) -> None:
     spec = TWO + yaml.safe_dump({"prepare": [{"name": "data", "run": "echo no such data >&2; exit 9"}]})
     job = jobs.run(spec, ["echo", "trained"])
@@ -65,6 +66,7 @@ def test_a_command_that_fails(jobs: Jobs) -> None:
     assert "trained" not in job.log
 
 
+@pytest.mark.full
 def test_a_service_that_is_never_ready(jobs: Jobs) -> None:
     service = {"name": "reward", "run": "sleep 100", "ready": {"tcp": "127.0.0.1:9", "timeout": 3}}
     job = jobs.run(TWO + yaml.safe_dump({"services": [service]}), ["echo", "trained"])
@@ -76,6 +78,7 @@ def test_a_service_that_is_never_ready(jobs: Jobs) -> None:
     assert "trained" not in job.log
 
 
+@pytest.mark.full
 def test_a_service_that_ends_under_the_trainer(jobs: Jobs) -> None:
     run = "echo the reason >&2; until test -e stop; do sleep 0.1; done; exit 4"
     service = {"name": "reward", "run": run, "where": "head"}

@@ -240,7 +240,7 @@ def test_nothing_is_submitted(jobs: Jobs) -> None:
     assert list(jobs.folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("is_cancelled_before", [False, True])
+@pytest.mark.parametrize("is_cancelled_before", [pytest.param(False, marks=pytest.mark.full), True])
 def test_cancel_now(jobs: Jobs, is_cancelled_before: bool) -> None:
     """A trainer that ignores its signal."""
     (jobs.folder / "job.yaml").write_text("stop: {grace: 60}\n")
@@ -385,21 +385,8 @@ def test_attach(jobs: Jobs) -> None:
     assert ended.stderr == f"job {number}: the job is COMPLETED; attach while it is RUNNING\n"
 
 
-def test_an_attached_command_ends_with_its_container(jobs: Jobs) -> None:
-    number = submit(*ONE, "--", "bash", "-c", "until [[ -e go ]]; do sleep 0.1; done")
-    jobs.wait_for(number, "] trainer: ")
-    own = slurmray("attach", "--", "bash", "-c", "exit 137")
-    assert (own.returncode, own.stdout) == (137, ""), "the command's own end"
-    assert "slurmray" not in own.stderr
-    done = slurmray("attach", "--", "bash", "-c", "touch go; exec sleep 1000")
-    assert jobs.wait_end(number).code == "0:0"
-    assert done.returncode in (137, 255), "of the runtime"
-    text = f"its container has ended or cannot be reached; slurmray status {number} shows the job"
-    assert done.stderr.endswith(f"\njob {number}: {text}\n")
-
-
-def test_dashboard(jobs: Jobs) -> None:
-    """The address that it prints is signed in; without the address nobody sees anything."""
+def test_dashboard_and_an_attached_command(jobs: Jobs) -> None:
+    """Its address is signed in; without it nobody sees anything. The command ends with its container."""
     number = submit(*ONE, "--", "bash", "-c", "echo up; until [[ -e go ]]; do sleep 0.1; done")
     jobs.wait_for(number, "\nup\n")
     terminal = Terminal("dashboard", "--port=0")
@@ -424,8 +411,14 @@ def test_dashboard(jobs: Jobs) -> None:
         assert terminal.process.wait(HANG) == 130
     finally:
         terminal.close()
-    (jobs.folder / "go").touch()
+    own = slurmray("attach", "--", "bash", "-c", "exit 137")
+    assert (own.returncode, own.stdout) == (137, ""), "the command's own end"
+    assert "slurmray" not in own.stderr
+    done = slurmray("attach", "--", "bash", "-c", "touch go; exec sleep 1000")
     assert jobs.wait_end(number).code == "0:0"
+    assert done.returncode in (137, 255), "of the runtime"
+    text = f"its container has ended or cannot be reached; slurmray status {number} shows the job"
+    assert done.stderr.endswith(f"\njob {number}: {text}\n")
     assert "the job is COMPLETED; attach while it is RUNNING" in slurmray("dashboard").stderr
 
 

@@ -13,6 +13,7 @@ from slurmray import events
 from slurmray.agent import job_log
 from slurmray.agent.node.facts import LOGIN_SESSION
 
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/events.schema.json").read_text())
 EXAMPLES = {"string": "text", "integer": 3}
 
 
@@ -37,8 +38,6 @@ def event_line(name: str, **fields: Any) -> str:
 
 def test_the_agent_and_the_table_have_the_same_events() -> None:
     assert job_log.LINES.keys() == events.EVENTS.keys()
-    assert job_log.VERSION == events.VERSION
-    assert set(events.EVENTS["attach"][1]["unset"][0]["items"]["enum"]) == set(LOGIN_SESSION)
 
 
 @pytest.mark.parametrize("name", events.EVENTS)
@@ -48,15 +47,15 @@ def test_an_event_fits_the_schema_and_makes_its_line(name: str, tmp_path: Path) 
     written.event(name, **example(name))
     written.finish()
     (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
-    jsonschema.validate(json.loads(line), events.schema())
+    jsonschema.validate(json.loads(line), SCHEMA)
 
 
 @pytest.mark.parametrize("change", [{"event": "other"}, {"v": 2}, {"time": "now"}, {"exit_code": None}])
 def test_schema_rejects_wrong_events(change: dict[str, Any]) -> None:
     event = {"v": 1, "time": 1.5, "event": "end", **example("end")}
-    jsonschema.validate(event, events.schema())
+    jsonschema.validate(event, SCHEMA)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**event, **change}, events.schema())
+        jsonschema.validate({**event, **change}, SCHEMA)
 
 
 BEYOND: dict[tuple[str, str], list[Any]] = {

@@ -22,6 +22,7 @@ def files_in(name: str) -> set[str]:
 PACKAGE = files_in("slurmray")
 BESIDE = files_in("templates") | files_in("examples")  # in the installed package
 BUILD = ("--quiet", "--no-deps", "--no-build-isolation")
+RENDER = ("render", "--nodes", "2", "--set", "run=[a b, 'c']", "-o", "-")
 
 
 def python(executable: Path | str, *argv: str | Path, cwd: Path | None = None) -> str:
@@ -55,55 +56,26 @@ def clean_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rendered_by(executable: Path) -> str:
-    argv = ["--nodes", "2", "--set", "run=[a b, 'c']", "-o", "-"]
-    return python(executable.with_name("slurmray"), "render", *argv, cwd=Path("/"))
+    return python(executable.with_name("slurmray"), *RENDER, cwd=Path("/"))
 
 
-def test_a_wheel_renders_from_anywhere(wheel: Path, clean_python: Path) -> None:
-    python(clean_python, "-m", "pip", "install", *BUILD, "--force-reinstall", wheel)
-    place = python(clean_python, "-c", "import slurmray; print(slurmray.__file__)", cwd=Path("/"))
-    assert Path(place).is_relative_to(clean_python.parents[1])
-    expected = python(
-        sys.executable,
-        "-m",
-        "slurmray",
-        "render",
-        "--nodes",
-        "2",
-        "--set",
-        "run=[a b, 'c']",
-        "-o",
-        "-",
-        cwd=ROOT,
-    )
+def test_a_wheel_and_an_editable_install_render_from_anywhere(clean_python: Path, tmp_path: Path) -> None:
+    def place() -> Path:
+        return Path(python(clean_python, "-c", "import slurmray; print(slurmray.__file__)", cwd=Path("/")))
+
+    assert place().is_relative_to(clean_python.parents[1])
+    expected = python(sys.executable, "-m", "slurmray", *RENDER, cwd=ROOT)
     assert rendered_by(clean_python) == expected
     assert "#SBATCH --nodes=2\n" in expected
-
-
-def test_a_wheel_has_examples_to_begin_with(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
-    python(clean_python, "-m", "pip", "install", *BUILD, "--force-reinstall", wheel)
     command = clean_python.with_name("slurmray")
-    listed = python(command, "init", cwd=tmp_path)
-    assert {line.split()[0] for line in listed.splitlines()} >= {
-        "verl",
-        "rlinf",
-        "roll",
-        "search-r1",
-        "openrlhf",
-    }
+    listed = {line.split()[0] for line in python(command, "init", cwd=tmp_path).splitlines()}
+    assert listed >= {"verl", "rlinf", "roll", "search-r1", "openrlhf"}
     python(command, "init", "rlinf", "--nodes", "2", cwd=tmp_path)
     assert "#SBATCH --nodes=2\n" in python(command, "render", "job.yaml", "-o", "-", cwd=tmp_path)
-
-
-def test_an_editable_install_renders_from_anywhere(wheel: Path, clean_python: Path) -> None:
-    python(clean_python, "-m", "pip", "install", *BUILD, "--force-reinstall", wheel)
-    from_wheel = rendered_by(clean_python)
-    python(
-        clean_python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", "--editable", ROOT
-    )
-    place = python(clean_python, "-c", "import slurmray; print(slurmray.__file__)", cwd=Path("/"))
-    assert Path(place).is_relative_to(ROOT)
-    assert rendered_by(clean_python) == from_wheel
+    editable = ("--quiet", "--no-deps", "--force-reinstall", "--editable", ROOT)
+    python(clean_python, "-m", "pip", "install", *editable)
+    assert place().is_relative_to(ROOT)
+    assert rendered_by(clean_python) == expected
 
 
 def test_a_wheel_has_what_the_checkout_has(wheel: Path) -> None:

@@ -1,4 +1,4 @@
-"""Opens the job's NVIDIA GPUs, as its trainer will, with the driver's library alone. Beside the start of Ray.
+"""Opens the job's NVIDIA GPUs with the driver's library, as the trainer will, while Ray starts.
 
 In a process of its own, role `gpus`: a context keeps memory of a GPU, and a broken driver may crash or hang.
 """
@@ -10,13 +10,13 @@ import sys
 import time
 
 from ..errors import Unfit
+from . import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional
 
     from .node_context import NodeContext
-    from .ray.start import RayProcess
 
 ROLE = "gpus"
 OUTPUT = "gpus"  # file in the job's folder with the child's lines
@@ -44,9 +44,8 @@ FIXES = {
 class GpuCheck:
     """The check on this node. waiting: messages of the types HELD that came meanwhile."""
 
-    def __init__(self, context: "NodeContext", ray: "RayProcess") -> None:
+    def __init__(self, context: "NodeContext") -> None:
         self.context = context
-        self.ray = ray
         self.is_open = True  # whether messages of the types HELD may be handled
         self.waiting: "List[bytes]" = []
         self._deadline: "Optional[float]" = None  # time.monotonic(); None: not running
@@ -64,11 +63,7 @@ class GpuCheck:
         is_nvidia = "nvidia" in settings["container"]["accelerators"] and os.path.exists(DEVICE)
         if not (wanted and is_nvidia) or settings["preflight"] == "none":
             return
-        env = dict(self.ray.env)
-        for name in self.ray.gpu_mask:  # the GPUs of services are the job's, too
-            env[name] = context.env.get(name, os.environ.get(name, ""))
-            if not env[name]:
-                del env[name]
+        env = variables.of(variables.GPU_CHECK, context)
         with open(os.path.join(context.folder, OUTPUT), "wb") as out:
             context.children.spawn(ROLE, [*context.program(ROLE), str(wanted)], env, out)
         self.is_open = False

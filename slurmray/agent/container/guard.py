@@ -1,4 +1,4 @@
-"""The parent of the container process where there is no container: cleans up after it, as a container would.
+"""Parent of the container process on nodes without containers: cleans up after it, as a container would.
 
 Role `guard`, with the argument NODE. It forks the container process, forwards its own input to it, and kills
 its remaining descendants after its end. If the guard ends first, the input of the container process ends,

@@ -4,8 +4,8 @@ import subprocess
 
 from .. import nodes
 from ..errors import Finished, JobError
-from . import preflight, process_tree
-from .ray import attach, ports, probe
+from . import preflight, process_tree, variables
+from .ray import ports, probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class Head:
         argv = [*context.program("probe"), context.name, str(context.settings["timeouts"]["ready"])]
         for rank, name in enumerate(context.ray_nodes):
             argv += [name, str(nodes.ray_gpus(context.settings, rank))]
-        child = context.children.spawn("probe", argv, self.ray.env, 1, stdin=subprocess.PIPE)
+        env = variables.of(variables.RAY, context)
+        child = context.children.spawn("probe", argv, env, 1, stdin=subprocess.PIPE)
         self._probe_input = child.stdin
 
     def wait_for_gcs(self) -> None:
@@ -61,7 +62,7 @@ class Head:
             self._check()
         if not self._is_dashboard_announced and self.context.is_head and self.ray.watch.has_dashboard:
             self._is_dashboard_announced = True
-            port = self.ray.ports[ports.DASHBOARD]
+            port = self.context.ports[ports.DASHBOARD]
             self.context.send(
                 {"type": "dashboard", "address": dashboard_host(self.context.settings), "port": port}
             )
@@ -103,11 +104,11 @@ class Head:
         if not self.ray.does_gcs_answer():
             return
         context, ray = self.context, self.ray
-        port = ray.ports[ports.DASHBOARD]
-        context.phase("ray", "head at %s, dashboard on port %d" % (ray.gcs_address, port))
+        port = context.ports[ports.DASHBOARD]
+        context.phase("ray", "head at %s, dashboard on port %d" % (context.gcs, port))
         context.send({"type": "versions", "text": preflight.versions(ray.version_text)})
         self._wait(None)
-        process_tree.write_and_close(self._probe_input, ray.gcs_address.encode())
+        process_tree.write_and_close(self._probe_input, context.gcs.encode())
 
     def _check_dashboard(self) -> None:
         if self.ray.watch.is_dashboard_started():
@@ -125,19 +126,14 @@ class Head:
     def report_attach(self) -> None:
         """Send how to attach to the job from outside, and an example of a command."""
         context = self.context
-        job = context.job["name_for_commands"]
-        is_heterogeneous = len(context.settings["groups"]) > 1
-        argv = attach.attach_argv(job, is_heterogeneous, context.name, context.exec_prefix, context.folder)
         command = ["ray", "job", "list"] if self.trainer.is_ray_job else ["ray", "status"]
-        unset = [each.partition("=")[2] for each in context.exec_prefix if each.startswith("--unset=")]
         context.send(
             {
                 "type": "attach",
-                "argv": argv,
                 "command": command,
                 "runtime": context.runtime,
                 "folder": context.folder,
-                "unset": unset,
+                "unset": context.unset,
             }
         )
 

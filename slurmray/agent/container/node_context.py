@@ -8,10 +8,12 @@ from . import process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from ..wire import messages
     from ..wire.settings import Group, Job, Settings
+    from .ray.command import Version
+    from .ray.network import Address
 
 STDOUT = 1
 
@@ -43,11 +45,20 @@ class NodeContext:
         self.memory = 0  # MiB of the job on this node; 0: unknown
         self.addresses: "List[str]" = []  # of the node's name, in the resolver's order
         self.runtime = ""  # name of the runtime
-        self.exec_prefix: "List[str]" = []  # runs a command inside this container; empty without one
+        self.unset: "List[str]" = []  # variables to remove in order to attach from outside
         self.workdir = ""  # working directory of Ray and the trainer
-        self.env: "Dict[str, str]" = {}  # for Ray and the trainer, of the job spec
+        self.gpu_masks: "Dict[str, str]" = {}  # GPU_MASKS as Slurm set them
+        self.env_file: "Dict[str, str]" = {}
+        self.node_env: "Dict[str, str]" = {}
         self.peers: "List[str]" = []  # addresses of all nodes; empty unless a proxy is set
         self.is_guarded = False  # runs below guard.py: Python and Ray may differ between nodes
+        self.ray_version: "Version" = ()  # known before Ray starts
+        self.token = ""  # path of Ray's token; "": Ray requires none
+        # Known once Ray gets its address on this node:
+        self.address = ""
+        self.interfaces: "List[Tuple[str, Address]]" = []  # as returned by network.local_addresses()
+        self.ports: "List[int]" = []
+        self.gcs = ""  # `host:port` of the GCS
         self.is_ready = False  # the cluster is ready
         self.trainer_started: "Optional[float]" = None  # time.monotonic() when the trainer was started here
         self.has_succeeded = False  # the trainer exited with 0
@@ -83,6 +94,11 @@ class NodeContext:
     def attempt_name(self) -> str:
         """`JOBID-ATTEMPT`."""
         return "%s-%d" % (self.job["id"], self.job["attempt"])
+
+    def own_items(self, items: "List[Dict[str, Any]]") -> "List[Dict[str, Any]]":
+        """The items of `prepare` or `services` that run on this node."""
+        names, count = self.job["nodes"], self.settings["ray"]["nodes"]
+        return [each for each in items if self.name in nodes.places(each["where"], names, count)]
 
     def program(self, role: str) -> "List[str]":
         """argv that starts a role of this package.
@@ -121,21 +137,3 @@ class NodeContext:
     def is_strict(self) -> bool:
         """Whether a finding ends the job."""
         return self.settings["preflight"] == "fail"
-
-    def facts(self, address: str) -> "Dict[str, str]":
-        """Variables about the job and this node. address: of the GCS; "" before the cluster is ready."""
-        found = {
-            "NNODES": str(self.settings["trainer"]["nnodes"]),
-            "NODE_RANK": str(self.rank),
-            "GPUS_PER_NODE": str(self.settings["ray"]["gpus"]),
-            "SLURMRAY_ATTEMPT": str(self.job["attempt"]),
-            "SLURMRAY_RUN_DIR": self.job["run_dir"],
-            "SLURM_JOB_ID": self.job["id"],
-            "SLURM_JOB_NAME": self.job["name"],
-        }
-        array, is_task, task = self.job["name_for_commands"].partition("_")
-        if is_task:
-            found.update(SLURM_ARRAY_JOB_ID=array, SLURM_ARRAY_TASK_ID=task)
-        if address:
-            found["RAY_ADDRESS"] = address
-        return found

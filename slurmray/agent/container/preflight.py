@@ -6,8 +6,8 @@ import sys
 
 from .. import inherited
 from ..errors import JobError, Unfit
+from . import variables
 from .ray import command
-from .ray import environment as ray_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def require_ray(context: "NodeContext") -> "Tuple[str, Version]":
         raise Unfit
     if version is None:
         raise JobError("image", "%s has no Ray. Install ray[default] for it" % sys.executable)
-    if context.settings["ray"]["auth"] == "token" and version[1] < ray_environment.TOKEN_SINCE:
+    if context.settings["ray"]["auth"] == "token" and version[1] < variables.TOKEN_SINCE:
         fix = "Use Ray 2.52 or later, or set ray.auth to auto or none"
         raise JobError("config", "ray.auth is token, and Ray %s has no tokens. %s" % (version[0], fix))
     return version
@@ -64,12 +64,12 @@ def enter_workdir(folder: str) -> None:
         raise JobError("config", "%s: %s. %s" % (folder, error.strerror, fix)) from error
 
 
-def check_node(context: "NodeContext", version: "Version") -> None:
+def check_node(context: "NodeContext") -> None:
     """Check limits and debugger. Unfit where a finding ends the job."""
     for row in low_limits():
         context.finding("warn", *row)
     if context.settings["ray"]["debug"] == "post-mortem":
-        lacking = list(missing_for_debugger(version))
+        lacking = list(missing_for_debugger(context.ray_version))
         for row in lacking:
             context.finding("preflight", *row)
         if lacking and context.is_strict:
@@ -113,3 +113,21 @@ def missing_for_debugger(ray: "Version") -> "Iterator[Row]":
     if command.version_numbers(found) < DEBUGPY_SINCE:
         fix = "install it beside Ray, or set ray.debug: none"
         yield "debugpy", found or "none", "1.8.0 or later", fix
+
+
+def restore_search_path() -> None:
+    """Add PYTHONPATH and the user's packages to sys.path, which -I leaves out.
+
+    They come after the standard library, so that they cannot replace its modules, and before site-packages.
+    """
+    if not sys.flags.isolated:
+        return
+    import site
+
+    more = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    user = site.getusersitepackages()
+    if not os.environ.get("PYTHONNOUSERSITE") and os.path.isdir(user):
+        more.append(user)
+    places = [index for index, path in enumerate(sys.path) if path.endswith("-packages")]
+    index = places[0] if places else len(sys.path)
+    sys.path[index:index] = [path for path in more if path not in sys.path]

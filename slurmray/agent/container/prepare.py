@@ -1,6 +1,7 @@
 """The prepare steps of one node: commands that must succeed before the trainer starts."""
 
 from ..errors import JobError
+from . import variables
 from .stage import Stage
 
 TYPE_CHECKING = False
@@ -8,7 +9,6 @@ if TYPE_CHECKING:
     from typing import List
 
     from .node_context import NodeContext
-    from .ray.start import RayProcess
     from .stage import Item
 
 
@@ -17,8 +17,8 @@ class PrepareStage(Stage):
 
     error_kind = "prepare"
 
-    def __init__(self, context: "NodeContext", ray: "RayProcess", name: str, items: "List[Item]") -> None:
-        super().__init__(context, ray, name)
+    def __init__(self, context: "NodeContext", name: str, items: "List[Item]") -> None:
+        super().__init__(context, name)
         self.items = list(items)
 
     def begin(self) -> None:
@@ -32,7 +32,7 @@ class PrepareStage(Stage):
             return
         item = self.items[0]
         context.phase("prepare", "%s begins" % item["name"])
-        self.spawn(self.name, item["name"], item["run"], self.environment())
+        self.spawn(self.name, item["name"], item["run"], variables.of(variables.PREPARE, context))
 
     def child_ended(self, kind: str, name: str, code: int) -> None:
         """Handle the end of the running step. No further step starts if the job is being ended."""

@@ -14,7 +14,7 @@ import time
 from .. import heartbeat, inherited, job_log, loop, ray_logs
 from ..errors import Finished, JobError, Unfit
 from ..wire import codec
-from . import cuda, environment, preflight, process_tree, reachability, setup
+from . import cuda, preflight, process_tree, reachability, setup, variables
 from .head import Head
 from .node_context import NodeContext
 from .ray import attach, network
@@ -42,8 +42,8 @@ class ContainerProcess:
         self.context = NodeContext(folder, node, self.child_ended)
         self.ray = RayProcess(self.context)
         self.setup = setup.Setup(self.context)
-        self.gpus = cuda.GpuCheck(self.context, self.ray)
-        self.trainer = Trainer(self.context, self.ray)
+        self.gpus = cuda.GpuCheck(self.context)
+        self.trainer = Trainer(self.context)
         self.head = Head(self.context, self.ray, self.trainer, self.are_stages_done)
         self.stages: "Optional[Stages]" = None  # None without prepare steps and services
         self.is_signalled = False  # this process got SIGTERM or SIGINT
@@ -85,15 +85,11 @@ class ContainerProcess:
         context.memory = message["memory"]
         context.addresses = message["addresses"]
         context.runtime = message["runtime"]
-        context.exec_prefix = message["exec_prefix"]
+        context.unset = message["unset"]
         context.workdir = message["workdir"]
         context.children.umask = message["umask"]
-        for name in inherited.GPU_MASKS:  # those of the image
-            os.environ.pop(name, None)
-        os.environ.update(message["gpu_masks"])
-        context.env = dict(message["env_file"], **context.settings["env"])
-        context.env.update(context.job["env"])
-        context.env.update(message["node_env"])
+        context.gpu_masks = message["gpu_masks"]
+        context.env_file, context.node_env = message["env_file"], message["node_env"]
 
     def on_start_ray(self, message: "messages.StartRay") -> None:
         """Run container.setup, then start Ray."""
@@ -101,8 +97,7 @@ class ContainerProcess:
         context.peers = message["peers"]
         if context.settings["container"]["setup"]:
             preflight.enter_workdir(context.workdir)
-            env = environment.default_environment(context.user, context.folder)
-            self.setup.start(dict(os.environ, **dict(env, **context.env)))
+            self.setup.start(variables.of(variables.SETUP, context))
         else:
             self.start_ray()
 
@@ -113,17 +108,16 @@ class ContainerProcess:
         """
         context = self.context
         if context.is_in_ray:
-            self.ray.version_text, self.ray.version = preflight.require_ray(context)
+            self.ray.version_text, context.ray_version = preflight.require_ray(context)
         preflight.enter_workdir(context.workdir)
         if context.is_in_ray:
             self.trainer.require_job_api()
-            preflight.check_node(context, self.ray.version)
+            preflight.check_node(context)
         if context.settings["prepare"] or context.settings["services"]:
             from .stages import Stages
 
-            self.stages = Stages(context, self.ray)
-            self.ray.gpu_mask = self.stages.gpu_mask()
-        self.ray.make_environment()
+            self.stages = Stages(context)
+        self.ray.write_token()
         self.gpus.start()
         if self.stages and self.gpus.is_open:
             self.stages.begin()
@@ -158,10 +152,8 @@ class ContainerProcess:
         context = self.context
         context.is_ready = True
         self.ray.watch.release_ports()
-        address = {"RAY_ADDRESS": self.ray.gcs_address} if context.is_in_ray else {}
-        attach.write_programs(
-            context.folder, context.workdir, context.children.umask, dict(self.ray.env, **address)
-        )
+        env = variables.of(variables.ATTACHED, context)
+        attach.write_programs(context.folder, context.workdir, context.children.umask, env)
         if context.is_head:
             self.head.report_attach()
         if self.stages:
@@ -226,7 +218,7 @@ class ContainerProcess:
         if self.context.deadline is not None:
             return
         self.setup.ended(code)
-        environment.restore_search_path()  # it may have made the folder of the user's packages
+        preflight.restore_search_path()  # it may have made the folder of the user's packages
         self.start_ray()
         for line in self.setup.waiting:
             self.dispatch(line)
@@ -348,7 +340,7 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
 
     argv: NODE. is_guarded: guard.py is the parent.
     """
-    environment.restore_search_path()
+    preflight.restore_search_path()
     folder = os.path.dirname(os.path.abspath(sys.argv[0]))
     process = ContainerProcess(folder, argv[0])
     context = process.context

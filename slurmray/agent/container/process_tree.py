@@ -1,4 +1,4 @@
-"""Descendants of this process: in a container all processes, on a host those of the job."""
+"""Child processes and their descendants: starts, reaps and kills them."""
 
 import fcntl
 import os

@@ -20,7 +20,7 @@ import time
 
 from .. import signals
 from ..errors import JobError
-from . import environment
+from . import variables
 from .ray import ports
 from .trainer import REFUSED
 
@@ -155,7 +155,7 @@ def write_entrypoint(folder: str, argv: "List[str]", env: "Dict[str, str]") -> s
     import shlex
 
     script = os.path.join(folder, "ray-job.sh")
-    text = "echo $$ >%s\n%s" % (shlex.quote(pid_file(folder)), environment.export_lines(env))
+    text = "echo $$ >%s\n%s" % (shlex.quote(pid_file(folder)), variables.export_lines(env))
     with open(script, "wb") as file:
         file.write(os.fsencode(text))
     return ". %s; exec %s" % (shlex.quote(script), " ".join(map(shlex.quote, argv)))

@@ -1,22 +1,19 @@
-"""The services of one node: processes that run from before the trainer starts until after it has ended."""
+"""The services of one node: starts them, waits until each is ready, and restarts them."""
 
 import json
 import os
 
 from .. import paths
 from ..errors import JobError
-from ..nodes import places
-from . import environment
+from . import variables
 from .readiness_check import NOT_READY
 from .stage import Stage, with_text_in_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Set
+    from typing import List, Set
 
-    from ..wire.settings import Settings
     from .node_context import NodeContext
-    from .ray.start import RayProcess
     from .stage import Item
 
 
@@ -51,18 +48,16 @@ exit "$code"
 class Services(Stage):
     """Starts the services of a stage, waits until each is ready, and restarts them.
 
-    items: this node's services as in the settings; those with this `needs_ray` are the stage's.
+    items: this node's services with this `needs_ray`, as in the settings, by name.
     """
 
     error_kind = "service"
 
-    def __init__(
-        self, context: "NodeContext", ray: "RayProcess", name: str, items: "List[Item]", needs_ray: bool
-    ) -> None:
-        super().__init__(context, ray, name)
+    def __init__(self, context: "NodeContext", name: str, needs_ray: bool) -> None:
+        super().__init__(context, name)
         self.kinds = ("service-with-ray", "ready-with-ray") if needs_ray else ("service", "ready")
-        self._all_items = items
-        self.items = {item["name"]: item for item in items if item["needs_ray"] == needs_ray}
+        own = context.own_items(context.settings["services"])
+        self.items = {item["name"]: item for item in own if item["needs_ray"] == needs_ray}
         self.restarts = dict.fromkeys(self.items, 0)
         self.waiting: "Set[str]" = set()  # names of services that are not ready yet
 
@@ -102,11 +97,10 @@ class Services(Stage):
     def _start(self, name: str) -> None:
         """Start a service, and its readiness check."""
         context, item = self.context, self.items[name]
-        own = dict(self._gpu_mask(name), **item["env"])
-        env = dict(self.environment(), **own)
+        env = variables.of(variables.SERVICE, context, item)
         context.phase("services", "%s starts" % name)
         if item["host"] or item.get("image"):
-            write_script(context, item, dict(self.facts(), **own))
+            write_script(context, item)
         else:
             self.spawn(self.kinds[0], name, item["run"], env)
         if name not in self.waiting:  # restarted after it had been ready
@@ -118,19 +112,6 @@ class Services(Stage):
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 json.dump(item["ready"], file)
             self.spawn(self.kinds[1], name, [*context.program("ready"), path], env)
-
-    def _gpu_mask(self, name: str) -> "Dict[str, str]":
-        """The variable that selects a service's GPUs: after those of Ray, in the order of the job spec."""
-        item = self.items[name]
-        if item["needs_ray"] and not item["gpus"]:
-            return {}
-        first = self.context.group["gpus_per_node"]
-        first -= sum(each["gpus"] for each in self._all_items)
-        for each in self._all_items:
-            if each["name"] == name:
-                break
-            first += each["gpus"]
-        return environment.visible_gpus(first, item["gpus"])
 
     def _check_all_ready(self) -> None:
         if not self.waiting:
@@ -153,34 +134,15 @@ class Services(Stage):
             context.phase("services", "%s on %s; the job continues" % (text, context.name))
 
 
-def variables(settings: "Settings", nodes: "List[str]") -> "Dict[str, str]":
-    """SERVICE_NAME_HOSTS and SERVICE_NAME_URL of each service, for the trainer.
-
-    The URL is that of the readiness check, with the first of the hosts in place of a loopback address.
-    nodes: of the job, the head node first.
-    """
-    import re
-
-    found = {}
-    for item in settings["services"]:
-        name = "SERVICE_" + item["name"].upper().replace("-", "_")
-        hosts = places(item["where"], nodes, settings["ray"]["nodes"])
-        found[name + "_HOSTS"] = ",".join(hosts)
-        url = (item.get("ready") or {}).get("http")
-        if url:
-            loopback = r"(https?://)(?:127(?:\.\d+){3}|localhost|\[::1\]|0\.0\.0\.0)(?=[:/]|$)"
-            found[name + "_URL"] = re.sub("^" + loopback, r"\g<1>" + hosts[0], url)
-    return found
-
-
-def write_script(context: "NodeContext", item: "Item", env: "Dict[str, str]") -> None:
+def write_script(context: "NodeContext", item: "Item") -> None:
     """Write the script of a service outside this container, which the node agent then runs.
 
-    item: as in the settings. env: in addition to that of the job.
+    item: as in the settings.
     """
     import shlex
 
-    exports = "umask %04o\n" % context.children.umask + environment.export_lines(dict(context.env, **env))
+    env = variables.of(variables.OUTSIDE_SERVICE, context, item)
+    exports = "umask %04o\n" % context.children.umask + variables.export_lines(env)
     # Beside the script, whose path is another one in a container. For any user of the image.
     name = "run-" + item["name"]
     argv = with_text_in_file(item["run"], os.path.join(context.folder, name), 0o644)

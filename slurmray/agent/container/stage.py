@@ -1,4 +1,4 @@
-"""The base of the stages of one node: starts their programs and reports that the node is done."""
+"""Base class of the stages on one node: starts their programs, and reports when the node is done."""
 
 import os
 
@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Tuple
 
     from .node_context import NodeContext
-    from .ray.start import RayProcess
 
     Item = Dict[str, Any]  # of prepare or services in the job spec, `run` as argv
 
@@ -19,9 +18,8 @@ class Stage:
 
     error_kind = ""  # kind of the JobError where a program cannot be started
 
-    def __init__(self, context: "NodeContext", ray: "RayProcess", name: str) -> None:
+    def __init__(self, context: "NodeContext", name: str) -> None:
         self.context = context
-        self.ray = ray
         self.name = name
         self.kinds: "Tuple[str, ...]" = (name,)  # of its child processes, whose role is `KIND NAME`
         self.is_done_here = False
@@ -38,15 +36,6 @@ class Stage:
         """Send that this node is done with the stage."""
         self.is_done_here = True
         self.context.send({"type": "stage_done", "stage": self.name})
-
-    def facts(self) -> "Dict[str, str]":
-        """Variables about the job and this node; with RAY_ADDRESS once the cluster is ready."""
-        context = self.context
-        return context.facts(self.ray.gcs_address if context.is_ready and context.is_in_ray else "")
-
-    def environment(self) -> "Dict[str, str]":
-        """Environment of the stage's programs: Ray's environment and facts()."""
-        return dict(self.ray.env, **self.facts())
 
     def spawn(self, kind: str, name: str, argv: "List[str]", env: "Mapping[str, str]") -> None:
         """Start a child process and write its command to its log. kind: one of `kinds`."""

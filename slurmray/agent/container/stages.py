@@ -10,8 +10,6 @@ import time
 
 from .. import heartbeat
 from ..errors import Finished
-from ..nodes import places
-from . import environment
 from .prepare import PrepareStage
 from .services import Services
 
@@ -20,8 +18,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Set
 
     from .node_context import NodeContext
-    from .ray.start import RayProcess
-    from .stage import Item, Stage
+    from .stage import Stage
 
 PREPARE, SERVICES = "prepare", "services"
 PREPARE_WITH_RAY, SERVICES_WITH_RAY = "prepare-with-ray", "services-with-ray"
@@ -32,33 +29,25 @@ STOP_ALL = 2.0  # seconds for all services; the grace period leaves time for the
 class Stages:
     """The stages on this node. Stages without work on any node are left out."""
 
-    def __init__(self, context: "NodeContext", ray: "RayProcess") -> None:
+    def __init__(self, context: "NodeContext") -> None:
         self.context = context
         settings = context.settings
-        own_services = self._own_items(settings["services"])
-        self._gpus_of_services: int = sum(item["gpus"] for item in own_services)
-        self.services = Services(context, ray, SERVICES, own_services, needs_ray=False)
-        self._late_services = Services(context, ray, SERVICES_WITH_RAY, own_services, needs_ray=True)
+        self.services = Services(context, SERVICES, needs_ray=False)
+        self._late_services = Services(context, SERVICES_WITH_RAY, needs_ray=True)
         self.work: "Dict[str, Stage]" = {}
         early = [each for each in settings["prepare"] if not each["needs_ray"]]
         late = [each for each in settings["prepare"] if each["needs_ray"]]
         if early:
-            self.work[PREPARE] = PrepareStage(context, ray, PREPARE, self._own_items(early))
+            self.work[PREPARE] = PrepareStage(context, PREPARE, context.own_items(early))
         if any(not each["needs_ray"] for each in settings["services"]):
             self.work[SERVICES] = self.services
         if late:
-            self.work[PREPARE_WITH_RAY] = PrepareStage(context, ray, PREPARE_WITH_RAY, self._own_items(late))
+            self.work[PREPARE_WITH_RAY] = PrepareStage(context, PREPARE_WITH_RAY, context.own_items(late))
         if any(each["needs_ray"] for each in settings["services"]):
             self.work[SERVICES_WITH_RAY] = self._late_services
         self._begun: "List[str]" = []
         self._done: "Set[str]" = set()  # by all nodes
         self._heartbeat = heartbeat.Timer()
-
-    def _own_items(self, items: "List[Item]") -> "List[Item]":
-        """The items that run on this node."""
-        context = self.context
-        nodes, ray_nodes = context.job["nodes"], context.settings["ray"]["nodes"]
-        return [each for each in items if context.name in places(each["where"], nodes, ray_nodes)]
 
     def begin(self) -> None:
         """Begin all stages that may begin now, unless the job is being ended."""
@@ -106,11 +95,6 @@ class Stages:
         stage = self.doing
         if stage and self._heartbeat.is_due(time.monotonic()):
             self.context.send({"type": "heartbeat", "doing": stage})
-
-    def gpu_mask(self) -> "Dict[str, str]":
-        """The variable that hides the services' GPUs on this node from Ray and the trainer; {} for none."""
-        used = self._gpus_of_services
-        return environment.visible_gpus(0, self.context.group["gpus_per_node"] - used) if used else {}
 
     def stop_services(self) -> None:
         """Stop services in reverse order with SIGTERM, STOP_EACH apart, in at most STOP_ALL."""

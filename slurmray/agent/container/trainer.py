@@ -7,8 +7,7 @@ import subprocess
 import time
 
 from ..errors import JobError
-from . import process_tree, services
-from .ray import environment as ray_environment
+from . import process_tree, variables
 from .ray import ports
 
 TYPE_CHECKING = False
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Dict, List
 
     from .node_context import NodeContext
-    from .ray.start import RayProcess
 
 MAX_SHOWN = 200  # characters of the command in the log
 REFUSED = "ray-job-refused"  # file in the job's folder with the error if Ray rejected the job, as JSON
@@ -25,9 +23,8 @@ REFUSED = "ray-job-refused"  # file in the job's folder with the error if Ray re
 class Trainer:
     """The trainer's process. It starts when the batch script reads its output."""
 
-    def __init__(self, context: "NodeContext", ray: "RayProcess") -> None:
+    def __init__(self, context: "NodeContext") -> None:
         self.context = context
-        self.ray = ray
         self._streams: "Dict[str, int]" = {}  # out, err -> descriptor of the FIFO to the batch script
 
     @property
@@ -67,11 +64,7 @@ class Trainer:
         argv = settings["command"] or [*context.program("check"), str(len(context.ray_nodes))]
         if context.job["attempt"]:
             argv = argv + settings["resume"]
-        facts = context.facts("")
-        env = ray_environment.trainer_environment(self.ray.env, facts, self.ray.address, self.ray.ports)
-        for name, value in services.variables(context.settings, context.job["nodes"]).items():
-            env.setdefault(name, value)
-        env.update(self.ray.preset_env)
+        env = variables.of(variables.TRAINER, context)
         out, err = self._streams["out"], self._streams["err"]
         context.trainer_started = time.monotonic()
         try:
@@ -125,11 +118,11 @@ class Trainer:
         request = {
             "id": self.job_name,
             "argv": argv,
-            "env": {name: value for name, value in env.items() if self.ray.env.get(name) != value},
+            "env": variables.beyond(variables.of(variables.RAY, context), env),
             "runtime_env": context.settings["trainer"]["runtime_env"],
             "signals": ["SIG" + self.signal_name(is_warning) for is_warning in (True, False)],
             "folder": context.folder,
-            "dashboard": self.ray.ports[ports.DASHBOARD],
+            "dashboard": context.ports[ports.DASHBOARD],
         }
         program = context.program("ray-job")
         child = context.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""Which nodes are done with which step of their bring-up, as events."""
+"""Records the bring-up of nodes as events: which nodes are done with which step."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -402,7 +402,17 @@ class Controller:
     def _on_attach(self, _node: str, message: "messages.Attach", _now: float) -> None:
         import shlex
 
-        command = " ".join(map(shlex.quote, [*message["argv"], *message["command"]]))
+        from .. import paths
+        from . import attach
+
+        job, container = self.job, self.settings["container"].copy()
+        if message["runtime"] == "pyxis":
+            container["image"] = paths.expand_in_batch("container.image", container["image"])
+        component = "0" if len(self.settings["groups"]) > 1 else None
+        name = paths.container_name(job["id"], job["attempt"], self.head)
+        node = (job["name_for_commands"], component, self.head, name)
+        argv = attach.attach_argv(*node, container, message, message["command"])
+        command = " ".join(map(shlex.quote, argv))
         facts = {"runtime": message["runtime"], "folder": message["folder"], "unset": message["unset"]}
         self.log.event("attach", command=command, **facts)
 

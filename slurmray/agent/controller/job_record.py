@@ -1,4 +1,4 @@
-"""This job as Slurm describes it in `scontrol show job`.
+"""Parses `scontrol show job`: restarts, array task and memory of this job.
 
 The environment is no evidence: sbatch passes on the variables of another job in which it runs, and
 Slurm does not set SLURM_RESTART_COUNT in a first attempt.

@@ -1,8 +1,10 @@
-"""Checks messages of nodes: every program in a container can write to the stream that carries them."""
+"""Checks fields and values of messages, because every program in a container can send some."""
 
 import re
 
 from .. import errors, signals
+from ..node.facts import LOGIN_SESSION
+from ..node.runtimes import RUNTIMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +53,10 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "prepared": {"name": _text(_NAME)},
     "trainer": {"command": _ANY},
     "attach": {
-        **{"argv": _is_texts, "command": _is_texts, "unset": _is_texts},
-        **{"runtime": _ANY, "folder": _ANY},
+        "command": _is_texts,
+        "runtime": lambda value: isinstance(value, str) and value in RUNTIMES,
+        "folder": _text("/[A-Za-z0-9_./-]{0,255}"),
+        "unset": lambda value: _is_texts(value) and set(value) <= set(LOGIN_SESSION),
     },
     "dashboard": {"address": _text(_ADDRESS), "port": _number(65535)},
     "not_ready": {"missing": _ANY, "why": _ANY},

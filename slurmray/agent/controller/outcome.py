@@ -1,4 +1,4 @@
-"""How a job ended, and why: from its state alone. `outcome_of` decides the job's exit code."""
+"""The outcome of a job, from its state alone: exit code, source and last line of the log."""
 
 import signal
 

@@ -1,6 +1,6 @@
-"""How far the job and its nodes have come, as tables: which messages may come when, and what they change.
+"""States of the job and its nodes, as tables: which message may come when, and what it changes.
 
-Without I/O. docs/inside/architecture.md has a diagram that is drawn from these tables.
+Without I/O. docs/inside/wire.md has diagrams that are drawn from these tables.
 """
 
 TYPE_CHECKING = False

@@ -1,4 +1,4 @@
-"""The environment of the step's srun, without options and GPU masks that are not of this job.
+"""The environment of srun, without options and GPU masks of other jobs.
 
 sbatch passes on all variables of the shell in which it runs. In a terminal of Open OnDemand, in Jupyter or in
 salloc, these include options of another allocation, and srun would take them for its own.

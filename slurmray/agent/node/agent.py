@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 
-from .. import errors, heartbeat, inherited, job_log, nodes, script
+from .. import errors, heartbeat, inherited, job_log, nodes, paths, script
 from .api import NodeApi
 
 TYPE_CHECKING = False
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..wire import messages
     from .detached_process import DetachedProcess
     from .host_services import HostServices
-    from .runtimes import Runtime
+    from .runtimes.base import Runtime
     from .service_logs import ServiceLogs
 
 LOGS_WAIT = 4.0  # seconds for the archive of Ray's logs
@@ -71,10 +71,9 @@ class NodeAgent(NodeApi):
             self.folder = job_folder.make(self, script.agent_of(self.text))
             runtime = runtimes.choose(self)
             leftovers.remove(self, runtime)
-            runtime.prepare_container()
+            runtime.prepare()
             self._end_checks()
-            runtime.ensure_image()
-            runtime.pull_service_images()
+            runtime.ensure_images()
             self.require_no_findings()
             self._run_container(runtime)
         except errors.Unfit:
@@ -102,7 +101,7 @@ class NodeAgent(NodeApi):
         number = nodes.group_number(self.settings, self._rank)
         self.group, self.cpus = self.settings["groups"][number], job["cpus"][number]
         self.env["SLURM_JOB_ID"] = job["id"]  # of the job, not of a component of it
-        self.container_name = "slurmray-%s-%d-%s" % (job["id"], job["attempt"], self.name)
+        self.container_name = paths.container_name(job["id"], job["attempt"], self.name)
         self.log_path = os.path.join(job["run_dir"], "logs", self.name + ".log")
 
     def _end_checks(self) -> None:
@@ -133,7 +132,7 @@ class NodeAgent(NodeApi):
 
             self._service_logs = ServiceLogs(self)
             self._services = HostServices(self, runtime)
-        argv = runtime.container_argv()
+        argv = runtime.argv()
         self.phase("container", runtime.description)
         container = self._container = DetachedProcess(argv, self.env, 1)
         self.mail.connect(container, self._first_messages(runtime))
@@ -141,7 +140,7 @@ class NodeAgent(NodeApi):
         seen, seen_at = 0, 0.0
         while not self.mail.is_stopped:
             code = container.poll(0.5)
-            is_checked = is_checked or runtime.check_container()
+            is_checked = is_checked or runtime.check()
             if code:  # a container process that ends the job sends the reason and exits with 0
                 text = "%s exited with %d" % (runtime.description, code)
                 if code - 128 in set(signal.Signals):  # not by itself: it handles signals
@@ -181,8 +180,8 @@ class NodeAgent(NodeApi):
                 "memory": facts.memory_of_job(self.env),
                 "addresses": facts.resolved_addresses(self.name),
                 "runtime": runtime.name,
-                "exec_prefix": runtime.exec_prefix,
-                "gpu_masks": runtime.gpu_masks(),
+                "unset": runtime.unset,
+                "gpu_masks": runtime.gpu_masks,
                 "env_file": self._env_file,
                 "node_env": self._node_env,
                 "workdir": self.settings["container"]["workdir"] or self.env["SLURM_SUBMIT_DIR"],

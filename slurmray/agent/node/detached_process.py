@@ -1,4 +1,4 @@
-"""A process outside the task's process tree. Its standard input is a tether: it is to exit when that ends.
+"""A process outside the task's process tree, which exits when its standard input, the tether, ends.
 
 Slurm signals the descendants of a task, and Podman fails when a signal reaches its short-lived helpers.
 Therefore a wrapper outside the tree starts the process, waits for it, and reports its pid and exit code

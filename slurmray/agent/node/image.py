@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from ..commands import Result
     from ..wire.settings import Build
     from .api import NodeApi
-    from .runtimes.base import Runtime
+    from .runtimes.engine import Engine
 
 TRIES = 3
 PULLS_PER_SECOND = 4  # started on all nodes together, to spare the registry
 
 
-def ensure(node: "NodeApi", runtime: "Runtime") -> None:
+def ensure(node: "NodeApi", runtime: "Engine") -> None:
     """Make the image of Ray's container available. Records findings."""
     container = node.settings["container"]
     archive, recipe = container["archive"], container["build"]
-    if runtime.has_image() and (container["pull"] != "always" or recipe or archive):
+    if runtime.image_is_here and (container["pull"] != "always" or recipe or archive):
         return
     if recipe:
         build(node, runtime, recipe)
@@ -35,7 +35,7 @@ def ensure(node: "NodeApi", runtime: "Runtime") -> None:
             runtime.image = name
 
 
-def pull_unless_never(node: "NodeApi", runtime: "Runtime", image: str, name: str) -> bool:
+def pull_unless_never(node: "NodeApi", runtime: "Engine", image: str, name: str) -> bool:
     """Pull an image unless container.pull is never. Return whether it is there.
 
     image: its name in the job spec. name: the same with registry.
@@ -49,7 +49,7 @@ def pull_unless_never(node: "NodeApi", runtime: "Runtime", image: str, name: str
     return False
 
 
-def pull(node: "NodeApi", runtime: "Runtime", name: str) -> bool:
+def pull(node: "NodeApi", runtime: "Engine", name: str) -> bool:
     """Pull an image, repeatedly after transient errors. Return whether it is there."""
     import random
     import re
@@ -67,23 +67,23 @@ def pull(node: "NodeApi", runtime: "Runtime", name: str) -> bool:
     return False
 
 
-def load(node: "NodeApi", runtime: "Runtime") -> None:
+def load(node: "NodeApi", runtime: "Engine") -> None:
     """Load container.archive."""
     archive = node.host_path(node.settings["container"]["archive"])
     result = run_with_tmpdir(node, runtime.program, ["load", "--input", archive], runtime.image)
     if result.code:
         report_failure(node, runtime.program, "load", runtime.image, result)
-    elif not (runtime.works() and runtime.has_image()):
+    elif not (runtime.works() and runtime.image_is_here):
         fix = "set container.image to the name that %s load prints" % runtime.program
         node.finding("image", archive, "has no image of that name", runtime.image, fix)
 
 
-def build(node: "NodeApi", runtime: "Runtime", recipe: "Build") -> None:
+def build(node: "NodeApi", runtime: "Engine", recipe: "Build") -> None:
     """Build container.build, one job of a user at a time on a node, so that the next finds the image."""
     path = os.path.join(node.settings["temp_dir"], "slurmray-build-%d" % os.geteuid())
     lock = _build_lock(node, path)
     try:
-        if runtime.works() and runtime.has_image():
+        if runtime.works() and runtime.image_is_here:
             return
         file, context = node.host_path(recipe["file"]), node.host_path(recipe["context"])
         argv = ["build", "--force-rm", "--tag", runtime.image, "--file", file, context]

@@ -86,9 +86,8 @@ def scratch_parent(node: "NodeApi") -> str:
 def remove(node: "NodeApi", runtime: "Optional[Runtime]") -> bool:
     """Remove the job's folder. Return whether it is gone."""
     remove_tree(node.folder)
-    if runtime and runtime.name == "podman" and os.path.lexists(node.folder):
-        # Files of other users of a rootless container have ids that only its user namespace may remove.
-        node.run([runtime.program, "unshare", "rm", "-rf", node.folder], timeout=120)
+    if runtime and runtime.rm and os.path.lexists(node.folder):
+        node.run([*runtime.rm, node.folder], timeout=120)
         remove_tree(node.folder)
     return not os.path.lexists(node.folder)
 

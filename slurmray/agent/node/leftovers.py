@@ -7,13 +7,14 @@ from . import facts, job_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Set, Tuple
+    from typing import Dict, List, Optional, Set, Tuple
 
     from .api import NodeApi
     from .runtimes.base import Runtime
 
     Attempt = Tuple[str, str]  # job id, attempt
 
+REMOVE_TIMEOUT = 60.0  # seconds
 CONTAINER = re.compile(r"slurmray-([0-9]+)-([0-9]+)-.")
 # paths.job_folder() and job_folder.make_scratch(), which had no random digits in older versions.
 FOLDER = re.compile(r"(slurm)?ray-([0-9]+)-([0-9]+)-(.+)$")
@@ -26,7 +27,7 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
     """
     # Both are listed before asking Slurm, so that they have nothing of a job that starts meanwhile.
     folders = _folders(node)
-    containers = runtime.list_containers("slurmray-")
+    containers = _containers(node, runtime.program) if runtime.is_engine else []
     user = facts.user_name()
     found = set(folders.values())
     for _, name, labels in containers:
@@ -62,6 +63,15 @@ def _folders(node: "NodeApi") -> "Dict[str, Attempt]":
     return found
 
 
+def _containers(node: "NodeApi", program: str) -> "List[Tuple[str, str, str]]":
+    """(id, name, labels) of the containers of slurmray; none if the runtime fails."""
+    template = "{{.ID}} {{.Names}} {{.Labels}}"
+    argv = [program, "ps", "--all", "--no-trunc", "--filter", "name=slurmray-", "--format", template]
+    found = node.run(argv)
+    rows = [line.split(" ", 2) for line in found.out.splitlines()]
+    return [] if found.code else [(row[0], row[1], "".join(row[2:])) for row in rows if len(row) > 1]
+
+
 def _remove_container(
     node: "NodeApi",
     runtime: "Runtime",
@@ -72,15 +82,14 @@ def _remove_container(
     container_id, name, labels = container
     match, owner = CONTAINER.match(name), _label(labels, "user")
     is_own = bool(match) and owner == user
-    removed = False
     if name == node.container_name or name.startswith(node.container_name + "-"):
         # Of an earlier job with the same id. Removed only if it does not run and, as several nodes may be on
         # one host, if the label has this node's name.
-        if is_own and _label(labels, "node") in ("", node.name):
-            removed = runtime.remove_container(container_id, force=False)
-    elif is_own and match and (match.group(1), match.group(2)) in ended:
-        removed = runtime.remove_container(container_id, force=True)
-    if removed:
+        force, is_leftover = [], is_own and _label(labels, "node") in ("", node.name)
+    else:
+        force, is_leftover = ["--force"], bool(is_own and match and match.groups() in ended)
+    argv = [runtime.program, "rm", *force, "--volumes", container_id]
+    if is_leftover and node.run(argv, timeout=REMOVE_TIMEOUT).code == 0:
         node.phase("leftovers", "removed %s of an ended job from %s" % (name, node.name))
     elif name == node.container_name:
         found = "%s exists, owner %s" % (name, owner or "unknown")
@@ -98,7 +107,17 @@ def _ended_attempts(node: "NodeApi", runtime: "Runtime", attempts: "Set[Attempt]
     """Attempts that have ended: of jobs that are not on this node any more, and earlier ones of this job."""
     own = node.job["id"], str(node.job["attempt"])
     foreign = {job for job, _ in attempts if job != own[0]}
-    active = runtime.active_jobs(foreign) if foreign else set()
+    active = _active_jobs(node, runtime, foreign) if foreign else set()
     if active is None:  # unknown: keep all
         active = foreign
     return {attempt for attempt in attempts if attempt != own and attempt[0] not in active}
+
+
+def _active_jobs(node: "NodeApi", runtime: "Runtime", jobs: "Set[str]") -> "Optional[Set[str]]":
+    """Jobs that may still use a node; None if Slurm does not answer. jobs: their ids."""
+    if not runtime.has_slurm:
+        return jobs - node.ended_jobs(jobs)
+    from .. import commands, inherited
+
+    env = inherited.without_command_options(node.env)
+    return commands.active_jobs(jobs, lambda argv: node.run(argv, env=env))

@@ -1,4 +1,4 @@
-"""Removes shared memory that killed processes of a job leave in the node's /dev/shm: it is the node's memory.
+"""Removes shared memory that killed processes of a job leave in the node's /dev/shm.
 
 Ray kills its workers together with the process that would remove what they made (Python's resource tracker),
 also after a trainer that exits with 0.

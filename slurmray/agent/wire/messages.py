@@ -1,4 +1,4 @@
-"""Types of the messages. docs/inside/architecture.md has tables that are printed from this file.
+"""Types of the messages. docs/inside/wire.md has the tables that are printed from this file.
 
 Only type checkers read it: it is not sent to the nodes. What the controller accepts from nodes while a job
 runs is in controller/message_check.py.
@@ -116,7 +116,6 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """How to run a command in the container from outside: for the log, and for `slurmray attach`."""
 
         type: Literal["attach"]
-        argv: List[str]
         command: List[str]  # an example
         runtime: str
         folder: str  # the job's folder
@@ -282,7 +281,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         memory: int  # MiB of the job on this node; 0: unknown
         addresses: List[str]  # of the node's name, in the resolver's order
         runtime: str
-        exec_prefix: List[str]  # runs a command in the container from outside
+        unset: List[str]  # names of variables to remove in order to attach from outside
         gpu_masks: Dict[str, str]
         env_file: Dict[str, str]  # variables from the job spec's `env_file`
         node_env: Dict[str, str]  # variables from the job spec's `node_env`

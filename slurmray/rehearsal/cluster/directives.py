@@ -33,7 +33,6 @@ _OVERRIDDEN = {
     "dependency": ("--dependency=", "the job waits for no other"),
     "priority": ("--priority=1", "there are no other jobs"),
 }
-_UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "": 1}
 
 
 @dataclass(frozen=True)
@@ -243,5 +242,4 @@ def _other_gres(element: str) -> Gres | None:
 
 
 def _mebibytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
-    return int(int(found[1]) * _UNITS[found[2]]) if found else 0
+    return syntax.bytes_of(text) >> 20 if re.fullmatch(syntax.PATTERNS["size"], text) else 0

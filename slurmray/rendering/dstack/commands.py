@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slurmray import agent
+from slurmray.agent.container import variables
 from slurmray.agent.container.ray import command as ray_command
-from slurmray.agent.container.ray import environment as ray_environment
 from slurmray.agent.container.ray import ports as port_places
 from slurmray.errors import ExitCode
 from slurmray.plan import Fact
@@ -61,11 +61,13 @@ def environment(spec: JobSpec) -> list[str]:
 
     Multi-line values are left out, because dstack's list cannot hold them: commands() exports them.
     """
-    token = None if spec.ray.auth == "none" else f"{spec.ray.temp_dir}/slurmray/token"
+    token = "" if spec.ray.auth == "none" else f"{spec.ray.temp_dir}/slurmray/token"
     env: dict[str, str | None] = {
-        **ray_environment.default_variables(spec.ray.temp_dir, spec.ray.metrics),
+        **variables.RAY_DEFAULTS,
+        "RAY_TMPDIR": spec.ray.temp_dir,
+        **({} if spec.ray.metrics else variables.NO_METRICS),
         **spec.env,
-        **ray_environment.auth_variables(token),
+        **variables.auth_variables(token),
     }
     return [
         name if value is None else f"{name}={value.replace('$', '$$') if _SPECIAL.search(value) else value}"
@@ -110,7 +112,7 @@ def commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
         # As on Slurm, its exit code does not count. Without `|| true`, && would skip the other commands.
         parts.append(f"eval {_quoted(spec.setup)} </dev/null >&2 || true")
     if spec.ray.auth != "none":
-        since = ".".join(map(str, ray_environment.TOKEN_SINCE))
+        since = ".".join(map(str, variables.TOKEN_SINCE))
         parts.append(f"AUTH={spec.ray.auth} TOKEN_SINCE={since}\n{_file('token.sh')}")
     return [*parts, _file("task.sh")]
 

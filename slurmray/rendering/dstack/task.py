@@ -142,7 +142,7 @@ def make_task(plan: Plan) -> dict[str, Any]:
         "cpu": f"{spec.slurm.cpus_per_task}.." if spec.slurm.cpus_per_task else None,
         "memory": _memory(sbatch.get("mem")),
         "gpu": _gpu(spec),
-        "shm_size": _size(container.shm_size, "b") if container.shm_size else None,
+        "shm_size": _size(container.shm_size, "B") if container.shm_size else None,
     }
     task = {
         "type": "task",
@@ -167,15 +167,6 @@ def make_task(plan: Plan) -> dict[str, Any]:
     if problems:
         raise SpecError(problems)
     return _given(task)
-
-
-def refusals(plan: Plan) -> list[Problem]:
-    """Return the fields of a job spec that dstack cannot do."""
-    try:
-        make_task(plan)
-    except SpecError as error:
-        return error.problems
-    return []
 
 
 def _refusal(dotted_path: str, text: str, *items: int) -> Problem:
@@ -237,14 +228,12 @@ def _memory(text: str | None) -> str | None:
     """Convert Slurm's --mem: MB without a unit, 0 for all. `..` in the result means "or more"."""
     if text is None:
         return None
-    return f"{_size(text.upper().removesuffix('B'), 'm')}.." if text.strip("0KMGTBkmgtb") else None
+    return f"{_size(text, 'M')}.." if text.strip("0KMGTBkmgtb") else None
 
 
 def _size(text: str, unit: str) -> str:
     """Convert a size to GB or MB, which are powers of two in dstack. unit: that of a bare number."""
-    number, given = re.fullmatch(r"([0-9]+)([a-z]?)", text.lower()).groups()  # type: ignore[union-attr]
-    size = int(number) * 1024 ** "bkmgt".index(given or unit)
-    mebibytes = -(-size // 2**20)
+    mebibytes = -(-syntax.bytes_of(text, unit) // 2**20)
     return f"{mebibytes}MB" if mebibytes % 1024 else f"{mebibytes // 1024}GB"
 
 

@@ -13,8 +13,8 @@ from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.images import ray_image, rootless, suites
-from tests.cluster import enroot
+from slurmray.rehearsal.images import ray_image, suites
+from tests.cluster import enroot, rootless
 
 from .case import KILL_WAIT, Fault
 from .rows import ROWS, VARIANTS, Variant

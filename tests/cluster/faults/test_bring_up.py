@@ -63,6 +63,7 @@ def submit_with_stopped_raylet(fault: Fault, host: str) -> None:
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.full
 def test_late_agents(fault: Fault) -> None:
     submit(fault, AGENTS, f"time.sleep({SLOW})", ["echo", "trained"])
     job = fault.wait_end("\ntrained\n")

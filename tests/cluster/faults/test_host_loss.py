@@ -20,7 +20,7 @@ full = pytest.mark.full
 @pytest.mark.parametrize(
     ("way", "moment", "launch"),
     [
-        pytest.param("power_off", "training", "exec", id="power_off-training"),
+        pytest.param("power_off", "training", "exec", marks=full, id="power_off-training"),
         pytest.param("disconnect", "training", "exec", marks=full, id="cut-training"),
         pytest.param("power_off", "bring-up", "exec", marks=full, id="power_off-bring-up"),
         pytest.param("disconnect", "bring-up", "exec", marks=full, id="cut-bring-up"),

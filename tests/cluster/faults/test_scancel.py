@@ -119,6 +119,7 @@ def test_in_a_stage(fault: Fault, stage: str) -> None:
 
 
 @pytest.mark.fault("scancel", "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.full
 def test_while_it_trains(fault: Fault) -> None:
     save = "trap 'echo saving; sleep 1; echo saved; exit 3' TERM; echo started; while :; do sleep 0.1; done"
     fault.start_trainer(["bash", "-c", save])

@@ -10,7 +10,8 @@ full = pytest.mark.full
 
 
 @pytest.mark.fault("the trainer ends", "podman", "docker", "none", "apptainer", "pyxis")
-@pytest.mark.parametrize("code", [7, *(pytest.param(code, marks=full) for code in (0, 71, 137))])
+@full
+@pytest.mark.parametrize("code", [0, 7, 71, 137])
 def test_with_an_exit_code(fault: Fault, code: int) -> None:
     fault.start_trainer(["bash", "-c", f"echo started; exit {code}"])
     job = fault.wait_end()

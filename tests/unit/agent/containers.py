@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +16,10 @@ from typing import Any
 from slurmray.agent import loader
 from slurmray.agent.node.api import NodeApi
 from slurmray.agent.node.service_logs import ServiceLogs
-from slurmray.agent.wire import codec
 from slurmray.rendering.script import agent_text
 
-from .wire_types import TO_CONTAINER, TO_CONTROLLER, checked
+from .peer import Peer
+from .wire_types import TO_CONTAINER, TO_CONTROLLER
 
 TIMEOUT = 60  # seconds; bounds a hang
 
@@ -260,6 +258,23 @@ def job(**changes: Any) -> dict[str, Any]:
     return {**json.loads(json.dumps(JOB)), "id": str(os.getpid()), **changes}
 
 
+# Constants of the agent, in seconds -> values for tests in which it would wait for that long.
+QUICK = {
+    "INTERVAL = 5.0": "INTERVAL = 0.5",
+    "SUCCESSOR_WAIT = 10.0": "SUCCESSOR_WAIT = 0.5",
+    "OUTPUT_WAIT = 10.0": "OUTPUT_WAIT = 1.0",
+    "LOGS_WAIT = 4.0": "LOGS_WAIT = 1.0",
+}
+
+
+def quick(script: str) -> str:
+    """Return a script whose agent waits for less long."""
+    for line, other in QUICK.items():
+        assert script.count(f"\n{line} ") == 1, line
+        script = script.replace(f"\n{line} ", f"\n{other} ")
+    return script
+
+
 def write_agent(folder: Path, text: str | None = None) -> str:
     """Write the agent's program like a node agent; return its path. text: a changed agent."""
     path = str(folder / "agent")
@@ -293,8 +308,6 @@ class Node:
     def __init__(self, folder: Path, name: str, env: dict[str, str], role: str = "container") -> None:
         self.folder = folder
         self.name = name
-        self.received: list[dict[str, Any]] = []
-        self._queue: queue.Queue[bytes] = queue.Queue()
         folder.mkdir()
         # The machine of the tests may have no other address.
         address = "ContainerProcess.choose_address = lambda self, family: '127.0.0.1'\n"
@@ -313,28 +326,16 @@ class Node:
                 env=env,
                 cwd="/",
             )
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self._queue.put(line)
-        self._queue.put(b"")
-
-    def send(self, kind: str, **fields: Any) -> None:
         assert self.process.stdin
-        self.process.stdin.write(codec.encode(checked(TO_CONTAINER, {"type": kind, **fields})))
-        self.process.stdin.flush()
+        assert self.process.stdout
+        descriptors = self.process.stdout.fileno(), self.process.stdin.fileno()
+        self.peer = Peer(*descriptors, TO_CONTAINER, TO_CONTROLLER)
+        self.send, self.received = self.peer.send, self.peer.received
 
     def next(self, seconds: float = TIMEOUT) -> dict[str, Any] | None:
         """Return the next message; None at the end of output."""
-        line = self._queue.get(timeout=seconds)
-        if not line:
-            return None
-        message = codec.decode(line.rstrip(b"\n"))
-        assert message, line
-        assert checked(TO_CONTROLLER, message)["node"] == self.name
-        self.received.append(message)
+        message = self.peer.next(seconds)
+        assert not message or message["node"] == self.name
         return message
 
     def until(self, kind: str, **fields: Any) -> dict[str, Any]:
@@ -342,7 +343,7 @@ class Node:
         while True:
             try:
                 message = self.next()
-            except queue.Empty:
+            except TimeoutError:
                 message = None
             assert message, f"no {kind} {fields} in {self.received}\n{self.log.read_text()}"
             if message["type"] == kind and fields.items() <= message.items():
@@ -415,7 +416,7 @@ class Cluster:
                 memory=1024,
                 addresses=["127.0.0.1"],
                 runtime="podman",
-                exec_prefix=["podman", "exec", "it"],
+                unset=["XDG_RUNTIME_DIR"],
                 umask=0o027,
                 workdir=spec["container"]["workdir"],
                 **{**NO_VARIABLES, **(variables or {}).get(name, {})},
@@ -437,7 +438,7 @@ class Cluster:
             for node in self.nodes:
                 try:
                     message = node.next(0.05)
-                except queue.Empty:
+                except TimeoutError:
                     continue
                 assert message, f"{node.name} has ended: {node.received}\n{node.log.read_text()}"
                 self._act(node, message)

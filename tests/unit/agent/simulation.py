@@ -47,8 +47,8 @@ class Cluster(Actions):
     same. sent: the controller's messages except heartbeats.
     """
 
-    def __init__(self, nodes: int = 3, **settings: Any) -> None:
-        self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
+    def __init__(self, nodes: int = 3, head: str = "node1", **settings: Any) -> None:
+        self.nodes = [head, *(f"node{number}" for number in range(2, nodes + 1))]
         self.settings: Any = {
             "render_again": "slurmray render",
             "only_checks": False,
@@ -60,10 +60,12 @@ class Cluster(Actions):
             "prepare": [],
             "services": [],
             "ray": {"nodes": nodes},
-            "container": {"runtimes": ["podman"]},
+            "container": {"runtimes": ["podman"], "command": "", "image": "a/b:1", "step_args": []},
+            "groups": [{}],
             **settings,
         }
         self.job: Any = {"nodes": self.nodes, "grace": 10, "chances": 0}
+        self.job.update(id="9", attempt=0, name_for_commands="9")
         self.log = RecordedLog()
         self.controller = Controller(
             cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()

@@ -15,8 +15,7 @@ import pytest
 import slurmray
 from slurmray import cli
 from slurmray.agent.script import settings_of
-from slurmray.cli import flags
-from slurmray.cli import render as render_module
+from slurmray.cli import flags, rendered
 from slurmray.errors import ExitCode
 from slurmray.loading.load import FLAGS
 from slurmray.plan import Plan
@@ -614,10 +613,10 @@ def test_interrupt_and_internal_error(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(render_module, "render_job", interrupted)
+    monkeypatch.setattr(rendered, "render_job", interrupted)
     code, _, err = main(["render"], capsys)
     assert (code, err.strip()) == (130, "")
-    monkeypatch.setattr(render_module, "render_job", broken)
+    monkeypatch.setattr(rendered, "render_job", broken)
     code, _, err = main(["render"], capsys)
     assert code == ExitCode.INTERNAL
     assert "please report it" in err
@@ -683,7 +682,7 @@ def test_an_error_about_another_file_does_not_name_standard_output(
         with Path("/dev/full").open("w") as file:
             file.write("x")
 
-    monkeypatch.setattr(render_module, "render_job", full)
+    monkeypatch.setattr(rendered, "render_job", full)
     code, _, err = main(["render"], capsys)
     assert code == ExitCode.INTERNAL
     assert "No space left on device" in err

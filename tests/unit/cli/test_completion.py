@@ -7,6 +7,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from slurmray import cli, history
+from slurmray.diagnosis.exit_codes import EXIT_CODES
 from slurmray.errors import ExitCode
 from slurmray.spec.container import Container
 
@@ -62,10 +63,10 @@ def test_examples_are_completed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_exit_codes_are_completed() -> None:
     found = completions("explain")
     assert set(found) == {text for code in ExitCode for text in (str(code.value), code.name.lower())}
-    assert completions("explain", incomplete="71") == {"71": ExitCode.NODE_LOST.meaning}
+    assert completions("explain", incomplete="71") == {"71": EXIT_CODES[71].meaning}
     assert completions("explain", incomplete="pre") == {
-        "preflight": ExitCode.PREFLIGHT.meaning,
-        "prepare": ExitCode.PREPARE.meaning,
+        "preflight": EXIT_CODES[65].meaning,
+        "prepare": EXIT_CODES[69].meaning,
     }
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from slurmray.agent import errors
+from slurmray.diagnosis.exit_codes import EXIT_CODES
 from slurmray.errors import ExitCode
 
 from .command_line import main
@@ -16,9 +18,11 @@ def test_slurmrays_codes_are_explained(code: ExitCode, capsys: pytest.CaptureFix
     done, out, _ = main(["explain", str(code.value)], capsys)
     assert done == 0
     title, cause, fix, whose = unwrapped(out)
-    assert title == f"{code.value} {code.name.lower()}: {code.meaning}"
-    assert (cause, fix) == (f"cause: {code.cause}", f"fix: {code.fix}")
+    known = EXIT_CODES[code]
+    assert title == f"{code.value} {code.name.lower()}: {known.meaning}"
+    assert (cause, fix) == (f"cause: {known.cause}", f"fix: {known.fix}")
     assert "the job's log shows whose code it is" in whose
+    assert errors.EXIT_CODES.get(code.name.lower(), code) == code, "the agent's number"
     for other in (f"{code.value}:0", code.name.lower(), code.name):
         assert main(["explain", other], capsys) == (0, out, "")
 
@@ -56,7 +60,7 @@ def test_the_table_of_codes(capsys: pytest.CaptureFixture[str]) -> None:
     done, out, _ = main(["explain"], capsys)
     assert done == 0
     rows = [line.split(maxsplit=2) for line in out.partition("\n\n")[0].splitlines()]
-    assert rows == [[str(code.value), code.name.lower(), code.meaning] for code in ExitCode]
+    assert rows == [[str(code.value), code.name.lower(), EXIT_CODES[code].meaning] for code in ExitCode]
 
 
 @pytest.mark.parametrize("state", ["TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "timeout"])

@@ -158,6 +158,7 @@ def test_the_log_has_the_end(case: Case, record: str, log: str, expected: str) -
         ("JobState=TIMEOUT ExitCode=0:15", "TIMEOUT: the job reached its time limit", True),
         ("JobState=OUT_OF_MEMORY ExitCode=0:125", "because memory ran out", True),
         ("JobState=PREEMPTED ExitCode=0:15", "PREEMPTED: another job took the nodes", True),
+        ("JobState=REVOKED ExitCode=0:0", "REVOKED: another cluster of the federation started the job", True),
     ],
 )
 def test_what_slurm_says(case: Case, record: str, expected: str, is_known: bool) -> None:

@@ -16,11 +16,12 @@ import pytest
 
 from slurmray import __version__
 from slurmray.agent import job_log
+from slurmray.agent.container import variables
 from slurmray.agent.container.node_context import NodeContext
 from slurmray.agent.container.ray import readiness
-from slurmray.agent.container.ray.attach import attach_argv
-from slurmray.agent.container.ray.environment import trainer_environment
+from slurmray.agent.controller.attach import attach_argv
 from slurmray.cli import slurmray, split
+from slurmray.diagnosis import exit_codes
 from slurmray.errors import ExitCode
 from slurmray.events import EVENTS
 from slurmray.loading.load import load_plan
@@ -76,7 +77,8 @@ def job_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_exit_codes() -> None:
     rows = re.findall(r"^\| ([0-9]+) \| (\w+) \| (.+) \|$", EXIT_CODES, re.MULTILINE)
-    assert rows == [(str(code.value), code.name.lower(), code.meaning) for code in ExitCode]
+    known = exit_codes.EXIT_CODES
+    assert rows == [(str(code.value), code.name.lower(), known[code].meaning) for code in ExitCode]
 
 
 def test_readme_is_short() -> None:
@@ -174,9 +176,11 @@ def test_lines_of_the_log(page: str) -> None:
     ("page", "job"), [("docs/guides/first-job.md", "1"), ("docs/guides/debugging.md", "7")]
 )
 def test_how_to_attach(page: str, job: str) -> None:
-    container = ["podman", "exec", f"slurmray-{job}-0-node1"]
-    command = " ".join(attach_argv(job, False, "node1", container, f"/tmp/ray-{job}-0-4c81e9"))
-    assert f"attach: {command} ray status\n" in (ROOT / page).read_text()
+    node = (job, None, "node1", f"slurmray-{job}-0-node1")
+    container: Any = {"command": ""}
+    facts = {"runtime": "podman", "folder": f"/tmp/ray-{job}-0-4c81e9", "unset": []}
+    command = " ".join(attach_argv(*node, container, facts, ["ray", "status"]))
+    assert f"attach: {command}\n" in (ROOT / page).read_text()
 
 
 def last_line_of_a_trainer(code: int) -> str:
@@ -246,11 +250,11 @@ def test_programs_that_nodes_need() -> None:
 
 def test_variables_of_the_trainer() -> None:
     context = NodeContext("/folder", "node1", lambda _role, _code: None)
-    settings: Any = {"ray": {"gpus": 8}, "trainer": {"nnodes": 1}}
+    settings: Any = {"ray": {"gpus": 8, "nodes": 1}, "trainer": {"nnodes": 1}}
     job: Any = {"nodes": ["node1"], "attempt": 0, "run_dir": "/"}
     job |= {"id": "8", "name": "x", "name_for_commands": "7_1"}
-    context.settings, context.job = settings, job
-    given = trainer_environment({}, context.facts(""), "10.0.0.1", list(range(16)))
+    context.settings, context.job, context.ports, context.is_ready = settings, job, [0] * 16, True
+    given = variables.of((variables.job, variables.ray_address, variables.master), context)
     numbers = [given[f"SLURM_{name}_ID"] for name in ("JOB", "ARRAY_JOB", "ARRAY_TASK")]
     assert numbers == ["8", "7", "1"]
     page = (ROOT / "docs/reference/environment.md").read_text()

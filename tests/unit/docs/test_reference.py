@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent.container import variables
 from slurmray.cli import slurmray
 from slurmray.errors import ExitCode
 
@@ -50,6 +51,17 @@ def test_exit_codes_have_cause_and_fix(reference: Any) -> None:
     titles = re.findall(r"^## (.+)", page, re.MULTILINE)
     assert titles == [f"{code.value} {code.name.lower()}" for code in ExitCode]
     assert page.count("\nCause: ") == page.count("\nFix: ") == len(ExitCode)
+
+
+def test_every_environment_has_its_layers_in_the_table(reference: Any) -> None:
+    tuples = {name: each for name, each in vars(variables).items() if isinstance(each, tuple)}
+    known = {name for name, each in tuples.items() if all(map(callable, each))}
+    assert known - {"LATE", "OF_SERVICE"} == {"TRAINER", *reference.ENVIRONMENTS}
+    page = (DOCS / "reference/environment.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|", page.partition("<!-- end of layers -->")[0], re.MULTILINE)
+    assert set(rows) == {layer.__name__ for name in known for layer in tuples[name]}
+    order = [rows.index(name) for name in ("image", "env_file", "env", "node_env", "token", "job", "preset")]
+    assert order == sorted(order)
 
 
 def packages() -> list[str]:

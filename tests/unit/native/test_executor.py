@@ -31,6 +31,7 @@ def test_the_same_program_without_slurm(cluster: Any) -> None:
     assert "ZeroDivisionError" in repr(executor.submit(divmod, 1, 0).exception())
 
 
+@pytest.mark.full
 def test_the_example_on_this_machine() -> None:
     argv = [sys.executable, str(ROOT / "examples/native.py"), "--cluster", "local"]
     output = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300).stdout

@@ -10,7 +10,7 @@ from slurmray.errors import ExitCode, SpecError
 from slurmray.loading.load import load_plan
 from slurmray.plan import Advice
 from slurmray.presets import advise
-from slurmray.rendering.settings import settings_of
+from slurmray.rendering.settings import make_settings
 from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 
@@ -112,7 +112,7 @@ def test_resuming(max_requeues: int, own: list[str], expected: list[str]) -> Non
 
 
 def test_settings_have_the_arguments() -> None:
-    trainer = settings_of(plan_of(job("a=${b}", requeue={"max": 1})), "again")["trainer"]
+    trainer = make_settings(plan_of(job("a=${b}", requeue={"max": 1})), "again")["trainer"]
     assert trainer["command"] == [*MAIN, "a=${b}", *FILLED_IN]
     assert trainer["resume"] == ["trainer.resume_mode=auto"]
 

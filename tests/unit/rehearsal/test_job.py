@@ -40,7 +40,7 @@ def test_a_requeued_job_may_wait_for_slurms_two_minutes(
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     cluster = Pending(clock, seconds, restarts, tmp_path)
     if is_started:
-        assert rehearsal_job.follow(cluster, 7, lambda _: None)["JobState"] == "COMPLETED"
+        assert rehearsal_job.follow(cluster, 7).state == "COMPLETED"
     else:
         with pytest.raises(RehearsalError, match=r"has not started the job within .*BeginTime"):
-            rehearsal_job.follow(cluster, 7, lambda _: None)
+            rehearsal_job.follow(cluster, 7)

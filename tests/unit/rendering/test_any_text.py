@@ -17,7 +17,7 @@ from slurmray.agent.script import agent_of, story_of
 from slurmray.rendering import script as rendered
 from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.script import assemble, render_script
-from slurmray.rendering.settings import settings_of
+from slurmray.rendering.settings import make_settings
 from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 from tests.unit.texts import TEXTS, TOKENS
@@ -52,7 +52,7 @@ def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command:
     spec = JobSpec.model_validate(fields)
     text = render_script(plan_of(spec), command)
     found: Any = script.settings_of(text)
-    assert found == settings_of(plan_of(spec), command)
+    assert found == make_settings(plan_of(spec), command)
     run, container = fields["run"], fields["container"]
     assert found["trainer"]["command"] == (["bash", "-c", run] if isinstance(run, str) else run)
     assert (found["env"], found["setup"]) == (fields["env"], fields["setup"])
@@ -84,7 +84,7 @@ def test_bash_runs_nothing_of_the_job_spec(
 ) -> None:
     spec = JobSpec.model_validate(fields)
     text = run_script(bash, tmp_path_factory.mktemp("job"), render_script(plan_of(spec), command))
-    assert script.settings_of(text) == settings_of(plan_of(spec), command)
+    assert script.settings_of(text) == make_settings(plan_of(spec), command)
 
 
 @pytest.mark.parametrize("path", sorted(GOLDENS.glob("hostile*.yaml")), ids=lambda path: path.stem)
@@ -93,7 +93,7 @@ def test_hostile_job_specs(path: Path, bash: str, tmp_path: Path) -> None:
     spec = spec_of(path, None)
     command = "it's `id` $HOME \\ \u202e\n"
     text = run_script(bash, tmp_path, render_script(plan_of(spec), command))
-    assert script.settings_of(text) == settings_of(plan_of(spec), command)
+    assert script.settings_of(text) == make_settings(plan_of(spec), command)
 
 
 def test_a_file_name_that_is_not_utf_8() -> None:

@@ -1,7 +1,7 @@
 """Rendered scripts as files, so that changes to them show up in review.
 
-`hello.sh` is a complete script, except that the number of the agent's files replaces the agent. The others
-have only the part before the story: directives, header and settings. test_script.py compares story and agent.
+`hello.sh` is a complete script, except that the number of the agent's files replaces the agent.
+`every-field.settings` has the directives and the settings of a job spec with a value in every field.
 """
 
 import re
@@ -10,39 +10,30 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent import loader, script
-from slurmray.cli.render import render_job
-from tests.unit.examples import ROOT
+from slurmray.cli.rendered import render_job
+from slurmray.rendering.script import render_script
+from slurmray.spec.job import JobSpec
+from tests.plans import plan_of
 
-from .cases import CASES, GOLDENS, every_case, flags_of
-
-COMPLETE = GOLDENS / "hello.sh"
-
-
-def golden_text(text: str) -> str:
-    """Replace what every change to the agent changes: its text, and the hashes in the header."""
-    agent = script.agent_of(text)
-    text = text.replace(agent, f"{len(loader.split_sections(agent))} files of slurmray/agent")
-    return re.sub(r"^(# slurmray-(?:sha256|story|agent): ).+$", r"\1...", text, flags=re.MULTILINE)
+from .cases import GOLDENS, MARKED
 
 
-def compare(golden: Path, text: str, is_written: bool) -> None:
-    if is_written:
-        golden.write_text(text)
-    assert golden.read_text() == text, "the script changed: look at it, then make goldens"
+def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
+    """Compare a script with a golden, without the hashes that every change to the agent changes."""
+    text = re.sub(r"^(# slurmray-(?:sha256|story|agent): ).+$", r"\1...", text, flags=re.MULTILINE)
+    if request.config.getoption("write_goldens"):
+        (GOLDENS / name).write_text(text)
+    assert (GOLDENS / name).read_text() == text, "the script changed: look at it, then make goldens"
 
 
-@every_case
 @pytest.mark.usefixtures("in_checkout")
-def test_golden(path: Path, runtime: str | None, request: pytest.FixtureRequest) -> None:
-    name = next(name for name, case in CASES.items() if case == (path, runtime))
-    text = golden_text(render_job(path.relative_to(ROOT), flags_of(runtime), [])[1])
-    is_written = request.config.getoption("write_goldens")
-    if COMPLETE.stem == name:
-        compare(COMPLETE, text, is_written)
-    else:
-        compare(GOLDENS / f"{name}.settings", text[: text.index(script.STORY_BEGIN)], is_written)
+def test_a_complete_script(request: pytest.FixtureRequest) -> None:
+    text = render_job(Path("examples/hello.yaml"), [], [])[1]
+    agent = script.agent_of(text)
+    files = len(loader.split_sections(agent))
+    compare("hello.sh", text.replace(agent, f"{files} files of slurmray/agent"), request)
 
 
-def test_no_golden_is_left_over() -> None:
-    found = {file.name for file in GOLDENS.iterdir() if file.suffix in (".sh", ".settings")}
-    assert found == {COMPLETE.name} | {f"{name}.settings" for name in CASES if name != COMPLETE.stem}
+def test_the_settings_of_every_field(request: pytest.FixtureRequest) -> None:
+    text = render_script(plan_of(JobSpec.model_validate(MARKED)), "slurmray render job.yaml")
+    compare("every-field.settings", text[: text.index(script.STORY_BEGIN)], request)

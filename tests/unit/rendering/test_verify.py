@@ -11,7 +11,7 @@ from slurmray import __version__
 from slurmray.agent import script as parts
 from slurmray.agent.loader import SECTION
 from slurmray.cli import main
-from slurmray.cli.render import render_job
+from slurmray.cli.rendered import render_job
 from slurmray.rendering import script as rendering
 from slurmray.rendering.output import SEAL, seal, sha256
 from slurmray.rendering.script import agent_sha256, render_script, story_sha256

@@ -95,7 +95,11 @@ def job(**more: Any) -> slurmray.Job:
     return slurmray.Job(7, run_dir="runs", **more)
 
 
-def test_attach_argv(running: Path) -> None:
+def render(folder: Path, runtime: str) -> None:
+    (folder / "script").write_text(slurmray.render(slurmray.JobSpec(container={"runtime": runtime})))
+
+
+def test_attach_argv(running: Path, tmp_path: Path) -> None:
     """Of the running attempt, with each runtime."""
     srun = ["srun", "--overlap", "--jobid=7", "-N1", "-n1", "-w"]
     container = ["podman", "exec", "--interactive", "slurmray-7-1-gpu-1", f"{FOLDER}/attach"]
@@ -107,9 +111,11 @@ def test_attach_argv(running: Path) -> None:
     ready(running, unset=["XDG_RUNTIME_DIR"])
     assert job().attach_argv()[7:10] == ["env", "--unset=XDG_RUNTIME_DIR", "podman"]
     ready(running, runtime="none", folder=f"{FOLDER}/inside")
+    render(tmp_path, "none")
     argv = job().attach_argv(["a"])
     assert (argv[7:9], argv[-3:]) == (["/bin/sh", "-c"], [f"{FOLDER}/inside", "attach", "a"])
     ready(running, runtime="apptainer")
+    render(tmp_path, "apptainer")
     assert job().attach_argv(["a"])[-4:] == [FOLDER, "enter", f"{FOLDER}/attach", "a"]
 
 
@@ -182,6 +188,7 @@ HOSTILE_FACTS = [
     {"folder": "--help"},
     {"folder": ["/tmp/ray-7-1-0a1b2c"]},
     {"runtime": "/bin/sh"},
+    {"runtime": "none"},
     {"runtime": ["podman"]},
     {"unset": ["PATH"]},
     {"unset": "XDG_RUNTIME_DIR"},
@@ -195,7 +202,7 @@ def test_attach_runs_nothing_that_an_event_names(facts: dict[str, Any], running:
     lines = running.read_text().splitlines()
     event = json.loads(lines[1]) | {"argv": ["/bin/sh", "-c", "cp ~/.secret /tmp"]}
     running.write_text(f"{lines[0]}\n{json.dumps(event)}\n")
-    with pytest.raises(SlurmError, match=r"another folder than this job's|cluster not ready"):
+    with pytest.raises(SlurmError, match=r"another (folder|runtime) than this job's|cluster not ready"):
         job().attach_argv()
 
 
@@ -566,6 +573,7 @@ def test_a_run_directory_of_an_earlier_job_with_the_same_id(
 @pytest.mark.attack("a job's folder that another user has made on the node", inputs=3)
 def test_no_program_of_another_user_runs_on_the_node(running: Path, tmp_path: Path) -> None:
     ready(running, runtime="none", folder=f"{FOLDER}/inside")
+    render(tmp_path, "none")
     shell = job().attach_argv(["arg"])[7:]
     folder, theirs = tmp_path / "own", tmp_path / "theirs"
     for place in (folder, theirs):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slurmray.slurm.states import Event
-from slurmray.slurm.status import make_status, phase_of, reason_in_words
+from slurmray.slurm.status import make_status, phase_of
 
 SUBMITTED = "2026-11-25T10:00:00"
 T0 = datetime.fromisoformat(SUBMITTED).timestamp()
@@ -114,21 +114,3 @@ def test_a_job_that_slurm_has_forgotten() -> None:
         "probe",
         "training",
     ]
-
-
-@pytest.mark.parametrize(
-    ("reason", "expected"),
-    [
-        ("None", "Slurm has not looked at it yet"),
-        ("Priority", "waits behind jobs with a higher priority (Priority)"),
-        ("QOSMaxJobsPerUserLimit", "a limit of the QOS is reached (QOSMaxJobsPerUserLimit)"),
-        ("AssocGrpGRES", "a limit of your account is reached (AssocGrpGRES)"),
-        (
-            "ReqNodeNotAvail,_UnavailableNodes:a",
-            "nodes that it needs are down, drained or reserved (ReqNodeNotAvail,_UnavailableNodes:a)",
-        ),
-        ("Cleaning", "Cleaning"),
-    ],
-)
-def test_reasons_in_words(reason: str, expected: str) -> None:
-    assert reason_in_words(reason) == expected

@@ -9,12 +9,11 @@ import os
 import sys
 
 from ...inherited import GPU_MASKS
-from .. import environment
-from .environment import FOREIGN
+from .. import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Mapping
+    from typing import Mapping
 
 ATTACH = """#!/bin/sh
 umask %04o
@@ -45,20 +44,11 @@ def write_programs(folder: str, workdir: str, umask: int, env: "Mapping[str, str
     given = os.environ if os.getpid() == 1 else {}  # what the container gives to each `exec`
     # isidentifier: not functions that bash has exported.
     new = {name: env[name] for name in sorted(env) if given.get(name) != env[name] and name.isidentifier()}
-    foreign = [name for name in FOREIGN + GPU_MASKS if name not in env]  # of the image, or of who attaches
-    lines = "unset %s\n%s" % (" ".join(foreign), environment.export_lines(new))
+    # Of the image, or of who attaches.
+    foreign = [name for name in variables.FOREIGN + GPU_MASKS if name not in env]
+    lines = "unset %s\n%s" % (" ".join(foreign), variables.export_lines(new))
     attach = ATTACH % (umask, lines, shlex.quote(folder), shlex.quote(workdir))
     for name, text in (("attach", attach), ("ray", RAY % shlex.quote(sys.executable))):
         path = os.path.join(folder, name)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
             file.write(os.fsencode(text))
-
-
-def attach_argv(
-    job: str, is_heterogeneous: bool, head: str, exec_prefix: "List[str]", folder: str
-) -> "List[str]":
-    """argv that runs `attach` on the head node from outside. job: for Slurm's commands. folder: the job's."""
-    component = ["--het-group=0"] if is_heterogeneous else []  # srun has no default for a job from outside
-    # For pyxis and none, exec_prefix has options of srun.
-    srun = ["srun", "--overlap", "--jobid=" + job, *component, "-N1", "-n1", "-w", head]
-    return [*srun, *exec_prefix, os.path.join(folder, "attach")]

@@ -4,10 +4,10 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import List, Optional, Tuple
 
     from ..api import NodeApi
-    from ..runtimes.base import Runtime
+    from ..runtimes.base import Base
 
 # Set to `none` in rehearsals on machines without GPUs: skips counting and passing them.
 ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
@@ -20,22 +20,30 @@ BUSY = 0.05  # share of a GPU's memory that is worth a warning if others use it;
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
 
 
-def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]":
+class Devices:
+    """Devices for the containers; None without GPUs of that vendor."""
+
+    nvidia: "Optional[List[str]]" = None  # UUIDs
+    amd: "Optional[List[Tuple[str, int]]]" = None  # path and group of each device
+    network: "List[str]"  # paths
+
+
+def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
     """The runtime's options for the job's GPUs and NETWORK_DEVICES. Records findings. root: for tests."""
     import glob
 
     vendors = node.settings["container"]["accelerators"]
     if not (vendors and node.group["gpus_per_node"]):
         return []
-    found: "List[str]" = []
+    found = Devices()
     if node.env.get(ACCELERATOR_VARIABLE) == "none":
         node.phase(
             "container", ACCELERATOR_VARIABLE + "=none: GPUs are neither counted nor passed to the containers"
         )
     elif "nvidia" in vendors and os.path.exists(os.path.join(root, "dev/nvidiactl")):
-        found += _nvidia(node, runtime, root)
+        found.nvidia = _nvidia(node, root)
     elif "amd" in vendors and os.path.exists(os.path.join(root, "dev/kfd")):
-        found += _amd(node, runtime, root)
+        found.amd = _amd(node, root, runtime.is_engine)
     else:
         node.finding(
             "preflight",
@@ -44,18 +52,23 @@ def options(node: "NodeApi", runtime: "Runtime", root: str = "/") -> "List[str]"
             "%d GPUs" % node.group["gpus_per_node"],
             "fix the driver, or set container.accelerator: none",
         )
-    for pattern in NETWORK_DEVICES:
-        for path in sorted(glob.glob(os.path.join(root, pattern))):
-            found += runtime.device_options("/" + os.path.relpath(path, root))
-    return found
+    paths = [each for pattern in NETWORK_DEVICES for each in sorted(glob.glob(os.path.join(root, pattern)))]
+    found.network = ["/" + os.path.relpath(path, root) for path in paths]
+    result = runtime.device_options(found)
+    if found.nvidia is not None and node.settings["checks"]["bf16"] and not _has_mig(node):
+        _check_bf16(node)  # every GPU with MIG has bfloat16
+    return result
 
 
-def _nvidia(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
-    """Options for GPUs by UUID, since indices differ inside and outside a job's cgroup."""
-    has_mig = "MIG-" in node.env.get("CUDA_VISIBLE_DEVICES", "")
-    uuids = _mig_devices(node) if has_mig else _whole_gpus(node)
+def _has_mig(node: "NodeApi") -> bool:
+    return "MIG-" in node.env.get("CUDA_VISIBLE_DEVICES", "")
+
+
+def _nvidia(node: "NodeApi", root: str) -> "Optional[List[str]]":
+    """UUIDs of the GPUs, since indices differ inside and outside a job's cgroup. None after a finding."""
+    uuids = _mig_devices(node) if _has_mig(node) else _whole_gpus(node)
     if uuids is None:
-        return []
+        return None
     try:  # lists the node's GPUs, whatever the job's cgroup allows
         present = len(os.listdir(os.path.join(root, "proc/driver/nvidia/gpus")))
     except OSError:
@@ -63,10 +76,7 @@ def _nvidia(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
     if not node.settings["slurm_counts_gpus"]:
         uuids = uuids[: node.group["gpus_per_node"]]
     _check_count(node, len(uuids), present, "nvidia-smi")
-    found = runtime.nvidia_options(uuids)
-    if node.settings["checks"]["bf16"] and not has_mig:  # every GPU with MIG has bfloat16
-        _check_bf16(node)
-    return found
+    return uuids
 
 
 def _check_count(node: "NodeApi", count: int, present: int, program: str) -> None:
@@ -187,8 +197,8 @@ def _check_bf16(node: "NodeApi") -> None:
             )
 
 
-def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
-    """Options for /dev/kfd and each GPU's render node. Groups by number, as names may differ."""
+def _amd(node: "NodeApi", root: str, is_engine: bool) -> "List[Tuple[str, int]]":
+    """/dev/kfd and the render node of each GPU, with their groups. Empty for a container that sees all."""
     mask = node.env.get("ROCR_VISIBLE_DEVICES") or node.env.get("SLURM_STEP_GPUS", "")
     wanted = mask.split(",") if mask else []
     count, renders = node.group["gpus_per_node"], _render_nodes(root)
@@ -198,8 +208,8 @@ def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
     elif len(wanted) != count:
         fix = "look at gres.conf of %s: File= is missing" % node.name
         node.finding("preflight", "GPUs", "%d named by Slurm" % len(wanted), str(count), fix)
-    if not runtime.isolates_devices:
-        return runtime.amd_options()
+    if not is_engine:
+        return []
     devices = ["/dev/kfd"]
     for index in wanted:
         path = renders[int(index)] if index.isdigit() and int(index) < len(renders) else ""
@@ -208,10 +218,7 @@ def _amd(node: "NodeApi", runtime: "Runtime", root: str) -> "List[str]":
         else:
             fix = "load amdgpu on %s; drain it if that fails" % node.name
             node.finding("preflight", "GPUs", "GPU %s has no render node" % index, "one in /dev/dri", fix)
-    passed: "List[str]" = []
-    for path in devices:
-        passed += [*runtime.device_options(path), "--group-add", str(os.stat(root + path).st_gid)]
-    return passed
+    return [(path, os.stat(root + path).st_gid) for path in devices]
 
 
 def _render_nodes(root: str) -> "List[str]":

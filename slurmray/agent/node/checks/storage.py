@@ -1,4 +1,4 @@
-"""The node's temp folder and shared memory."""
+"""Checks the node's temp folder and shared memory."""
 
 import os
 

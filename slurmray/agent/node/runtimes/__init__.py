@@ -1,53 +1,48 @@
-"""Container runtimes: one module each, with the interface of base.Runtime."""
+"""Container runtimes: one module each, with the interface base.Runtime."""
 
-from ...fixes import fix_for
-from ..facts import user_name
-from .base import Runtime
+import collections
+import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..api import NodeApi
+    from .base import Runtime
 
-__all__ = ["Runtime", "choose", "make"]
-
-
-def make(name: str, node: "NodeApi") -> Runtime:
-    """The runtime of a name: podman, docker, apptainer, singularity, pyxis or none."""
-    if name == "podman":
-        from .podman import Podman
-
-        return Podman(node)
-    if name == "docker":
-        from .docker import Docker
-
-        return Docker(node)
-    if name == "apptainer":
-        from .apptainer import Apptainer
-
-        return Apptainer(node)
-    if name == "singularity":
-        from .apptainer import Singularity
-
-        return Singularity(node)
-    if name == "pyxis":
-        from .pyxis import Pyxis
-
-        return Pyxis(node)
-    from .none import NoRuntime
-
-    return NoRuntime(node)
+# How a command gets into a container from outside: by the runtime's `exec`, by a program of the job's folder,
+# or as a step, for which srun may start another container of the same image.
+EXEC, ENTER, STEP = "exec", "enter", "step"
+_Row = collections.namedtuple("_Row", "module type entry")
+# All of them. spec/runtimes.py has what a job spec may say with each.
+RUNTIMES = {
+    "podman": _Row("podman", "Podman", EXEC),
+    "docker": _Row("docker", "Docker", EXEC),
+    "apptainer": _Row("apptainer", "Apptainer", ENTER),
+    "singularity": _Row("apptainer", "Singularity", ENTER),
+    "pyxis": _Row("pyxis", "Pyxis", STEP),
+    "none": _Row("none", "NoRuntime", STEP),
+}
 
 
-def choose(node: "NodeApi") -> Runtime:
+def make(name: str, node: "NodeApi") -> "Runtime":
+    """The runtime of a name in RUNTIMES. Imports no other, as each costs every node time."""
+    row = RUNTIMES[name]
+    made: "Runtime" = getattr(importlib.import_module("." + row.module, __name__), row.type)(node)
+    return made
+
+
+def choose(node: "NodeApi") -> "Runtime":
     """Choose a runtime that works here: one that has the image, else the first. Unfit where none works."""
     candidates = [make(name, node) for name in node.settings["container"]["runtimes"]]
     working = []
     for runtime in candidates:
         if runtime.works():
-            if len(candidates) == 1 or runtime.has_image():
+            if len(candidates) == 1 or runtime.image_is_here:
                 return runtime
             working.append(runtime)
     if not working:
+        from ...fixes import fix_for
+        from ..facts import user_name
+
         why = "; ".join(runtime.why for runtime in candidates)
         wanted = " or ".join(runtime.name for runtime in candidates)
         fix = fix_for("use", why, node.name, user_name())

@@ -5,7 +5,7 @@ import os
 from ...errors import JobError
 from .. import image, job_folder
 from ..checks import gpus, storage
-from .base import Runtime
+from .base import Base
 from .mounts import mount_options
 from .none import remove_processes
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 VISIBLE_WAIT = 90  # seconds until a network file system shows a file of another node (NFS: acdirmax, 60)
 
 
-class Apptainer(Runtime):
+class Apptainer(Base):
     """Apptainer on one node."""
 
     name = "apptainer"
@@ -24,22 +24,15 @@ class Apptainer(Runtime):
 
     @property
     def description(self) -> str:
-        """As in Runtime."""
         return "%s exec %s" % (self.program, self.image)
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime: a program that container_argv() writes."""
-        return [os.path.join(self.node.folder, "enter")]
-
     def works(self) -> bool:
-        """As in Runtime."""
         found = self.node.run([self.program, "--version"])
         self.why = found.why
         return found.code == 0
 
-    def prepare_container(self) -> None:
-        """As in Runtime. The container's writable file systems are in the job's folder or in memory."""
+    def prepare(self) -> None:
+        """The container's writable file systems are in the job's folder or in memory."""
         node = self.node
         work = os.path.join(node.folder, "work")
         os.mkdir(work)
@@ -48,24 +41,23 @@ class Apptainer(Runtime):
         self.options += gpus.options(node, self)
         self.options += node.settings["container"]["args"]
 
-    def nvidia_options(self, uuids: "List[str]") -> "List[str]":  # noqa: ARG002
-        """As in Runtime. Containers see all GPUs that the cgroup allows; Slurm's mask selects the job's."""
-        return ["--nv", *self._mask("CUDA_VISIBLE_DEVICES")]
-
-    def amd_options(self) -> "List[str]":
-        """As in Runtime, with Slurm's mask."""
-        return ["--rocm", *self._mask("ROCR_VISIBLE_DEVICES")]
+    def device_options(self, devices: "gpus.Devices") -> "List[str]":
+        """Containers see all GPUs that the cgroup allows; Slurm's mask selects the job's."""
+        found: "List[str]" = []
+        if devices.nvidia is not None:
+            found += ["--nv", *self._mask("CUDA_VISIBLE_DEVICES")]
+        if devices.amd is not None:
+            found += ["--rocm", *self._mask("ROCR_VISIBLE_DEVICES")]
+        for path in devices.network:
+            found += ["--bind", path]
+        return found
 
     def _mask(self, name: str) -> "List[str]":
         value = self.node.env.get(name)
         return ["--env", _env_value(name, value)] if value else []
 
-    def device_options(self, path: str) -> "List[str]":
-        """As in Runtime."""
-        return ["--bind", path]
-
-    def ensure_image(self) -> None:
-        """As in Runtime. Runs a command in a container, which shows that Apptainer can start the image."""
+    def ensure_images(self) -> None:
+        """Runs a command in a container, which shows that Apptainer can start the image."""
         node = self.node
         if node.settings["container"]["source"]:
             if not self._make_image():
@@ -162,20 +154,18 @@ class Apptainer(Runtime):
         )
         return ["env", "%s_TMPDIR=%s" % (self.variables, node.folder), *argv]
 
-    def container_argv(self) -> "List[str]":
-        """As in Runtime."""
+    def argv(self) -> "List[str]":
         import shlex
 
         node = self.node
         prefix = " ".join(map(shlex.quote, self._run_argv()))
-        path = self.exec_prefix[0]
+        path = os.path.join(node.folder, "enter")  # runs a command in the container from outside
         with open(path, "wb") as file:
             file.write(os.fsencode('#!/bin/bash\nexec %s "$@"\n' % prefix))
         os.chmod(path, 0o700)
         return self._run_argv("python3", "-I", os.path.join(node.folder, "agent"), "container", node.name)
 
     def remove(self) -> bool:
-        """As in Runtime."""
         return remove_processes(self.node.folder)
 
 

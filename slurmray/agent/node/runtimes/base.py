@@ -1,59 +1,47 @@
-"""The interface of container runtimes for the node agent."""
+"""What the node's work needs of a container runtime, and what runtimes have in common."""
 
 from ... import inherited
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Set, Tuple
+    from typing import Dict, List, Protocol  # novermin
 
     from ..api import NodeApi
+    from ..checks.gpus import Devices
+else:
+    Protocol = object
 
 
-class Runtime:
-    """A container runtime on one node. The methods of this class do nothing."""
+class Runtime(Protocol):
+    """A container runtime on one node."""
 
-    name = ""
-    isolates_devices = False  # whether containers see only the devices passed to them
-
-    def __init__(self, node: "NodeApi") -> None:
-        self.node = node
-        self.image = node.settings["container"]["image"]
-        self.program = node.settings["container"]["command"] or self.name
-        self.options: "List[str]" = []  # options of the containers that depend on the node
-        self.why = ""  # why it does not work
+    name: str
+    program: str
+    why: str  # why it does not work; set by works()
+    image_is_here: bool = True  # whether the node has the image of Ray's container; set by works()
+    has_slurm: bool = True  # whether Slurm's commands are where the node agent runs
+    is_engine: bool = False  # whether it is Podman or Docker, whose containers see no devices but those given
+    unset: "List[str]"  # names of variables with which its commands fail on this node
+    gpu_masks: "Dict[str, str]"  # variables that select the job's GPUs in the container
+    rm: "List[str]"  # a command that removes files of a container's users; empty: this user may
 
     @property
     def description(self) -> str:
         """The command or program that starts the container process, for the log."""
-        return self.name
-
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """The exec prefix: runs a command inside the container. For pyxis and none: options for srun."""
-        return []
 
     def works(self) -> bool:
-        """Whether it can be used on this node. Sets `why` if not."""
-        return True
+        """Whether it can be used on this node."""
 
-    def has_image(self, image: str = "") -> bool:  # noqa: ARG002
-        """Whether an image is on this node. image: "" for that of Ray's container."""
-        return True
+    def prepare(self) -> None:
+        """Find out the options of the containers that depend on the node. Records findings."""
 
-    def prepare_container(self) -> None:
-        """Set `options`. Records findings."""
+    def ensure_images(self) -> None:
+        """Make the images of Ray's container and of services available. Records findings."""
 
-    def ensure_image(self) -> None:
-        """Make the image of Ray's container available. Records findings."""
-
-    def pull_service_images(self) -> None:
-        """Make the images of services available. Records findings."""
-
-    def container_argv(self) -> "List[str]":
+    def argv(self) -> "List[str]":
         """The command that starts the container process."""
-        return []
 
-    def check_container(self) -> bool:
+    def check(self) -> bool:
         """Check the running container. Called until it returns True: there is nothing more to check."""
         return True
 
@@ -61,45 +49,30 @@ class Runtime:
         """Why the container has failed, if the runtime's version explains it; "" otherwise."""
         return ""
 
-    def service_argv(self, name: str, image: str, script: str) -> "List[str]":
-        """The command that runs a service in its container. script: its path on the host."""
-        raise NotImplementedError
-
-    def active_jobs(self, jobs: "Set[str]") -> "Optional[Set[str]]":
-        """Jobs that may still use a node; None if Slurm does not answer. jobs: their ids."""
-        from ... import commands
-
-        env = inherited.without_command_options(self.node.env)
-        return commands.active_jobs(jobs, lambda argv: self.node.run(argv, env=env))
+    def service_argv(self, name: str, image: str, script: str) -> "List[str]":  # noqa: ARG002
+        """The command that runs a service in its container; [] without such. script: its path on the host."""
+        return []
 
     def remove(self) -> bool:
         """End everything that the job has started on this node. Return whether nothing is left."""
-        return True
 
-    def list_containers(self, name: str) -> "List[Tuple[str, str, str]]":  # noqa: ARG002
-        """(id, name, labels) of containers whose names contain `name`; none if the runtime fails."""
-        return []
 
-    def remove_container(self, container_id: str, force: bool) -> bool:  # noqa: ARG002
-        """Remove a container; return whether that succeeded. force: even if it runs."""
-        return False
+class Base(Runtime):
+    """The base of all runtimes."""
 
-    def nvidia_options(self, uuids: "List[str]") -> "List[str]":  # noqa: ARG002
-        """Options that pass these GPUs to the containers."""
-        return []
+    def __init__(self, node: "NodeApi") -> None:
+        self.node = node
+        self.image = node.settings["container"]["image"]
+        self.program = node.settings["container"]["command"] or self.name
+        self.options: "List[str]" = []  # of the containers
+        self.why = ""
+        self.unset = []
+        self.rm = []
+        masks = () if self.is_engine else inherited.GPU_MASKS
+        self.gpu_masks = {name: node.env[name] for name in masks if name in node.env}
 
-    def amd_options(self) -> "List[str]":
-        """Options for AMD GPUs where devices are not isolated."""
-        return []
-
-    def gpu_masks(self) -> "Dict[str, str]":
-        """Variables that select the job's GPUs in the container; {} where it has no others."""
-        if self.isolates_devices:
-            return {}
-        return {name: self.node.env[name] for name in inherited.GPU_MASKS if name in self.node.env}
-
-    def device_options(self, path: str) -> "List[str]":  # noqa: ARG002
-        """Options that pass a device, or a folder of devices, to the containers."""
+    def device_options(self, devices: "Devices") -> "List[str]":  # noqa: ARG002
+        """Options that pass devices to the containers."""
         return []
 
     def private_folder(self, path: str) -> str:  # noqa: ARG002

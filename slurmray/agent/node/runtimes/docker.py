@@ -15,11 +15,11 @@ class Docker(Engine):
     """Docker on one node."""
 
     name = "docker"
+    image_query = ("image", "inspect", "--format", "1")
     is_rootless = False
     _parent = ""  # the cgroup that is to be the parent of the container's
 
     def works(self) -> bool:
-        """As in Runtime."""
         # Without a daemon, `docker info --format` fails without a useful message (20.10).
         found = self.node.run([self.program, "version"])
         if found.code == 0:
@@ -31,21 +31,14 @@ class Docker(Engine):
         self.image_is_here = self.has_image(self.image)
         return True
 
-    def has_image(self, image: str = "") -> bool:
-        """As in Runtime."""
-        if not image:
-            return self.image_is_here
-        return self.node.run([self.program, "image", "inspect", "--format", "1", image]).code == 0
-
     def user_options(self) -> "List[str]":
-        """As in Engine."""
         if self.is_rootless:
             return ["--user", "0:0"]  # root in the container is the submitter on the host
         groups = ["--group-add=%d" % group for group in os.getgroups()]
         return ["--user", "%d:%d" % (os.getuid(), os.getgid()), *groups]
 
     def limit_options(self, group: str) -> "List[str]":
-        """As in Engine. A container can be in the job's cgroup only with cgroup v2 not managed by systemd."""
+        """A container can be in the job's cgroup only with cgroup v2 not managed by systemd."""
         if group.startswith("0::"):
             driver = self.node.run([self.program, "info", "--format", "{{.CgroupDriver}}"])
             if driver.out.strip() == "cgroupfs":
@@ -54,8 +47,8 @@ class Docker(Engine):
                 return ["--cgroup-parent", self._parent]
         return super().limit_options(group)
 
-    def check_container(self) -> bool:
-        """As in Runtime: whether it is below the job's step, if it is to be."""
+    def check(self) -> bool:
+        """Whether it is below the job's step, if it is to be."""
         if not self._parent:
             return True
         ids = self._marked_ids()
@@ -72,12 +65,12 @@ class Docker(Engine):
             self._report_foreign_cgroup(", ".join(foreign))
         return True
 
-    def nvidia_options(self, uuids: "List[str]") -> "List[str]":
-        """As in Runtime, by the NVIDIA Container Toolkit."""
+    def _nvidia_options(self, uuids: "List[str]") -> "List[str]":
+        """By the NVIDIA Container Toolkit."""
         return ["--gpus", '"device=%s"' % ",".join(uuids)]
 
     def private_folder(self, path: str, root: str = "/") -> str:
-        """As in Runtime: with job_container/tmpfs a job has its own /tmp, and the daemon has the host's.
+        """With job_container/tmpfs a job has its own /tmp, and the daemon has the host's.
 
         root: for tests.
         """
@@ -94,7 +87,7 @@ class Docker(Engine):
         return mount_point if "/%s/.%s/" % (job, job) in source + "/" else ""
 
     def reachable_path(self, path: str) -> str:
-        """As in Runtime. On a network file system the daemon's root may become nobody (root_squash)."""
+        """On a network file system the daemon's root may become nobody (root_squash)."""
         if self.is_rootless or not storage.is_remote(storage.file_system(self.node, path)):
             return path
         folder = ""

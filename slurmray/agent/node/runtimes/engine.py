@@ -2,7 +2,7 @@
 
 from .. import facts, image, job_folder
 from ..checks import gpus
-from .base import Runtime
+from .base import Base
 from .limits import allocation_options, cgroup_of_step
 from .mounts import mount_options
 
@@ -10,32 +10,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
-    from ..api import NodeApi
-
 REMOVE_TIMEOUT = 60.0  # seconds
 
 
-class Engine(Runtime):
+class Engine(Base):
     """A runtime with the subcommands of Docker and a store of images on each node."""
 
-    isolates_devices = True
-
-    def __init__(self, node: "NodeApi") -> None:
-        super().__init__(node)
-        self.image_is_here = False  # whether the node has Ray's image; set by works()
+    is_engine = True
+    image_is_here = False
+    image_query: "Tuple[str, ...]" = ()  # before the name of an image: exits with 0 if it is on this node
 
     @property
     def description(self) -> str:
-        """As in Runtime."""
         return "%s run %s" % (self.program, self.image)
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime."""
-        return [self.program, "exec", self.node.container_name]
-
-    def prepare_container(self) -> None:
-        """As in Runtime."""
+    def prepare(self) -> None:
         node, settings = self.node, self.node.settings["container"]
         for label, value in (
             ("job", node.job["id"]),
@@ -70,63 +59,50 @@ class Engine(Runtime):
         found = "the container is in " + group
         self.node.finding("warn", "cgroup", found, "the job's", fix % (self.program, self.node.name))
 
-    def has_image(self, image: str = "") -> bool:
-        """As in Runtime."""
-        raise NotImplementedError
+    def has_image(self, image: str) -> bool:
+        """Whether an image is on this node."""
+        return self.node.run([self.program, *self.image_query, image]).code == 0
 
-    def ensure_image(self) -> None:
-        """As in Runtime."""
+    def ensure_images(self) -> None:
         image.ensure(self.node, self)
-
-    def pull_service_images(self) -> None:
-        """As in Runtime."""
         for service in self.node.settings["services"]:
             name = service.get("image")
             if name and not self.has_image(name):
                 image.pull_unless_never(self.node, self, name, service["image_with_registry"])
 
-    def container_argv(self) -> "List[str]":
-        """As in Runtime."""
+    def argv(self) -> "List[str]":
         node = self.node
         command = ["-I", "%s/agent" % node.folder, "container", node.name]
         return self._run_argv(node.container_name, self.image, self.options, command)
 
     def service_argv(self, name: str, image: str, script: str) -> "List[str]":
-        """As in Runtime."""
         node = self.node
         inside = node.folder + script[len(node.inside) :]
         options = [*self.options, "--entrypoint", "/bin/sh"]
         command = [inside, node.env["SLURM_SUBMIT_DIR"]]
         return self._run_argv("%s-%s" % (node.container_name, name), image, options, command)
 
-    def remove_container(self, container_id: str, force: bool) -> bool:
-        """As in Runtime."""
-        argv = [self.program, "rm", *(["--force"] if force else []), "--volumes", container_id]
-        return self.node.run(argv, timeout=REMOVE_TIMEOUT).code == 0
-
     def _run_argv(self, name: str, image: str, options: "List[str]", command: "List[str]") -> "List[str]":
         return self.node.story_command(
             "run_with_" + self.name, self.program, name, image, str(len(options)), *options, *command
         )
 
-    def device_options(self, path: str) -> "List[str]":
-        """As in Runtime."""
-        return ["--device", path]
+    def device_options(self, devices: "gpus.Devices") -> "List[str]":
+        found: "List[str]" = []
+        if devices.nvidia is not None:
+            found += self._nvidia_options(devices.nvidia)
+        for path, group in devices.amd or []:  # by number, as its name may differ in the container
+            found += ["--device", path, "--group-add", str(group)]
+        for path in devices.network:
+            found += ["--device", path]
+        return found
 
-    def list_containers(self, name: str) -> "List[Tuple[str, str, str]]":
-        """As in Runtime."""
-        template = "{{.ID}} {{.Names}} {{.Labels}}"
-        argv = [self.program, "ps", "--all", "--no-trunc", "--filter", "name=" + name, "--format", template]
-        found = self.node.run(argv)
-        rows = []
-        for line in [] if found.code else found.out.splitlines():
-            fields = line.split(" ", 2)
-            if len(fields) > 1:
-                rows.append((fields[0], fields[1], fields[2] if len(fields) > 2 else ""))
-        return rows
+    def _nvidia_options(self, uuids: "List[str]") -> "List[str]":
+        """Options that pass these GPUs to the containers."""
+        raise NotImplementedError
 
     def remove(self) -> bool:
-        """As in Runtime. Finds containers by the mark of this attempt.
+        """Finds containers by the mark of this attempt.
 
         The exit code of `podman run` or `docker run` is no evidence: interrupted early, it may be 0.
         """

@@ -7,10 +7,10 @@ if TYPE_CHECKING:
     from typing import List
 
     from ..api import NodeApi
-    from .base import Runtime
+    from .base import Base
 
 
-def mount_options(node: "NodeApi", runtime: "Runtime") -> "List[str]":
+def mount_options(node: "NodeApi", runtime: "Base") -> "List[str]":
     """Options for the job's folder, the job spec's mounts and the submit folder, without duplicates.
 
     Records findings.
@@ -42,7 +42,7 @@ def csv_field(text: str) -> str:
     return '"%s"' % text.replace('"', '""')
 
 
-def _bind(node: "NodeApi", runtime: "Runtime", source: str, target: str, options: "List[str]") -> str:
+def _bind(node: "NodeApi", runtime: "Base", source: str, target: str, options: "List[str]") -> str:
     """The value of a --mount option; "" after a finding."""
     if not os.path.exists(source):
         fix = "create it there, or remove it from container.mounts"

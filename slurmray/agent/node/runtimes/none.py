@@ -6,33 +6,36 @@ from ... import paths
 from ...fixes import PYTHON_FIX, PYTHON_WANTED
 from .. import job_folder
 from ..checks import gpus
-from .base import Runtime
+from .base import Base
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List
+    from typing import List
+
+    from ..api import NodeApi
 
 LOCK_TIMEOUT = 10.0  # seconds
 
 
-class NoRuntime(Runtime):
+class NoRuntime(Base):
     """The host itself in place of a container."""
 
     name = "none"
     python = "python3"
 
+    def __init__(self, node: "NodeApi") -> None:
+        """Hides the GPUs of a node that does not constrain devices from a job without any."""
+        super().__init__(node)
+        if not (self.gpu_masks or node.group["gpus_per_node"]):
+            name = "HIP_VISIBLE_DEVICES" if os.path.exists("/dev/kfd") else "CUDA_VISIBLE_DEVICES"
+            self.gpu_masks = {name: ""}
+
     @property
     def description(self) -> str:
-        """As in Runtime."""
         return "%s, with %s" % (self.name, self.python)
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime: options for srun, which may start a container."""
-        return list(self.node.settings["container"]["step_args"])
-
     def works(self) -> bool:
-        """As in Runtime. Records a finding where no python3 runs. The container process checks Ray."""
+        """Records a finding where no python3 runs. The container process checks Ray."""
         # Not shutil.which: importing shutil costs each node 3 ms.
         self.python = paths.find_program("python3", self.node.env.get("PATH", ""))
         if not self.python:
@@ -44,19 +47,12 @@ class NoRuntime(Runtime):
             self.node.finding("image", self.python, found.why, PYTHON_WANTED, PYTHON_FIX)
         return True
 
-    def prepare_container(self) -> None:
-        """Count the GPUs."""
+    def prepare(self) -> None:
+        """Counts the GPUs."""
         gpus.options(self.node, self)
 
-    def gpu_masks(self) -> "Dict[str, str]":
-        """As in Runtime. Hides the GPUs of a node that does not constrain devices from a job without any."""
-        found = super().gpu_masks()
-        if not (found or self.node.group["gpus_per_node"]):
-            found["HIP_VISIBLE_DEVICES" if os.path.exists("/dev/kfd") else "CUDA_VISIBLE_DEVICES"] = ""
-        return found
-
-    def container_argv(self) -> "List[str]":
-        """As in Runtime: the role `guard`, which starts the container process and cleans up after it."""
+    def argv(self) -> "List[str]":
+        """The role `guard`, which starts the container process and cleans up after it."""
         node = self.node
         temp = os.path.join(node.inside, "tmp")
         if not os.path.isdir(temp):
@@ -67,7 +63,6 @@ class NoRuntime(Runtime):
         return node.story_command("run_with_none", self.python, str(len(variables)), *variables, *command)
 
     def remove(self) -> bool:
-        """As in Runtime."""
         from .. import shared_memory
 
         is_done = remove_processes(self.node.folder)

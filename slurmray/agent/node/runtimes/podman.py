@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Tuple
 
+    from ..api import NodeApi
 
 # Under Slurm, Podman 4.3 to 5.1 moves itself, and so the container, into a cgroup below user.slice, even with
 # --cgroups=disabled. It does so by the user's systemd, which it does not find with this address.
@@ -22,20 +23,20 @@ class Podman(Engine):
     """Podman on one node."""
 
     name = "podman"
+    image_query = ("image", "exists")  # resolves short names
     _warned = False
     _shares_cgroup = False  # whether the container is to be in the task's cgroup
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime, without the login session's variables that the job had to drop."""
-        dropped = [name for name in LOGIN_SESSION if name in os.environ and name not in self.node.env]
-        unset = ["--unset=" + name for name in dropped]
-        return [*(["env", *unset] if unset else []), *super().exec_prefix]
+    def __init__(self, node: "NodeApi") -> None:
+        super().__init__(node)
+        self.unset = [name for name in LOGIN_SESSION if name in os.environ and name not in node.env]
+        # Ids of other users of a rootless container are its user namespace's.
+        self.rm = [self.program, "unshare", "rm", "-rf"]
 
     def works(self) -> bool:
-        """As in Runtime. Checks for the image with the same command, as each takes 0.1 s or more."""
+        """Checks for the image with the same command, as each takes 0.1 s or more."""
         node = self.node
-        found = node.run([self.program, "image", "exists", self.image])
+        found = node.run([self.program, *self.image_query, self.image])
         self.image_is_here = found.code == 0
         self.why = found.why
         if "no subuid ranges" in found.err and not self._warned:
@@ -46,20 +47,12 @@ class Podman(Engine):
         # 125 and above: Podman itself fails. Without its pause process it fails, too, but exits with 1.
         return found.code <= 1 and "podman system migrate" not in found.err
 
-    def has_image(self, image: str = "") -> bool:
-        """As in Runtime. Podman resolves short names."""
-        if not image:
-            return self.image_is_here
-        return self.node.run([self.program, "image", "exists", image]).code == 0
-
     def user_options(self) -> "List[str]":
-        """As in Engine."""
         # Root in a rootless container is the submitter on the host; in a job of root it is root.
         # The annotation keeps the submitter's supplementary groups (crun supports it, runc ignores it).
         return ["--user", "0:0", "--annotation", "run.oci.keep_original_groups=1"]
 
     def limit_options(self, group: str) -> "List[str]":
-        """As in Engine."""
         found = self.node.run([self.program, "info", "--format", "{{.Host.OCIRuntime.Name}}"])
         if found.out.strip() == "crun":
             self._shares_cgroup = True
@@ -76,8 +69,8 @@ class Podman(Engine):
         """Has the pid of a container's first process once it runs."""
         return os.path.join(self.node.folder, name + ".pid")
 
-    def check_container(self) -> bool:
-        """As in Runtime: whether it is in the task's cgroup."""
+    def check(self) -> bool:
+        """Whether it is in the task's cgroup."""
         if not self._shares_cgroup:
             return True
         try:
@@ -91,14 +84,14 @@ class Podman(Engine):
         return True
 
     def likely_cause(self) -> str:
-        """As in Runtime. Podman 3.4, of Ubuntu 22.04, knows no quotes in --mount."""
+        """Podman 3.4, of Ubuntu 22.04, knows no quotes in --mount."""
         version = self._version()
         if not (0, 0) < version < OLDEST:
             return ""
         return "Podman %d.%d is too old: slurmray needs %d.%d or later" % (version + OLDEST)
 
-    def nvidia_options(self, uuids: "List[str]") -> "List[str]":
-        """As in Runtime, by CDI. The NVIDIA Container Toolkit before 1.15 names GPUs by index only."""
+    def _nvidia_options(self, uuids: "List[str]") -> "List[str]":
+        """By CDI. The NVIDIA Container Toolkit before 1.15 names GPUs by index only."""
         from . import cdi
 
         node, version = self.node, self._version()

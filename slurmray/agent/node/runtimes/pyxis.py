@@ -10,7 +10,7 @@ from .none import NoRuntime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Set
+    from typing import List
 
     from ...wire.settings import Job, Settings
 
@@ -19,28 +19,18 @@ class Pyxis(NoRuntime):
     """Pyxis on one node: the container that srun has started."""
 
     name = "pyxis"
+    has_slurm = False
 
-    @property
-    def exec_prefix(self) -> "List[str]":
-        """As in Runtime: srun's options that start a container of the same image."""
-        temp_dir = self.node.settings["temp_dir"]
-        mounts = "--container-mounts=%s:%s" % (temp_dir, temp_dir)
-        return ["--container-image=" + self.image, mounts, *super().exec_prefix]
-
-    def prepare_container(self) -> None:
-        """As in Runtime. Makes the FIFOs of the story's start_service, which runs after it on all nodes."""
-        super().prepare_container()
+    def prepare(self) -> None:
+        """Makes the FIFOs of the story's start_service, which runs after it on all nodes."""
+        super().prepare()
         for service in self.node.settings["services"]:
             if service.get("image"):
                 for name in ("tether-", "code-", "closed-"):
                     os.mkfifo(os.path.join(self.node.inside, name + service["name"]), 0o600)
 
-    def active_jobs(self, jobs: "Set[str]") -> "Optional[Set[str]]":
-        """As in Runtime. The controller asks: the container has no Slurm commands."""
-        return jobs - self.node.ended_jobs(jobs)
-
     def service_argv(self, name: str, image: str, script: str) -> "List[str]":  # noqa: ARG002
-        """As in Runtime: the story's use_service."""
+        """The story's use_service."""
         return self.node.story_command("use_service", self.node.folder, name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,14 +64,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Ray:
-    """As much of Ray on a node as the check needs."""
-
-    def __init__(self, env: dict[str, str]) -> None:
-        self.env = env
-        self.gpu_mask: dict[str, str] = {}
-
-
 def check(folder: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], **more: Any) -> Any:
     """Run the check of a node with two GPUs to its end. Return (messages, whether the start goes on)."""
     sent: list[dict[str, Any]] = []
@@ -86,9 +77,9 @@ def check(folder: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], **
     containers.write_agent(folder)
     context = node_context.NodeContext(str(folder), "gpu-1", lambda _, code: codes.append(code))
     settings_of_job: Any = settings(container={"accelerators": ["nvidia"]}, **more)
-    context.settings, context.rank = settings_of_job, 0
-    ray: Any = Ray({**os.environ, **env})
-    check = cuda.GpuCheck(context, ray)
+    context.settings, context.rank, context.node_env = settings_of_job, 0, env
+    context.job = containers.job()  # type: ignore[assignment]
+    check = cuda.GpuCheck(context)
     check.start()
     while check.is_running and not codes:
         context.children.reap()

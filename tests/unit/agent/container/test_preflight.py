@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import site
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +48,7 @@ def test_requirements_of_the_distributed_debugger(
 
 def new_context(**settings: Any) -> Any:
     context = node_context.NodeContext("/nowhere", "gpu-1", lambda *_: None)
+    context.ray_version = NEW
     context.settings = {"ray": {"debug": "none"}, "preflight": "fail", **settings}  # type: ignore[typeddict-item]
     return context
 
@@ -81,13 +84,13 @@ def test_findings_about_limits_and_debugger(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         node_context.NodeContext, "finding", lambda _, kind, check, *__: found.append((kind, check))
     )
-    preflight.check_node(new_context(), NEW)
+    preflight.check_node(new_context())
     assert found == [("warn", "open files")]
     post_mortem = {"debug": "post-mortem"}
     with pytest.raises(Unfit):
-        preflight.check_node(new_context(ray=post_mortem), NEW)
+        preflight.check_node(new_context(ray=post_mortem))
     assert found[1:] == [("warn", "open files"), ("preflight", "debugpy")]
-    preflight.check_node(new_context(ray=post_mortem, preflight="warn"), NEW)
+    preflight.check_node(new_context(ray=post_mortem, preflight="warn"))
 
 
 def test_a_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,3 +104,19 @@ def test_a_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_versions() -> None:
     assert preflight.versions("2.60.0").startswith("Ray 2.60.0, Python 3.")
+
+
+PATHS = ["/lib/python3.11", "/lib/python3.11/site-packages", "/usr/lib/dist-packages"]
+
+
+def test_search_path_of_an_isolated_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(isolated=1))
+    monkeypatch.setattr(sys, "path", PATHS.copy())
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "/a::/b")
+    preflight.restore_search_path()
+    assert sys.path == [PATHS[0], "/a", "/b", str(tmp_path), *PATHS[1:]]
+    monkeypatch.setattr(sys, "path", PATHS.copy())
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(isolated=0))
+    preflight.restore_search_path()
+    assert sys.path == PATHS

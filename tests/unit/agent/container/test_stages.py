@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from slurmray.agent.container import node_context, stages
-from slurmray.agent.container.services import variables
+from slurmray.agent.container import node_context, stages, variables
 from slurmray.agent.errors import Finished, JobError
 from slurmray.agent.heartbeat import Timer
 from slurmray.agent.node.service_logs import ServiceLogs
@@ -49,9 +47,8 @@ class Node(node_context.NodeContext):
         self.rank = nodes.index(name)
         self.sent: list[dict[str, Any]] = []
         write_agent(folder)
-        env = {"PATH": os.environ["PATH"], "OF_RAY": "1"}
-        ray: Any = SimpleNamespace(env=env, gcs_address="10.0.0.1:6379")
-        self.stages = stages.Stages(self, ray)
+        self.gcs = "10.0.0.1:6379"
+        self.stages = stages.Stages(self)
         self.agent = LogAgent(name, folder, folder, self.settings, self.job)
         self.logs = ServiceLogs(self.agent)
 
@@ -115,7 +112,7 @@ def test_order_of_stages(node: Callable[..., Node], tmp_path: Path) -> None:
             {"name": "late", "run": append(log, "late $RAY_ADDRESS"), "needs_ray": True},
             {
                 "name": "two",
-                "run": append(log, "two $NODE_RANK $NNODES $SLURMRAY_ATTEMPT $OF_RAY-$RAY_ADDRESS"),
+                "run": append(log, "two $NODE_RANK $NNODES $SLURMRAY_ATTEMPT $PYTHONUNBUFFERED-$RAY_ADDRESS"),
             },
         ],
         services=[{"name": "reward", "run": append(log, "reward") + "; sleep 60"}],
@@ -289,8 +286,8 @@ def test_the_gpus_of_services(node: Callable[..., Node], tmp_path: Path) -> None
     one.stages.begin()
     one.until(lambda: log.exists() and log.read_text().count("\n") == 3)
     assert set(log.read_text().splitlines()) == {"a: 5,6", "b: ", "c: 7"}
-    assert one.stages.gpu_mask() == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
-    assert node().stages.gpu_mask() == {}
+    assert variables.gpus_of_ray(one) == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
+    assert variables.gpus_of_ray(node()) == {}
 
 
 def test_the_gpus_of_services_on_a_worker(node: Callable[..., Node], tmp_path: Path) -> None:
@@ -305,34 +302,16 @@ def test_the_gpus_of_services_on_a_worker(node: Callable[..., Node], tmp_path: P
     worker.stages.begin()
     worker.until(lambda: log.exists() and log.read_text().count("\n") == 2)
     assert set(log.read_text().splitlines()) == {"a: 2,3", "c: 4,5,6,7"}
-    assert worker.stages.gpu_mask() == {"CUDA_VISIBLE_DEVICES": "0,1"}
+    assert variables.gpus_of_ray(worker) == {"CUDA_VISIBLE_DEVICES": "0,1"}
     only_head = node("gpu-2", gpus=8, services=services[1:2])
-    assert only_head.stages.gpu_mask() == {}
-
-
-@pytest.mark.parametrize(
-    ("where", "url", "expected"),
-    [
-        ("head", "http://127.0.0.1:8000/x?a=127.0.0.1", ("n1", "http://n1:8000/x?a=127.0.0.1")),
-        ("all", "https://localhost", ("n1,n2,n3", "https://n1")),
-        ("workers", "http://[::1]:80", ("n2,n3", "http://n2:80")),
-        ("workers", "http://localhost.example:80", ("n2,n3", "http://localhost.example:80")),
-        ("head", None, ("n1", None)),
-        (2, "http://localhost:80", ("n2,n3", "http://n2:80")),
-    ],
-)
-def test_where_the_trainer_finds_a_service(
-    where: str | int, url: str | None, expected: tuple[str, str]
-) -> None:
-    item = {"name": "my-judge", "where": where, **({"ready": {"http": url, "timeout": 1}} if url else {})}
-    found = variables(settings(services=[item], ray={"nodes": 3}), ["n1", "n2", "n3"])  # type: ignore[arg-type]
-    assert (found.pop("SERVICE_MY_JUDGE_HOSTS"), found.pop("SERVICE_MY_JUDGE_URL", None)) == expected
-    assert found == {}
+    assert variables.gpus_of_ray(only_head) == {}
 
 
 def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> None:
     log = tmp_path / "log"
-    show = f'echo "$NAME: $RAY_ADDRESS $OF_RAY ${{CUDA_VISIBLE_DEVICES-unset}}" >>{log}; exec sleep 60'
+    show = (
+        f'echo "$NAME: $RAY_ADDRESS $PYTHONUNBUFFERED ${{CUDA_VISIBLE_DEVICES-unset}}" >>{log}; exec sleep 60'
+    )
     services = [
         {"name": "late", "run": show, "env": {"NAME": "late"}, "needs_ray": True},
         {"name": "with-gpus", "run": show, "env": {"NAME": "with-gpus"}, "needs_ray": True, "gpus": 1},
@@ -354,8 +333,8 @@ def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> 
     assert one.stages.are_done()
     early, *late = log.read_text().splitlines()
     assert early == "early:  1 6,7"
-    assert sorted(late) == ["late: 10.0.0.1:6379 1 unset", "with-gpus: 10.0.0.1:6379 1 5"]
-    assert one.stages.gpu_mask() == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
+    assert sorted(late) == ["late: 10.0.0.1:6379 1 0,1,2,3,4", "with-gpus: 10.0.0.1:6379 1 5"]
+    assert variables.gpus_of_ray(one) == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
     pid = one.children.pid_of("service-with-ray late")
     assert pid
     with pytest.raises(JobError, match="service late exited with 137"):
@@ -398,7 +377,7 @@ def outside_service(
 
 
 def test_a_service_outside_the_container(node: Callable[..., Node], tmp_path: Path) -> None:
-    show = 'printf "%s" "$MINE $NODE_RANK ${OF_RAY-nothing of Ray}" >out; exit 5'
+    show = 'printf "%s" "$MINE $NODE_RANK ${RAY_USAGE_STATS_ENABLED-nothing of Ray}" >out; exit 5'
     with outside_service(node, tmp_path, ["/bin/sh", "-c", show]) as service:
         assert service.wait(20) == 5
     assert (tmp_path / "out").read_text() == 'it\'s "$HOME"\n`id` 0 nothing of Ray'

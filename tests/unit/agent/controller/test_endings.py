@@ -104,12 +104,11 @@ def test_a_worker_that_ends_because_slurm_signals_only_the_tasks() -> None:
     assert "stop" in events(cluster)
 
 
-@pytest.mark.parametrize("code", [0, 5])
-def test_a_log_on_a_full_disk_does_not_change_the_exit_code(code: int, tmp_path: Path) -> None:
+def test_a_log_on_a_full_disk_does_not_change_the_exit_code(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to("/dev/full")
-    job = Job(tmp_path, str(code))
+    job = Job(tmp_path, "5")
     try:
-        assert job.process.wait(HANG) == code
+        assert job.process.wait(HANG) == 5
     finally:
         job.process.kill()
 

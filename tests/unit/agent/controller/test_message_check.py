@@ -42,7 +42,10 @@ WRONG: list[dict[str, Any]] = [
     {"type": "joined", "nodes": "node1", "gpus": 1},
     {"type": "stage_done", "stage": "unknown"},
     {"type": "not_ready", "missing": "nobody", "why": "x"},
-    {"type": "attach", "argv": "rm", "command": [None]},
+    {"type": "attach", "runtime": "podman", "folder": "/tmp", "unset": [], "command": [None]},
+    {"type": "attach", "runtime": "/bin/sh", "folder": "/tmp", "unset": [], "command": []},
+    {"type": "attach", "runtime": "none", "folder": "/tmp; id", "unset": [], "command": []},
+    {"type": "attach", "runtime": "none", "folder": "/tmp", "unset": ["PATH"], "command": []},
     {"type": "dashboard", "address": None, "port": None},
     {"type": "started", "step": "0 --signal=KILL"},
     {"type": "leftover_jobs", "jobs": 7},
@@ -57,7 +60,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.attack("messages that a program in the container writes", inputs=39)
+@pytest.mark.attack("messages that a program in the container writes", inputs=42)
 def test_wrong_messages_change_nothing() -> None:
     cluster = Cluster()
     cluster.train()
@@ -96,7 +99,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "stage_done": {"stage": "prepare-with-ray"},
     "prepared": {"name": "data@all"},
     "trainer": {"command": "python3 a\nb"},
-    "attach": {"argv": ["a"], "command": ["b"], "unset": [], "runtime": "none", "folder": "/tmp/x"},
+    "attach": {"command": ["b"], "unset": [], "runtime": "none", "folder": "/tmp/x"},
     "dashboard": {"address": "10.0.0.1", "port": 8265},
     "not_ready": {"missing": "node1", "why": "x"},
     "exit": {"code": 255},

@@ -18,6 +18,7 @@ from slurmray.agent import script as parts
 from slurmray.agent.controller import step
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
+from tests.unit.agent.containers import quick
 
 HANG = 30  # seconds
 
@@ -25,30 +26,21 @@ HANG = 30  # seconds
 SRUN = """
 import json, os, sys, time, zlib
 sys.path.insert(0, {root!r})
-from slurmray.agent.wire import codec
-from tests.unit.agent.wire_types import TO_CONTROLLER, checked
+from tests.unit.agent.peer import Peer
+from tests.unit.agent.wire_types import TO_CONTROLLER, TO_NODES
 plays, folder = {plays!r}, {folder!r}
 stream = zlib.decompressobj()
 text = b""
 while not stream.eof:
     text += stream.decompress(os.read(0, 65536))
-decoder = codec.LineDecoder()
-lines = decoder.feed(stream.unused_data)
-
-def send(type_, **fields):
-    message = checked(TO_CONTROLLER, dict(fields, type=type_))
-    os.write(1, codec.encode_to_controller(message, "node1"))
+peer = Peer(0, 1, TO_CONTROLLER, TO_NODES, node="node1")
+peer.feed(stream.unused_data)
+send = peer.send
 
 def receive(kind):
-    while True:
-        while lines:
-            message = codec.decode(lines.pop(0))
-            if message["type"] == kind:
-                return message
-        data = os.read(0, 65536)
-        if not data:
-            return None
-        lines.extend(decoder.feed(data))
+    while (message := peer.next()) and message["type"] != kind:
+        pass
+    return message
 
 send("started", step="0")
 job = receive("job")["job"]
@@ -131,7 +123,7 @@ class Job:
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
         settings["ray"] = {"temp_dir": "/tmp"}
         (folder / "job.yaml").write_text(json.dumps(settings))
-        text = render_script(load_plan(folder / "job.yaml", [], []))
+        text = quick(render_script(load_plan(folder / "job.yaml", [], [])))
         self.script = folder / "generated.sh"
         self.script.write_text(text.replace('"temp_dir": "/tmp"', f'"temp_dir": "{folder}/temp"'))
         self.process = subprocess.Popen(
@@ -292,7 +284,7 @@ def test_a_job_that_is_not_cancelled_ignores_the_file(tmp_path: Path) -> None:
     job = Job(tmp_path, "waits")
     srun = tmp_path / "bin/srun"
     receive = "receive(sys.argv[-1])"
-    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(2)][-1]'))
+    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(4)][-1]'))
     job.wait_for("waits")
     (tmp_path / "slurmray-runs/7-0/cancel-now").write_text("now\n")
     code, log = job.wait()

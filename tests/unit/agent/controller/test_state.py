@@ -21,7 +21,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "ready": {},
     "stage_done": {"stage": "prepare"},
     "prepared": {"name": "data"},
-    "attach": {"argv": ["srun"], "command": ["ray"], "runtime": "podman", "folder": FOLDER, "unset": []},
+    "attach": {"command": ["ray"], "runtime": "podman", "folder": FOLDER, "unset": []},
     "trainer": {"command": "python"},
     "exit": {"code": 0},
     "healthy": {},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -20,10 +19,11 @@ from typing import Any
 import pytest
 
 from slurmray.agent import heartbeat, script
-from slurmray.agent.wire import codec
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
-from tests.unit.agent.wire_types import TO_NODES, checked
+from tests.unit.agent.containers import quick
+from tests.unit.agent.peer import Peer
+from tests.unit.agent.wire_types import TO_CONTROLLER, TO_NODES
 
 HANG = 30  # seconds
 
@@ -71,12 +71,10 @@ class NodeProcess:
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
         settings["ray"] = {"temp_dir": str(self.temp), **spec.get("ray", {})}
         (folder / "job.yaml").write_text(json.dumps(settings))
-        text = render_script(load_plan(folder / "job.yaml", [], []))
+        text = quick(render_script(load_plan(folder / "job.yaml", [], [])))
         text = re.sub(r'"heartbeat": 25', '"heartbeat": 3', text)
         run = f'run_with_none() {{\n\texec {sys.executable} {folder}/container.py {folder} "{does}"\n}}\n'
         self.text = re.sub(r"run_with_none\(\) \{.*?\n\}\n", lambda _: run, text, count=1, flags=re.DOTALL)
-        self.messages: list[dict[str, Any]] = []
-        self.decoder = codec.LineDecoder()
         self.process = subprocess.Popen(
             ["bash", "-c", LIMITED, "bash", *script.story_command(self.text, "start_node")],
             stdin=subprocess.PIPE,
@@ -96,20 +94,16 @@ class NodeProcess:
                 "XDG_RUNTIME_DIR": "/no/such/folder",
             },
         )
-        self.write(zlib.compress(self.text.encode()))
+        assert self.process.stdin
+        assert self.process.stdout
+        self.peer = Peer(self.process.stdout.fileno(), self.process.stdin.fileno(), TO_NODES, TO_CONTROLLER)
+        self.send = self.peer.send
+        self.peer.write(zlib.compress(self.text.encode()))
 
     def program(self, name: str, text: str) -> None:
         path = self.folder / "bin" / name
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
-
-    def write(self, data: bytes) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-
-    def send(self, kind: str, **fields: Any) -> None:
-        self.write(codec.encode(checked(TO_NODES, {"type": kind, **fields})))
 
     def send_job(self, nodes: tuple[str, ...] = ("node1",), chances: int = 0) -> None:
         job = {
@@ -135,23 +129,18 @@ class NodeProcess:
 
     def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Return the next message of that type with these fields; drop those before it. Sends heartbeats."""
-        assert self.process.stdout
         wanted = {"type": kind, **fields}
         deadline = time.monotonic() + HANG
         while time.monotonic() < deadline:
-            while self.messages:
-                message = self.messages.pop(0)
-                if wanted.items() <= message.items():
-                    return message
-            if select.select([self.process.stdout], [], [], 1)[0]:
-                data = os.read(self.process.stdout.fileno(), 65536)
-                lines = self.decoder.feed(data)
-                self.messages += [found for line in lines if (found := codec.decode(line))]
-                assert data, f"no {wanted}:\n{self.log()}"
-            elif not self.process.stdin or self.process.stdin.closed:
-                pass
-            else:
+            try:
+                message = self.peer.next(1)
+            except TimeoutError:
                 self.send("heartbeat")
+                continue
+            if not message:
+                break
+            if wanted.items() <= message.items():
+                return message
         raise AssertionError(f"no {wanted}:\n{self.log()}")
 
     def container_log(self, text: str) -> str:
@@ -174,13 +163,17 @@ class NodeProcess:
     def end(self) -> int:
         """Close its input, wait for its end, and return its exit code."""
         assert self.process.stdin
+        assert self.process.stderr
         self.process.stdin.close()
-        self.process.stdin = None
-        out, err = self.process.communicate(timeout=HANG)
-        lines = self.decoder.feed(out)
-        self.messages += [found for line in lines if (found := codec.decode(line))]
-        assert err == b""
-        return self.process.returncode
+        while self.peer.next(HANG):
+            pass
+        assert self.process.stderr.read() == b""
+        return self.process.wait(HANG)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """All messages so far, but for heartbeats, which may come at any time."""
+        return [message for message in self.peer.received if message["type"] != "heartbeat"]
 
 
 @pytest.fixture
@@ -303,12 +296,11 @@ def test_a_container_process_that_does_not_answer(nodes: list[NodeProcess], tmp_
     node.send_job()
     node.wait_for("phase", text="up")
     (inside,) = node.temp.glob("*/inside")
-    for second in range(9):
-        if second < 5:  # longer than the timeout
-            (inside / heartbeat.FILE).touch()
-        assert second > 5 or inside.exists()  # not cleaned up
+    for _ in range(9):  # longer than the timeout
+        (inside / heartbeat.FILE).touch()
         node.send("heartbeat")
-        time.sleep(1)
+        time.sleep(0.5)
+        assert inside.exists(), "not cleaned up"
     failed = node.wait_for("failed")
     assert failed["kind"] == "ray"
     assert failed["message"].startswith("the container process does not answer for 3 s.")
@@ -391,7 +383,7 @@ def test_a_setup_that_fails(nodes: list[NodeProcess], tmp_path: Path, setup: str
 
 
 def test_heartbeats_while_setup_takes_long(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, setup="echo begun; sleep 7")
+    node = start(nodes, tmp_path, setup="echo begun; sleep 2")
     node.send_job()
     node.wait_for("heartbeat")
     # `doing` would suspend ray.ready_timeout, which has to end a job whose setup hangs.
@@ -447,20 +439,9 @@ def test_no_heartbeat_of_the_controller(
 
 @pytest.mark.parametrize("is_controller_running", [True, False])
 def test_a_worker_that_was_cut_off(
-    nodes: list[NodeProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_controller_running: bool
+    nodes: list[NodeProcess], tmp_path: Path, is_controller_running: bool
 ) -> None:
     """It leaves the job alone if the head node's host answers, and the controller runs."""
-    quick = (("INTERVAL = 5.0", "INTERVAL = 0.5"), ("SUCCESSOR_WAIT = 10.0", "SUCCESSOR_WAIT = 0.5"))
-    render = render_script
-
-    def render_quick(*args: Any) -> str:
-        text = render(*args)
-        for old, new in quick:
-            assert old in text
-            text = text.replace(old, new)
-        return text
-
-    monkeypatch.setattr(sys.modules[__name__], "render_script", render_quick)
     node = start(nodes, tmp_path, slurm={"nodes": 2})
     node.send_job(("localhost", "node1"))
     node.wait_for("checked")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent import errors
-from slurmray.agent.node import runtimes
+from slurmray.agent.node.runtimes.podman import Podman
 
 from ..fake_node import FakeNode
 
@@ -19,16 +19,14 @@ NAME = "rayproject/ray:2.60.0"
 BUILD = {"file": "Dockerfile", "context": "."}
 
 
-def make(
-    folder: Path, podman: str, is_here: bool = False, **container: Any
-) -> tuple[FakeNode, runtimes.Runtime]:
+def make(folder: Path, podman: str, is_here: bool = False, **container: Any) -> tuple[FakeNode, Podman]:
     """A node with a podman that runs these commands; it has the image if the file `here` exists."""
     node = FakeNode(folder, container)
     if is_here:
         (folder / "here").touch()
     text = f'cd {folder}\n[ "$1" = image ] && {{ [ -e here ]; exit; }}\necho "$@" >>calls\n{podman}'
     node.program("podman", text)
-    runtime = runtimes.make("podman", node)
+    runtime = Podman(node)
     assert runtime.works()
     return node, runtime
 
@@ -55,7 +53,7 @@ def test_pull_load_or_build(
     tmp_path: Path, container: dict[str, Any], is_here: bool, expected: list[str]
 ) -> None:
     node, runtime = make(tmp_path, "touch here", is_here, **container)
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert [call.replace(f"{tmp_path}/submit", "SUBMIT") for call in calls(node)] == expected
     assert node.findings == []
     assert not list((tmp_path / "tmp").iterdir())
@@ -65,7 +63,7 @@ def test_pull_load_or_build(
 
 def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, "", pull="never")
-    runtime.ensure_image()
+    runtime.ensure_images()
     wanted = "the image, as container.pull is never"
     assert node.findings == [("image", NAME, "is not on this node", wanted, "podman load it on node1")]
     assert calls(node) == []
@@ -87,7 +85,7 @@ def test_a_pull_is_repeated_after_a_temporary_error(
         tmp_path, f"[ $(wc -l <calls) = {good} ] || {{ echo 'Error: {answer}' >&2; exit 1; }}"
     )
     node.job["nodes"] = [f"node{number}" for number in range(9)]
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert len(calls(node)) == pulls
     jitter, *pauses = node.waited
     assert 0 <= jitter <= 2
@@ -100,7 +98,7 @@ def test_a_pull_is_repeated_after_a_temporary_error(
 
 def test_an_archive_with_another_image(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, "", archive="x.tar")
-    runtime.ensure_image()
+    runtime.ensure_images()
     ((kind, check, found, wanted, fix),) = node.findings
     assert (kind, check, wanted) == ("image", f"{tmp_path}/submit/x.tar", NAME)
     assert (found, fix) == (
@@ -112,7 +110,7 @@ def test_an_archive_with_another_image(tmp_path: Path) -> None:
 def test_a_build_that_fails(tmp_path: Path) -> None:
     text = "ERROR: failed to solve: process x did not complete successfully: exit code: 127"
     node, runtime = make(tmp_path, f"echo '{text}' >&2; exit 1", build=BUILD)
-    runtime.ensure_image()
+    runtime.ensure_images()
     fix = f"fix Dockerfile: {node.log_path} has the complete output"
     assert node.findings == [("image", "podman build", text, NAME, fix)]
     assert not list((tmp_path / "temp").iterdir())
@@ -138,7 +136,7 @@ def test_one_job_builds_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             other.close()
 
     monkeypatch.setattr(node, "wait", wait)
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert waits == ["build"] * 3
     assert node.doing == ""
     assert calls(node) == []
@@ -150,7 +148,7 @@ def test_the_lock_is_held_during_the_build(tmp_path: Path) -> None:
     check = f"stat -c %a {tmp_path}/temp/slurmray-build-* >mode; "
     check += f"flock --nonblock {tmp_path}/temp/slurmray-build-* true && exit 9; touch here"
     node, runtime = make(tmp_path, check, build=BUILD)
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert node.findings == []
     assert (tmp_path / "mode").read_text() == "600\n"  # nobody else can lock it
 
@@ -168,7 +166,7 @@ def test_a_lock_on_a_file_that_is_gone(tmp_path: Path, monkeypatch: pytest.Monke
         real(handle, flags)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert files == [0, 1]
 
 
@@ -179,7 +177,7 @@ def test_a_link_or_folder_is_not_used_as_lock_file(tmp_path: Path, kind: str) ->
         lock_file(node).symlink_to(tmp_path / "theirs")
     else:
         lock_file(node).mkdir()
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert calls(node)[0].startswith("build ")
     assert not (tmp_path / "theirs").exists()
     assert lock_file(node).is_symlink() == (kind == "link")
@@ -189,7 +187,7 @@ def test_a_lock_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     node, runtime = make(tmp_path, "touch here", build=BUILD)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     lock_file(node).touch()
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert calls(node)[0].startswith("build ")
     assert lock_file(node).exists()
 
@@ -200,7 +198,7 @@ def test_a_wait_that_is_stopped_leaves_no_lock(tmp_path: Path) -> None:
     fcntl.flock(other, fcntl.LOCK_EX)
     node.is_stopped = True
     with pytest.raises(errors.Stopped):
-        runtime.ensure_image()
+        runtime.ensure_images()
     assert node.doing == ""
     other.close()
 
@@ -213,7 +211,7 @@ def test_names_that_others_make_beforehand_stop_no_pull(tmp_path: Path) -> None:
     (tmp_path / "tmp/slurmray-9-0-node1-00000000").mkdir()
     (tmp_path / "tmp/slurmray-9-0-node1-ffffffff").touch()
     before = sorted((tmp_path / "tmp").iterdir())
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert node.findings == []
     assert re.fullmatch(
         f"{tmp_path}/tmp/slurmray-9-0-node1-[0-9a-f]{{8}}\n", (tmp_path / "where").read_text()
@@ -226,7 +224,7 @@ def test_names_that_others_make_beforehand_stop_no_pull(tmp_path: Path) -> None:
 def test_a_fifo_as_lock_stops_no_build(tmp_path: Path) -> None:
     _, runtime = make(tmp_path, "touch here", build=BUILD)
     os.mkfifo(tmp_path / f"temp/slurmray-build-{os.geteuid()}")
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert (tmp_path / "here").exists()
 
 
@@ -235,7 +233,7 @@ def test_two_jobs_build_once(tmp_path: Path) -> None:
     made = [make(tmp_path, program, build=BUILD) for _ in range(2)]
     for node, _ in made:
         node.wait = lambda seconds: time.sleep(seconds / 50)  # type: ignore[method-assign]
-    threads = [threading.Thread(target=runtime.ensure_image) for _, runtime in made]
+    threads = [threading.Thread(target=runtime.ensure_images) for _, runtime in made]
     for thread in threads:
         thread.start()
     for thread in threads:

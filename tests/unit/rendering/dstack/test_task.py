@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from slurmray.cli.render import render_job
+from slurmray.cli.rendered import render_job
 from slurmray.errors import ExitCode, SpecError
 from slurmray.rendering.dstack.task import LEFT_OUT, USED, make_task, remarks
 from slurmray.spec.job import JobSpec

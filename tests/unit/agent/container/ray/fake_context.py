@@ -16,6 +16,8 @@ class FakeContext:
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
         self.is_head = True
+        self.address = "10.0.0.1"
+        self.ports: list[int] = []
         self.is_ready = False
         self.trainer_started: float | None = None
         self.children = SimpleNamespace(kill=lambda _: None)

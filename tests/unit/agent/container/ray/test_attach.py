@@ -52,11 +52,3 @@ def test_commands_have_the_trainer_s_environment(tmp_path: Path, monkeypatch: py
     assert output(text='umask; echo "${RAY_AUTH_TOKEN-} ${CUDA_VISIBLE_DEVICES-} $ROCR_VISIBLE_DEVICES"') == (
         "0027\n  3\n"
     )
-
-
-@pytest.mark.parametrize("prefix", [["podman", "exec", "c"], [], ["--container-image=a b"]])
-def test_attach_argv(prefix: list[str]) -> None:
-    for is_heterogeneous, component in ((False, []), (True, ["--het-group=0"])):
-        argv = attach.attach_argv("7_1", is_heterogeneous, "gpu-1", prefix, "/tmp/ray-7-2")
-        srun = ["srun", "--overlap", "--jobid=7_1", *component, "-N1", "-n1", "-w", "gpu-1"]
-        assert argv == [*srun, *prefix, "/tmp/ray-7-2/attach"]

@@ -18,7 +18,7 @@ def test_ports_that_are_taken_at_each_of_three_starts(
     monkeypatch.setattr(ports, "listeners", lambda _: (set(), {20001}))
     ray = ray_process(tmp_path)
     ray.watch.begin([20001], [], 0)
-    for name in ("make_environment", "preload", "start"):
+    for name in ("write_token", "preload", "start"):
         monkeypatch.setattr(ray, name, lambda *_: None)
     ray.ended(1)
     ray.ended(1)
@@ -33,7 +33,7 @@ def test_a_port_that_is_taken_after_workers_got_the_address(
     monkeypatch.setattr(ports, "listeners", lambda _: ({1}, set()))
     monkeypatch.setattr(network, "is_open", lambda *_: True)
     ray = ray_process(tmp_path)
-    ray.ports = [1]
+    ray.context.ports = [1]
     ray.watch.begin([1, 20001], [], 0)
     assert ray.does_gcs_answer()
     monkeypatch.setattr(ports, "listeners", lambda _: (set(), {20001}))

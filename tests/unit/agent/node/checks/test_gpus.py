@@ -10,6 +10,7 @@ from slurmray.agent.commands import Result
 from slurmray.agent.node import runtimes
 from slurmray.agent.node.checks import gpus
 from slurmray.agent.node.runtimes import cdi
+from slurmray.agent.node.runtimes.base import Base
 
 from ...fake_node import FakeNode
 
@@ -54,7 +55,9 @@ def gpu(letter: str, index: int = 0, used: int = 0) -> str:
 
 
 def options(node: FakeNode, runtime: str) -> list[str]:
-    return gpus.options(node, runtimes.make(runtime, node), str(node.root))
+    made = runtimes.make(runtime, node)
+    assert isinstance(made, Base)
+    return gpus.options(node, made, str(node.root))
 
 
 def test_docker_gets_nvidia_gpus_by_uuid(tmp_path: Path) -> None:

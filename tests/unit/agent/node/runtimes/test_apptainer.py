@@ -35,8 +35,8 @@ def calls(node: FakeNode) -> list[str]:
 
 def test_the_container(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, args=["--bind", "/a b"])
-    runtime.prepare_container()
-    runtime.ensure_image()
+    runtime.prepare()
+    runtime.ensure_images()
     image = f"{tmp_path}/submit/x.sif"
     mounts = [
         f'type=bind,"source={source}","target={target}"'
@@ -50,20 +50,21 @@ def test_the_container(tmp_path: Path) -> None:
     command = ["python3", "-I", f"{node.folder}/agent", "container", "node1"]
     argv = ["story", "run_with_apptainer", "apptainer", image, str(len(options)), *options]
     begin = ["env", f"APPTAINER_TMPDIR={node.folder}", *argv]
-    assert runtime.container_argv() == [*begin, *command]
+    assert runtime.argv() == [*begin, *command]
     assert calls(node)[-1].endswith(" /a b python3 --version")
     assert runtime.description == f"apptainer exec {image}"
-    # The exec prefix.
+    # For commands from outside.
     node.program("story", 'printf "%s\\n" "$@" "$APPTAINER_TMPDIR"')
-    (program,) = runtime.exec_prefix
-    found = subprocess.run([program, "ray", "a b"], env=node.env, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [f"{node.folder}/enter", "ray", "a b"], env=node.env, capture_output=True, text=True, check=True
+    )
     assert found.stdout.splitlines() == [*begin[3:], "ray", "a b", node.folder]
 
 
 def test_an_image_that_cannot_be_started(tmp_path: Path) -> None:
     text = "\x1b[91mERROR  : no such thing\n\x1b[0m"
     node, runtime = make(tmp_path, f"printf '{text}' >&2; exit 255")
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert node.findings == [
         (
             "image",
@@ -94,7 +95,7 @@ BUILD = '[ "$1" != build ] || { flock --shared --nonblock "${3%.node1}.lock" tru
 def test_an_image_is_built_once(tmp_path: Path, container: dict[str, str], source: str) -> None:
     for _ in range(2):
         node, runtime = make(tmp_path, BUILD, **SOURCE, **container)
-        runtime.ensure_image()
+        runtime.ensure_images()
         assert node.findings == []
         (tmp_path / "temp/ray-9-0-abcdef/inside").rmdir()
         (tmp_path / "temp/ray-9-0-abcdef").rmdir()
@@ -112,17 +113,17 @@ def test_an_image_is_built_once(tmp_path: Path, container: dict[str, str], sourc
 def test_a_cache_of_the_user_s_choice(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, BUILD, **SOURCE)
     node.env["APPTAINER_CACHEDIR"] = f"{tmp_path}/cache"
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert runtime.image == f"{tmp_path}/cache/slurmray/ray-1-abc.sif"
     node.env["APPTAINER_CACHEDIR"] = "/proc/no"
     runtime = apptainer.Apptainer(node)
     with pytest.raises(errors.JobError, match=r"cannot write to /proc/no/slurmray: .* APPTAINER_CACHEDIR"):
-        runtime.ensure_image()
+        runtime.ensure_images()
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, 'touch "$3"; echo "FATAL: manifest unknown" >&2; exit 255', **SOURCE)
-    runtime.ensure_image()
+    runtime.ensure_images()
     ((kind, check, found, _, fix),) = node.findings
     assert (kind, check, found) == ("image", "apptainer build", "FATAL: manifest unknown")
     assert fix == "check container.image, and whether node1 has to log in to the registry"
@@ -133,7 +134,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_an_image_that_must_not_be_built(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, BUILD, **SOURCE, pull="never")
-    runtime.ensure_image()
+    runtime.ensure_images()
     ((kind, _, found, _, fix),) = node.findings
     assert (kind, found) == ("image", f"is not in {tmp_path}/.apptainer/cache/slurmray")
     assert fix == f"apptainer build {runtime.image} {SOURCE['source']}"
@@ -153,7 +154,7 @@ def test_another_node_builds_the_image(tmp_path: Path, monkeypatch: pytest.Monke
         lock.close()
 
     monkeypatch.setattr(node, "wait", wait)
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert (builds(node), node.doing) == (0, "")
 
 
@@ -186,7 +187,7 @@ def test_only_the_head_node_builds_on_a_network_file_system(
 ) -> None:
     """There a lock may not reach other nodes."""
     node, runtime = waiting_worker(tmp_path, monkeypatch, "nfs", 60)
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert (builds(node), len(node.waited), node.findings) == (0, 60, [])
     assert node.phases[0] == "image waiting for the build of ray-1-abc.sif on the head node"
     assert (len(calls(node)), node.doing) == (1, "")  # the check that the image can be started
@@ -196,7 +197,7 @@ def test_a_network_file_system_that_nodes_do_not_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, runtime = waiting_worker(tmp_path, monkeypatch, "nfs", 1000)
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert (builds(node), len(node.waited)) == (0, 5 + apptainer.VISIBLE_WAIT)
     ((kind, _, found, _, fix),) = node.findings
     assert (kind, fix) == ("image", "set APPTAINER_CACHEDIR in setup")
@@ -205,17 +206,17 @@ def test_a_network_file_system_that_nodes_do_not_share(
 
 def test_each_node_builds_on_its_own_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node, runtime = waiting_worker(tmp_path, monkeypatch, "xfs", 1000)
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert (builds(node), node.waited, node.findings) == (1, [], [])
 
 
 def test_singularity(tmp_path: Path) -> None:
     """The same words, other names."""
     node, runtime = make(tmp_path, BUILD, "singularity", **SOURCE)
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert runtime.image == f"{tmp_path}/.singularity/cache/slurmray/ray-1-abc.sif"
     assert (builds(node), runtime.description) == (1, f"singularity exec {runtime.image}")
-    assert runtime.container_argv()[:5] == [
+    assert runtime.argv()[:5] == [
         *["env", f"SINGULARITY_TMPDIR={node.folder}"],
         *["story", "run_with_apptainer", "singularity"],
     ]
@@ -224,9 +225,9 @@ def test_singularity(tmp_path: Path) -> None:
 def test_a_program_of_another_name(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, BUILD, **SOURCE, command="site-apptainer")
     assert runtime.works()
-    runtime.ensure_image()
+    runtime.ensure_images()
     assert builds(node) == 1
-    assert runtime.container_argv()[4] == "site-apptainer"
+    assert runtime.argv()[4] == "site-apptainer"
 
 
 @pytest.mark.parametrize(

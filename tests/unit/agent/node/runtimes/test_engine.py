@@ -109,11 +109,12 @@ def test_a_podman_without_subordinate_ids(tmp_path: Path) -> None:
     assert f"add {user_name()}:100000:65536 to /etc/subuid" in fix
 
 
-def prepared(node: FakeNode, monkeypatch: pytest.MonkeyPatch, group: str = "") -> runtimes.Runtime:
+def prepared(node: FakeNode, monkeypatch: pytest.MonkeyPatch, group: str = "") -> engine.Engine:
     monkeypatch.setattr(engine, "cgroup_of_step", lambda: group)
     node.make_folder()
     runtime = runtimes.choose(node)
-    runtime.prepare_container()
+    assert isinstance(runtime, engine.Engine)
+    runtime.prepare()
     return runtime
 
 
@@ -142,7 +143,7 @@ def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     image = "rayproject/ray:2.60.0"
     agent = ["-I", f"{node.folder}/agent", "container", "node1"]
     begin = ["story", "run_with_podman", "podman"]
-    assert runtime.container_argv() == [
+    assert runtime.argv() == [
         *[*begin, "slurmray-9-0-node1", image, str(len(options)), *options, *agent],
     ]
     assert runtime.service_argv("web", "nginx", f"{node.inside}/service-web") == [
@@ -165,23 +166,23 @@ def test_a_container_in_the_job_s_cgroup(tmp_path: Path, monkeypatch: pytest.Mon
     node = FakeNode(tmp_path)
     node.program("podman", '[ "$1" != info ] || echo crun')
     runtime = prepared(node, monkeypatch, "4:memory:/slurm/job_9/step_0/task_0")
-    argv = runtime.container_argv()
+    argv = runtime.argv()
     assert argv[:3] == ["env", "DBUS_SESSION_BUS_ADDRESS=unix:path=/dev/null", "story"]
     assert "--cgroups=disabled" in argv
     path = Path(argv[argv.index("--pidfile") + 1])
     assert path == Path(node.folder, "slurmray-9-0-node1.pid")
-    assert not runtime.check_container()
+    assert not runtime.check()
     path.touch()
-    assert not runtime.check_container()
+    assert not runtime.check()
     with subprocess.Popen(["sleep", "60"]) as process:
         path.write_text(str(process.pid))
-        assert runtime.check_container()
+        assert runtime.check()
         own = limits.cgroups_of("self")
         assert node.findings == []
         monkeypatch.setattr(
             podman, "cgroups_of", lambda pid: own if pid == "self" else [*own[:-1], "0::/user.slice"]
         )
-        assert runtime.check_container()
+        assert runtime.check()
         process.kill()
     fix = "Slurm's limits do not hold for it: ask the site why podman leaves them on node1"
     assert node.findings == [("warn", "cgroup", "the container is in 0::/user.slice", "the job's", fix)]
@@ -191,8 +192,8 @@ def test_a_container_without_a_cgroup_of_the_job(tmp_path: Path, monkeypatch: py
     node = FakeNode(tmp_path)
     node.program("podman", HAS_IMAGE)
     runtime = prepared(node, monkeypatch)
-    assert "--pidfile" not in runtime.container_argv()
-    assert runtime.check_container()
+    assert "--pidfile" not in runtime.argv()
+    assert runtime.check()
     text = "container jobs have no cgroups here, so containers get no CPU and memory limits"
     assert (node.phases, node.findings) == ([text], [])
 
@@ -211,10 +212,10 @@ def test_a_docker_container_below_the_job_s_step(
     for ids, found in (("", ""), (ID, "0\n")):
         (tmp_path / "ids").write_text(ids)
         (tmp_path / "pid").write_text(found)
-        assert not runtime.check_container()
+        assert not runtime.check()
     (tmp_path / "pid").write_text("77\n")
     monkeypatch.setattr(docker, "cgroups_of", {"77": [group]}.__getitem__)
-    assert runtime.check_container()
+    assert runtime.check()
     assert [row[2] for row in node.findings] == ["the container is in " + group] * is_foreign
 
 
@@ -234,8 +235,7 @@ def test_a_program_in_place_of_podman(tmp_path: Path, monkeypatch: pytest.Monkey
     runtime = prepared(node, monkeypatch)
     runtime.remove()
     assert {argv[0] for argv in node.commands} == {"podman-hpc"}
-    assert runtime.container_argv()[:3] == ["story", "run_with_podman", "podman-hpc"]
-    assert runtime.exec_prefix[0] == "podman-hpc"
+    assert runtime.argv()[:3] == ["story", "run_with_podman", "podman-hpc"]
     assert runtime.description == "podman-hpc run rayproject/ray:2.60.0"
 
 
@@ -244,12 +244,9 @@ def test_attached_podman_has_the_job_s_login_session(tmp_path: Path, monkeypatch
     node = FakeNode(tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/2000")
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
-    runtime = runtimes.make("podman", node)
-    assert runtime.exec_prefix == [
-        *["env", "--unset=XDG_RUNTIME_DIR", "podman", "exec", "slurmray-9-0-node1"],
-    ]
+    assert runtimes.make("podman", node).unset == ["XDG_RUNTIME_DIR"]
     node.env["XDG_RUNTIME_DIR"] = "/run/user/2000"
-    assert runtime.exec_prefix == ["podman", "exec", "slurmray-9-0-node1"]
+    assert runtimes.make("podman", node).unset == []
 
 
 def test_default_shm_size_is_the_node_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,11 +406,13 @@ def test_service_images(tmp_path: Path) -> None:
     ]
     node = FakeNode(tmp_path, services=services)
     node.program("podman", f'[ "$1" = pull ] && echo "$2" >>{tmp_path}/pulled || [ "$3" = x/here ]')
-    runtimes.make("podman", node).pull_service_images()
+    runtime = podman.Podman(node)
+    runtime.image_is_here = True
+    runtime.ensure_images()
     assert (tmp_path / "pulled").read_text() == "docker.io/library/nginx\n"
     node.settings["container"]["pull"] = "never"
     node.findings = []
-    runtimes.make("podman", node).pull_service_images()
+    runtime.ensure_images()
     assert node.findings == [
         (
             "image",

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.node import runtimes
 from slurmray.agent.node.runtimes.docker import Docker
 from slurmray.agent.node.runtimes.mounts import mount_options
 
@@ -18,7 +17,7 @@ def mount(source: str, destination: str = "", *options: str) -> dict[str, Any]:
 
 
 def found(node: FakeNode, reachable: str = "") -> list[str]:
-    runtime = runtimes.make("docker", node)
+    runtime = Docker(node)
     if reachable:
         runtime.reachable_path = lambda path: reachable if path.startswith(reachable) else path  # type: ignore[method-assign]
     options = mount_options(node, runtime)
@@ -58,15 +57,16 @@ def test_a_folder_that_slurm_made_for_the_job(
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(MOUNTINFO.format(tmp="/tmp", job=job, last=last))
-    runtime = runtimes.make("docker", FakeNode(tmp_path))
-    assert isinstance(runtime, Docker)
+    runtime = Docker(FakeNode(tmp_path))
     assert runtime.private_folder(path, str(tmp_path)) == expected
 
 
-def test_mounts_that_docker_does_not_see(tmp_path: Path) -> None:
+def test_mounts_that_docker_does_not_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = make_node(tmp_path, mount("data"))
-    runtime = runtimes.make("docker", node)
-    runtime.private_folder = lambda path: "/tmp" if "/inside" in path or "/data" in path else ""  # type: ignore[method-assign]
+    runtime = Docker(node)
+    monkeypatch.setattr(
+        runtime, "private_folder", lambda path: "/tmp" if "/inside" in path or "/data" in path else ""
+    )
     options = mount_options(node, runtime)
     assert options == ["--mount", f'type=bind,"source={tmp_path}/submit","target={tmp_path}/submit"']
     found = "/tmp is the job's own (job_container/tmpfs), and docker sees the host's"

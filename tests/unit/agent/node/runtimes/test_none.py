@@ -47,9 +47,9 @@ def test_argv_of_the_container_process(tmp_path: Path, name: str) -> None:
     node.make_folder()
     node.program("python3", "exit 0")
     runtime = runtimes.choose(node)
-    runtime.prepare_container()
+    runtime.prepare()
     python, inside = f"{tmp_path}/bin/python3", node.inside
-    assert runtime.container_argv() == [
+    assert runtime.argv() == [
         *["story", "run_with_none", python, "2", f"SLURMRAY_TEMP={node.folder}", f"TMPDIR={inside}/tmp"],
         *["-I", f"{inside}/agent", "guard", "node1"],
     ]
@@ -121,4 +121,4 @@ def test_gpu_masks(
 ) -> None:
     node = FakeNode(tmp_path, {"runtimes": [runtime]}, gpus=gpus)
     node.env.update(env)
-    assert runtimes.make(runtime, node).gpu_masks() == expected
+    assert runtimes.make(runtime, node).gpu_masks == expected

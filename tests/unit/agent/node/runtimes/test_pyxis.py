@@ -46,11 +46,6 @@ def test_step_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "--container-image=vllm/vllm-openai",
         "--container-mount-home",
     ]
-    assert runtimes.make("pyxis", node).exec_prefix == [
-        "--container-image=rayproject/ray:2.60.0",
-        "--container-mounts=/tmp:/tmp",
-        "--container-mount-home",
-    ]
     for path in ("/a b", "/a,b", "/a\nb", "/a:b"):
         with pytest.raises(errors.JobError, match="pyxis cannot mount") as error:
             monkeypatch.setenv("SLURM_SUBMIT_DIR", path)
@@ -65,7 +60,7 @@ def node(tmp_path: Path) -> FakeNode:
         tmp_path, {"accelerators": []}, services=[{"name": "web", "image": "x"}, {"name": "inside"}]
     )
     node.make_folder()
-    runtimes.make("pyxis", node).prepare_container()
+    runtimes.make("pyxis", node).prepare()
     node.program("srun", SRUN)
     node.env |= {"OPTIONS": str(tmp_path / "options"), "SLURMD_NODENAME": "node1"}
     return node

@@ -1,11 +1,14 @@
 # ruff: noqa: E501 - a table of lines
-"""Known messages of trainers and Ray; each line is as the program writes it."""
+"""The tables of messages; each line is as the program writes it."""
 
 from __future__ import annotations
 
 import pytest
 
-from slurmray import signatures
+from slurmray.diagnosis.entries import Message, find
+from slurmray.diagnosis.messages import MESSAGES
+from slurmray.diagnosis.pending import PENDING, in_words
+from slurmray.diagnosis.slurm_errors import SLURM_ERRORS
 
 # (part of the cause, line)
 LINES = [
@@ -93,24 +96,27 @@ LINES = [
 ]
 
 
+@pytest.mark.parametrize("message", [*MESSAGES, *SLURM_ERRORS, *PENDING], ids=lambda each: each.example[:40])
+def test_an_example_has_its_own_message_only(message: Message) -> None:
+    table = next(each for each in (MESSAGES, SLURM_ERRORS, PENDING) if message in each)
+    assert [found for found, _, _ in find(table, [("", message.example)])] == [message]
+    assert message.source
+    assert message.cause or message.fix
+
+
 @pytest.mark.parametrize(("cause", "line"), LINES)
-def test_a_line_has_one_signature(cause: str, line: str) -> None:
-    (match,) = signatures.find([("log", f"before\n  {line}\nafter\n")])
-    assert cause in match.signature.cause
-    assert (match.source, match.line) == ("log", line[:300])
-
-
-def test_each_example_has_its_own_signature() -> None:
-    for signature in signatures.SIGNATURES:
-        assert [match.signature for match in signatures.find([("", signature.example)])] == [signature]
+def test_a_line_has_one_message(cause: str, line: str) -> None:
+    ((message, *found),) = find(MESSAGES, [("log", f"before\n  {line}\nafter\n")])
+    assert cause in message.cause
+    assert found == ["log", line[:300]]
 
 
 def test_causes_come_before_what_follows_from_them() -> None:
     """The first line of each; without a newline at the end, too."""
     text = "OSError: [Errno 98] Address already in use\nAddress already in use, too\n"
     other = "HIP out of memory. Tried to allocate 1 MiB"
-    found = signatures.find([("a", text), ("b", other)])
-    assert [(match.source, match.line) for match in found] == [
+    found = find(MESSAGES, [("a", text), ("b", other)])
+    assert [match[1:] for match in found] == [
         ("b", other),
         ("a", "OSError: [Errno 98] Address already in use"),
     ]
@@ -118,4 +124,22 @@ def test_causes_come_before_what_follows_from_them() -> None:
 
 def test_progress_is_no_cause() -> None:
     log = "[slurmray   5.0 s] trainer: sh -c 'echo Too many open files'\nstep 1, loss 0.3\nsaved to /ckpt\n"
-    assert signatures.find([("log", log)]) == []
+    assert find(MESSAGES, [("log", log)]) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("None", "Slurm has not looked at it yet"),
+        ("Priority", "waits behind jobs with a higher priority (Priority)"),
+        ("QOSMaxJobsPerUserLimit", "a limit of the QOS is reached (QOSMaxJobsPerUserLimit)"),
+        ("AssocGrpGRES", "a limit of your account is reached (AssocGrpGRES)"),
+        (
+            "ReqNodeNotAvail,_UnavailableNodes:a",
+            "nodes that it needs are down, drained or reserved (ReqNodeNotAvail,_UnavailableNodes:a)",
+        ),
+        ("Cleaning", "Cleaning"),
+    ],
+)
+def test_reasons_in_words(reason: str, expected: str) -> None:
+    assert in_words(reason) == expected

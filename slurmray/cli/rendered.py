@@ -1,0 +1,168 @@
+"""The job that a command line describes, rendered, and what its user is told about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from slurmray.agent.job_log import counted
+from slurmray.cli.flags import PROFILE
+from slurmray.cli.targets import TARGETS, Target
+from slurmray.errors import UsageError
+from slurmray.loading import profile as profiles
+from slurmray.loading.load import hide_env, is_switch, load_plan
+from slurmray.loading.remarks import unset_variables
+from slurmray.plan import Plan
+from slurmray.rendering.output import seal
+from slurmray.slurm.host import Host
+from slurmray.spec.job import JobSpec
+
+if TYPE_CHECKING:
+    from slurmray.slurm.job import Job
+
+DEFAULT_OUTPUT = Path("generated.sh")
+
+
+class Rendered(NamedTuple):
+    """A rendered job. text: its sealed script or task. file: its job spec. profile: the one that was used."""
+
+    plan: Plan
+    text: str
+    file: Path | None
+    profile: profiles.Profile | None
+    target: Target
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job spec."""
+        return self.plan.spec
+
+    @property
+    def host(self) -> Host:
+        """The host on which the job is submitted."""
+        return profiles.host_of_jobs(self.profile)
+
+    def warn_of_unset(self) -> None:
+        """Warn about variables that the job takes from the submitter and that are not set."""
+        for name in unset_variables(self.spec, os.environ, self.target.own_variables):
+            text = f"env.{name} is not set in your environment; export it before {self.target.submitting}"
+            click.echo(text, err=True)
+
+    def show_hints(self, *, is_submitted_here: bool = True) -> None:
+        """Print hints for the user who submits the job."""
+        self.warn_of_unset()
+        for line in self.target.remarks(self.plan, is_submitted_here):
+            click.echo(line, err=True)
+
+    @property
+    def summary(self) -> str:
+        """What the job has and runs, in one line."""
+        return f"{self.resources}, {'the built-in check' if self.spec.run is None else 'your command'}"
+
+    @property
+    def resources(self) -> str:
+        """The resources of the job, in one line."""
+        spec = self.spec
+        nodes = spec.slurm.node_count
+        parts = [counted(nodes, "node")]
+        if spec.slurm.groups:
+            parts += [
+                f"{group.name}: {group.nodes} with {counted(group.gpus, 'GPU') if group.gpus else 'no GPUs'}"
+                for group in spec.slurm.groups
+            ]
+        else:
+            no_gpus = "no GPUs (request them with --gpus-per-node 8)"
+            parts.append(f"{counted(spec.gpus, 'GPU')} each" if spec.gpus else no_gpus)
+        of_services = nodes - spec.ray_nodes
+        if of_services:
+            parts.append(f"{counted(of_services, 'node')} for services")
+        if spec.trainer_nodes < spec.ray_nodes and not spec.slurm.groups:
+            total = spec.trainer_nodes * spec.ray_gpus
+            parts.append(f"{counted(total, 'GPU')} for the trainer, as the head node offers {spec.head_gpus}")
+        if not all(component.cpus_per_task for component in spec.slurm.components):
+            parts.append(f"CPUs: {self.target.default_cpus} (request more with --cpus-per-task 8)")
+        return ", ".join(parts)
+
+    def submit(self, *arguments: str) -> Job:
+        """Submit the job as api.submit_script does, and show messages for the user."""
+        from slurmray import api
+        from slurmray.cli.terminal import show
+
+        job, messages = api.submit_script(self.spec, self.text, *arguments, profile=self.profile)
+        for line in messages:
+            show(line, err=True)
+        return job
+
+
+def render_job(
+    job: Path | None,
+    settings: list[tuple[str, str]],
+    trainer: list[str],
+    output: Path = DEFAULT_OUTPUT,
+    target: str = "slurm",
+    *,
+    only_checks: bool = False,
+) -> Rendered:
+    """Return a job, sealed.
+
+    First three arguments: as in load_plan; settings may have PROFILE, too. output: the file that will have
+    its text. only_checks: as in render_script.
+    """
+    chosen, name = TARGETS[target], dict(settings).get(PROFILE)
+    if name is not None and not chosen.has_profiles:
+        raise UsageError(f"{PROFILE}: for jobs of Slurm; leave it out with --target {target}")
+    profile = profiles.choose(name) if chosen.has_profiles else None
+    fields = [(option, value) for option, value in settings if option != PROFILE]
+    plan = load_plan(job, fields, trainer, chosen.check, profile=profile)
+    command = _render_command(job, settings, trainer, output)
+    text = seal(chosen.render(plan, command, only_checks))
+    return Rendered(plan, text, job, profile, chosen)
+
+
+def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:
+    """Return (name, value) pairs for load_plan: --set first, so that the other options override it."""
+    pairs = []
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f"--set {setting}: expected PATH=VALUE, e.g. --set container.shm_size=64g")
+        pairs.append((path, value))
+    for name, values in flags.items():
+        for value in (values,) if isinstance(values, str) else values or ():
+            pairs.append((f"--{name.replace('_', '-')}", value))
+    return pairs
+
+
+def from_here(path: Path) -> str:
+    """Return a path, relative if it is below the current folder, so that machines render the same script."""
+    place, here = Path(os.path.realpath(path.parent), path.name), Path.cwd()
+    inside = path.is_absolute() and place.is_relative_to(here)
+    return str(place.relative_to(here) if inside else path)
+
+
+def _render_command(
+    job: Path | None, settings: list[tuple[str, str]], trainer: list[str], output: Path
+) -> str:
+    """Return the command that renders the same script again, without the values of `env`: the log shows it.
+
+    The trainer's command becomes --set run=..., so that users can append options.
+    """
+    argv = ["slurmray", "render"]
+    if job is not None:
+        argv.append(from_here(job))
+    for name, given_value in settings:
+        value = hide_env(name, given_value)
+        option = ["--set", f"{name}={value}"]
+        if name.startswith("--"):
+            option = [name] if is_switch(name) else [name, value]
+        argv += option
+    if trainer:
+        argv += ["--set", f"run={json.dumps(trainer, ensure_ascii=False)}"]
+    if output not in (DEFAULT_OUTPUT, Path("-")):
+        argv += ["-o", from_here(output)]
+    return shlex.join(argv)

@@ -1,0 +1,62 @@
+"""What a job can be rendered for: all that differs between Slurm and dstack for users of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slurmray.errors import ExitCode
+from slurmray.loading.remarks import remarks
+from slurmray.plan import Plan
+from slurmray.rendering import script
+from slurmray.rendering.dstack import task
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target, with texts for messages of `slurmray render`.
+
+    suffix: ends the names of its files. default_cpus: of a node for which none are requested. submitting:
+    what reads the variables that a job takes from its submitter, except for those that begin with one of
+    own_variables, which the target sets. next_steps: what to do with a file. check: raises SpecError for what
+    it cannot do of a plan. render: makes the text of a plan, see render_script. remarks: of a plan, and
+    whether it is submitted on this host.
+    """
+
+    suffix: str
+    default_cpus: str
+    submitting: str
+    own_variables: tuple[str, ...]
+    next_steps: tuple[str, ...]
+    has_profiles: bool
+    check: Callable[[Plan], object]
+    render: Callable[[Plan, str, bool], str]
+    remarks: Callable[[Plan, bool], list[str]]
+
+
+TARGETS = {
+    "slurm": Target(
+        suffix=".sh",
+        default_cpus="Slurm's default, often 1",
+        submitting=f"sbatch, or the job ends with {ExitCode.CONFIG}",
+        own_variables=("SLURM_",),
+        next_steps=("submit it with: sbatch {}", "or try it on this machine: slurmray rehearse {}"),
+        has_profiles=True,
+        check=lambda _: None,
+        render=lambda plan, command, only_checks: script.render_script(
+            plan, command, only_checks=only_checks
+        ),
+        remarks=remarks,
+    ),
+    "dstack": Target(
+        suffix=".dstack.yml",
+        default_cpus="2 or more, as the instance has",
+        submitting="dstack apply",
+        own_variables=(),
+        next_steps=("run it with: dstack apply -f {}",),
+        has_profiles=False,
+        check=task.make_task,
+        render=lambda plan, *_: task.render_task(plan),
+        remarks=lambda plan, _: task.remarks(plan),
+    ),
+}

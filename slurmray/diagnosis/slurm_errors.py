@@ -1,0 +1,37 @@
+"""Messages of Slurm's commands, which say the cause themselves."""
+
+from slurmray.diagnosis.entries import Message
+
+# Message -> fix. Between the bars: what is looked for.
+_ERRNO = {
+    "|Access/permission denied|": "the job is another user's",
+    "|Invalid account| or account/partition combination specified": (
+        "`sacctmgr show associations user=$USER` lists values for slurm.account"
+    ),
+    "|Invalid feature| specification": "`sinfo --format='%P %f'` lists values for slurm.constraint",
+    "|Invalid generic resource| (gres) specification": (
+        "`sinfo --format='%P %G'` lists values for slurm.gres and gpus_per_node; "
+        "if it lists no GPUs, use ray.gpus_per_node"
+    ),
+    "|Invalid node name| specified": "`sinfo --Node` lists values for slurm.nodelist",
+    "|Invalid qos| specification": "`sacctmgr show associations user=$USER` lists values for slurm.qos",
+    "Requested |node configuration is not available|": (
+        "`sinfo --Node --format='%N %c %m %G'` lists CPUs, MiB and GPUs (type and number) of each node; "
+        "ask for what one has"
+    ),
+    "Requested |time limit| is invalid (missing or exceeds some limit)": (
+        "`sinfo --format='%P %l'` lists the maximum of slurm.time"
+    ),
+    "|Unable to contact slurm controller| (connect failure)": (
+        "try again when `scontrol ping` shows that it is up"
+    ),
+}
+_COMMANDS = {
+    "|Could not establish a configuration source|": "this host is not set up for Slurm: use a login node",
+    "|invalid partition| specified: x": "`sinfo --format=%P` lists values for slurm.partition",
+}
+SLURM_ERRORS = tuple(
+    Message(example.replace("|", ""), source, example.split("|")[1], "", fix)
+    for source, errors in (("Slurm: src/common/slurm_errno.c", _ERRNO), ("Slurm 22.05, recorded", _COMMANDS))
+    for example, fix in errors.items()
+)

@@ -1,0 +1,481 @@
+"""Who wins where two layers set the same variable, as the programs of a job see it; and single layers.
+
+tests/cluster shows that Ray accepts them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.agent.container import node_context, variables
+from slurmray.agent.container.ray import ports, start
+from tests.unit.agent.containers import RAY, TIMEOUT, cluster, group, job, settings
+
+from .ray.test_command import NEW, OLD, PORTS, start_argv
+from .test_ray_job import write_client
+
+DUMP_RAY = """
+import os
+def dump():
+    path = os.environ["DUMPS"] + "/ray"
+    with open(path + ".new", "wb") as file:
+        file.write(b"\\0".join(name + b"=" + value for name, value in os.environb.items()))
+    os.rename(path + ".new", path)
+"""
+RAY_THAT_DUMPS = DUMP_RAY + RAY["ray/scripts/scripts.py"].replace(
+    "\ndef main():\n", "\ndef main():\n    dump()\n"
+)
+
+
+def of_layer(layer: str, *names: str) -> dict[str, str]:
+    """Variables whose value is the name of the layer that sets them."""
+    return dict.fromkeys(names, layer)
+
+
+IMAGE = of_layer(
+    "image",
+    "SERVICE_EARLY_HOSTS", "RAY_gcs_rpc_server_connect_timeout_s", "VLLM_HOST_IP", "DASHBOARD_METRIC_PORT",
+    "PYTHONUNBUFFERED", "USER", "IN_FILE", "ZE_AFFINITY_MASK", "HIP_VISIBLE_DEVICES",
+) | {"HOME": "/no/such/folder"}  # fmt: skip
+GPU_MASKS = {"ZE_AFFINITY_MASK": "Slurm", "ROCR_VISIBLE_DEVICES": "4,5,6"}
+ENV_FILE = of_layer("env_file", "IN_FILE", "IN_ENV", "LOGNAME", "RAY_USAGE_STATS_ENABLED", "P")
+ENV = of_layer("env", "IN_ENV", "OF_SUBMITTER") | {"http_proxy": "http://proxy", "RAY_TMPDIR": "/of/env"}
+OF_SUBMITTER = of_layer("submitter", "OF_SUBMITTER", "ON_NODE")
+NODE_ENV = of_layer(
+    "node_env",
+    "ON_NODE", "CUDA_VISIBLE_DEVICES", "RAY_JOB_HEADERS", "RAY_ADDRESS", "RAY_AUTH_MODE", "no_proxy",
+    "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "SLURM_JOB_NAME", "Q",
+)  # fmt: skip
+PRESET = {"P": "rank", "Q": "nodes", "NO_PROXY": "rank", "NNODES": "nodes", "MASTER_PORT": "rank",
+          "RAY_AUTH_TOKEN_PATH": "head"}  # fmt: skip
+SERVICE_ENV = of_layer("service", "SLURM_JOB_NAME", "MASTER_ADDR")
+
+
+def everywhere(*programs: str, value: str | None) -> dict[str, str | None]:
+    return dict.fromkeys(programs, value)
+
+
+IN_CONTAINER = (
+    "ray",
+    "attach",
+    "prepare",
+    "prepare-with-ray",
+    "early",
+    "ready",
+    "masked",
+    "trainer",
+    "ray-job",
+)
+OF_JOB = ("prepare", "prepare-with-ray", "early", "ready", "trainer", "ray-job", "outside")
+# The layers, the lower one first; a variable that both set, or the higher one removes; its value.
+WINNERS: list[tuple[str, str, str, dict[str, str | None]]] = [
+    ("addresses of services", "image", "SERVICE_EARLY_HOSTS",
+     everywhere("trainer", "ray-job", value="image")),
+    ("timeouts of `ray start`", "image", "RAY_gcs_rpc_server_connect_timeout_s", {"ray": "image"}),
+    ("network", "image", "VLLM_HOST_IP", everywhere("ray", "trainer", value="image")),
+    ("ports of metrics", "image", "DASHBOARD_METRIC_PORT", everywhere("ray", "trainer", value="image")),
+    ("image", "defaults for Ray", "PYTHONUNBUFFERED",
+     everywhere(*IN_CONTAINER, value="1") | {"setup": "image"}),
+    ("image", "Slurm's GPU masks", "ZE_AFFINITY_MASK", everywhere(*IN_CONTAINER, "setup", value="Slurm")),
+    ("image", "Slurm's GPU masks", "HIP_VISIBLE_DEVICES", everywhere(*IN_CONTAINER, "setup", value=None)),
+    ("Slurm's GPU masks", "a mask for NVIDIA's GPUs", "ROCR_VISIBLE_DEVICES",
+     everywhere(*IN_CONTAINER, value=None) | {"setup": "4,5,6"}),
+    ("image", "user", "USER", everywhere(*IN_CONTAINER, "setup", value="alice")),
+    ("image", "home", "HOME", everywhere(*IN_CONTAINER, "setup", value="FOLDER")),
+    ("image", "env_file", "IN_FILE", everywhere(*IN_CONTAINER, "setup", value="env_file")),
+    ("defaults for Ray", "env_file", "RAY_USAGE_STATS_ENABLED", everywhere(*IN_CONTAINER, value="env_file")),
+    ("user", "env_file", "LOGNAME", everywhere(*IN_CONTAINER, "setup", value="env_file")),
+    ("env_file", "env", "IN_ENV", everywhere(*IN_CONTAINER, "setup", "outside", value="env")),
+    ("defaults for Ray", "env", "RAY_TMPDIR", everywhere(*IN_CONTAINER, value="/of/env")),
+    ("env", "the submitter's", "OF_SUBMITTER",
+     everywhere(*IN_CONTAINER, "setup", "outside", value="submitter")),
+    ("the submitter's", "node_env", "ON_NODE",
+     everywhere(*IN_CONTAINER, "setup", "outside", value="node_env")),
+    ("node_env", "GPUs of services", "CUDA_VISIBLE_DEVICES",
+     everywhere("ray", "attach", "prepare", "prepare-with-ray", "trainer", "ray-job", value="4,5")
+     | {"early": "6", "ready": "6", "outside": "", "setup": "node_env"}),
+    ("GPUs of services", "env of a service", "CUDA_VISIBLE_DEVICES", {"masked": "service"}),
+    ("node_env", "no other Ray", "RAY_JOB_HEADERS",
+     everywhere(*IN_CONTAINER, value=None) | {"setup": "node_env", "outside": "node_env"}),
+    ("node_env", "token", "RAY_AUTH_MODE", everywhere(*IN_CONTAINER, value="token") | {"setup": "node_env"}),
+    ("node_env", "no_proxy", "no_proxy", everywhere("ray", "attach", "trainer", value="NO_PROXY")),
+    ("no_proxy", "preset", "NO_PROXY", everywhere("ray", "attach", "trainer", "ray-job", value="0")),
+    ("token", "preset", "RAY_AUTH_TOKEN_PATH", everywhere("ray", "attach", "trainer", value="127.0.0.1")),
+    ("env_file", "preset", "P", everywhere("ray", "attach", "trainer", "prepare-with-ray", value="0")),
+    ("node_env", "preset", "Q", everywhere("ray", "attach", "trainer", "prepare-with-ray", value="1")),
+    ("node_env", "facts about the job", "NODE_RANK", everywhere(*OF_JOB, value="0") | {"ray": "node_env"}),
+    ("node_env", "facts about the job", "GPUS_PER_NODE", everywhere(*OF_JOB, value="2")),
+    ("preset", "facts about the job", "NNODES", everywhere("prepare-with-ray", "late", value="7")),
+    ("facts about the job", "preset", "NNODES", everywhere("trainer", "ray-job", value="1")),
+    ("facts about the job", "env of a service", "SLURM_JOB_NAME",
+     everywhere("masked", "outside", value="service") | {"trainer": "my job"}),
+    ("node_env", "env of a service", "MASTER_ADDR", everywhere("masked", "outside", value="service")),
+    ("no other Ray", "the cluster's address", "RAY_ADDRESS",
+     everywhere("trainer", "ray-job", "prepare-with-ray", "late", "attach", value="GCS")
+     | everywhere("ray", "prepare", "early", value=None)),
+    ("node_env", "addresses of the head node", "MASTER_ADDR",
+     everywhere("trainer", "ray-job", value="127.0.0.1")
+     | {"ray": "node_env", "prepare-with-ray": "node_env"}),
+    ("addresses of the head node", "preset", "MASTER_PORT", everywhere("trainer", "ray-job", value="0")),
+]  # fmt: skip
+
+
+def read(path: Path) -> dict[str, str]:
+    pairs = path.read_text().rstrip("\0").split("\0")
+    return dict(pair.partition("=")[::2] for pair in pairs)
+
+
+def run_job(folder: Path, launch: str) -> dict[str, dict[str, str]]:
+    """Run a job with programs of each kind. Return the environment of each."""
+    dumps = folder / "dumps"
+    dumps.mkdir()
+
+    def dump(program: str) -> str:
+        return f"env -0 >{dumps}/{program}.new; mv {dumps}/{program}.new {dumps}/{program}"
+
+    def argv(program: str, then: str = "") -> list[str]:
+        return ["bash", "-c", dump(program) + then]
+
+    step = {"where": "head", "once": False}
+    service = {"where": "all", "host": False, "needs_ray": False, "env": {}, "gpus": 0, "restarts": 0}
+    service |= {"on_end": "fail"}
+    wait = "; exec sleep 600"
+    spec = settings(
+        groups=[group(1, 3)],
+        container={"setup": dump("setup")},
+        ray={"metrics": True},
+        env=ENV,
+        preset_env=PRESET,
+        prepare=[
+            {"name": "a", "run": argv("prepare"), "needs_ray": False, **step},
+            {"name": "b", "run": argv("prepare-with-ray"), "needs_ray": True, **step},
+        ],
+        services=[
+            {**service, "name": "early", "gpus": 1, "run": argv("early", wait)},
+            {**service, "name": "masked", "run": argv("masked", wait)},
+            {**service, "name": "late", "needs_ray": True, "run": argv("late", wait)},
+            {**service, "name": "outside", "image": "x", "run": argv("outside"), "env": SERVICE_ENV},
+        ],
+        trainer={"nnodes": 7, "launch": launch, "runtime_env": {}, "command": argv("trainer")},
+    )
+    spec["services"][0]["ready"] = {"run": argv("ready"), "timeout": 60}
+    spec["services"][1]["env"] = {**SERVICE_ENV, "CUDA_VISIBLE_DEVICES": "service"}
+    with cluster(folder, ray__scripts__scripts=RAY_THAT_DUMPS) as made:
+        made.env |= {**IMAGE, "DUMPS": str(dumps)}
+        of_node = {"env_file": ENV_FILE, "node_env": NODE_ENV, "gpu_masks": GPU_MASKS}
+        if launch == "ray-job":
+            write_client(folder / "lib")
+            made.env["HOW"] = ""
+            spec["container"]["workdir"] = str(folder / "job-gpu-1")
+        made.start(spec, job(env=OF_SUBMITTER), variables={"gpu-1": of_node})
+        assert made.run_until("exit")["code"] == 0
+        inside = made.head.folder
+        script = ["/bin/sh", str(inside / "begin-outside"), "/"]
+        empty = {"PATH": os.environ["PATH"]}
+        with subprocess.Popen(script, stdin=subprocess.PIPE, start_new_session=True, env=empty) as outside:
+            assert outside.wait(TIMEOUT) == 0
+        subprocess.run([inside / "attach", *argv("attach")], env=empty, check=True)
+        programs = [
+            "setup",
+            "ray",
+            "attach",
+            "prepare",
+            "prepare-with-ray",
+            "early",
+            "masked",
+            "late",
+            "ready",
+        ]
+        programs += ["outside", "trainer"]
+        deadline = time.monotonic() + TIMEOUT
+        while not all((dumps / program).exists() for program in programs):
+            assert time.monotonic() < deadline, [path.name for path in dumps.iterdir()]
+            time.sleep(0.05)
+        if launch == "ray-job":
+            programs.append("ray-job")
+            command = f". {inside}/ray-job.sh >{os.devnull}; {dump('ray-job')}"
+            subprocess.run(["bash", "-c", command], env=read(dumps / "ray"), check=True)
+        found = {program: read(dumps / program) for program in programs}
+        gcs = next(each["text"] for each in made.head.received if each.get("text", "").startswith("head at"))
+    found["known"] = {"FOLDER": str(inside), "GCS": gcs.split()[2].rstrip(",")}
+    found["known"]["NO_PROXY"] = "node_env,localhost,127.0.0.1,::1,gpu-1"
+    return found
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, str]]]:
+    """The environment of each program by its name, of jobs with both ways to start a trainer."""
+    by_ray = run_job(tmp_path_factory.mktemp("by-ray"), "ray-job")
+    yield {
+        **run_job(tmp_path_factory.mktemp("job"), "exec"),
+        "ray-job": by_ray["ray-job"],
+        "of-ray": by_ray["known"],
+    }
+
+
+@pytest.mark.parametrize(("lower", "higher", "name", "expected"), WINNERS)
+def test_who_wins(
+    seen: dict[str, dict[str, str]], lower: str, higher: str, name: str, expected: dict[str, str | None]
+) -> None:
+    known = {program: seen["of-ray" if program == "ray-job" else "known"] for program in expected}
+    wanted = {program: known[program].get(value or "", value) for program, value in expected.items()}
+    assert {program: seen[program].get(name) for program in expected} == wanted, f"{lower} below {higher}"
+
+
+def test_what_is_known_late(seen: dict[str, dict[str, Any]]) -> None:
+    """Variables that nobody else sets, with the node's address; before it is chosen they are not there."""
+    for program in ("ray", "attach", "prepare-with-ray", "trainer", "late"):
+        assert seen[program]["GLOO_SOCKET_IFNAME"] == "lo", program
+        assert int(seen[program]["AUTOSCALER_METRIC_PORT"]) > 0, program
+    for program in ("setup", "prepare", "outside"):
+        assert (
+            not {"GLOO_SOCKET_IFNAME", "AUTOSCALER_METRIC_PORT", "Q"} & seen[program].keys() - NODE_ENV.keys()
+        )
+    assert seen["ray"]["RAY_agent_register_timeout_ms"] == "90000"
+    assert "RAY_agent_register_timeout_ms" not in seen["trainer"]
+    assert seen["trainer"]["SERVICE_LATE_HOSTS"] == "gpu-1"
+    assert not any(name.startswith("SERVICE_") for name in seen["ray"].keys() - IMAGE.keys())
+
+
+LOCAL = [
+    (name, ipaddress.ip_address(address))
+    for name, address in (("lo", "127.0.0.1"), ("eth0", "10.9.0.5"), ("eth1", "10.1.0.5"))
+]
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A node with an address, and an image without variables."""
+    monkeypatch.setattr(os, "environ", {})
+    made = node_context.NodeContext("/tmp/r", "gpu-1", lambda *_: None)
+    made.settings, made.job = settings(ray={"nodes": 2}), job(nodes=["gpu-1", "gpu-2"])  # type: ignore[assignment]
+    made.rank, made.user, made.ray_version, made.token = 0, "alice", NEW, "/tmp/r/token"
+    made.address, made.interfaces, made.ports, made.gcs = "10.1.0.5", LOCAL, PORTS, "10.1.0.4:6379"
+    return made
+
+
+def test_the_home_folder(context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path)})
+    assert variables.user(context) == {"USER": "alice", "LOGNAME": "alice"}
+    monkeypatch.setattr(os, "environ", {"HOME": "/no/such/home"})
+    assert variables.user(context)["HOME"] == "/tmp/r"
+
+
+def test_libraries_use_the_interface_of_the_address(context: Any) -> None:
+    found = {"VLLM_HOST_IP": "10.1.0.5", "NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
+    assert variables.network(context) == found
+    context.env_file = {"NCCL_SOCKET_IFNAME": "^lo"}
+    assert variables.of(variables.RAY, context)["NCCL_SOCKET_IFNAME"] == "^lo"
+    context.address = "10.9.9.9"
+    assert variables.network(context) == {"VLLM_HOST_IP": "10.9.9.9"}
+
+
+@pytest.mark.parametrize(
+    ("names", "interface", "is_set"),
+    [
+        (["lo", "eth0"], "eth0", False),
+        (["lo", "docker0", "eth0", "eth1"], "eth0", False),
+        (["lo", "eth0", "eth1"], "eth1", True),
+        (["lo", "eth0", "ib0"], "ib0", False),
+        (["lo", "eth0", "ib0"], "eth0", False),
+        (["lo", "docker0"], "docker0", True),
+    ],
+)
+def test_nccl_chooses_where_it_finds_the_interface_or_infiniband(
+    context: Any, names: list[str], interface: str, is_set: bool
+) -> None:
+    context.interfaces = [
+        (name, ipaddress.ip_address(f"10.{number}.0.1")) for number, name in enumerate(names)
+    ]
+    context.address = f"10.{names.index(interface)}.0.1"
+    found = variables.network(context)
+    assert found.get("NCCL_SOCKET_IFNAME") == (f"={interface}" if is_set else None)
+    assert found["GLOO_SOCKET_IFNAME"] == interface
+
+
+def test_nccl_s_own_configuration_stays(
+    context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    conf = tmp_path / "nccl.conf"
+    conf.write_text("NCCL_DEBUG=WARN\n# NCCL_SOCKET_IFNAME=eth2\n")
+    original = open
+    monkeypatch.setattr(
+        "builtins.open", lambda path, *a, **k: original(conf if path == "/etc/nccl.conf" else path, *a, **k)
+    )
+    assert "NCCL_SOCKET_IFNAME" in variables.network(context)
+    conf.write_text("NCCL_SOCKET_IFNAME=eth2\n")
+    assert "NCCL_SOCKET_IFNAME" not in variables.network(context)
+
+
+@pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
+def test_nodes_are_reached_without_a_proxy(context: Any, proxy: str) -> None:
+    context.node_env = {proxy: "http://proxy:3128", "NO_PROXY": "example.org,localhost"}
+    found = variables.no_proxy(context)
+    assert found["no_proxy"] == found["NO_PROXY"]
+    assert found["no_proxy"] == "example.org,localhost,127.0.0.1,::1,10.1.0.5,10.1.0.4,gpu-1,gpu-2"
+    context.node_env = {proxy: "http://proxy:3128", "no_proxy": "*"}
+    assert variables.no_proxy(context)["no_proxy"] == "*"
+    context.node_env = {proxy: ""}
+    assert "no_proxy" not in variables.no_proxy(context)
+
+
+def test_no_proxy_of_10000_nodes_fits_into_a_variable(context: Any) -> None:
+    context.node_env = {"http_proxy": "x"}
+    context.peers = [f"2001:db8::{number:x}" for number in range(10_000)]
+    found = variables.no_proxy(context)["no_proxy"]
+    assert found
+    assert 99_000 < len(found) < 2**17
+    own = {"10.1.0.5", "10.1.0.4", "gpu-1", "gpu-2", *variables.LOCAL_NAMES}
+    assert set(found.split(",")) <= {*context.peers, *own}
+
+
+def test_export_lines_for_a_shell() -> None:
+    text = variables.export_lines({"A": "it's\n$x", "B": ""}) + 'printf "%s|" "$A" "$B"'
+    assert (
+        subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True).stdout == "it's\n$x||"
+    )
+
+
+SERVICES = [
+    {"name": name, "where": "all", "gpus": count, "needs_ray": False, "env": {}}
+    for name, count in (("a", 1), ("b", 2))
+]
+
+
+def test_gpus_of_ray_and_of_services(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "exists", lambda _: False)
+    context.settings |= {"groups": [group(2, 4)], "services": SERVICES}
+    assert variables.gpus_of_ray(context) == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert variables.gpus_of_service(context, SERVICES[1]) == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert "CUDA_VISIBLE_DEVICES" not in variables.of(variables.GPU_CHECK, context)
+    context.gpu_masks = {"CUDA_VISIBLE_DEVICES": "4,6,7,9"}
+    assert variables.gpus_of_service(context, SERVICES[0]) == {"CUDA_VISIBLE_DEVICES": "6"}
+    assert variables.of(variables.GPU_CHECK, context)["CUDA_VISIBLE_DEVICES"] == "4,6,7,9"
+    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/kfd")
+    context.gpu_masks = {}
+    assert variables.gpus_of_ray(context) == {"HIP_VISIBLE_DEVICES": "0"}
+
+
+@pytest.mark.parametrize(
+    ("auth", "version", "is_used"), [("auto", NEW, True), ("auto", OLD, False), ("none", NEW, False)]
+)
+def test_when_a_token_is_used(
+    context: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    auth: str,
+    version: tuple[int, int],
+    is_used: bool,
+) -> None:
+    monkeypatch.setattr(context, "send", lambda _: None)
+    context.folder, context.ray_version, context.token = str(tmp_path), version, ""
+    context.settings["ray"]["auth"] = auth
+    start.RayProcess(context).write_token()
+    assert (variables.of(variables.RAY, context)["RAY_AUTH_MODE"] == "token") == is_used
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600] * is_used
+    assert "RAY_AUTH_MODE" not in os.environ
+
+
+def test_timeouts_of_ray_are_longer_than_the_probe_s(context: Any) -> None:
+    context.settings["timeouts"]["ready"] = 600
+    assert variables.start_timeouts(context) == {
+        "RAY_raylet_start_wait_time_s": "660",
+        "RAY_agent_register_timeout_ms": "660000",
+        "RAY_gcs_rpc_server_connect_timeout_s": "660",
+        "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "660",
+    }
+
+
+@pytest.mark.attack("a variable of another Ray", inputs=2)
+@pytest.mark.parametrize("name", variables.FOREIGN)
+def test_variables_of_another_ray(context: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the image or the shell, and of env_file or node_env."""
+    monkeypatch.setattr(os, "environ", {name: "x"})
+    assert name not in variables.of(variables.RAY, context)
+    monkeypatch.setattr(os, "environ", {})
+    context.node_env = {name: "x"}
+    assert name not in variables.of(variables.RAY, context)
+
+
+def test_metrics_are_exported_only_if_enabled(context: Any) -> None:
+    off = variables.of(variables.RAY, context)
+    names = ("RAY_enable_metrics_collection", "DASHBOARD_METRIC_PORT", "AUTOSCALER_METRIC_PORT")
+    assert [off[name] for name in names] == ["0", "65536", "65536"]
+    context.settings["ray"]["metrics"] = True
+    on = variables.of(variables.RAY, context)
+    assert names[0] not in on
+    own = {int(on[name]) for name in names[1:]}
+    given = {int(option.rpartition("=")[2]) for option in start_argv(None) if "-port=" in option}
+    assert len(own) == 2
+    assert own < set(PORTS) - given
+
+
+def test_amd_s_old_mask_goes_where_ray_refuses_it(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/kfd")
+    context.gpu_masks = {"ROCR_VISIBLE_DEVICES": "0,1"}
+    new = variables.of(variables.RAY, context)
+    assert "ROCR_VISIBLE_DEVICES" not in new
+    assert new["HIP_VISIBLE_DEVICES"] == "0,1", "or there would be no mask at all"
+    context.ray_version = OLD
+    assert variables.of(variables.RAY, context)["ROCR_VISIBLE_DEVICES"] == "0,1"
+    context.ray_version, context.node_env = NEW, {"ROCR_VISIBLE_DEVICES": "1"}
+    assert variables.of(variables.RAY, context)["ROCR_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+def test_amd_s_mask_goes_on_nodes_without_amd_s_driver(
+    context: Any, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]
+) -> None:
+    """Slurm sets all masks alike. verl's workers fail with more than one."""
+    monkeypatch.setattr(os.path, "exists", lambda _: False)
+    context.ray_version = version
+    context.gpu_masks = {"ROCR_VISIBLE_DEVICES": "0,1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    found = variables.of(variables.RAY, context)
+    assert {name for name in found if "VISIBLE_DEVICES" in name} == {"CUDA_VISIBLE_DEVICES"}
+
+
+@pytest.mark.attack("GPU masks of an image or a shell", inputs=1)
+def test_masks_of_the_image_go(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"CUDA_VISIBLE_DEVICES": "7", "ZE_AFFINITY_MASK": "7"})
+    for layers in (variables.SETUP, variables.RAY):
+        assert not [name for name, value in variables.of(layers, context).items() if value == "7"]
+
+
+def test_addresses_in_the_trainer_s_environment(context: Any) -> None:
+    context.is_ready, context.address, context.gcs = True, "fd00::5", f"[fd00::5]:{PORTS[ports.GCS]}"
+    found = variables.of((variables.ray_address, variables.master), context)
+    assert found == {
+        "RAY_ADDRESS": f"[fd00::5]:{PORTS[ports.GCS]}",
+        "MASTER_ADDR": "fd00::5",
+        "MASTER_PORT": str(PORTS[ports.MASTER]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("where", "url", "expected"),
+    [
+        ("head", "http://127.0.0.1:8000/x?a=127.0.0.1", ("n1", "http://n1:8000/x?a=127.0.0.1")),
+        ("all", "https://localhost", ("n1,n2,n3", "https://n1")),
+        ("workers", "http://[::1]:80", ("n2,n3", "http://n2:80")),
+        ("workers", "http://localhost.example:80", ("n2,n3", "http://localhost.example:80")),
+        ("head", None, ("n1", None)),
+        (2, "http://localhost:80", ("n2,n3", "http://n2:80")),
+    ],
+)
+def test_where_the_trainer_finds_a_service(
+    context: Any, where: str | int, url: str | None, expected: tuple[str, str]
+) -> None:
+    item = {"name": "my-judge", "where": where, **({"ready": {"http": url, "timeout": 1}} if url else {})}
+    context.settings |= {"services": [item]}
+    context.settings["ray"]["nodes"], context.job["nodes"] = 3, ["n1", "n2", "n3"]
+    found = dict(variables.service_addresses(context))
+    assert (found.pop("SERVICE_MY_JUDGE_HOSTS"), found.pop("SERVICE_MY_JUDGE_URL", None)) == expected
+    assert found == {}
