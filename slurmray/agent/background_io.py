@@ -9,38 +9,6 @@ if TYPE_CHECKING:
     from typing import Callable, Optional
 
 
-class PipeWriter:
-    """Writes to a descriptor in a thread, in the order of `send`. A closed pipe is not an error."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._queue: "queue.Queue[Optional[bytes]]" = queue.Queue()
-        self._thread = threading.Thread(target=self._write, daemon=True)
-        self._thread.start()
-
-    def send(self, data: bytes) -> None:
-        """Queue data for writing."""
-        self._queue.put(data)
-
-    def close(self) -> None:
-        """Close the descriptor after the queued data is written. Nothing may be sent afterwards."""
-        self._queue.put(None)
-
-    def join(self, seconds: float) -> None:
-        """Wait until the descriptor is closed, but at most `seconds`."""
-        self._thread.join(seconds)
-
-    def _write(self) -> None:
-        for data in iter(self._queue.get, None):
-            try:
-                written = 0
-                while written < len(data):
-                    written += os.write(self._descriptor, data[written:])
-            except OSError:  # EPIPE: the end of the reader is noticed elsewhere
-                pass
-        os.close(self._descriptor)
-
-
 class CallQueue:
     """Calls functions one after another in a thread, e.g. to write to a file system that may stall."""
 
@@ -64,3 +32,33 @@ class CallQueue:
                 function()
             except OSError:  # a full disk: the exit code still has to arrive
                 pass
+
+
+class PipeWriter:
+    """Writes to a descriptor in a thread, in the order of `send`.
+
+    A closed pipe is not an error: the end of the reader is noticed elsewhere.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._calls = CallQueue()
+
+    def send(self, data: bytes) -> None:
+        """Queue data for writing."""
+        self._calls.submit(lambda: write_all(self._descriptor, data))
+
+    def close(self) -> None:
+        """Close the descriptor after the queued data is written. Nothing may be sent afterwards."""
+        self._calls.submit(lambda: os.close(self._descriptor))
+        self._calls.finish(0)
+
+    def join(self, seconds: float) -> None:
+        """Wait until the descriptor is closed, but at most `seconds`."""
+        self._calls.finish(seconds)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all data to a descriptor."""
+    while data:
+        data = data[os.write(descriptor, data) :]

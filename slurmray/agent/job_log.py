@@ -70,7 +70,7 @@ class JobLog:
     def write_raw(self, text: str) -> None:
         """Write text to the log as it is."""
         data = text.encode("utf-8", "surrogateescape")
-        self._writer.submit(lambda: write_all(2, data))
+        self._writer.submit(lambda: background_io.write_all(2, data))
 
     def write_table(self, rows: "List[List[str]]") -> None:
         """Write the table of findings; the first row is its header."""
@@ -103,10 +103,12 @@ def append(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all data to a descriptor."""
-    while data:
-        data = data[os.write(descriptor, data) :]
+def write_stderr(data: bytes) -> None:
+    """Write all data to standard error. A full disk is no error."""
+    try:
+        background_io.write_all(2, data)
+    except OSError:
+        pass
 
 
 def counted(number: int, noun: str) -> str:
@@ -136,7 +138,7 @@ def why_full(folder: str) -> str:
     try:
         with open(path, "xb", 0) as file:
             try:
-                write_all(file.fileno(), b"\0" * 8192)
+                background_io.write_all(file.fileno(), b"\0" * 8192)
             finally:
                 os.unlink(path)
     except OSError as error:

@@ -1,7 +1,6 @@
 """Paths of the job spec on a node, and helpers for files."""
 
 import os
-import subprocess
 
 from .errors import JobError
 
@@ -89,16 +88,6 @@ def last_lines(path: str, count: int, begin: int = 0) -> "List[str]":
     except OSError:
         return []
     return lines[-count:]
-
-
-def commit_of(folder: str) -> str:
-    """The commit of a git work tree; "" where there is none. folder: absolute."""
-    argv = ["git", "-C", folder, "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace").strip()
 
 
 def find_program(name: str, folders: str) -> str:

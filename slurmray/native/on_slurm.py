@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import uuid
 import warnings
 from collections.abc import Sequence
@@ -47,7 +46,10 @@ class RayJob(core.Job[core.R]):
 
     def _interrupt(self, timeout: bool = False) -> None:  # noqa: ARG002 - submitit's
         """Do what preemption and the time limit do, for tests: the driver makes a checkpoint and exits."""
-        subprocess.check_call(["scancel", "--batch", "--signal=USR2", self.job_id])
+        argv = ["scancel", "--batch", "--signal=USR2", self.job_id]
+        done = commands.call(argv)
+        if done.returncode:
+            raise commands.failure(argv, done.stderr)
 
 
 class RaySlurmExecutor(core.Executor):

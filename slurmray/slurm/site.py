@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from slurmray.agent.controller.process import CLEAN_UP_TIME
+from slurmray.agent.controller.allocation import CLEAN_UP_TIME
 from slurmray.agent.node.checks import storage
 from slurmray.agent.node.runtimes import RUNTIMES, STEP
 from slurmray.slurm import commands, syntax

@@ -99,7 +99,7 @@ SETTINGS
 #   Ray head and workers     head address by IPv4 or IPv6, free ports, then ray start     container/process.on_start_ray
 #   readiness probe          all nodes and GPUs are in Ray                                container/process.on_ready
 #   prepare and services     on the head node or all nodes, before the trainer            container/stages.begin
-#   trainer                  on the head node; its output goes to the job's               controller/process.read_trainer_output
+#   trainer                  on the head node; its output goes to the job's               controller/job_run.read_trainer_output
 #   exit code                the trainer's own, or 64 to 79 with the reason               controller/outcome.outcome_of
 #   clean-up                 by each node itself, even without the controller             node/agent.run_node
 # Variables begin with SLURMRAY_, as assigning to an exported variable of the submitter would change it for the job.
@@ -213,5 +213,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-95 files of slurmray/agent
+97 files of slurmray/agent
 AGENT

@@ -6,13 +6,12 @@ container, guard.py is the parent of this process.
 """
 
 import os
-import select
 import signal
 import sys
 import threading
 import time
 
-from .. import heartbeat, inherited, job_log, ray_logs, signals
+from .. import heartbeat, inherited, job_log, loop, ray_logs
 from ..errors import Finished, JobError, Unfit
 from ..wire import codec
 from . import cuda, preflight, process_tree, reachability, setup, variables
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from ..wire import messages
     from .stages import Stages
 
-READ_SIZE = 65536
 # Seconds between two turns of the loop:
 SHORT_PAUSE = 0.05  # while it has to poll for an event
 LONG_PAUSE = 1.0  # while it only watches Ray's start or a stage
@@ -49,6 +47,8 @@ class ContainerProcess:
         self.head = Head(self.context, self.ray, self.trainer, self.are_stages_done)
         self.stages: "Optional[Stages]" = None  # None without prepare steps and services
         self.is_signalled = False  # this process got SIGTERM or SIGINT
+        self.is_input_over = False
+        self.decoder = codec.LineDecoder()
         self.handlers: "Dict[str, Callable[[Any], None]]" = {
             "settings": self.on_settings,
             "job": self.on_job,
@@ -272,23 +272,23 @@ class ContainerProcess:
 
     def loop(self) -> None:
         """Handle messages, ended children and the time until the input ends."""
-        wake = self._catch_signals()
-        decoder = codec.LineDecoder()
+        turns = loop.Loop(lambda _: None)  # the controller passes these signals on to the trainer
+        turns.catch(signal.SIGCHLD, lambda: None)
+        for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
+            turns.catch(number, lambda: setattr(self, "is_signalled", True))
+        turns.add(0, self.receive)
         while True:
-            readable, _, _ = select.select([0, wake], [], [], self.pause())
-            if wake in readable:
-                try:
-                    os.read(wake, READ_SIZE)
-                except BlockingIOError:
-                    pass
-            if 0 in readable:
-                data = os.read(0, READ_SIZE)
-                if not data:
-                    return
-                for line in decoder.feed(data):
-                    self.dispatch(line)
+            turns.turn(self.pause())
+            if self.is_input_over:
+                return
             self.context.children.reap()
             self.tick()
+
+    def receive(self, data: bytes) -> None:
+        """Handle messages, or the end of the input."""
+        self.is_input_over = not data
+        for line in self.decoder.feed(data):
+            self.dispatch(line)
 
     def dispatch(self, line: bytes) -> None:
         """Handle a message; other lines and types are ignored."""
@@ -333,18 +333,6 @@ class ContainerProcess:
         deadline = self.context.deadline
         if deadline is not None and time.monotonic() > deadline and not self.trainer.send_signal("KILL"):
             raise Finished
-
-    def _catch_signals(self) -> int:
-        """Let signals wake the loop and SIGTERM stop the job; return the descriptor to select on."""
-        wake, waker = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(waker, False)
-        signal.set_wakeup_fd(waker)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signals.catch(lambda _: None)  # the controller passes them on to the trainer
-        for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
-            signal.signal(number, lambda *_: setattr(self, "is_signalled", True))
-        return wake
 
 
 def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:

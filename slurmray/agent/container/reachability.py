@@ -4,14 +4,14 @@ import os
 import socket
 import threading
 
-from .. import connections
+from .. import hosts
 from .ray import network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, List, Sequence
 
-    from ..connections import Target
+    from ..hosts import Target
 
     Report = Callable[[str, str, str, str, str], None]  # a finding: kind, check, found, wanted, fix
 
@@ -33,7 +33,7 @@ def check_reachable(targets: "Sequence[Target]", report: "Report") -> None:
 
 def unreachable(targets: "Sequence[Target]", timeout: float = CONNECT_TIMEOUT) -> "List[Target]":
     """Targets to which no connection can be made within `timeout` seconds."""
-    codes = connections.connect(targets, timeout)
+    codes = hosts.connect(targets, timeout)
     return [target for target in targets if codes[target]]
 
 

@@ -8,19 +8,57 @@ import os
 import stat
 import time
 
-from .. import paths
+from .. import commands, job_log, paths
 from ..errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional
 
-    from ..wire.settings import Job
+    from ..wire.settings import Job, Requeue, Settings
 
 OPEN_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
 # Passes through folders that cannot be listed. With O_DIRECTORY it also mounts what autofs has there.
 PASS = os.O_PATH | OPEN_FOLDER
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
+    """Make the run directory of this attempt, and set what depends on it and on those of earlier attempts."""
+    run_dir = job["run_dir"]
+    cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
+    earlier = make(job, os.environ["SLURM_SUBMIT_DIR"], cluster)
+    log.open(run_dir)
+    log.event(
+        "start",
+        job=job["id"],
+        attempt=job["attempt"],
+        nodes=job["nodes"],
+        nodes_text=job_log.counted(len(job["nodes"]), "node"),
+        components=[group["nodes"] for group in settings["groups"]],
+        ray_nodes=0 if settings["only_checks"] else settings["ray"]["nodes"],
+        head=job["nodes"][0],
+        run_dir=run_dir,
+    )
+    if settings["checks"]["same_commit"]:
+        path = paths.expand_in_batch("checks.same_commit", settings["checks"]["same_commit"])
+        job["commit"] = commands.commit_of(paths.host_path(path))
+    _count_attempts(job, settings["requeue"], earlier, log)
+
+
+def _count_attempts(job: "Job", requeue: "Requeue", earlier: "List[str]", log: "job_log.JobLog") -> None:
+    """Set what depends on earlier attempts. earlier: their run directories."""
+    names = [name for path in earlier for name in os.listdir(path)]
+    prefix = "prepared-"
+    job["done_before"] = sorted({name[len(prefix) :] for name in names if name.startswith(prefix)})
+    if not (requeue["max"] or requeue["exit_code"]):
+        return
+    job["chances"] = requeue["max"] - job["attempt"] + names.count("requeue-requested")
+    if job["attempt"]:
+        log.event("attempt", attempt=job["attempt"], chances=job["chances"])
+    if job["chances"] < 0:
+        text = "Slurm has restarted the job %d times; requeue.max is %d. See the logs of earlier attempts"
+        raise JobError("node_lost", text % (job["attempt"], requeue["max"]))
 
 
 def make(job: "Job", submit_dir: str, cluster: str) -> "List[str]":

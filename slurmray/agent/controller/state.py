@@ -56,6 +56,7 @@ class Requests:
         self.is_time_up = False  # Slurm sent the warning signal
         self.is_stopping = False  # Slurm is ending the job
         self.is_grace_over = False  # by `slurmray cancel --now`
+        self.signals: "List[str]" = []  # names of those for the trainer
 
     @property
     def is_end_requested(self) -> bool:

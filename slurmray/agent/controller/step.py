@@ -2,19 +2,27 @@
 
 import os
 import subprocess
+import zlib
 
-from .. import background_io
+from .. import background_io, loader, script
 from ..wire import codec
+from . import step_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import Dict, List
+
+    from ..wire.settings import Job, Settings
+    from .allocation import Component
+
+# Files of the agent that are not sent to nodes: srun sends its input in pieces of 1 KiB, each to every node.
+CONTROLLER_ONLY = ("controller/", "wire/messages.py", "wire/settings.py")
 
 
 class Step:
     """A running srun. Its tasks read messages from its standard input and write theirs to its output.
 
-    errors: the descriptor of its standard error; none at its end.
+    output, errors: the descriptors of its standard output and standard error, with a decoder for each.
     """
 
     def __init__(self, argv: "List[str]", env: "Dict[str, str]", job: str, nodes: "List[str]") -> None:
@@ -23,29 +31,43 @@ class Step:
         self.nodes = nodes
         self.number = ""  # Slurm's, for scancel; "": no task has started
         self.is_over = False  # no task runs any more
-        self._decoder = codec.LineDecoder(codec.MAX_TEXT)
+        self.decoder = codec.LineDecoder(codec.MAX_TEXT)
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
         assert self.process.stdin and self.process.stdout and self.process.stderr  # noqa: S101 - PIPE
-        self.errors = [self.process.stderr.fileno()]
-        self._error_decoder = codec.LineDecoder(codec.MAX_TEXT)
+        self.errors = self.process.stderr.fileno()
+        self.error_decoder = codec.LineDecoder(codec.MAX_TEXT)
         self.outbox = background_io.PipeWriter(os.dup(self.process.stdin.fileno()))
         self.process.stdin.close()
-        self._output = self.process.stdout.fileno()
+        self.output = self.process.stdout.fileno()
 
-    def fileno(self) -> int:
-        """The descriptor to select on."""
-        return self._output
 
-    def read_errors(self) -> "Tuple[bytes, List[bytes]]":
-        """What srun has printed, when there is something, and the lines that are complete."""
-        data = os.read(self.errors[0], 1 << 16)
-        if not data:
-            self.errors = []
-        return data, self._error_decoder.feed(data)
+def start_steps(text: str, job: "Job", parts: "List[Component]") -> "List[Step]":
+    """Start one task on every node, and send each the script. parts: the components of the job."""
+    settings = script.settings_of(text)
+    options = ["--no-kill"] if settings["on_node_loss"] == "continue" else []
+    options += container_options(settings, job, settings["container"]["image"])
+    agent = script.agent_of(text)
+    sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
+    data = zlib.compress(sent.encode("utf-8", "surrogateescape"))
+    steps = []
+    for number, component in enumerate(parts):
+        counts = [str(len(component.nodes)), str(component.cpus)]
+        group = ["--het-group=%d" % number] if len(parts) > 1 else []
+        argv = script.story_command(text, "start_step", *counts, *group, *options)
+        env = step_environment.step_environment(component.env, text, component.record, number)
+        env["SLURM_JOB_ID"] = job["id"]  # srun refuses the id of a component
+        env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python
+        name = component.env["SLURM_JOB_ID"] if number else job["name_for_commands"]
+        steps.append(Step(argv, env, name, component.nodes))
+        steps[-1].outbox.send(data)
+    return steps
 
-    def read(self) -> "List[bytes]":
-        """Lines of the output, when there is some; sets `is_over` at its end."""
-        data = os.read(self._output, 1 << 16)
-        self.is_over = not data
-        return self._decoder.feed(data)
+
+def container_options(settings: "Settings", job: "Job", image: str) -> "List[str]":
+    """Options of a step whose tasks srun may start in a container."""
+    if settings["container"]["runtimes"] != ["pyxis"]:
+        return settings["container"]["step_args"]
+    from ..node.runtimes import pyxis
+
+    return pyxis.step_options(settings, job, image)

@@ -1,47 +1,45 @@
-"""The interface of the node agent for checks, runtimes and clean-up."""
+"""The node agent as checks, runtimes and clean-up use it: commands, findings, facts about the node."""
 
 import os
+import subprocess
 
-from .. import paths
+from .. import background_io, commands, errors, job_log, paths, script
+from .mailbox import Mailbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set
 
-    from ..wire.settings import Group, Job, Settings
-
-
-class Result:
-    """The result of a command.
-
-    code: exit code; 124 after the timeout, 127 where the program does not exist. out, err: its output.
-    why: the last line of err, or a description of the failure.
-    """
-
-    __slots__ = ("code", "err", "out", "why")
-
-    def __init__(self, code: int, out: str = "", err: str = "", why: str = "") -> None:
-        self.code = code
-        self.out = out
-        self.err = err
-        self.why = why
+    from ..commands import Result
+    from ..wire import messages
+    from ..wire.settings import Group, Job
 
 
 class NodeApi:
-    """One node of the job. Its methods are called in a second thread; the main thread sends heartbeats."""
+    """One node of the job. Its methods are called in a second thread; the main thread sends heartbeats.
 
-    name: str
+    text: the script. rest: bytes of messages read along with it.
+    """
+
     is_head: bool
-    settings: "Settings"
     job: "Job"
     group: "Group"  # of this node
     cpus: int  # of the job on this node
-    env: "Dict[str, str]"  # after `setup`; for everything started on the node
-    folder: str  # the job's folder on the node; "" until it is made
     container_name: str
     log_path: str
-    has_head_started: bool  # whether Ray runs on the head node
-    doing: str  # sent with heartbeats: what takes long at the moment; "" if nothing does
+
+    def __init__(self, text: str, rest: bytes) -> None:
+        self.text = text
+        self.settings = script.settings_of(text)
+        self.name = os.environ["SLURMD_NODENAME"]
+        self.env = dict(os.environ)  # after `setup`; for everything started on the node
+        self.folder = ""  # the job's folder on the node, once it is made
+        self.has_head_started = False  # whether Ray runs on the head node
+        self.doing = ""  # sent with heartbeats: what takes long at the moment
+        self.field = ""  # sent with heartbeats: the field of the job spec whose commands run at the moment
+        self.is_cleaning_up = False  # commands are not interrupted, although the node is stopped
+        self._is_unfit = False
+        self.mail = Mailbox(self, rest)
 
     @property
     def inside(self) -> str:
@@ -53,53 +51,128 @@ class NodeApi:
         name = paths.service_log(service, self.name) + ".log"
         return os.path.join(os.path.dirname(self.log_path), name)
 
+    def send(self, message: "messages.ToController") -> None:
+        """Send a message to the controller."""
+        self.mail.send(message)
+
     def phase(self, phase: str, text: str) -> None:
         """Log progress."""
+        self.send({"type": "phase", "phase": phase, "text": text})
 
     def finding(self, kind: str, check: str, found: str, wanted: str, fix: str) -> None:
         """Record a finding. kind: config, preflight or image, which end the job; or warn."""
+        self._is_unfit = self._is_unfit or kind != "warn"
+        self.send(
+            {
+                "type": "finding",
+                "kind": kind,
+                "check": check,
+                "found": str(found),
+                "wanted": str(wanted),
+                "fix": fix,
+            }
+        )
 
     def soft_finding(self, check: str, found: str, wanted: str, fix: str) -> None:
         """Record a finding that is a warning with `preflight: warn`, and none with `preflight: none`."""
+        level = self.settings["preflight"]
+        if level != "none":
+            self.finding("warn" if level == "warn" else "preflight", check, found, wanted, fix)
 
     def require_no_findings(self) -> None:
         """Raise errors.Unfit if a finding ends the job."""
+        if self._is_unfit:
+            raise errors.Unfit
+        if self.mail.is_stopped:
+            raise errors.Stopped
 
-    def run(self, argv: "List[str]", timeout: float = 20.0, env: "Optional[Dict[str, str]]" = None) -> Result:
+    def run(
+        self, argv: "List[str]", timeout: float = 20.0, env: "Optional[Dict[str, str]]" = None
+    ) -> "Result":
         """Run a short command. Its standard error also goes to the node's log. Raises errors.Stopped.
 
         timeout: seconds. During clean-up a command is not interrupted when the job ends.
         """
-        raise NotImplementedError
+        return self._run(argv, timeout, env)
 
-    def run_long(self, argv: "List[str]", doing: str, env: "Optional[Dict[str, str]]" = None) -> Result:
+    def run_long(self, argv: "List[str]", doing: str, env: "Optional[Dict[str, str]]" = None) -> "Result":
         """Run a command without a timeout. Raises errors.Stopped.
 
         doing: see the field. Output and standard error go to the node's log and, as one text, to `out`.
         """
-        raise NotImplementedError
+        self.doing = doing
+        try:
+            return self._run(argv, None, env)
+        finally:
+            self.doing = ""
 
-    def environment_after(self, commands: str, field: str) -> "Dict[str, str]":
+    def _run(
+        self, argv: "List[str]", timeout: "Optional[float]", env: "Optional[Dict[str, str]]"
+    ) -> "Result":
+        done = commands.run(argv, self.env if env is None else env, timeout, self._is_interrupted)
+        self._require_time()
+        return done
+
+    def _is_interrupted(self) -> bool:
+        """Whether running commands are to be ended."""
+        return self.mail.is_stopped and not self.is_cleaning_up
+
+    def _require_time(self) -> None:
+        if self._is_interrupted():
+            raise errors.Stopped
+
+    def environment_after(self, text: str, field: str) -> "Dict[str, str]":
         """Run commands (bash) of a field of the job spec on this host, and return their environment.
 
         JobError where they fail. Raises errors.Stopped.
         """
-        raise NotImplementedError
+        found = bytearray()
+        reader, writer = os.pipe()
+        # The commands travel through standard input, as `ps` shows arguments to everybody. The story's
+        # function writes the environment to descriptor 3. Output goes to the log: a daemon may keep it open.
+        argv = ["/bin/bash", "-p", "-c", 'exec "$@" 3>&"$0"-', str(writer), *self.story_command("run_setup")]
+        begin = os.fstat(2).st_size
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=2, stderr=2, env=self.env, pass_fds=[writer],
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(writer)
+        assert process.stdin
+        pipe = background_io.PipeWriter(os.dup(process.stdin.fileno()))
+        process.stdin.close()
+        pipe.send(text.encode("utf-8", "surrogateescape"))
+        pipe.close()
+        self.field = field  # not `doing`: commands that hang must not extend ray.ready_timeout
+        try:
+            commands.collect(process, {reader: found.extend}, float("inf"), self._is_interrupted)
+        finally:
+            self.field = ""
+            os.close(reader)
+        self._require_time()
+        if process.returncode or not found:
+            lines = paths.last_lines(self.log_path, 3, begin)
+            text = "%s exited with %d: %s" % (field, process.returncode, " / ".join(lines) or "no output")
+            raise errors.JobError("preflight", text)
+        pairs = (entry.partition("=") for entry in found.decode("utf-8", "surrogateescape").split("\0"))
+        return {name: value for name, equals, value in pairs if equals}
 
     def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
         """Those of these jobs that have ended, by the controller; none if it does not know."""
-        raise NotImplementedError
+        return self.mail.ended_jobs(jobs)
 
     def story_command(self, function: str, *args: str) -> "List[str]":
         """The command that runs a bash function of the script's story."""
-        raise NotImplementedError
+        return script.story_command(self.text, function, *args)
 
     def host_path(self, text: str) -> str:
         """Make a path of the job spec absolute: see paths.host_path."""
-        raise NotImplementedError
+        return paths.host_path(text, self.env)
 
     def log(self, text: str) -> None:
         """Write to the node's log."""
+        if text:
+            job_log.write_stderr((text.rstrip("\n") + "\n").encode("utf-8", "surrogateescape"))
 
     def wait(self, seconds: float) -> None:
         """Sleep, unless the job ends. Raises errors.Stopped."""
+        self.mail.wait_until(lambda: False, seconds)

@@ -78,7 +78,7 @@ def resolved_addresses(name: str) -> "List[str]":
 
 def all_addresses(name: str) -> "List[str]":
     """Addresses of the node's name, then those of this host's interfaces (for network.interface)."""
-    from ..network_interfaces import reachable_addresses
+    from ..hosts import reachable_addresses
 
     return _unique(resolved_addresses(name) + reachable_addresses())
 

@@ -10,8 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, List, Optional
 
+    from ..commands import Result
     from ..wire.settings import Build
-    from .api import NodeApi, Result
+    from .api import NodeApi
     from .runtimes.engine import Engine
 
 TRIES = 3

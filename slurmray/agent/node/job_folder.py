@@ -6,20 +6,23 @@ inside/  mounted into the containers at the path of the job's folder: the agent,
 """
 
 import os
+import signal
+import time
 
 from .. import paths
 from ..errors import JobError
-from . import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import List, Optional
 
     from .api import NodeApi
     from .runtimes.base import Runtime
 
 TASK = "task"
 INSIDE = "inside"
+# Set to the folder for processes of the job that are visible on the host, by which they are found.
+FOLDER_VARIABLE = "SLURMRAY_TEMP"
 
 
 def make(node: "NodeApi", agent: str) -> str:
@@ -113,7 +116,6 @@ def wait_for_lock(folder: str, seconds: float) -> bool:
     Return False after so many seconds, or where the folder cannot be opened or locked.
     """
     import fcntl
-    import time
 
     try:
         handle = os.open(os.path.join(folder, INSIDE), os.O_RDONLY | os.O_CLOEXEC)
@@ -146,7 +148,7 @@ def _remove_dead(folder: str) -> None:
         return
     if not pid.isdigit() or not _has_ended(int(pid), start_time):
         return
-    if wait_for_lock(folder, 0) and processes.end_processes(folder):
+    if wait_for_lock(folder, 0) and end_processes(folder):
         remove_tree(folder)
 
 
@@ -166,3 +168,40 @@ def _start_time(pid: int) -> str:
     with open("/proc/%d/stat" % pid, errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
     return "" if fields[0] in "ZX" else fields[19]
+
+
+def end_processes(folder: str) -> bool:
+    """Kill this user's processes of the job with that folder. Return whether none is left.
+
+    Spares jobs submitted from within it: they inherited FOLDER_VARIABLE, but have another job id.
+    """
+    job_id = os.path.basename(folder).split("-")[1]  # ray-JOBID-...
+    for _ in range(20):
+        found = processes_of(folder, job_id)
+        if not found:
+            return True
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        time.sleep(0.1)
+    return False
+
+
+def processes_of(folder: str, job_id: str) -> "List[int]":
+    """Pids of processes with that folder and job id in their environment. Zombies have no environment."""
+    wanted = os.fsencode("%s=%s" % (FOLDER_VARIABLE, folder))
+    job = b"SLURM_JOB_ID=" + job_id.encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open("/proc/%s/environ" % name, "rb") as file:
+                entries = file.read().split(b"\0")
+        except OSError:
+            continue
+        if wanted in entries and all(e == job for e in entries if e.startswith(b"SLURM_JOB_ID=")):
+            found.append(int(name))
+    return found

@@ -3,7 +3,7 @@
 import os
 import re
 
-from . import facts, job_folder, processes
+from . import facts, job_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
     for container in containers:
         _remove_container(node, runtime, container, user, ended)
     for path, attempt in folders.items():
-        if attempt in ended and processes.end_processes(path):
+        if attempt in ended and job_folder.end_processes(path):
             job_folder.remove_tree(path)
 
 
@@ -117,10 +117,7 @@ def _active_jobs(node: "NodeApi", runtime: "Runtime", jobs: "Set[str]") -> "Opti
     """Jobs that may still use a node; None if Slurm does not answer. jobs: their ids."""
     if not runtime.has_slurm:
         return jobs - node.ended_jobs(jobs)
-    from .. import slurm_jobs
+    from .. import commands, inherited
 
-    def run(argv: "List[str]", env: "Dict[str, str]") -> "Tuple[int, str, str]":
-        found = node.run(argv, env=env)
-        return found.code, found.out, found.err
-
-    return slurm_jobs.active_jobs(jobs, node.env, run)
+    env = inherited.without_command_options(node.env)
+    return commands.active_jobs(jobs, lambda argv: node.run(argv, env=env))

@@ -9,7 +9,7 @@ import os
 import select
 import threading
 
-from .. import job_log, paths
+from .. import background_io, paths
 from ..errors import JobError
 from ..nodes import places
 
@@ -63,7 +63,7 @@ class ServiceLogs:
                 if fifo != self._over:
                     data = os.read(fifo, READ_SIZE)
                     try:
-                        job_log.write_all(self._logs[fifo], data)
+                        background_io.write_all(self._logs[fifo], data)
                     except OSError:  # a full disk: the service goes on
                         pass
             if ready == [self._over]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from slurmray.agent import errors
-from slurmray.agent.node.api import NodeApi, Result
+from slurmray.agent.commands import Result
+from slurmray.agent.node.api import NodeApi
 
 from .containers import SETTINGS, group
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from slurmray.agent.slurm_jobs import active_jobs
+from slurmray.agent.commands import Result, active_jobs
 
-INVALID = (1, "", "slurm_load_jobs error: Invalid job id specified")
+INVALID = Result(1, "", "slurm_load_jobs error: Invalid job id specified")
 
 
 def squeue(known: dict[str, str]) -> object:
     """A squeue that knows these jobs, with their states, and fails for the others, as Slurm 22.05 does."""
 
-    def run(argv: list[str], _env: dict[str, str]) -> tuple[int, str, str]:
+    def run(argv: list[str]) -> Result:
         ids = next(each for each in argv if each.startswith("--jobs=")).partition("=")[2].split(",")
         if not all(each in known for each in ids):
             return INVALID
-        return 0, "".join(f"{each} {known[each]}\n" for each in ids), ""
+        return Result(0, "".join(f"{each} {known[each]}\n" for each in ids))
 
     return run
 
@@ -32,9 +32,9 @@ def squeue(known: dict[str, str]) -> object:
     ],
 )
 def test_jobs_that_may_use_the_node(asked: list[str], known: dict[str, str], expected: set[str]) -> None:
-    assert active_jobs(asked, {}, squeue(known)) == expected  # type: ignore[arg-type]
+    assert active_jobs(asked, squeue(known)) == expected  # type: ignore[arg-type]
 
 
 def test_without_an_answer_nothing_is_known() -> None:
-    down = (1, "", "slurm_load_jobs error: Unable to contact slurm controller")
-    assert active_jobs(["8", "9"], {}, lambda *_: down) is None
+    down = Result(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
+    assert active_jobs(["8", "9"], lambda *_: down) is None

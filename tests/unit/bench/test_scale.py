@@ -19,7 +19,7 @@ from bench.scale import BARE, SLURMRAY, Measured
 from bench.simulated_step import AT_ONCE, SPREAD
 from slurmray.agent import loader, script
 from slurmray.agent.container.ray import preload
-from slurmray.agent.controller.process import CONTROLLER_ONLY
+from slurmray.agent.controller.step import CONTROLLER_ONLY
 from slurmray.rendering.script import render_script
 from slurmray.spec.job import JobSpec
 from tests.plans import plan_of

@@ -15,7 +15,7 @@ import pytest
 
 from slurmray.agent import loader
 from slurmray.agent import script as parts
-from slurmray.agent.controller.process import CONTROLLER_ONLY
+from slurmray.agent.controller.step import CONTROLLER_ONLY
 from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.script import agent_text, assemble
 

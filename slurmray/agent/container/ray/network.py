@@ -3,7 +3,7 @@
 import ipaddress
 import socket
 
-from ... import network_interfaces
+from ... import hosts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ class NetworkError(Exception):
 
 def local_addresses() -> "List[Tuple[str, Address]]":
     """All addresses of this host as (interface, address), IPv4 first, in the order of the kernel."""
-    return [
-        (name, ipaddress.ip_address(address)) for name, address in network_interfaces.interface_addresses()
-    ]
+    return [(name, ipaddress.ip_address(address)) for name, address in hosts.interface_addresses()]
 
 
 def choose_address(

@@ -2,7 +2,7 @@
 
 import os
 
-from ... import paths
+from ... import commands
 from . import gpus, storage
 from .expansion import expand_paths
 from .run_directory import open_run_directory
@@ -50,7 +50,7 @@ def _check_commit(node: "NodeApi") -> None:
     folder = node.settings["checks"]["same_commit"]
     if not folder:
         return
-    commit, wanted = paths.commit_of(node.host_path(folder)), node.job["commit"]
+    commit, wanted = commands.commit_of(node.host_path(folder)), node.job["commit"]
     if commit != wanted:
         found = "%s at %s" % (folder, commit or "no commit")
         wanted = wanted or "a commit on the head node"

@@ -3,7 +3,7 @@
 import os
 
 from ...errors import JobError
-from .. import image, processes
+from .. import image, job_folder
 from ..checks import gpus, storage
 from .base import Base
 from .mounts import mount_options
@@ -36,7 +36,7 @@ class Apptainer(Base):
         node = self.node
         work = os.path.join(node.folder, "work")
         os.mkdir(work)
-        self.options += ["--workdir", work, "--env", _env_value(processes.FOLDER_VARIABLE, node.folder)]
+        self.options += ["--workdir", work, "--env", _env_value(job_folder.FOLDER_VARIABLE, node.folder)]
         self.options += mount_options(node, self)
         self.options += gpus.options(node, self)
         self.options += node.settings["container"]["args"]

@@ -1,6 +1,6 @@
 """The base of the runtimes Podman and Docker."""
 
-from .. import facts, image, processes
+from .. import facts, image, job_folder
 from ..checks import gpus
 from .base import Base
 from .limits import allocation_options, cgroup_of_step
@@ -116,7 +116,7 @@ class Engine(Base):
     def _end_host_services(self) -> bool:
         """End what is left of services on the host, e.g. daemons. Return whether nothing is left."""
         has_services = any(service.get("host") for service in self.node.settings["services"])
-        return not has_services or processes.end_processes(self.node.folder)
+        return not has_services or job_folder.end_processes(self.node.folder)
 
     def _marked_ids(self) -> "Optional[List[str]]":
         """Ids of all containers of this attempt; None if the runtime fails or prints something else."""

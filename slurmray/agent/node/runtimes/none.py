@@ -4,7 +4,7 @@ import os
 
 from ... import paths
 from ...fixes import PYTHON_FIX, PYTHON_WANTED
-from .. import job_folder, processes
+from .. import job_folder
 from ..checks import gpus
 from .base import Base
 
@@ -58,7 +58,7 @@ class NoRuntime(Base):
         if not os.path.isdir(temp):
             os.mkdir(temp)
         # FOLDER_VARIABLE marks the job's processes for clean-up. TMPDIR is removed with the job's folder.
-        variables = ["%s=%s" % (processes.FOLDER_VARIABLE, node.folder), "TMPDIR=" + temp]
+        variables = ["%s=%s" % (job_folder.FOLDER_VARIABLE, node.folder), "TMPDIR=" + temp]
         command = ["-I", os.path.join(node.inside, "agent"), "guard", node.name]
         return node.story_command("run_with_none", self.python, str(len(variables)), *variables, *command)
 
@@ -76,4 +76,4 @@ class NoRuntime(Base):
 def remove_processes(folder: str) -> bool:
     """Wait for the end of the container process, then kill what is left. Return whether nothing is left."""
     job_folder.wait_for_lock(folder, LOCK_TIMEOUT)
-    return processes.end_processes(folder)
+    return job_folder.end_processes(folder)

@@ -15,7 +15,7 @@ import pytest
 
 from slurmray.agent import loader
 from slurmray.agent import script as parts
-from slurmray.agent.controller import process
+from slurmray.agent.controller import step
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
 from tests.unit.agent.containers import quick
@@ -196,7 +196,7 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     assert any(line.endswith("] hello from somebody else") for line in lines)
     sent = job.job()
     agent = parts.agent_of(job.script.read_text())
-    saved = len(agent.encode()) - len(loader.remove_sections(agent, process.CONTROLLER_ONLY).encode())
+    saved = len(agent.encode()) - len(loader.remove_sections(agent, step.CONTROLLER_ONLY).encode())
     assert sent["text"] == len(job.script.read_bytes()) - saved
     assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], [2], 10)
     assert (sent["id"], sent["name_for_commands"]) == ("7", "7")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent import network_interfaces
+from slurmray.agent import hosts
 from slurmray.agent.node import facts
 
 
@@ -20,7 +20,7 @@ def test_addresses_of_the_resolver() -> None:
 
 def test_reachable_addresses_are_those_of_hostname_i() -> None:
     known = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
-    assert sorted(network_interfaces.reachable_addresses()) == sorted(known)
+    assert sorted(hosts.reachable_addresses()) == sorted(known)
     found = facts.all_addresses("localhost")
     assert found[0] in ("127.0.0.1", "::1"), "those of the name come first"
     assert set(known) <= set(found)
@@ -35,22 +35,22 @@ def test_ipv6_addresses_of_interfaces(tmp_path: Path) -> None:
         "fe80000000000000021122fffe334455 02 40 20 80     eth0\n"
         "fd000000000000000000000000000002 02 40 00 80     eth0\n"
     )
-    found = network_interfaces.interface_addresses(str(table))
+    found = hosts.interface_addresses(str(table))
     assert [pair for pair in found if ":" in pair[1]] == [
         ("lo", "::1"),
         ("eth0", "fd00::2"),
         ("eth0", "fe80::211:22ff:fe33:4455"),
         ("eth1", "fd78::fe"),
     ]
-    without = network_interfaces.interface_addresses(str(tmp_path / "none"))
+    without = hosts.interface_addresses(str(tmp_path / "none"))
     assert without == [pair for pair in found if ":" not in pair[1]]
 
 
 def test_addresses_that_another_host_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
     every = [("lo", "127.0.0.1"), ("eth0", "10.0.0.2"), ("eth0", "169.254.3.4"), ("lo", "::1")]
     every += [("eth0", "fe80::2"), ("eth0", "fd00::2")]
-    monkeypatch.setattr(network_interfaces, "interface_addresses", lambda: every)
-    assert network_interfaces.reachable_addresses() == ["10.0.0.2", "fd00::2"]
+    monkeypatch.setattr(hosts, "interface_addresses", lambda: every)
+    assert hosts.reachable_addresses() == ["10.0.0.2", "fd00::2"]
 
 
 @pytest.mark.parametrize(

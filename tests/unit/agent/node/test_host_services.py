@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.container.services import SERVICE_SCRIPT
-from slurmray.agent.node import host_services, processes, runtimes
+from slurmray.agent.node import host_services, job_folder, runtimes
 
 from ..fake_node import FakeNode
 
@@ -169,9 +169,9 @@ def test_a_killed_service_is_a_zombie_until_poll(tmp_path: Path) -> None:
     begin(node, "web", "exec sleep 60")
     services.poll()
     end = time.monotonic() + 5
-    while not processes.processes_of(node.folder, "9") and time.monotonic() < end:
+    while not job_folder.processes_of(node.folder, "9") and time.monotonic() < end:
         time.sleep(0.02)
-    for pid in processes.processes_of(node.folder, "9"):
+    for pid in job_folder.processes_of(node.folder, "9"):
         os.kill(pid, signal.SIGKILL)
-    assert processes.end_processes(node.folder)
+    assert job_folder.end_processes(node.folder)
     assert poll(services) == [("web", 137)]

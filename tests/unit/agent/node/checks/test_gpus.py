@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent.commands import Result
 from slurmray.agent.node import runtimes
-from slurmray.agent.node.api import Result
 from slurmray.agent.node.checks import gpus
 from slurmray.agent.node.runtimes import cdi
 from slurmray.agent.node.runtimes.base import Base

@@ -1,7 +1,6 @@
-"""Connections to other hosts, many at once: whether they can be made."""
+"""Addresses of this host, and connections to other hosts, many at once: whether they can be made."""
 
 import errno
-import selectors
 import socket
 import time
 
@@ -11,7 +10,41 @@ if TYPE_CHECKING:
 
     Target = Tuple[str, str, int]  # name, address, port
 
+SIOCGIFCONF = 0x8912  # linux/sockios.h
+IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux: the name takes 16, the IPv4 address is at 20
+# Loopback and link-local: of no use to another host.
+_LOCAL = ("127.", "169.254.", "::1", "fe80:")
 MAX_SOCKETS = 256  # at one time, because of the limit of open files
+
+
+def interface_addresses(ipv6_table: str = "/proc/net/if_inet6") -> "List[Tuple[str, str]]":
+    """All addresses as (interface, address), IPv4 first, in the order of the interfaces."""
+    import array
+    import fcntl
+    import struct
+
+    buffer = array.array("B", bytes(64 * 1024))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
+        used = struct.unpack("iL", fcntl.ioctl(any_socket.fileno(), SIOCGIFCONF, request))[0]
+    found = []
+    for start in range(0, used, IFREQ):
+        name = buffer[start : start + 16].tobytes().split(b"\0", 1)[0].decode()
+        found.append((name.split(":")[0], socket.inet_ntoa(buffer[start + 20 : start + 24].tobytes())))
+    try:
+        with open(ipv6_table) as table:
+            # The kernel's table has the order of a hash (net/ipv6/addrconf.c, if6_seq). getifaddrs goes by
+            # interface, and there by scope, global first.
+            rows = [line.split() for line in table]
+            rows.sort(key=lambda row: (int(row[1], 16), int(row[3], 16)))
+    except FileNotFoundError:  # no IPv6 on this host
+        rows = []
+    return found + [(row[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(row[0]))) for row in rows]
+
+
+def reachable_addresses() -> "List[str]":
+    """Addresses that another host could use."""
+    return [address for _, address in interface_addresses() if not address.startswith(_LOCAL)]
 
 
 def connect(targets: "Sequence[Target]", timeout: float) -> "Dict[Target, int]":
@@ -19,6 +52,8 @@ def connect(targets: "Sequence[Target]", timeout: float) -> "Dict[Target, int]":
 
     timeout: seconds for MAX_SOCKETS targets, after which the rest has ETIMEDOUT.
     """
+    import selectors
+
     codes: "Dict[Target, int]" = dict.fromkeys(targets, errno.ETIMEDOUT)
     for start in range(0, len(targets), MAX_SOCKETS):
         pending: "Dict[socket.socket, Target]" = {}

@@ -1,0 +1,172 @@
+"""Runs commands to their end or a deadline, and collects their output.
+
+The end of a command is that of its process, not that of its output, which a daemon of it may hold open.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import time
+
+from . import inherited, job_log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set
+
+TIMEOUT = 124  # exit code of a command that was ended because it was late, as of timeout(1)
+READ_SIZE = 65536
+PAUSE = 0.1  # seconds between two looks whether it has ended
+TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL
+REST = 1 << 20  # bytes of output read at most after its end: what a pipe may hold
+OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
+
+
+class Result:
+    """The result of a command.
+
+    code: exit code; TIMEOUT where it was late, 127 where the program does not exist. out, err: its output.
+    why: the last line of err, or a description of the failure.
+    """
+
+    __slots__ = ("code", "err", "out", "why")
+
+    def __init__(self, code: int, out: str = "", err: str = "", why: str = "") -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+        self.why = why
+
+
+def run(
+    argv: "List[str]",
+    env: "Mapping[str, str]",
+    timeout: "Optional[float]",
+    is_interrupted: "Callable[[], bool]" = lambda: False,
+    is_logged: bool = True,
+) -> Result:
+    """Run a command, in a session of its own.
+
+    timeout: seconds; None for a long command, whose output and standard error are one text, `out`, and go
+    to the log while it runs. is_interrupted: whether it is to be ended. is_logged: whether the standard
+    error of a short one goes to the log.
+    """
+    is_long = timeout is None
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, start_new_session=True,
+            stderr=subprocess.STDOUT if is_long else subprocess.PIPE,
+        )  # fmt: skip
+    except OSError as error:
+        why = "cannot execute %s: %s" % (argv[0], error.strerror)
+        if isinstance(error, FileNotFoundError):
+            why = "%s: not found" % argv[0]
+        return Result(127, "", why, why)
+    due = float("inf") if timeout is None else time.monotonic() + timeout
+    assert process.stdout
+    out, err = bytearray(), bytearray()
+    streams = {process.stdout.fileno(): _copy_to(out) if is_long else out.extend}
+    if process.stderr:
+        streams[process.stderr.fileno()] = _copy_to(err) if is_logged else err.extend
+    is_late = collect(process, streams, due, is_interrupted)
+    for stream in filter(None, (process.stdout, process.stderr)):
+        stream.close()
+    text, errors_text = (data.decode("utf-8", "surrogateescape") for data in (out, err))
+    name = " ".join(argv[:2])
+    if is_late:
+        return Result(TIMEOUT, text, errors_text, "%s does not answer" % name)
+    lines = (text if is_long else errors_text).rstrip().splitlines()
+    why = lines[-1] if lines else "%s exited with %d" % (name, process.returncode)
+    return Result(process.returncode, text, errors_text, why)
+
+
+def run_slurm(
+    argv: "List[str]", timeout: float, env: "Mapping[str, str]" = os.environ, is_logged: bool = False
+) -> Result:
+    """Run a command of Slurm without the options that variables give it: see run."""
+    return run(argv, inherited.without_command_options(env), timeout, is_logged=is_logged)
+
+
+def active_jobs(jobs: "Iterable[str]", run: "Callable[[List[str]], Result]") -> "Optional[Set[str]]":
+    """Jobs that may use a node, by one request to slurmctld; None if it does not answer.
+
+    run: runs a command of Slurm, on a node or by the controller for nodes without these commands.
+    """
+    ids = sorted(jobs, key=int)
+    argv = ["squeue", "--all", "--noheader", "--jobs=" + ",".join(ids), "--format=%A %t"]
+    found = run(argv)
+    if found.code == 0:
+        lines: "List[List[str]]" = [line.split() for line in found.out.splitlines()]
+        # PD: requeued, so its last attempt has ended.
+        return {line[0] for line in lines if line and line[1:] != ["PD"]}
+    if "Invalid job id specified" not in found.err:
+        return None
+    if len(ids) == 1:
+        return set()
+    # squeue does not name the invalid id, and some versions fail because of one of several. So ask for each.
+    active: "Set[str]" = set()
+    for job in ids[:20]:
+        answer = active_jobs([job], run)
+        if answer is None:
+            return None
+        active |= answer
+    return active | set(ids[20:])
+
+
+def commit_of(folder: str) -> str:
+    """The commit of a git work tree; "" where there is none. folder: absolute."""
+    found = run(["git", "-C", folder, "rev-parse", "HEAD"], os.environ, 20)
+    return "" if found.code == TIMEOUT else found.out.strip()
+
+
+def collect(
+    process: "subprocess.Popen[bytes]",
+    streams: "Dict[int, Callable[[bytes], None]]",
+    due: float,
+    is_interrupted: "Callable[[], bool]",
+) -> bool:
+    """Pass the output of a process on until it has ended; return whether it was ended because it was late.
+
+    It leads a session, which gets SIGTERM, on which a runtime cleans up, and SIGKILL when it is late or
+    interrupted. streams: descriptor -> function for its data. due: time.monotonic().
+    """
+    signals = [signal.SIGTERM, signal.SIGKILL]
+    is_late, wait_until, rest = False, 0.0, REST
+    while True:
+        has_ended = process.poll() is not None  # before reading: then all that it wrote is there
+        now = time.monotonic()
+        if not has_ended and (now > due or is_interrupted()) and now > wait_until:
+            if not signals:
+                return True  # not even SIGKILL ends it: it waits for a device
+            is_late, wait_until = now > due, now + TERM_WAIT
+            try:
+                os.killpg(process.pid, signals.pop(0))
+            except ProcessLookupError:
+                pass
+        ready = select.select(list(streams), [], [], 0 if has_ended else PAUSE)[0] if streams else []
+        if not (streams or has_ended):
+            try:
+                process.wait(PAUSE)
+            except subprocess.TimeoutExpired:
+                pass
+        for descriptor in ready:
+            data = os.read(descriptor, READ_SIZE)
+            if data:
+                streams[descriptor](data)
+            else:
+                del streams[descriptor]
+            rest -= len(data) if has_ended else 0
+        if has_ended and not (ready and rest > 0):
+            return is_late
+
+
+def _copy_to(kept: bytearray) -> "Callable[[bytes], None]":
+    """A function that writes output to the log and adds it to `kept`, which loses what is long ago."""
+
+    def copy(data: bytes) -> None:
+        job_log.write_stderr(data)
+        kept.extend(data)
+        del kept[:-OUTPUT_KEPT]
+
+    return copy

@@ -1,0 +1,143 @@
+"""What Slurm gave this attempt of the job. JobError where it does not fit the script."""
+
+import os
+
+from .. import commands, errors, job_log, paths
+from . import job_record, step_environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+    from ..wire.settings import Group, Job, Settings
+
+SLURMD_PORT = 6818  # Slurm's default
+CLEAN_UP_TIME = 7  # seconds of KillWait that remain for clean-up after the grace period
+
+
+class Component:
+    """A component of a heterogeneous job, or all of another job: a group of nodes that are alike.
+
+    env: of the batch script, with the variables that a job of this component would have. record: see
+    job_record; "": unknown.
+    """
+
+    def __init__(self, group: "Group", env: "Dict[str, str]") -> None:
+        self.group = group
+        self.env = env
+        self.nodes: "List[str]" = []
+        self.cpus = _cpus(group, env)  # of each node
+        self.record = ""
+
+
+def components(settings: "Settings", nodes: "List[str]") -> "List[Component]":
+    """The components of this job. nodes: of the first one, which the story has found."""
+    groups, env = settings["groups"], os.environ
+    found = [
+        Component(group, step_environment.of_component(env, number) if len(groups) > 1 else dict(env))
+        for number, group in enumerate(groups)
+    ]
+    for component in found:
+        component.nodes = nodes
+        if component is not found[0]:
+            argv = ["scontrol", "show", "hostnames", component.env["SLURM_JOB_NODELIST"]]
+            component.nodes = _output_of(argv, 20).split()
+        _check(component, settings["render_again"])
+    count, wanted = sum(len(each.nodes) for each in found), sum(group["nodes"] for group in groups)
+    if count != wanted:
+        text = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
+        raise errors.JobError("config", text % (count, wanted))
+    shown = _output_of(["scontrol", "show", "job", env["SLURM_JOB_ID"]], 20)
+    for component in found:
+        component.record = job_record.record_of(shown, component.env["SLURM_JOB_ID"])
+    return found
+
+
+def job_of(settings: "Settings", parts: "List[Component]", started: float, log: "job_log.JobLog") -> "Job":
+    """The description of this attempt. started: time.time() when the batch script began."""
+    env, record = os.environ, parts[0].record
+    missing = [name for name in settings["env_from_submitter"] if name not in env]
+    if missing:
+        text = "env.%s is not set where the job was submitted: export it and run sbatch again"
+        raise errors.JobError("config", text % missing[0])
+    number = env["SLURM_JOB_ID"]
+    config = _slurm_config()
+    attempt = job_record.restarts(record)
+    if attempt is None:
+        attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
+    run_dir = paths.expand_in_batch("run_dir", settings["run_dir"])
+    return {
+        "id": number,
+        "name": env.get("SLURM_JOB_NAME", ""),
+        "name_for_commands": _name_for_commands(number, record),
+        "attempt": attempt,
+        "chances": 0,
+        "nodes": [node for component in parts for node in component.nodes],
+        "cpus": [component.cpus for component in parts],
+        "grace": _grace(settings["stop"]["grace"], config, log),
+        "slurmd_port": int(config.get("SlurmdPort", "").partition("-")[0] or SLURMD_PORT),
+        "run_dir": os.path.join(paths.host_path(run_dir), "%s-%d" % (number, attempt)),
+        "log_file": os.readlink("/proc/self/fd/2"),
+        "mark": os.urandom(16).hex(),
+        "token": os.urandom(32).hex(),
+        "started": started,
+        "env": {name: env[name] for name in settings["env_from_submitter"]},
+        "done_before": [],
+        "commit": "",
+    }
+
+
+def _check(component: Component, render_again: str) -> None:
+    """Check that the allocation has the nodes and CPUs of a group."""
+    group = component.group
+    place = " in group " + group["name"] if group["name"] else ""
+    for name, found, wanted, option in (
+        ("node", int(component.env["SLURM_JOB_NUM_NODES"]), group["nodes"], "--nodes"),
+        ("CPU", component.cpus, group["cpus_per_node"] or component.cpus, "--cpus-per-task"),
+    ):
+        if found == wanted:
+            continue
+        fix = "%s %s %d" % (render_again, option, found)
+        if place:
+            fix = "give sbatch no options for it"
+        text = "the allocation has %s%s, the script is for %d: %s"
+        raise errors.JobError("config", text % (job_log.counted(found, name), place, wanted, fix))
+
+
+def _cpus(group: "Group", env: "Dict[str, str]") -> int:
+    """CPUs of each node of a component: --cpus-per-task, or the fewest that one has. env: its variables."""
+    given = env.get("SLURM_CPUS_PER_TASK")
+    if given and group["cpus_per_node"]:  # else it is not this job's
+        return int(given)
+    counts = env["SLURM_JOB_CPUS_PER_NODE"].split(",")  # e.g. 72(x2),36
+    return min(int(count.partition("(")[0]) for count in counts)
+
+
+def _name_for_commands(number: str, record: str) -> str:
+    """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks."""
+    if "SLURM_ARRAY_TASK_ID" in os.environ and not record:
+        text = "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"
+        raise errors.JobError("config", text % number)
+    return job_record.array_task(record) or number
+
+
+def _slurm_config() -> "Dict[str, str]":
+    """slurm.conf, as slurmctld shows it."""
+    lines = _output_of(["scontrol", "show", "config"], 10).splitlines()
+    pairs = (line.partition("=") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _grace(wanted: int, config: "Dict[str, str]", log: "job_log.JobLog") -> int:
+    """The grace period in seconds, shortened so that clean-up ends before KillWait does."""
+    kill_wait = int(config.get("KillWait", "30").split()[0])
+    grace = max(0, min(wanted, kill_wait - CLEAN_UP_TIME))
+    if grace != wanted:
+        log.event("grace", seconds=grace, kill_wait=kill_wait)
+    return grace
+
+
+def _output_of(argv: "List[str]", seconds: float) -> str:
+    """Standard output of a command of Slurm; "" where it fails to run."""
+    done = commands.run_slurm(argv, seconds)
+    return "" if done.code == commands.TIMEOUT else done.out

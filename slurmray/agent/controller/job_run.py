@@ -1,0 +1,302 @@
+"""A running job: starts its steps, handles their messages, signals and time, and ends them."""
+
+import functools
+import os
+import subprocess
+import sys
+import threading
+
+from .. import background_io, commands, heartbeat, job_log, loader, paths, script, signals
+from ..nodes import places
+from ..wire import codec
+from . import step_environment
+from .decisions import SLURMCTLD, Actions, Controller
+from .outcome import outcome_of
+from .step import container_options, start_steps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    from ..loop import Loop
+    from ..wire import messages
+    from ..wire.settings import Job
+    from .allocation import Component
+    from .outcome import Outcome
+    from .state import Requests
+    from .step import Step
+
+LOG_LINES = 15  # last lines of a log that are shown in the job's log
+END_WAIT = 15.0  # seconds for all nodes to clean up; then the step gets signals
+SIGNAL_WAIT = 10.0  # seconds between these signals
+SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the batch script
+CANCEL_INTERVAL = 0.5  # seconds between two looks for `slurmray cancel --now`
+SERVICE_WAIT = 2.0  # seconds for the steps of services to end after the others
+OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
+CONNECT_TIMEOUT = 1.0  # seconds
+PING_TIMEOUT = 2.0  # seconds for slurmctld
+
+
+class JobRun(Actions):
+    """The steps of a job, and the side effects of the controller that decides about them.
+
+    text: the script. parts: the components of the job. files: for writes to the run directory.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        job: "Job",
+        parts: "List[Component]",
+        log: "job_log.JobLog",
+        files: background_io.CallQueue,
+        requests: "Requests",
+        turns: "Loop",
+    ) -> None:
+        self.text = text
+        self.settings = script.settings_of(text)
+        self.job = job
+        self.log = log
+        self.clock = heartbeat.Clock()
+        self.controller = Controller(self.settings, job, log, self, requests)
+        self._parts = parts
+        self._requests = requests
+        self._loop = turns
+        self._steps: "List[Step]" = []
+        self._files = files
+        self._questions = background_io.CallQueue()  # to slurmctld
+        self._readers: "List[subprocess.Popen[bytes]]" = []
+        self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
+        self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
+        self._answers: "List[str]" = []  # of these
+        self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
+
+    def run(self) -> "Outcome":
+        """Start one task on every node, handle their messages, and end the step."""
+        controller = self.controller
+        self._steps = start_steps(self.text, self.job, self._parts)
+        for each in self._steps:  # first: what srun prints explains the messages of tasks that it ends
+            self._loop.add(each.errors, functools.partial(self._copy_errors, each))
+        for each in self._steps:
+            self._loop.add(each.output, functools.partial(self._receive, each))
+        self.send({"type": "job", "job": self.job})
+        while not controller.is_over(self.clock.now()):
+            self._run_once()
+        self._end_steps()
+        srun_code = max(map(self._wait_for, self._steps))
+        state = controller.state
+        self._end_output(state.trainer_code is None)
+        if not (state.failure or self._requests.is_stopping) and state.trainer_code is None:
+            # Slurm's SIGTERM may end all tasks before it reaches this process.
+            self._loop.turn(SIGNAL_DELAY)
+        controller.findings.show()
+        for text in controller.not_ready_texts():
+            self.log.write("not ready: " + text)
+        for name in controller.logs_to_show():
+            self._show_log(name)
+        outcome = outcome_of(state, self.settings, srun_code)
+        reason = controller.restart_reason(outcome)
+        if reason:
+            self._restart(reason, controller.is_requeue_requested())
+        return outcome
+
+    def _run_once(self) -> None:
+        """Wait for messages and signals, at most half a second, and handle them."""
+        self._loop.turn(0.5)
+        now, controller = self.clock.now(), self.controller
+        for name, service in list(self._services.items()):
+            code = service.poll()
+            if code is not None:
+                controller.on_service_step_over(name, code, now)
+        while self._answers:
+            controller.on_answer(self._answers.pop(0), now)
+        while self._requests.signals:
+            controller.on_signal(self._requests.signals.pop(0), now)
+        if self._requests.is_stopping and now >= self._next_look:
+            self._next_look = now + CANCEL_INTERVAL
+            self._files.submit(self._read_cancel)
+        controller.tick(now)
+
+    def _copy_errors(self, step: "Step", data: bytes) -> None:
+        """Copy what srun prints to the log."""
+        self.log.write_raw(data.decode("utf-8", "surrogateescape"))
+        for line in step.error_decoder.feed(data):
+            self.controller.on_srun_error(line.decode("utf-8", "replace"), step.nodes)
+
+    def _read_cancel(self) -> None:
+        """Look whether `slurmray cancel --now` has written into the run directory.
+
+        A file, as Slurm passes on no more signals after scancel (job_signal() of slurmctld/job_mgr.c returns
+        ESLURM_ALREADY_DONE). Opening it makes a network file system look again.
+        """
+        with open(os.path.join(self.job["run_dir"], paths.CANCEL_NOW)) as file:
+            self._requests.is_grace_over = bool(file.read(1))
+
+    def _receive(self, step: "Step", data: bytes) -> None:
+        """Handle the messages of a step, or its end."""
+        now, controller = self.clock.now(), self.controller
+        for line in step.decoder.feed(data):
+            try:
+                message = codec.decode(line)
+            except codec.ProtocolError as error:
+                controller.on_output(str(error))
+                continue
+            if message:
+                controller.on_message(message, now)
+                if message["type"] == "started" and str(message.get("step")).isdigit():
+                    step.number = message["step"]
+            else:
+                controller.on_output(line.decode("utf-8", "replace"))
+        if not data:
+            step.is_over = True
+            controller.on_step_over(step.nodes, now)
+
+    def _end_steps(self) -> None:
+        """Have every node clean up by closing its input; wait for the steps to end, not for lost nodes."""
+        controller = self.controller
+        controller.begin_end()
+        if controller.state.trainer_code == 0 and not controller.state.failure:
+            self.send({"type": "succeeded"})
+        for step in self._steps:
+            step.outbox.close()
+        due, signals = self.clock.now() + END_WAIT, ["TERM", "KILL"]
+        while not controller.is_step_over:
+            self._run_once()
+            now = self.clock.now()
+            running = [step for step in self._steps if not step.is_over]
+            if controller.have_all_nodes_ended() or (now > due and not signals):
+                for step in running:
+                    step.process.kill()  # every node that can clean up has done so, or had its time
+            elif now > due:
+                # Not to srun: it would have all tasks killed before they can clean up.
+                for step in running:
+                    if step.number:
+                        name = "%s.%s" % (step.job, step.number)
+                        commands.run_slurm(["scancel", "--signal=" + signals[0], name], 10)
+                signals, due = signals[1:], now + SIGNAL_WAIT
+        for service in list(self._services.values()):
+            _end(service, SERVICE_WAIT)  # the node agents have ended its tasks
+
+    def _wait_for(self, step: "Step") -> int:
+        """Copy the rest of what an srun prints, and return its exit code."""
+        while True:
+            code = step.process.poll()
+            if not self._loop.turn(0.1 if code is None else 0) and code is not None:
+                return code
+
+    def _end_output(self, is_lost: bool) -> None:
+        """Wait for the rest of the trainer's output: it is complete once the container has ended."""
+        for reader in self._readers:
+            if is_lost:
+                reader.kill()
+            _end(reader, OUTPUT_WAIT)
+
+    def _restart(self, reason: str, is_requested: bool) -> None:
+        """Requeue the job; Slurm then ends this process. is_requested: by the trainer."""
+        job = self.job
+        if is_requested:
+            try:
+                path = os.path.join(job["run_dir"], "requeue-requested")
+                open(path, "w", opener=paths.own_file).close()
+            except OSError:
+                self.log.write(
+                    "cannot write to %s: the next attempt counts against requeue.max" % job["run_dir"]
+                )
+        self.log.event("requeue", reason=reason, attempt=job["attempt"] + 1)
+        done = commands.run_slurm(["scontrol", "requeue", job["name_for_commands"]], 20)
+        if done.code:
+            self.log.write("scontrol requeue exited with %d: %s" % (done.code, done.err.strip() or done.why))
+
+    def _show_log(self, name: str) -> None:
+        path = os.path.join(self.job["run_dir"], "logs", name + ".log")
+        lines = paths.last_lines(path, LOG_LINES)
+        if lines:
+            self.log.write("last lines of %s:" % path)
+            self.log.write_raw("".join(line + "\n" for line in lines))
+
+    # -- actions -----------------------------------------------------------------------------------------
+
+    def send(self, message: "messages.ToNodes") -> None:
+        data = codec.encode(message)
+        for step in self._steps:
+            step.outbox.send(data)
+
+    def read_trainer_output(self, folder: str) -> None:
+        """Start processes that copy the trainer's output. Slurm and runtimes would buffer it."""
+        program = loader.split_sections(script.agent_of(self.text))["controller/copy_output.py"]
+        ignored = ["TERM", *signals.NAMES.split()]  # after scancel the trainer still has its grace period
+        for name, target in (("out", 1), ("err", 2)):
+            path = os.path.join(folder, "inside", name)
+            argv = [sys.executable, "-I", "-S", "-c", program, path, *ignored]
+            self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=target))
+
+    def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
+        def find() -> None:
+            active = commands.active_jobs(jobs, lambda argv: commands.run_slurm(argv, 20))
+            ended = [] if active is None else [job for job in jobs if job not in active]
+            self.send({"type": "ended_jobs", "node": node, "jobs": ended})
+
+        self._questions.submit(find)
+
+    def find_answers(self, addresses: "Dict[str, List[str]]") -> None:
+        def find() -> None:
+            from .. import hosts
+
+            found = hosts.answering(addresses, self.job["slurmd_port"], CONNECT_TIMEOUT)
+            if not found and commands.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
+                found = {SLURMCTLD}
+            self._answers.extend(found)
+
+        if not (self._asking and self._asking.is_alive()):
+            self._asking = threading.Thread(target=find, daemon=True)
+            self._asking.start()
+
+    def start_services(self, folder: str) -> None:
+        if self.settings["container"]["runtimes"] == ["pyxis"]:
+            for service in self.settings["services"]:
+                if service.get("image"):
+                    self._start_service(service, folder)
+
+    def _start_service(self, service: "Dict[str, Any]", folder: str) -> None:
+        """Start the step of a service with an image of its own: see start_service in the story."""
+        settings, job, name = self.settings, self.job, service["name"]
+        nodes = places(service["where"], job["nodes"], settings["ray"]["nodes"])
+        options = ["--nodelist=" + ",".join(nodes)]
+        if settings["on_node_loss"] == "continue":
+            options += ["--no-kill", "--kill-on-bad-exit=0"]
+        options += container_options(settings, job, service["image"])
+        logs = os.path.join(job["run_dir"], "logs")
+        argv = script.story_command(
+            self.text, "start_service", str(len(nodes)), str(job["cpus"][0]), folder, name, logs, *options
+        )
+        env = step_environment.step_environment(os.environ, self.text, self._parts[0].record)
+
+        def start() -> None:
+            with open(os.path.join(logs, "service-%s.log" % name), "ab", opener=paths.own_file) as log:
+                self._services[name] = subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
+                )
+
+        self._files.submit(start)  # the run directory may be slow
+
+    def write_heartbeat_file(self) -> None:
+        path = os.path.join(self.job["run_dir"], "heartbeat")
+        text = "%.1f\n" % self.clock.now()
+
+        def write() -> None:
+            with open(path, "w", opener=paths.own_file) as file:
+                file.write(text)
+
+        self._files.submit(write)
+
+    def mark_done(self, name: str) -> None:
+        path = os.path.join(self.job["run_dir"], "prepared-" + name)
+        self._files.submit(lambda: job_log.append(path, ""))
+
+
+def _end(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Wait for the end of a process, at most so many seconds, and kill it then."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
