@@ -182,7 +182,9 @@ def test_another_python_is_one_line_with_any_packages(tmp_path: Path) -> None:
 
 
 def test_a_warning_before_the_function_has_begun(tmp_path: Path) -> None:
-    (tmp_path / "cloudpickle.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(60)\n")
+    # Short sleeps: Python handles a signal that arrives just before a sleep after it.
+    code = "import time\nopen('begun', 'w').close()\nwhile True:\n    time.sleep(0.1)\n"
+    (tmp_path / "cloudpickle.py").write_text(code)
     with start_driver(tmp_path, PYTHON, [tmp_path, bundle.pack(tmp_path)]) as process:
         while not (tmp_path / "begun").exists():
             assert process.poll() is None
