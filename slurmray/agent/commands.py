@@ -72,13 +72,13 @@ def run(
     is_late = collect(process, streams, due, is_interrupted)
     for stream in filter(None, (process.stdout, process.stderr)):
         stream.close()
-    text, errors_text = (data.decode("utf-8", "surrogateescape") for data in (out, err))
+    output, errors_text = (data.decode("utf-8", "surrogateescape") for data in (out, err))
     name = " ".join(argv[:2])
     if is_late:
-        return Result(TIMEOUT, text, errors_text, "%s does not answer" % name)
-    lines = (text if is_long else errors_text).rstrip().splitlines()
+        return Result(TIMEOUT, output, errors_text, "%s does not answer" % name)
+    lines = (output if is_long else errors_text).rstrip().splitlines()
     why = lines[-1] if lines else "%s exited with %d" % (name, process.returncode)
-    return Result(process.returncode, text, errors_text, why)
+    return Result(process.returncode, output, errors_text, why)
 
 
 def run_slurm(
@@ -95,12 +95,12 @@ def active_jobs(jobs: "Iterable[str]", run: "Callable[[List[str]], Result]") -> 
     """
     ids = sorted(jobs, key=int)
     argv = ["squeue", "--all", "--noheader", "--jobs=" + ",".join(ids), "--format=%A %t"]
-    found = run(argv)
-    if found.code == 0:
-        lines: "List[List[str]]" = [line.split() for line in found.out.splitlines()]
+    result = run(argv)
+    if result.code == 0:
+        lines: "List[List[str]]" = [line.split() for line in result.out.splitlines()]
         # PD: requeued, so its last attempt has ended.
         return {line[0] for line in lines if line and line[1:] != ["PD"]}
-    if "Invalid job id specified" not in found.err:
+    if "Invalid job id specified" not in result.err:
         return None
     if len(ids) == 1:
         return set()
@@ -116,8 +116,8 @@ def active_jobs(jobs: "Iterable[str]", run: "Callable[[List[str]], Result]") -> 
 
 def commit_of(folder: str) -> str:
     """The commit of a git work tree; "" where there is none. folder: absolute."""
-    found = run(["git", "-C", folder, "rev-parse", "HEAD"], os.environ, 20)
-    return "" if found.code == TIMEOUT else found.out.strip()
+    result = run(["git", "-C", folder, "rev-parse", "HEAD"], os.environ, 20)
+    return "" if result.code == TIMEOUT else result.out.strip()
 
 
 def collect(

@@ -58,16 +58,16 @@ TRANSIENT = r"reset by peer|TLS handshake|unexpected EOF|[Tt]imeout|toomanyreque
 
 
 def fix_for(
-    verb: str, text: str, node: str, user: str, runtime: str = "", build_file: str = "", log_path: str = ""
+    verb: str, output: str, node: str, user: str, runtime: str = "", build_file: str = "", log_path: str = ""
 ) -> str:
     """Return the fix for an error.
 
-    verb: the runtime's command, e.g. pull; `use` where the runtime does not work at all. text: its output.
+    verb: the runtime's command, e.g. pull; `use` where the runtime does not work at all. output: its own.
     build_file: as in the job spec; "" where no image is built.
     """
     import re
 
-    error = "%s %s" % (verb, text)
+    error = "%s %s" % (verb, output)
     if build_file and re.search(BUILD_STEP, error, re.DOTALL):
         return "fix %s: %s has the complete output" % (build_file, log_path)
     facts = {

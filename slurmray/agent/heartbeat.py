@@ -91,7 +91,7 @@ class Monitor:
 
     def lost(self, now: float) -> "List[str]":
         """Nodes that are lost; none while it is not known of others that may be lost with them."""
-        found, is_open = [], False
+        lost, is_open = [], False
         for node in self.overdue(now):
             seconds = self.seconds_since(node, now)
             answer = self._answers.get(node)
@@ -100,16 +100,16 @@ class Monitor:
             else:
                 is_lost = seconds > self.timeout + ANSWER_WAIT
                 is_open = is_open or not is_lost
-            found += [node] * is_lost
-        if found and is_open and self.seconds_since(found[0], now) <= self.timeout + 2 * ANSWER_WAIT:
+            lost += [node] * is_lost
+        if lost and is_open and self.seconds_since(lost[0], now) <= self.timeout + 2 * ANSWER_WAIT:
             return []
-        return found
+        return lost
 
     def overdue(self, now: float) -> "List[str]":
         """Nodes without a message for more than `timeout` seconds."""
-        found = []
+        overdue = []
         for node, latest in self._latest.items():
             if now - latest <= self.timeout:
                 break
-            found.append(node)
-        return found
+            overdue.append(node)
+        return overdue

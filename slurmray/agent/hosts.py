@@ -27,10 +27,10 @@ def interface_addresses(ipv6_table: str = "/proc/net/if_inet6") -> "List[Tuple[s
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
         used = struct.unpack("iL", fcntl.ioctl(any_socket.fileno(), SIOCGIFCONF, request))[0]
-    found = []
+    addresses = []
     for start in range(0, used, IFREQ):
         name = buffer[start : start + 16].tobytes().split(b"\0", 1)[0].decode()
-        found.append((name.split(":")[0], socket.inet_ntoa(buffer[start + 20 : start + 24].tobytes())))
+        addresses.append((name.split(":")[0], socket.inet_ntoa(buffer[start + 20 : start + 24].tobytes())))
     try:
         with open(ipv6_table) as table:
             # The kernel's table has the order of a hash (net/ipv6/addrconf.c, if6_seq). getifaddrs goes by
@@ -39,7 +39,7 @@ def interface_addresses(ipv6_table: str = "/proc/net/if_inet6") -> "List[Tuple[s
             rows.sort(key=lambda row: (int(row[1], 16), int(row[3], 16)))
     except FileNotFoundError:  # no IPv6 on this host
         rows = []
-    return found + [(row[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(row[0]))) for row in rows]
+    return addresses + [(row[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(row[0]))) for row in rows]
 
 
 def reachable_addresses() -> "List[str]":
@@ -90,8 +90,8 @@ def answering(addresses: "Dict[str, List[str]]", port: int, timeout: float) -> "
     targets = [
         (host, address, port)
         for host, given in addresses.items()
-        for each in given or [host]
-        for address in _resolve(each)
+        for name in given or [host]
+        for address in _resolve(name)
     ]
     codes = connect(targets, timeout)
     return {target[0] for target in targets if codes[target] in (0, errno.ECONNREFUSED)}
@@ -99,7 +99,7 @@ def answering(addresses: "Dict[str, List[str]]", port: int, timeout: float) -> "
 
 def _resolve(name: str) -> "List[str]":
     try:
-        found = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM)
     except OSError:
         return []
-    return [str(entry[4][0]) for entry in found]
+    return [str(entry[4][0]) for entry in entries]

@@ -82,6 +82,6 @@ def raise_soft_limits() -> None:
 
 def umask() -> int:
     """The umask of this process, which can only be read by setting it."""
-    found = os.umask(0o077)
-    os.umask(found)
-    return found
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -56,9 +56,9 @@ def write_program(path: str, agent: str) -> None:
     agent: the agent's text. Two files, because writing each file of the package takes every node 15 ms
     more.
     """
-    for name, text in ((path, split_sections(agent)["loader.py"] + _LAUNCH), (path + ".txt", agent)):
+    for name, content in ((path, split_sections(agent)["loader.py"] + _LAUNCH), (path + ".txt", agent)):
         with open(name, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(content)
         os.chmod(name, 0o644)  # readable for the container's user, whatever the umask is
 
 

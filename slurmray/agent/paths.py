@@ -46,8 +46,8 @@ def expand_in_batch(field: str, path: str) -> str:
     try:
         return expand(path, os.environ)
     except UnsetError as error:
-        text = "%s: %s is not set in the batch script. Set it where you run sbatch, or write the path"
-        raise JobError("config", text % (field, error)) from None
+        message = "%s: %s is not set in the batch script. Set it where you run sbatch, or write the path"
+        raise JobError("config", message % (field, error)) from None
 
 
 def host_path(path: str, env: "Mapping[str, str]" = os.environ) -> str:

@@ -68,15 +68,15 @@ def archive(folder: str, path: str) -> bool:
 
 def _files(folder: str) -> "List[Tuple[float, str, str]]":
     """(time of the last change, path, name in the archive) of all logs; symbolic links are left out."""
-    found = []
+    files = []
     # Where the container was killed, nothing has been set aside.
     for root in (os.path.join(folder, FOLDER), os.path.join(folder, "session_latest", "logs")):
         for place, _, names in os.walk(root):
             for name in names:
                 path = os.path.join(place, name)
                 if os.path.isfile(path) and not os.path.islink(path):
-                    found.append((os.stat(path).st_mtime, path, os.path.relpath(path, root)))
-    return found
+                    files.append((os.stat(path).st_mtime, path, os.path.relpath(path, root)))
+    return files
 
 
 def _newest(files: "List[Tuple[float, str, str]]") -> "Iterator[Tuple[str, float, bytes]]":

@@ -59,8 +59,8 @@ def agent_of(script: str) -> str:
 
 def between(script: str, begin: str, end: str) -> str:
     """The text between the first `begin` and the next `end`. ValueError where one is missing."""
-    _, found, rest = script.partition(begin)
+    _, opened, rest = script.partition(begin)
     part, closed, _ = rest.partition(end)
-    if not (found and closed):
-        raise ValueError("the script has no line " + (end if found else begin).strip())
+    if not (opened and closed):
+        raise ValueError("the script has no line " + (end if opened else begin).strip())
     return part

@@ -86,9 +86,9 @@ class GpuCheck:
         opened = [line for line in lines if "name" in line]
         failures = [line for line in lines if "error" in line]
         if self._is_late or (code and not failures):
-            text = "no end after %d s" % TIMEOUT if self._is_late else "exited with %d" % code
+            reason = "no end after %d s" % TIMEOUT if self._is_late else "exited with %d" % code
             failures = [
-                {"error": "%s%s" % (lines[-1].get("opens", "") if lines else "cuInit: ", text), "code": -1}
+                {"error": "%s%s" % (lines[-1].get("opens", "") if lines else "cuInit: ", reason), "code": -1}
             ]
         # Of several MIG devices a process sees only the first one.
         elif not failures and len(opened) < wanted and not any("MIG" in line["name"] for line in opened):
@@ -134,9 +134,9 @@ def open_gpus(limit: int) -> "Iterator[Dict[str, Any]]":
     def call(name: str, *arguments: "Any") -> None:
         code = getattr(cuda, name)(*arguments)
         if code:
-            text = ctypes.c_char_p()
-            cuda.cuGetErrorString(code, ctypes.byref(text))
-            raise _CudaError("%s: %s (%d)" % (name, (text.value or b"error").decode(), code), code)
+            message = ctypes.c_char_p()
+            cuda.cuGetErrorString(code, ctypes.byref(message))
+            raise _CudaError("%s: %s (%d)" % (name, (message.value or b"error").decode(), code), code)
 
     def open_gpu(device: int) -> "Dict[str, Any]":
         name, memory, mode = ctypes.create_string_buffer(100), ctypes.c_size_t(), ctypes.c_int()
@@ -180,8 +180,8 @@ def open_gpus(limit: int) -> "Iterator[Dict[str, Any]]":
 class _CudaError(Exception):
     """A function of CUDA's driver API has failed. code: its CUresult."""
 
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
         self.code = code
 
 
@@ -191,7 +191,7 @@ def _driver_version() -> str:
 
     try:
         with open("/proc/driver/nvidia/version") as file:
-            found = re.search(r"\s([0-9]+\.[0-9.]+)\s", file.readline())
+            match = re.search(r"\s([0-9]+\.[0-9.]+)\s", file.readline())
     except OSError:
         return ""
-    return found.group(1) if found else ""
+    return match.group(1) if match else ""

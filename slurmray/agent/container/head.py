@@ -141,5 +141,5 @@ class Head:
 def dashboard_host(settings: "Settings") -> str:
     """The address on which the dashboard listens: --dashboard-host in the job spec, or the loopback."""
     options = settings["ray"]["args"] + settings["ray"]["head_args"]
-    given = [each.partition("=")[2] for each in options if each.startswith("--dashboard-host=")]
+    given = [option.partition("=")[2] for option in options if option.startswith("--dashboard-host=")]
     return given[-1] if given else LOOPBACK

@@ -98,7 +98,7 @@ class NodeContext:
     def own_items(self, items: "List[Dict[str, Any]]") -> "List[Dict[str, Any]]":
         """The items of `prepare` or `services` that run on this node."""
         names, count = self.job["nodes"], self.settings["ray"]["nodes"]
-        return [each for each in items if self.name in nodes.places(each["where"], names, count)]
+        return [item for item in items if self.name in nodes.places(item["where"], names, count)]
 
     def program(self, role: str) -> "List[str]":
         """argv that starts a role of this package.

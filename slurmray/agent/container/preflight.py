@@ -109,10 +109,10 @@ def missing_for_debugger(ray: "Version") -> "Iterator[Row]":
     if ray < DEBUGGER_SINCE:
         fix = "use a Ray that has it, or set ray.debug: legacy"
         yield "debugger", "Ray %d.%d" % (ray[0], ray[1]), "Ray 2.39 or later", fix
-    found = command.package_version("debugpy")
-    if command.version_numbers(found) < DEBUGPY_SINCE:
+    version = command.package_version("debugpy")
+    if command.version_numbers(version) < DEBUGPY_SINCE:
         fix = "install it beside Ray, or set ray.debug: none"
-        yield "debugpy", found or "none", "1.8.0 or later", fix
+        yield "debugpy", version or "none", "1.8.0 or later", fix
 
 
 def restore_search_path() -> None:

@@ -39,8 +39,8 @@ class PrepareStage(Stage):
         del kind
         is_last = self.context.deadline is not None
         if code and not is_last:
-            text = "prepare step %s exited with %d. The node's log has its output"
-            raise JobError("prepare", text % (name, code))
+            message = "prepare step %s exited with %d. The node's log has its output"
+            raise JobError("prepare", message % (name, code))
         item = self.items.pop(0)
         if item["once"] and not code:
             self.context.send({"type": "prepared", "name": self._done_name(item)})

@@ -362,9 +362,9 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     except network.NetworkError as error:
         context.send({"type": "failed", "kind": "preflight", "message": str(error)})
     except Exception as error:
-        kind, text = job_log.describe(error)
+        kind, message = job_log.describe(error)
         more = ". The node's log has the traceback" if kind == "internal" else ""
-        context.send({"type": "failed", "kind": kind, "message": text + more})
+        context.send({"type": "failed", "kind": kind, "message": message + more})
     finally:
         process.end()
         process_tree.kill_descendants()

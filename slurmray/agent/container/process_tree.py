@@ -37,36 +37,36 @@ def descendants(ended: bool = False) -> "Dict[int, int]":
         except (OSError, ValueError):  # it has just ended
             continue
         table[int(pid)] = int(parent), int(session), state in "ZX"
-    found: "Dict[int, int]" = {}
+    sessions: "Dict[int, int]" = {}
     seen = wanted = {os.getpid()}
     while wanted:
         wanted = {pid for pid, (parent, _, _) in table.items() if parent in wanted} - seen
         seen = seen | wanted
         # Zombies do not run: where process 1 does not reap orphans, they stay forever.
-        found.update((pid, table[pid][1]) for pid in wanted if table[pid][2] == ended)
-    return found
+        sessions.update((pid, table[pid][1]) for pid in wanted if table[pid][2] == ended)
+    return sessions
 
 
 def descendant_names(ended: bool = False) -> "Dict[int, str]":
     """{pid: command name} of descendants; ended: as in descendants()."""
-    found = {}
+    names = {}
     for pid in descendants(ended):
         try:
             with open("/proc/%d/comm" % pid) as file:
-                found[pid] = file.read().rstrip("\n")
+                names[pid] = file.read().rstrip("\n")
         except OSError:
             pass
-    return found
+    return names
 
 
 def kill_descendants(spared: "Collection[int]" = ()) -> None:
     """Kill all descendants, until no new one has started meanwhile. spared: session ids to leave alone."""
     foreign: "Set[int]" = set()  # of another user, e.g. what sudo starts
     while True:
-        found = {pid for pid, session in descendants().items() if session not in spared} - foreign
-        if not found:
+        pids = {pid for pid, session in descendants().items() if session not in spared} - foreign
+        if not pids:
             return
-        for pid in found:
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

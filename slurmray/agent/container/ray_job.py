@@ -61,8 +61,8 @@ class RayJob:
                     return code
                 time.sleep(POLL_INTERVAL)
             if time.monotonic() - self._last_answer > DASHBOARD_TIMEOUT and self._trainer() is None:
-                text = "Ray's dashboard has not answered for %.0f s. See dashboard.log of the session"
-                raise JobError("ray", text % DASHBOARD_TIMEOUT)
+                message = "Ray's dashboard has not answered for %.0f s. See dashboard.log of the session"
+                raise JobError("ray", message % DASHBOARD_TIMEOUT)
 
     def send_signal(self, number: int) -> None:
         """Forward a signal to the trainer. Ray's API would kill it soon and lose the exit code."""
@@ -155,9 +155,9 @@ def write_entrypoint(folder: str, argv: "List[str]", env: "Dict[str, str]") -> s
     import shlex
 
     script = os.path.join(folder, "ray-job.sh")
-    text = "echo $$ >%s\n%s" % (shlex.quote(pid_file(folder)), variables.export_lines(env))
+    content = "echo $$ >%s\n%s" % (shlex.quote(pid_file(folder)), variables.export_lines(env))
     with open(script, "wb") as file:
-        file.write(os.fsencode(text))
+        file.write(os.fsencode(content))
     return ". %s; exec %s" % (shlex.quote(script), " ".join(map(shlex.quote, argv)))
 
 
@@ -169,13 +169,13 @@ def read_runtime_env(given: "Any") -> "Dict[str, Any]":
 
     try:
         with open(given, encoding="utf-8") as file:
-            found = yaml.safe_load(file) or {}
+            runtime_env = yaml.safe_load(file) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
-        text = "ray.runtime_env, in %s of the container: %s" % (os.getcwd(), error)
-        raise JobError("config", text) from error
-    if not isinstance(found, dict):
+        message = "ray.runtime_env, in %s of the container: %s" % (os.getcwd(), error)
+        raise JobError("config", message) from error
+    if not isinstance(runtime_env, dict):
         raise JobError("config", "ray.runtime_env: %s is not a mapping. Write one, e.g. `pip: [x]`" % given)
-    return found
+    return runtime_env
 
 
 def require_own_dashboard(port: int) -> None:
@@ -200,8 +200,8 @@ def connect(dashboard: int) -> "Any":
             return JobSubmissionClient()
         except Exception as error:  # its type depends on the version of Ray
             if time.monotonic() > deadline:
-                text = "Ray's dashboard does not answer: %s. See dashboard.log of the session" % error
-                raise JobError("bring_up", text) from error
+                message = "Ray's dashboard does not answer: %s. See dashboard.log of the session" % error
+                raise JobError("bring_up", message) from error
         time.sleep(POLL_INTERVAL)
 
 
@@ -216,8 +216,8 @@ def submit(request: "Dict[str, Any]") -> int:
 
     signals.catch(pass_on)
     stop_signals = [getattr(signal, name) for name in request["signals"]]
-    for each in stop_signals:
-        signal.signal(each, lambda number, _: caught.append(number))
+    for stop_signal in stop_signals:
+        signal.signal(stop_signal, lambda number, _: caught.append(number))
     runtime_env = read_runtime_env(request["runtime_env"])
     client = connect(request["dashboard"])
     command = write_entrypoint(request["folder"], request["argv"], request["env"])
@@ -227,12 +227,12 @@ def submit(request: "Dict[str, Any]") -> int:
         require_own_dashboard(request["dashboard"])
         client.submit_job(entrypoint=command, submission_id=request["id"], runtime_env=runtime_env)
     except Exception as error:  # e.g. unknown fields or files that are too large
-        text = "Ray rejected the job, see ray.runtime_env: %s" % error
-        raise JobError("config", text) from error
+        message = "Ray rejected the job, see ray.runtime_env: %s" % error
+        raise JobError("config", message) from error
     job = RayJob(client, request["id"], request["folder"], request["dashboard"])
     jobs.append(job)
-    for each in stop_signals:
-        signal.signal(each, lambda number, _: job.send_signal(number))
+    for stop_signal in stop_signals:
+        signal.signal(stop_signal, lambda number, _: job.send_signal(number))
     if caught:
         job.send_signal(caught[0])
     return job.follow()

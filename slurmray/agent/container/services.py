@@ -73,17 +73,17 @@ class Services(Stage):
         if kind == self.kinds[0]:
             self.on_service_ended(name, code)
         elif code == NOT_READY:
-            text = "service %s is not ready after %s s. See its log, or raise its ready.timeout"
-            raise self._error(name, text % (name, self.items[name]["ready"]["timeout"]))
+            message = "service %s is not ready after %s s. See its log, or raise its ready.timeout"
+            raise self._error(name, message % (name, self.items[name]["ready"]["timeout"]))
         elif code:
-            text = "the readiness check of service %s exited with %d. The service's log has its output"
-            raise self._error(name, text % (name, code))
+            message = "the readiness check of service %s exited with %d. The service's log has its output"
+            raise self._error(name, message % (name, code))
         else:
             self.waiting.discard(name)
             self._check_all_ready()
 
-    def _error(self, name: str, text: str) -> JobError:
-        return JobError("service", text, paths.service_log(name, self.context.name))
+    def _error(self, name: str, message: str) -> JobError:
+        return JobError("service", message, paths.service_log(name, self.context.name))
 
     def open_output(self, name: str) -> int:
         """As in Stage: of the service's FIFO. Not blocking, as the node agent may have ended."""
@@ -120,18 +120,18 @@ class Services(Stage):
     def on_service_ended(self, name: str, code: int) -> None:
         """Restart a service that has ended, or end the job, or continue without it."""
         context, item = self.context, self.items[name]
-        text = "service %s exited with %d" % (name, code)
+        message = "service %s exited with %d" % (name, code)
         if self.restarts[name] < item["restarts"]:
             self.restarts[name] += 1
             count = "%d of %d" % (self.restarts[name], item["restarts"])
-            context.phase("services", "%s on %s: restart %s" % (text, context.name, count))
+            context.phase("services", "%s on %s: restart %s" % (message, context.name, count))
             self._start(name)
         elif context.deadline is not None:  # Slurm signals some services during the grace period
-            context.phase("services", "%s on %s while the job is being ended" % (text, context.name))
+            context.phase("services", "%s on %s while the job is being ended" % (message, context.name))
         elif item["on_end"] == "fail" or name in self.waiting:
-            raise self._error(name, text + ". Its log has the output")
+            raise self._error(name, message + ". Its log has the output")
         else:
-            context.phase("services", "%s on %s; the job continues" % (text, context.name))
+            context.phase("services", "%s on %s; the job continues" % (message, context.name))
 
 
 def write_script(context: "NodeContext", item: "Item") -> None:

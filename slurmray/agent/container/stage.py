@@ -50,8 +50,8 @@ class Stage:
         try:
             self.context.children.spawn(role, argv, env, output, output)
         except OSError as error:
-            text = "%s: %s: %s. Is it in the image?" % (name, argv[0], error.strerror)
-            raise JobError(self.error_kind, text) from error
+            message = "%s: %s: %s. Is it in the image?" % (name, argv[0], error.strerror)
+            raise JobError(self.error_kind, message) from error
         finally:
             os.close(output)
 

@@ -35,15 +35,15 @@ class Stages:
         self.services = Services(context, SERVICES, needs_ray=False)
         self._late_services = Services(context, SERVICES_WITH_RAY, needs_ray=True)
         self.work: "Dict[str, Stage]" = {}
-        early = [each for each in settings["prepare"] if not each["needs_ray"]]
-        late = [each for each in settings["prepare"] if each["needs_ray"]]
+        early = [item for item in settings["prepare"] if not item["needs_ray"]]
+        late = [item for item in settings["prepare"] if item["needs_ray"]]
         if early:
             self.work[PREPARE] = PrepareStage(context, PREPARE, context.own_items(early))
-        if any(not each["needs_ray"] for each in settings["services"]):
+        if any(not item["needs_ray"] for item in settings["services"]):
             self.work[SERVICES] = self.services
         if late:
             self.work[PREPARE_WITH_RAY] = PrepareStage(context, PREPARE_WITH_RAY, context.own_items(late))
-        if any(each["needs_ray"] for each in settings["services"]):
+        if any(item["needs_ray"] for item in settings["services"]):
             self.work[SERVICES_WITH_RAY] = self._late_services
         self._begun: "List[str]" = []
         self._done: "Set[str]" = set()  # by all nodes
@@ -120,5 +120,5 @@ class Stages:
     def child_ended(self, role: str, code: int) -> None:
         """Handle the end of a child process of a stage. role: `KIND NAME`."""
         kind, _, name = role.partition(" ")
-        stage = next(each for each in self.work.values() if kind in each.kinds)
+        stage = next(stage for stage in self.work.values() if kind in stage.kinds)
         stage.child_ended(kind, name, code)

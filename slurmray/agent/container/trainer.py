@@ -54,7 +54,7 @@ class Trainer:
         """The shortened command for the job's log."""
         argv = [self.job_name + ":"] if self.is_ray_job else []
         argv += self.context.settings["trainer"]["command"] or ["the built-in check"]
-        return "".join(each if each.isprintable() else " " for each in " ".join(argv)[:MAX_SHOWN])
+        return "".join(letter if letter.isprintable() else " " for letter in " ".join(argv)[:MAX_SHOWN])
 
     def start(self) -> bool:
         """Start the trainer if its output is being read. Return False otherwise."""

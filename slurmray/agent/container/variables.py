@@ -87,16 +87,16 @@ def service_addresses(context: "NodeContext") -> "Variables":
     import re
 
     # The URL is that of the readiness check, with the first of the hosts in place of a loopback address.
-    settings, found = context.settings, {}
+    settings, values = context.settings, {}
     for item in settings["services"]:
         name = "SERVICE_" + item["name"].upper().replace("-", "_")
         hosts = nodes.places(item["where"], context.job["nodes"], settings["ray"]["nodes"])
-        found[name + "_HOSTS"] = ",".join(hosts)
+        values[name + "_HOSTS"] = ",".join(hosts)
         url = (item.get("ready") or {}).get("http")
         if url:
             loopback = r"(https?://)(?:127(?:\.\d+){3}|localhost|\[::1\]|0\.0\.0\.0)(?=[:/]|$)"
-            found[name + "_URL"] = re.sub("^" + loopback, r"\g<1>" + hosts[0], url)
-    return found
+            values[name + "_URL"] = re.sub("^" + loopback, r"\g<1>" + hosts[0], url)
+    return values
 
 
 def start_timeouts(context: "NodeContext") -> "Variables":
@@ -115,13 +115,13 @@ def start_timeouts(context: "NodeContext") -> "Variables":
 
 def network(context: "NodeContext") -> "Variables":
     """`VLLM_HOST_IP`, and the interface for NCCL and Gloo. The image and all others win over them."""
-    found = {"VLLM_HOST_IP": context.address}
+    values = {"VLLM_HOST_IP": context.address}
     interface = addresses.interface_of(context.address, context.interfaces)
     if interface:  # by default, Gloo may choose a bridge of Docker or the loopback
-        found["GLOO_SOCKET_IFNAME"] = interface
+        values["GLOO_SOCKET_IFNAME"] = interface
         if not (addresses.does_nccl_find(interface, context.interfaces) or _has_nccl_conf()):
-            found["NCCL_SOCKET_IFNAME"] = "=" + interface  # without `=`, eth1 would stand for eth10, too
-    return found
+            values["NCCL_SOCKET_IFNAME"] = "=" + interface  # without `=`, eth1 would stand for eth10, too
+    return values
 
 
 def metrics_ports(context: "NodeContext") -> "Variables":
@@ -242,7 +242,7 @@ def preset(context: "NodeContext") -> "Variables":
 def job(context: "NodeContext") -> "Variables":
     """`NNODES`, `NODE_RANK`, `SLURM_JOB_ID` and other facts about the job. A preset wins for the trainer."""
     of_job, settings = context.job, context.settings
-    found = {
+    values = {
         "NNODES": str(settings["trainer"]["nnodes"]),
         "NODE_RANK": str(context.rank),
         "GPUS_PER_NODE": str(settings["ray"]["gpus"]),
@@ -253,8 +253,8 @@ def job(context: "NodeContext") -> "Variables":
     }
     array, is_task, task = of_job["name_for_commands"].partition("_")
     if is_task:
-        found.update(SLURM_ARRAY_JOB_ID=array, SLURM_ARRAY_TASK_ID=task)
-    return found
+        values.update(SLURM_ARRAY_JOB_ID=array, SLURM_ARRAY_TASK_ID=task)
+    return values
 
 
 def ray_address(context: "NodeContext") -> "Variables":
@@ -272,7 +272,7 @@ def gpus_of_service(context: "NodeContext", item: "Dict[str, Any]") -> "Variable
     if item["needs_ray"] and not item["gpus"]:
         return {}
     own = context.own_items(context.settings["services"])
-    left = sum(each["gpus"] for each in own[own.index(item) :])
+    left = sum(service["gpus"] for service in own[own.index(item) :])
     return _visible_gpus(context, context.group["gpus_per_node"] - left, item["gpus"])
 
 

@@ -33,24 +33,24 @@ class Component:
 def components(settings: "Settings", nodes: "List[str]") -> "List[Component]":
     """The components of this job. nodes: of the first one, which the story has found."""
     groups, env = settings["groups"], os.environ
-    found = [
+    parts = [
         Component(group, step_environment.of_component(env, number) if len(groups) > 1 else dict(env))
         for number, group in enumerate(groups)
     ]
-    for component in found:
+    for component in parts:
         component.nodes = nodes
-        if component is not found[0]:
+        if component is not parts[0]:
             argv = ["scontrol", "show", "hostnames", component.env["SLURM_JOB_NODELIST"]]
             component.nodes = _output_of(argv, 20).split()
         _check(component, settings["render_again"])
-    count, wanted = sum(len(each.nodes) for each in found), sum(group["nodes"] for group in groups)
+    count, wanted = sum(len(component.nodes) for component in parts), sum(group["nodes"] for group in groups)
     if count != wanted:
-        text = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
-        raise errors.JobError("config", text % (count, wanted))
+        message = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
+        raise errors.JobError("config", message % (count, wanted))
     shown = _output_of(["scontrol", "show", "job", env["SLURM_JOB_ID"]], 20)
-    for component in found:
+    for component in parts:
         component.record = job_record.record_of(shown, component.env["SLURM_JOB_ID"])
-    return found
+    return parts
 
 
 def job_of(settings: "Settings", parts: "List[Component]", started: float, log: "job_log.JobLog") -> "Job":
@@ -58,8 +58,8 @@ def job_of(settings: "Settings", parts: "List[Component]", started: float, log: 
     env, record = os.environ, parts[0].record
     missing = [name for name in settings["env_from_submitter"] if name not in env]
     if missing:
-        text = "env.%s is not set where the job was submitted: export it and run sbatch again"
-        raise errors.JobError("config", text % missing[0])
+        message = "env.%s is not set where the job was submitted: export it and run sbatch again"
+        raise errors.JobError("config", message % missing[0])
     number = env["SLURM_JOB_ID"]
     config = _slurm_config()
     attempt = job_record.restarts(record)
@@ -91,17 +91,17 @@ def _check(component: Component, render_again: str) -> None:
     """Check that the allocation has the nodes and CPUs of a group."""
     group = component.group
     place = " in group " + group["name"] if group["name"] else ""
-    for name, found, wanted, option in (
+    for name, given, wanted, option in (
         ("node", int(component.env["SLURM_JOB_NUM_NODES"]), group["nodes"], "--nodes"),
         ("CPU", component.cpus, group["cpus_per_node"] or component.cpus, "--cpus-per-task"),
     ):
-        if found == wanted:
+        if given == wanted:
             continue
-        fix = "%s %s %d" % (render_again, option, found)
+        fix = "%s %s %d" % (render_again, option, given)
         if place:
             fix = "give sbatch no options for it"
-        text = "the allocation has %s%s, the script is for %d: %s"
-        raise errors.JobError("config", text % (job_log.counted(found, name), place, wanted, fix))
+        message = "the allocation has %s%s, the script is for %d: %s"
+        raise errors.JobError("config", message % (job_log.counted(given, name), place, wanted, fix))
 
 
 def _cpus(group: "Group", env: "Dict[str, str]") -> int:
@@ -116,8 +116,8 @@ def _cpus(group: "Group", env: "Dict[str, str]") -> int:
 def _name_for_commands(number: str, record: str) -> str:
     """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks."""
     if "SLURM_ARRAY_TASK_ID" in os.environ and not record:
-        text = "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"
-        raise errors.JobError("config", text % number)
+        reason = "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"
+        raise errors.JobError("config", reason % number)
     return job_record.array_task(record) or number
 
 

@@ -180,10 +180,10 @@ class Controller:
 
     def on_srun_error(self, line: str, nodes: "List[str]") -> None:
         """Look for a lost node in what srun prints. nodes: of its step. It ends all tasks right after."""
-        found = SRUN_ERROR.match(line)
-        if not found:
+        match = SRUN_ERROR.match(line)
+        if not match:
             return
-        number, name = found.groups()
+        number, name = match.groups()
         if name in nodes:
             self._fail(name, "node_lost", "Slurm has marked it down")
         elif number and int(number) < len(nodes):
@@ -476,7 +476,9 @@ class Controller:
             self.actions.find_answers(
                 {
                     node: [
-                        each for each in self.nodes[node].addresses if each not in own or node == self.head
+                        address
+                        for address in self.nodes[node].addresses
+                        if address not in own or node == self.head
                     ]
                     for node in overdue
                 }
@@ -624,13 +626,13 @@ class Controller:
 
 def stages_of(settings: "Settings") -> "List[str]":
     """Names of the stages that a job has."""
-    found = []
+    stages = []
     if any(not item["needs_ray"] for item in settings["prepare"]):
-        found.append("prepare")
+        stages.append("prepare")
     if any(not item["needs_ray"] for item in settings["services"]):
-        found.append("services")
+        stages.append("services")
     if any(item["needs_ray"] for item in settings["prepare"]):
-        found.append("prepare-with-ray")
+        stages.append("prepare-with-ray")
     if any(item["needs_ray"] for item in settings["services"]):
-        found.append("services-with-ray")
-    return found
+        stages.append("services-with-ray")
+    return stages

@@ -23,7 +23,7 @@ def host_list(nodes: "Iterable[str]") -> str:
 def _ranges(numbers: "List[str]") -> str:
     """`[1-3,7]`, or a single number as it is."""
     ranges: "List[Tuple[str, str]]" = []
-    for number in sorted(numbers, key=lambda text: (int(text), len(text))):
+    for number in sorted(numbers, key=lambda digits: (int(digits), len(digits))):
         first, last = ranges[-1] if ranges else ("", "")
         # A range counts with the width of its first number: 08-10 is 08, 09, 10; 8-10 is 8, 9, 10.
         if last and number == str(int(last) + 1).zfill(len(first)):

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 def record_of(shown: str, number: str) -> str:
     """The record of one job; "" for none. shown: by an array's id, the records of all of its tasks."""
     records = re.split(r"^(?=JobId=)", shown, flags=re.MULTILINE)
-    found = [record for record in records if record.startswith("JobId=%s " % number)]
-    return found[0] if found else ""
+    matches = [record for record in records if record.startswith("JobId=%s " % number)]
+    return matches[0] if matches else ""
 
 
 def array_task(record: str) -> str:
     """ARRAY_TASK for a task of an array, whose id may mean all tasks to Slurm's commands; else ""."""
-    found = re.match(r"JobId=\S+ ArrayJobId=(\d+) ArrayTaskId=(\d+) ", record)
-    return "%s_%s" % found.groups() if found else ""
+    match = re.match(r"JobId=\S+ ArrayJobId=(\d+) ArrayTaskId=(\d+) ", record)
+    return "%s_%s" % match.groups() if match else ""
 
 
 def restarts(record: str) -> "Optional[int]":
     """How many times Slurm has restarted the job; None: unknown."""
-    found = re.search(r"^ +Requeue=\d+ Restarts=(\d+) ", record, re.MULTILINE)
-    return int(found.group(1)) if found else None
+    match = re.search(r"^ +Requeue=\d+ Restarts=(\d+) ", record, re.MULTILINE)
+    return int(match.group(1)) if match else None
 
 
 def memory_variable(record: str) -> "Optional[str]":
@@ -37,7 +37,7 @@ def memory_variable(record: str) -> "Optional[str]":
     """
     if re.search("^ +MemPerTres=", record, re.MULTILINE):
         return "MEM_PER_GPU"
-    found = re.search(r"^ .*\bMinMemory(CPU|Node)=(\S+)", record, re.MULTILINE)
-    if not found:
+    match = re.search(r"^ .*\bMinMemory(CPU|Node)=(\S+)", record, re.MULTILINE)
+    if not match:
         return None
-    return "" if found.group(2) == "0" else "MEM_PER_" + found.group(1).upper()
+    return "" if match.group(2) == "0" else "MEM_PER_" + match.group(1).upper()

@@ -75,10 +75,10 @@ class JobRun(Actions):
         """Start one task on every node, handle their messages, and end the step."""
         controller = self.controller
         self._steps = start_steps(self.text, self.job, self._parts)
-        for each in self._steps:  # first: what srun prints explains the messages of tasks that it ends
-            self._loop.add(each.errors, functools.partial(self._copy_errors, each))
-        for each in self._steps:
-            self._loop.add(each.output, functools.partial(self._receive, each))
+        for step in self._steps:  # first: what srun prints explains the messages of tasks that it ends
+            self._loop.add(step.errors, functools.partial(self._copy_errors, step))
+        for step in self._steps:
+            self._loop.add(step.output, functools.partial(self._receive, step))
         self.send({"type": "job", "job": self.job})
         while not controller.is_over(self.clock.now()):
             self._run_once()
@@ -242,10 +242,10 @@ class JobRun(Actions):
         def find() -> None:
             from .. import hosts
 
-            found = hosts.answering(addresses, self.job["slurmd_port"], CONNECT_TIMEOUT)
-            if not found and commands.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
-                found = {SLURMCTLD}
-            self._answers.extend(found)
+            answers = hosts.answering(addresses, self.job["slurmd_port"], CONNECT_TIMEOUT)
+            if not answers and commands.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
+                answers = {SLURMCTLD}
+            self._answers.extend(answers)
 
         if not (self._asking and self._asking.is_alive()):
             self._asking = threading.Thread(target=find, daemon=True)
@@ -281,11 +281,11 @@ class JobRun(Actions):
 
     def write_heartbeat_file(self) -> None:
         path = os.path.join(self.job["run_dir"], "heartbeat")
-        text = "%.1f\n" % self.clock.now()
+        line = "%.1f\n" % self.clock.now()
 
         def write() -> None:
             with open(path, "w", opener=paths.own_file) as file:
-                file.write(text)
+                file.write(line)
 
         self._files.submit(write)
 

@@ -22,7 +22,7 @@ def _number(most: int) -> "Callable[[Any], bool]":
 
 
 def _is_texts(value: "Any") -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 _ANY = _text(".*")

@@ -57,8 +57,8 @@ def _count_attempts(job: "Job", requeue: "Requeue", earlier: "List[str]", log: "
     if job["attempt"]:
         log.event("attempt", attempt=job["attempt"], chances=job["chances"])
     if job["chances"] < 0:
-        text = "Slurm has restarted the job %d times; requeue.max is %d. See the logs of earlier attempts"
-        raise JobError("node_lost", text % (job["attempt"], requeue["max"]))
+        message = "Slurm has restarted the job %d times; requeue.max is %d. See the logs of earlier attempts"
+        raise JobError("node_lost", message % (job["attempt"], requeue["max"]))
 
 
 def make(job: "Job", submit_dir: str, cluster: str) -> "List[str]":
@@ -83,12 +83,12 @@ def make(job: "Job", submit_dir: str, cluster: str) -> "List[str]":
         os.mkdir("logs", 0o755, dir_fd=new)
         # 0600: who knows the mark could make a folder on another node that seems to be this one.
         mark = "%s\n%s\n" % (job["mark"], cluster)
-        for each, mode, text in (("mark", 0o600, mark), (paths.CANCEL_NOW, 0o644, "")):
-            with open(os.open(each, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=new), "w") as file:
-                file.write(text)
+        for entry, mode, content in (("mark", 0o600, mark), (paths.CANCEL_NOW, 0o644, "")):
+            with open(os.open(entry, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=new), "w") as file:
+                file.write(content)
     except OSError as error:
-        text = "cannot write to the run directory %s: %s. Free space, or set run_dir"
-        raise JobError("preflight", text % (run_dir, error.strerror)) from error
+        message = "cannot write to the run directory %s: %s. Free space, or set run_dir"
+        raise JobError("preflight", message % (run_dir, error.strerror)) from error
     finally:
         os.close(new)
         os.close(folder)
@@ -107,30 +107,30 @@ def _open(place: str, submit_dir: str) -> int:
     for name in names:
         parent, path = folder, os.path.join(path, name)
         try:
-            found = os.lstat(name, dir_fd=parent)
+            status = os.lstat(name, dir_fd=parent)
         except FileNotFoundError:
             os.mkdir(name, 0o755, dir_fd=parent)
-            found = os.lstat(name, dir_fd=parent)
-        is_link = stat.S_ISLNK(found.st_mode)
+            status = os.lstat(name, dir_fd=parent)
+        is_link = stat.S_ISLNK(status.st_mode)
         # Others can have made it where they can make files, and in the last one they are not to be trusted.
         is_checked = is_below or name is names[-1] or os.fstat(parent).st_mode & stat.S_ISVTX
         if is_checked and is_link:
-            _require_own(parent, found, path)
+            _require_own(parent, status, path)
         folder = os.open(name, PASS | (0 if is_link else os.O_NOFOLLOW), dir_fd=parent)
-        found = os.fstat(folder)
+        status = os.fstat(folder)
         if is_checked:
-            _require_own(folder, found, path)
+            _require_own(folder, status, path)
         if name is names[-1]:
-            _require_closed(found, path)
+            _require_closed(status, path)
         os.close(parent)
     return folder
 
 
-def _require_own(folder: int, found: os.stat_result, path: str) -> None:
+def _require_own(folder: int, status: os.stat_result, path: str) -> None:
     """Raise a JobError unless an entry belongs to this user or root. folder: to make a file in."""
-    if found.st_uid not in (0, os.geteuid()) and found.st_uid != _owner_of_new_file(folder):
-        text = "%s belongs to %s, who could change the job's files"
-        raise _unusable(text % (path, paths.user_name(found.st_uid)))
+    if status.st_uid not in (0, os.geteuid()) and status.st_uid != _owner_of_new_file(folder):
+        message = "%s belongs to %s, who could change the job's files"
+        raise _unusable(message % (path, paths.user_name(status.st_uid)))
 
 
 def _owner_of_new_file(folder: int) -> int:
@@ -144,25 +144,25 @@ def _owner_of_new_file(folder: int) -> int:
         os.unlink(name, dir_fd=folder)
     except OSError:
         return -1
-    found = os.fstat(file).st_uid
+    owner = os.fstat(file).st_uid
     os.close(file)
-    return found
+    return owner
 
 
-def _require_closed(found: os.stat_result, path: str) -> None:
+def _require_closed(status: os.stat_result, path: str) -> None:
     """See that others cannot rename what this user makes in a folder; JobError where they can.
 
     Older versions made `slurmray-runs` with the umask, so writable for a group: it gets the sticky bit.
     Others who have run directories there keep them.
     """
-    if not found.st_mode & OTHERS_WRITE or found.st_mode & stat.S_ISVTX:
+    if not status.st_mode & OTHERS_WRITE or status.st_mode & stat.S_ISVTX:
         return
     try:
-        os.chmod(path, stat.S_IMODE(found.st_mode) | stat.S_ISVTX)
+        os.chmod(path, stat.S_IMODE(status.st_mode) | stat.S_ISVTX)
     except OSError:  # a mount with fixed modes, or a folder of root
-        if found.st_uid == 0 != os.geteuid():
-            text = "%s: others can rename what is in it (mode %04o)"
-            raise _unusable(text % (path, stat.S_IMODE(found.st_mode))) from None
+        if status.st_uid == 0 != os.geteuid():
+            message = "%s: others can rename what is in it (mode %04o)"
+            raise _unusable(message % (path, stat.S_IMODE(status.st_mode))) from None
 
 
 def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "List[str]":
@@ -182,8 +182,8 @@ def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "Lis
             continue
         path, known = os.path.join(place, name), _cluster_of(folder, name)
         if known and cluster and known != cluster and not _has_ended(path):
-            text = "%s is of a job of the cluster %s, which has not recorded its end"
-            raise _unusable(text % (path, known))
+            message = "%s is of a job of the cluster %s, which has not recorded its end"
+            raise _unusable(message % (path, known))
         if int(attempt) < job["attempt"] and known == cluster:
             earlier.append(path)
             continue
@@ -198,8 +198,8 @@ def _cluster_of(folder: int, name: str) -> "Optional[str]":
     """The cluster of the job whose run directory that is; None: it is not of a job of this user."""
     opened: "List[int]" = []
     try:
-        for each, flags in ((name, OPEN_FOLDER), ("mark", os.O_NONBLOCK | os.O_CLOEXEC)):
-            opened.append(os.open(each, flags | os.O_NOFOLLOW, dir_fd=opened[-1] if opened else folder))
+        for entry, flags in ((name, OPEN_FOLDER), ("mark", os.O_NONBLOCK | os.O_CLOEXEC)):
+            opened.append(os.open(entry, flags | os.O_NOFOLLOW, dir_fd=opened[-1] if opened else folder))
         run, mark = map(os.fstat, opened)
         if not stat.S_ISREG(mark.st_mode) or mark.st_uid != run.st_uid:
             return None

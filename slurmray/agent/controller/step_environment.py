@@ -59,11 +59,11 @@ def of_component(env: "Mapping[str, str]", number: int) -> "Dict[str, str]":
     ending = re.compile("_(HET|PACK)_GROUP_[0-9]+$")
     of_components = {ending.sub("", name) for name in env if ending.search(name)}
     own = "_HET_GROUP_%d" % number
-    found = {
+    variables = {
         name: value for name, value in env.items() if name not in of_components and not ending.search(name)
     }
-    found.update((name[: -len(own)], value) for name, value in env.items() if name.endswith(own))
-    return found
+    variables.update((name[: -len(own)], value) for name, value in env.items() if name.endswith(own))
+    return variables
 
 
 def step_environment(

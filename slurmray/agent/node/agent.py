@@ -84,8 +84,8 @@ class NodeAgent(NodeApi):
         except errors.JobError as error:
             self.send({"type": "failed", "kind": error.kind, "message": error.message})
         except Exception as error:
-            kind, text = job_log.describe(error)
-            self.send({"type": "failed", "kind": kind, "message": text})
+            kind, message = job_log.describe(error)
+            self.send({"type": "failed", "kind": kind, "message": message})
         finally:
             try:
                 self._clean_up(runtime)
@@ -142,20 +142,20 @@ class NodeAgent(NodeApi):
             code = container.poll(0.5)
             is_checked = is_checked or runtime.check()
             if code:  # a container process that ends the job sends the reason and exits with 0
-                text = "%s exited with %d" % (runtime.description, code)
+                message = "%s exited with %d" % (runtime.description, code)
                 if code - 128 in set(signal.Signals):  # not by itself: it handles signals
                     name = signal.Signals(code - 128).name
-                    text = "the container process was killed (exit code %d, %s)" % (code, name)
+                    message = "the container process was killed (exit code %d, %s)" % (code, name)
                 cause = runtime.likely_cause() or job_log.why_full(os.path.dirname(self.log_path))
-                raise errors.JobError("ray", ": ".join(filter(None, [text, cause])))
+                raise errors.JobError("ray", ": ".join(filter(None, [message, cause])))
             if code == 0:
                 return
             latest = self._container_heartbeat()
             if latest != seen:
                 seen, seen_at = latest, clock.now()
             elif seen and clock.now() - seen_at > self.settings["timeouts"]["heartbeat"]:
-                text = "the container process does not answer for %d s. Has somebody stopped it?"
-                raise errors.JobError("ray", text % self.settings["timeouts"]["heartbeat"])
+                message = "the container process does not answer for %d s. Has somebody stopped it?"
+                raise errors.JobError("ray", message % self.settings["timeouts"]["heartbeat"])
             for name, service_code in self._services.poll() if self._services else ():
                 self.mail.send_to_container({"type": "service_ended", "name": name, "code": service_code})
 

@@ -121,12 +121,12 @@ class NodeApi:
         if self._is_interrupted():
             raise errors.Stopped
 
-    def environment_after(self, text: str, field: str) -> "Dict[str, str]":
+    def environment_after(self, program: str, field: str) -> "Dict[str, str]":
         """Run commands (bash) of a field of the job spec on this host, and return their environment.
 
         JobError where they fail. Raises errors.Stopped.
         """
-        found = bytearray()
+        output = bytearray()
         reader, writer = os.pipe()
         # The commands travel through standard input, as `ps` shows arguments to everybody. The story's
         # function writes the environment to descriptor 3. Output goes to the log: a daemon may keep it open.
@@ -140,20 +140,20 @@ class NodeApi:
         assert process.stdin
         pipe = background_io.PipeWriter(os.dup(process.stdin.fileno()))
         process.stdin.close()
-        pipe.send(text.encode("utf-8", "surrogateescape"))
+        pipe.send(program.encode("utf-8", "surrogateescape"))
         pipe.close()
         self.field = field  # not `doing`: commands that hang must not extend ray.ready_timeout
         try:
-            commands.collect(process, {reader: found.extend}, float("inf"), self._is_interrupted)
+            commands.collect(process, {reader: output.extend}, float("inf"), self._is_interrupted)
         finally:
             self.field = ""
             os.close(reader)
         self._require_time()
-        if process.returncode or not found:
+        if process.returncode or not output:
             lines = paths.last_lines(self.log_path, 3, begin)
-            text = "%s exited with %d: %s" % (field, process.returncode, " / ".join(lines) or "no output")
-            raise errors.JobError("preflight", text)
-        pairs = (entry.partition("=") for entry in found.decode("utf-8", "surrogateescape").split("\0"))
+            message = "%s exited with %d: %s" % (field, process.returncode, " / ".join(lines) or "no output")
+            raise errors.JobError("preflight", message)
+        pairs = (entry.partition("=") for entry in output.decode("utf-8", "surrogateescape").split("\0"))
         return {name: value for name, equals, value in pairs if equals}
 
     def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
@@ -164,9 +164,9 @@ class NodeApi:
         """The command that runs a bash function of the script's story."""
         return script.story_command(self.text, function, *args)
 
-    def host_path(self, text: str) -> str:
+    def host_path(self, path: str) -> str:
         """Make a path of the job spec absolute: see paths.host_path."""
-        return paths.host_path(text, self.env)
+        return paths.host_path(path, self.env)
 
     def log(self, text: str) -> None:
         """Write to the node's log."""

@@ -36,10 +36,10 @@ def _is_own(folder: str) -> bool:
     import stat
 
     try:
-        found = os.stat(folder)
+        status = os.stat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _path_of_bus(address: str) -> str:
@@ -51,8 +51,8 @@ def memory_of_job(env: "Mapping[str, str]") -> int:
     """Memory of the job on this node in MiB, from Slurm's variables, of which one is set; 0: unknown."""
 
     def number(name: str) -> int:
-        text = env.get(name, "")
-        return int(text) if text.isdigit() else 0
+        value = env.get(name, "")
+        return int(value) if value.isdigit() else 0
 
     return (
         number("SLURM_MEM_PER_NODE")
@@ -67,12 +67,12 @@ def resolved_addresses(name: str) -> "List[str]":
 
     for host in (name, os.uname().nodename):
         try:
-            found = socket.getaddrinfo(
+            entries = socket.getaddrinfo(
                 host, None, 0, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG | socket.AI_V4MAPPED
             )
         except (OSError, UnicodeError):
             continue
-        return _unique([str(entry[4][0]) for entry in found])
+        return _unique([str(entry[4][0]) for entry in entries])
     return []
 
 
@@ -84,8 +84,8 @@ def all_addresses(name: str) -> "List[str]":
 
 
 def _unique(texts: "List[str]") -> "List[str]":
-    found: "List[str]" = []
+    unique: "List[str]" = []
     for text in texts:
-        if text not in found:
-            found.append(text)
-    return found
+        if text not in unique:
+            unique.append(text)
+    return unique

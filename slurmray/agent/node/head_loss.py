@@ -21,9 +21,9 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
     name: of this node. seconds: without heartbeats. does_head_answer: whether the head node's host does.
     """
     head, others = job["nodes"][0], job["nodes"][1:]
-    text = "%s: no heartbeat from the head node %s for %d s. Has it lost power or its network?"
-    text = text % (name, head, seconds)
-    job_log.write_stderr(job_log.log_line(job["started"], text).encode("utf-8", "surrogateescape"))
+    message = "%s: no heartbeat from the head node %s for %d s. Has it lost power or its network?"
+    message = message % (name, head, seconds)
+    job_log.write_stderr(job_log.log_line(job["started"], message).encode("utf-8", "surrogateescape"))
     if name not in others[:SUCCESSORS]:
         return
     time.sleep(SUCCESSOR_WAIT * others.index(name))  # earlier ones may be lost, too
@@ -31,7 +31,7 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
         return  # or this node cannot ask, as it is cut off
     if does_head_answer() and _is_controller_running(job):
         return  # only this node was cut off: the controller knows what becomes of the job
-    _report(job, text)
+    _report(job, message)
     if job["chances"] and _slurm(["scontrol", "requeue", job["name_for_commands"]]).code == 0:
         return
     if _is_job_running(job):  # another node may have requeued it
@@ -55,15 +55,15 @@ def _is_job_running(job: "Job") -> bool:
     return _slurm(argv).out.strip() == "RUNNING"
 
 
-def _report(job: "Job", text: str) -> None:
+def _report(job: "Job", message: str) -> None:
     """Write the loss to the job's log and events in place of the controller."""
     for path in (job["log_file"], os.path.join(job["run_dir"], "events.jsonl")):
         if not os.access(path, os.W_OK):
             continue
         if path.endswith(".jsonl"):
-            job_log.append(path, job_log.event_line("node_loss", {"node": job["nodes"][0], "text": text}))
+            job_log.append(path, job_log.event_line("node_loss", {"node": job["nodes"][0], "text": message}))
         else:
-            job_log.append(path, job_log.log_line(job["started"], text))
+            job_log.append(path, job_log.log_line(job["started"], message))
 
 
 def _slurm(argv: "List[str]") -> commands.Result:

@@ -104,10 +104,10 @@ def is_own_folder(path: str) -> bool:
     import stat
 
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def wait_for_lock(folder: str, seconds: float) -> bool:
@@ -155,12 +155,12 @@ def _remove_dead(folder: str) -> None:
 def _has_ended(pid: int, start_time: str) -> bool:
     """Whether a process has ended. start_time, "" if unknown, tells it from a later one with the same pid."""
     try:
-        found = _start_time(pid)
+        actual_start = _start_time(pid)
     except (FileNotFoundError, ProcessLookupError):
         return True
     except OSError:
         return False
-    return not found or (bool(start_time) and found != start_time)
+    return not actual_start or (bool(start_time) and actual_start != start_time)
 
 
 def _start_time(pid: int) -> str:
@@ -177,10 +177,10 @@ def end_processes(folder: str) -> bool:
     """
     job_id = os.path.basename(folder).split("-")[1]  # ray-JOBID-...
     for _ in range(20):
-        found = processes_of(folder, job_id)
-        if not found:
+        pids = processes_of(folder, job_id)
+        if not pids:
             return True
-        for pid in found:
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
@@ -193,7 +193,7 @@ def processes_of(folder: str, job_id: str) -> "List[int]":
     """Pids of processes with that folder and job id in their environment. Zombies have no environment."""
     wanted = os.fsencode("%s=%s" % (FOLDER_VARIABLE, folder))
     job = b"SLURM_JOB_ID=" + job_id.encode()
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
@@ -203,5 +203,5 @@ def processes_of(folder: str, job_id: str) -> "List[int]":
         except OSError:
             continue
         if wanted in entries and all(e == job for e in entries if e.startswith(b"SLURM_JOB_ID=")):
-            found.append(int(name))
-    return found
+            pids.append(int(name))
+    return pids

@@ -29,12 +29,12 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
     folders = _folders(node)
     containers = _containers(node, runtime.program) if runtime.is_engine else []
     user = facts.user_name()
-    found = set(folders.values())
+    attempts = set(folders.values())
     for _, name, labels in containers:
         match = CONTAINER.match(name)
         if match and _label(labels, "user") == user:
-            found.add((match.group(1), match.group(2)))
-    ended = _ended_attempts(node, runtime, found)
+            attempts.add((match.group(1), match.group(2)))
+    ended = _ended_attempts(node, runtime, attempts)
     for container in containers:
         _remove_container(node, runtime, container, user, ended)
     for path, attempt in folders.items():
@@ -44,7 +44,7 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
 
 def _folders(node: "NodeApi") -> "Dict[str, Attempt]":
     """Folders of this user's jobs. Not those of others, and no symbolic links, which others may have made."""
-    found = {}
+    attempts = {}
     for folder in (node.settings["temp_dir"], job_folder.scratch_parent(node)):
         try:
             names = os.listdir(folder)
@@ -59,17 +59,17 @@ def _folders(node: "NodeApi") -> "Dict[str, Attempt]":
             if not re.match(wanted, rest):
                 continue
             if job_folder.is_own_folder(path) and (is_scratch or os.path.isdir(os.path.join(path, "inside"))):
-                found[path] = (match.group(2), match.group(3))
-    return found
+                attempts[path] = (match.group(2), match.group(3))
+    return attempts
 
 
 def _containers(node: "NodeApi", program: str) -> "List[Tuple[str, str, str]]":
     """(id, name, labels) of the containers of slurmray; none if the runtime fails."""
     template = "{{.ID}} {{.Names}} {{.Labels}}"
     argv = [program, "ps", "--all", "--no-trunc", "--filter", "name=slurmray-", "--format", template]
-    found = node.run(argv)
-    rows = [line.split(" ", 2) for line in found.out.splitlines()]
-    return [] if found.code else [(row[0], row[1], "".join(row[2:])) for row in rows if len(row) > 1]
+    result = node.run(argv)
+    rows = [line.split(" ", 2) for line in result.out.splitlines()]
+    return [] if result.code else [(row[0], row[1], "".join(row[2:])) for row in rows if len(row) > 1]
 
 
 def _remove_container(

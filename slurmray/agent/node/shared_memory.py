@@ -23,9 +23,9 @@ NAME = re.compile(r"psm_|sem\.|cuda\.shm\.|nccl-|torch_")
 
 def remove(folder: str) -> None:
     """Remove this user's segments that are newer than a job and used by no process. folder: the job's."""
-    found = _segments(os.stat(os.path.join(folder, TASK)).st_ctime)
-    used = _used() if found else set()
-    for key, path in found.items():
+    segments = _segments(os.stat(os.path.join(folder, TASK)).st_ctime)
+    used = _used() if segments else set()
+    for key, path in segments.items():
         if key not in used:
             try:
                 os.unlink(path)
@@ -35,7 +35,7 @@ def remove(folder: str) -> None:
 
 def _segments(since: float) -> "Dict[Key, str]":
     """Segments made by this user since then, which no other user can open. Not links: their mode is 0777."""
-    found = {}
+    segments = {}
     for name in filter(NAME.match, os.listdir(FOLDER)):
         path = os.path.join(FOLDER, name)
         try:
@@ -44,8 +44,8 @@ def _segments(since: float) -> "Dict[Key, str]":
             continue
         is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o077
         if is_own and min(status.st_ctime, status.st_mtime) >= since:
-            found[status.st_dev, status.st_ino] = path
-    return found
+            segments[status.st_dev, status.st_ino] = path
+    return segments
 
 
 def _used() -> "Set[Key]":

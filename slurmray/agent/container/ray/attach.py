@@ -48,7 +48,7 @@ def write_programs(folder: str, workdir: str, umask: int, env: "Mapping[str, str
     foreign = [name for name in variables.FOREIGN + GPU_MASKS if name not in env]
     lines = "unset %s\n%s" % (" ".join(foreign), variables.export_lines(new))
     attach = ATTACH % (umask, lines, shlex.quote(folder), shlex.quote(workdir))
-    for name, text in (("attach", attach), ("ray", RAY % shlex.quote(sys.executable))):
+    for name, program in (("attach", attach), ("ray", RAY % shlex.quote(sys.executable))):
         path = os.path.join(folder, name)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
-            file.write(os.fsencode(text))
+            file.write(os.fsencode(program))

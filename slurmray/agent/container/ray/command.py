@@ -36,21 +36,21 @@ HEAD_PORTS = {"--port": port_places.GCS, "--dashboard-port": port_places.DASHBOA
 
 def ray_version() -> "Optional[Tuple[str, Version]]":
     """(text, (major, minor)) of the Ray that this Python imports; None where there is none."""
-    text = package_version("ray")
-    return (text, version_numbers(text)) if text else None
+    version = package_version("ray")
+    return (version, version_numbers(version)) if version else None
 
 
 def package_version(name: str) -> str:
     """The version of an installed package; "" where there is none."""
     # importlib.metadata costs each node 70 ms of CPU, so it is only the fallback.
-    found = re.compile(re.escape(name) + r"-([^-]+)\.dist-info$")
+    pattern = re.compile(re.escape(name) + r"-([^-]+)\.dist-info$")
     for path in sys.path:
         try:
             names = os.listdir(path or ".")
         except OSError:
             continue
-        for each in names:
-            match = found.match(each)
+        for entry in names:
+            match = pattern.match(entry)
             if match:
                 return match.group(1)
     from importlib import metadata  # novermin: Ray's own floor holds in containers
@@ -61,9 +61,9 @@ def package_version(name: str) -> str:
         return ""
 
 
-def version_numbers(text: str) -> "Version":
+def version_numbers(version: str) -> "Version":
     """The first two numbers of a version."""
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def object_store_size(memory: int, shm: str = "/dev/shm") -> int:
@@ -94,10 +94,10 @@ def _read_limit(path: str) -> float:
     """A limit in bytes; infinite without a file, or with `max`."""
     try:
         with open(path) as file:
-            text = file.read().strip()
+            value = file.read().strip()
     except OSError:
         return float("inf")
-    return int(text) if text.isdigit() else float("inf")
+    return int(value) if value.isdigit() else float("inf")
 
 
 def _host_memory() -> int:
@@ -173,9 +173,9 @@ def with_resource(options: "List[str]", name: str) -> "List[str]":
     """Options of `ray start` with 1 of a resource added to those of the last `--resources`, which counts."""
     import json
 
-    given = [each.partition("=")[2] for each in options if each.startswith("--resources=")]
+    given = [option.partition("=")[2] for option in options if option.startswith("--resources=")]
     resources = json.loads(given[-1]) if given else {}
-    others = [each for each in options if not each.startswith("--resources=")]
+    others = [option for option in options if not option.startswith("--resources=")]
     return [*others, "--resources=" + json.dumps(dict(resources, **{name: 1}))]
 
 

@@ -48,9 +48,9 @@ def choose_address(
         and (network is None or address in network)
     ]
     named = []
-    for text in candidates:
+    for candidate in candidates:
         try:
-            named.append(ipaddress.ip_address(text.split("%")[0]))
+            named.append(ipaddress.ip_address(candidate.split("%")[0]))
         except ValueError:
             pass
     here = [address for _, address in usable]

@@ -80,8 +80,8 @@ def lease_ports(job: str, skip: int = 0) -> "Tuple[socket.socket, List[int]]":
             return lease, ports
         skip -= free
         lease.close()
-    text = "no %d free ports in a row between %d and %d. Set ray.port, or end what listens there"
-    raise NetworkError(text % (BLOCK, first, last))
+    message = "no %d free ports in a row between %d and %d. Set ray.port, or end what listens there"
+    raise NetworkError(message % (BLOCK, first, last))
 
 
 def listeners(ports: "Collection[int]") -> "Tuple[Set[int], Set[int]]":
@@ -109,10 +109,10 @@ def listener_users(port: int) -> "Set[int]":
 
 def _listeners(ports: "Collection[int]") -> "Tuple[Set[int], Set[Tuple[str, int]]]":
     """As listeners(), but {(inode, port)} of foreign sockets."""
-    found = {(row[9], _port(row)) for row in _listening(ports)}
-    sockets = _own_sockets() if found else set()
-    own = {port for inode, port in found if inode in sockets}
-    return own, {(inode, port) for inode, port in found if inode not in sockets}
+    listening = {(row[9], _port(row)) for row in _listening(ports)}
+    sockets = _own_sockets() if listening else set()
+    own = {port for inode, port in listening if inode in sockets}
+    return own, {(inode, port) for inode, port in listening if inode not in sockets}
 
 
 def _listening(ports: "Collection[int]") -> "List[List[str]]":
@@ -133,7 +133,7 @@ def _port(row: "List[str]") -> int:
 
 def _own_sockets() -> "Set[str]":
     """The inodes of all sockets of this process and its descendants."""
-    found = set()
+    inodes = set()
     for pid in [os.getpid(), *process_tree.descendants()]:
         try:
             names = os.listdir("/proc/%d/fd" % pid)
@@ -145,5 +145,5 @@ def _own_sockets() -> "Set[str]":
             except OSError:
                 continue
             if link.startswith("socket:["):
-                found.add(link[8:-1])
-    return found
+                inodes.add(link[8:-1])
+    return inodes

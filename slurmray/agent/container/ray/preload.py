@@ -41,7 +41,7 @@ def reason_for_plain(start: str, text: str, version: "Tuple[int, ...]") -> str:
     if start == PLAIN:
         return "ray.start is plain"
     if version not in TESTED:
-        tested = ", ".join("%d.%d" % each for each in TESTED)
+        tested = ", ".join("%d.%d" % release for release in TESTED)
         return "ray.start: fast was tested with Ray %s, this is %s" % (tested, text)
     return ""
 
@@ -51,10 +51,10 @@ def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType
     import inspect
 
     def first_is(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":
-        return lambda parameters: [each.name for each in parameters[: len(names)]] == list(names)
+        return lambda parameters: [parameter.name for parameter in parameters[: len(names)]] == list(names)
 
     def has_keywords(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":
-        return lambda parameters: set(names) <= {each.name for each in parameters}
+        return lambda parameters: set(names) <= {parameter.name for parameter in parameters}
 
     def only_self(parameters: "List[inspect.Parameter]") -> bool:
         return len(parameters) == 1
@@ -69,13 +69,13 @@ def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType
         (kv, "_internal_kv_del", has_keywords("key", "namespace")),
     ]
     for module, path, fits in wanted:
-        found: "Any" = module
+        member: "Any" = module
         for part in path.split("."):
-            found = getattr(found, part, None) if found else None
+            member = getattr(member, part, None) if member else None
         name = "%s.%s" % (getattr(module, "__name__", "ray"), path)
-        if not callable(found):
+        if not callable(member):
             return "this Ray has no " + name
-        if not fits(list(inspect.signature(found).parameters.values())):
+        if not fits(list(inspect.signature(member).parameters.values())):
             return "%s takes other arguments in this Ray" % name
     return ""
 
@@ -96,7 +96,7 @@ def takes_agent_port(package: str) -> bool:
 
 def dashboard_url(command: "List[str]") -> str:
     """The address that Ray will publish for the dashboard; "" if unknown. command: argv of the dashboard."""
-    options = dict(each[2:].partition("=")[::2] for each in command if each.startswith("--"))
+    options = dict(argument[2:].partition("=")[::2] for argument in command if argument.startswith("--"))
     host, port = options.get("host", ""), options.get("port", "")
     if "minimal" in options or "disable-frontend" in options or options.get("port-retries") != "0":
         return ""
@@ -217,12 +217,12 @@ def main(argv: "List[str]") -> int:
     request = json.load(sys.stdin)
     sys.argv = request["argv"]
     os.environ.update(request["env"])
-    if not any(each.startswith("--ray-client-server-port") for each in sys.argv):
+    if not any(argument.startswith("--ray-client-server-port") for argument in sys.argv):
         # Without the option, a head node with grpc starts the server for Ray Client at port 10001, and before
         # Ray 2.56 fails on IPv6. No option turns the server off.
         scripts.get_ray_client_dependency_error = lambda: "disabled by slurmray"
     if "--head" in sys.argv:
-        port = next(each.partition("=")[2] for each in sys.argv if each.startswith("--port="))
+        port = next(argument.partition("=")[2] for argument in sys.argv if argument.startswith("--port="))
         wait_for_own_gcs(services, int(port))
     if not lacking:
         start = FastStart(services, node.Node, internal_kv)

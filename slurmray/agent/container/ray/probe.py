@@ -44,8 +44,8 @@ def main(argv: "List[str]") -> int:
     lacking = wait_until_ready(read_and_report, expected, float(timeout), report)
     if not lacking:
         return 0
-    for name, text in lacking.items():
-        send_to_controller(node, {"type": "not_ready", "missing": name, "why": text})
+    for name, why in lacking.items():
+        send_to_controller(node, {"type": "not_ready", "missing": name, "why": why})
     send_to_controller(
         node, {"type": "failed", "kind": "probe", "message": not_ready(lacking, expected, float(timeout))}
     )

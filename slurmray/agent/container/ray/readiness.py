@@ -42,12 +42,12 @@ def progress(nodes: int, total_gpus: int, lacking: "Dict[str, str]", expected: "
 
 def not_ready(lacking: "Dict[str, str]", expected: "Dict[str, int]", timeout: float) -> str:
     """`cluster not ready after 600 s: 3 of 4 nodes joined, missing node4. FIX`."""
-    missing = [name for name, text in lacking.items() if text == "has not joined"]
+    missing = [name for name, why in lacking.items() if why == "has not joined"]
     joined = len(expected) - len(missing)
     parts = ["%d of %d nodes joined" % (joined, len(expected))]
     if missing:
         parts.append("missing " + _names(missing))
-    other = ["%s %s" % (name, text) for name, text in lacking.items() if name not in missing]
+    other = ["%s %s" % (name, why) for name, why in lacking.items() if name not in missing]
     parts += [_names(other)] if other else []
     fix = "Look at the logs of these nodes, or raise ray.ready_timeout"
     return "cluster not ready after %g s: %s. %s" % (timeout, ", ".join(parts), fix)

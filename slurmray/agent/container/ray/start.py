@@ -120,8 +120,8 @@ class RayProcess:
             raise JobError("ray", self.watch.end_text("ray start exited with %d" % code))
         self._tries += 1
         if self._tries == MAX_TRIES:
-            text = "other processes took the chosen ports %d times. Submit the job again"
-            raise JobError("bring_up", text % MAX_TRIES)
+            message = "other processes took the chosen ports %d times. Submit the job again"
+            raise JobError("bring_up", message % MAX_TRIES)
         self.write_token()
         self.preload()
         self.start(self.context.address, None if self.context.is_head else self.context.gcs)
@@ -136,8 +136,8 @@ class RayProcess:
             if port != "auto":
                 self.context.ports[place] = int(port)
                 if not ports.is_free(int(port)):
-                    text = "port %s is taken on this node. Set ray.%s to auto or to another port"
-                    raise JobError("bring_up", text % (port, field))
+                    message = "port %s is taken on this node. Set ray.%s to auto or to another port"
+                    raise JobError("bring_up", message % (port, field))
 
     def _check_connections(self, cluster: str) -> None:
         """Check connections from this worker to the head node and back."""

@@ -44,7 +44,9 @@ class RayWatch:
         argv: of `ray start`. dashboard: one of the ports.
         """
         self._guarded, self._dashboard = set(leased_ports), dashboard
-        self._named = {port for port in leased_ports if any(each.endswith("port=%d" % port) for each in argv)}
+        self._named = {
+            port for port in leased_ports if any(option.endswith("port=%d" % port) for option in argv)
+        }
         self.is_active, self.own_ports = True, set()
         self.port_was_taken, self._ended = False, {}
         self._due = time.monotonic() + INTERVAL
@@ -108,13 +110,13 @@ class RayWatch:
         self.own_ports |= own
         self._guarded -= own | taken
         for port in sorted(taken):
-            text = "another process took port %d of this node after it was chosen" % port
+            message = "another process took port %d of this node after it was chosen" % port
             if self.context.is_ready or (self.has_gcs_answered and port == self._dashboard):
                 self._report_taken(port)
             elif self.has_gcs_answered:
-                raise JobError("bring_up", text + ". Submit the job again")
+                raise JobError("bring_up", message + ". Submit the job again")
             elif not self.port_was_taken:
-                sys.stderr.write(text + ": Ray is started again\n")
+                sys.stderr.write(message + ": Ray is started again\n")
                 sys.stderr.flush()
                 self.port_was_taken = True
                 self.context.children.kill("ray")

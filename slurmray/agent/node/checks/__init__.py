@@ -58,8 +58,8 @@ def _check_commit(node: "NodeApi") -> None:
 
 
 def _check_gpus_of_slurm(node: "NodeApi") -> None:
-    text = node.env.get("SLURM_GPUS_ON_NODE", "")
-    given = int(text) if text.isdigit() else 0
+    value = node.env.get("SLURM_GPUS_ON_NODE", "")
+    given = int(value) if value.isdigit() else 0
     wanted = node.group["gpus_per_node"]
     if given != wanted:
         fix = "--gpus-per-node %d" % given  # the controller prepends the command

@@ -24,11 +24,11 @@ def expand_paths(node: "NodeApi") -> None:
             return path
 
     def absolute(field: str, path: str) -> str:
-        found = expanded(field, path)
-        if found and found != path and not found.startswith("/"):
+        expansion = expanded(field, path)
+        if expansion and expansion != path and not expansion.startswith("/"):
             fix = "let %s begin with / there" % path
-            node.finding("preflight", field, found, "an absolute path", fix)
-        return found
+            node.finding("preflight", field, expansion, "an absolute path", fix)
+        return expansion
 
     settings = node.settings
     container, checks, trainer = settings["container"], settings["checks"], settings["trainer"]
@@ -52,14 +52,14 @@ def expand_paths(node: "NodeApi") -> None:
     node.require_no_findings()
 
 
-def _short(node: "NodeApi", path: str, found: str) -> str:
+def _short(node: "NodeApi", path: str, expansion: str) -> str:
     """The expanded temp folder. Records a finding if Ray's sockets cannot be in it."""
-    if found == path:
-        return found
+    if expansion == path:
+        return expansion
     import re
 
-    found = os.path.normpath(found)
-    if len(found) > paths.TEMP_DIR_MAX or not re.match(paths.TEMP_DIR_PATTERN, found):
+    expansion = os.path.normpath(expansion)
+    if len(expansion) > paths.TEMP_DIR_MAX or not re.match(paths.TEMP_DIR_PATTERN, expansion):
         wanted = "at most %d of the characters A-Z a-z 0-9 _ . - /" % paths.TEMP_DIR_MAX
-        node.finding("preflight", "ray.temp_dir", found, wanted, "use a shorter path, e.g. /tmp")
-    return found
+        node.finding("preflight", "ray.temp_dir", expansion, wanted, "use a shorter path, e.g. /tmp")
+    return expansion

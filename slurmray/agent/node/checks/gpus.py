@@ -35,15 +35,15 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
     vendors = node.settings["container"]["accelerators"]
     if not (vendors and node.group["gpus_per_node"]):
         return []
-    found = Devices()
+    devices = Devices()
     if node.env.get(ACCELERATOR_VARIABLE) == "none":
         node.phase(
             "container", ACCELERATOR_VARIABLE + "=none: GPUs are neither counted nor passed to the containers"
         )
     elif "nvidia" in vendors and os.path.exists(os.path.join(root, "dev/nvidiactl")):
-        found.nvidia = _nvidia(node, root)
+        devices.nvidia = _nvidia(node, root)
     elif "amd" in vendors and os.path.exists(os.path.join(root, "dev/kfd")):
-        found.amd = _amd(node, root, runtime.is_engine)
+        devices.amd = _amd(node, root, runtime.is_engine)
     else:
         node.finding(
             "preflight",
@@ -52,10 +52,10 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
             "%d GPUs" % node.group["gpus_per_node"],
             "fix the driver, or set container.accelerator: none",
         )
-    paths = [each for pattern in NETWORK_DEVICES for each in sorted(glob.glob(os.path.join(root, pattern)))]
-    found.network = ["/" + os.path.relpath(path, root) for path in paths]
-    result = runtime.device_options(found)
-    if found.nvidia is not None and node.settings["checks"]["bf16"] and not _has_mig(node):
+    paths = [path for pattern in NETWORK_DEVICES for path in sorted(glob.glob(os.path.join(root, pattern)))]
+    devices.network = ["/" + os.path.relpath(path, root) for path in paths]
+    result = runtime.device_options(devices)
+    if devices.nvidia is not None and node.settings["checks"]["bf16"] and not _has_mig(node):
         _check_bf16(node)  # every GPU with MIG has bfloat16
     return result
 
@@ -102,20 +102,20 @@ def _check_count(node: "NodeApi", count: int, present: int, program: str) -> Non
 
 def _nvidia_smi(node: "NodeApi", *options: str) -> "Optional[List[str]]":
     """The lines that nvidia-smi prints. None, with a finding, where it fails."""
-    found = node.run(["nvidia-smi", *options], NVIDIA_SMI_TIMEOUT)
-    lines = [line for line in (found.out + found.err).splitlines() if line.strip()]  # its errors are in `out`
-    if found.code == 0:
+    result = node.run(["nvidia-smi", *options], NVIDIA_SMI_TIMEOUT)
+    lines = [row for row in (result.out + result.err).splitlines() if row.strip()]  # its errors are in `out`
+    if result.code == 0:
         return lines
     if lines and lines[0].startswith("No devices were found"):
         return []
     words = [line for line in lines if not line.startswith("GPU")]  # it also lists the GPUs that still work
-    text = "nvidia-smi: " + (words[0] if words else found.why)
+    found = "nvidia-smi: " + (words[0] if words else result.why)
     fix = "ask the site to repair the driver of %s; until then, leave it out: slurm.exclude" % node.name
-    if found.code == 127 and not found.out:
-        text, fix = "nvidia-smi is not in PATH", "install it on %s, or set PATH in setup" % node.name
-    elif found.code == 124 and not found.out:
-        text = found.why
-    node.finding("preflight", "GPUs", text, str(node.group["gpus_per_node"]), fix)
+    if result.code == 127 and not result.out:
+        found, fix = "nvidia-smi is not in PATH", "install it on %s, or set PATH in setup" % node.name
+    elif result.code == 124 and not result.out:
+        found = result.why
+    node.finding("preflight", "GPUs", found, str(node.group["gpus_per_node"]), fix)
     return None
 
 
@@ -182,10 +182,10 @@ def _check_bf16(node: "NodeApi") -> None:
     import re
 
     # Not with the other fields: old drivers answer the entire query with an error about this one.
-    found = node.run(
+    result = node.run(
         ["nvidia-smi", "--query-gpu=name,compute_cap", *_format_and_mask(node)], NVIDIA_SMI_TIMEOUT
     )
-    for line in sorted(set(found.out.splitlines())):
+    for line in sorted(set(result.out.splitlines())):
         name, _, capability = line.partition(",")
         if re.match(r" *[1-7]\.[0-9]+$", capability):
             node.finding(

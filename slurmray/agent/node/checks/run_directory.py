@@ -62,7 +62,7 @@ def _owner_of_mark(run_dir: str, mark: str) -> "Optional[int]":
     try:
         file = os.open(os.path.join(run_dir, "mark"), os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            owners = {found.st_uid for found in (os.lstat(run_dir), os.fstat(file))}
+            owners = {status.st_uid for status in (os.lstat(run_dir), os.fstat(file))}
             is_file = stat.S_ISREG(os.fstat(file).st_mode)
             is_same = is_file and os.read(file, 4096).split(b"\n")[0] == mark.encode()
         finally:

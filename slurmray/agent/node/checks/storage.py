@@ -19,8 +19,8 @@ def file_system(node: "NodeApi", path: str) -> str:
 
     Runs stat(1) with a timeout, as a file server may hang.
     """
-    found = node.run(["stat", "--file-system", "--format=%T", path])
-    return found.out.strip() if found.code == 0 else "missing"
+    result = node.run(["stat", "--file-system", "--format=%T", path])
+    return result.out.strip() if result.code == 0 else "missing"
 
 
 def is_remote(file_system_type: str) -> bool:
@@ -31,10 +31,10 @@ def is_remote(file_system_type: str) -> bool:
 def check_temp_folder(node: "NodeApi") -> None:
     """Check that ray.temp_dir is on this node's own disk and has free space."""
     folder = node.settings["temp_dir"]
-    found = file_system(node, folder)
-    if found == "missing" or is_remote(found):
+    file_system_type = file_system(node, folder)
+    if file_system_type == "missing" or is_remote(file_system_type):
         wanted = "a folder on this node's own disk"
-        node.soft_finding("temp folder", "%s: %s" % (folder, found), wanted, "set ray.temp_dir")
+        node.soft_finding("temp folder", "%s: %s" % (folder, file_system_type), wanted, "set ray.temp_dir")
         return
     free = os.statvfs(folder)
     free_mib = free.f_bavail * free.f_frsize // MIB
@@ -50,8 +50,8 @@ def check_temp_folder(node: "NodeApi") -> None:
 def check_shared_memory(node: "NodeApi", path: str = "/dev/shm") -> None:
     """Check that /dev/shm is large enough for Ray's object store."""
     try:
-        found = os.statvfs(path)
-        size = found.f_blocks * found.f_frsize // MIB
+        status = os.statvfs(path)
+        size = status.f_blocks * status.f_frsize // MIB
     except OSError:
         size = 0
     if size < SHARED_MEMORY:

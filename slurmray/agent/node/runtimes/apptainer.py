@@ -27,9 +27,9 @@ class Apptainer(Base):
         return "%s exec %s" % (self.program, self.image)
 
     def works(self) -> bool:
-        found = self.node.run([self.program, "--version"])
-        self.why = found.why
-        return found.code == 0
+        result = self.node.run([self.program, "--version"])
+        self.why = result.why
+        return result.code == 0
 
     def prepare(self) -> None:
         """The container's writable file systems are in the job's folder or in memory."""
@@ -43,14 +43,14 @@ class Apptainer(Base):
 
     def device_options(self, devices: "gpus.Devices") -> "List[str]":
         """Containers see all GPUs that the cgroup allows; Slurm's mask selects the job's."""
-        found: "List[str]" = []
+        options: "List[str]" = []
         if devices.nvidia is not None:
-            found += ["--nv", *self._mask("CUDA_VISIBLE_DEVICES")]
+            options += ["--nv", *self._mask("CUDA_VISIBLE_DEVICES")]
         if devices.amd is not None:
-            found += ["--rocm", *self._mask("ROCR_VISIBLE_DEVICES")]
+            options += ["--rocm", *self._mask("ROCR_VISIBLE_DEVICES")]
         for path in devices.network:
-            found += ["--bind", path]
-        return found
+            options += ["--bind", path]
+        return options
 
     def _mask(self, name: str) -> "List[str]":
         value = self.node.env.get(name)
@@ -178,5 +178,5 @@ class Singularity(Apptainer):
 
 def _env_value(name: str, value: str) -> str:
     """The argument of --env: Apptainer parses it as CSV if it has more than one `=`."""
-    text = "%s=%s" % (name, value)
-    return '"%s"' % text.replace('"', '""') if text.count("=") > 1 else text
+    assignment = "%s=%s" % (name, value)
+    return '"%s"' % assignment.replace('"', '""') if assignment.count("=") > 1 else assignment

@@ -25,20 +25,20 @@ def device_names(folders: "Iterable[str]") -> "Set[str]":
         for path in glob.glob(os.path.join(folder, "*.yaml")) + glob.glob(os.path.join(folder, "*.json")):
             try:
                 with open(path, encoding="utf-8") as file:
-                    text = file.read()
+                    specification = file.read()
             except OSError:  # Podman skips it, too
                 continue
-            if KIND.search(text):
-                names.update(NAME.findall(text))
+            if KIND.search(specification):
+                names.update(NAME.findall(specification))
     return names
 
 
 def indices() -> "Dict[str, str]":
     """UUID of each GPU of the node -> its index outside of cgroups: its place by PCI address."""
-    found = {}
+    index_by_uuid = {}
     for index, folder in enumerate(sorted(glob.glob(os.path.join(DRIVER_FOLDER, "*")))):
         with open(os.path.join(folder, "information")) as file:
             for line in file:
                 if line.startswith("GPU UUID:"):
-                    found[line.partition(":")[2].strip()] = str(index)
-    return found
+                    index_by_uuid[line.partition(":")[2].strip()] = str(index)
+    return index_by_uuid

@@ -21,13 +21,13 @@ class Docker(Engine):
 
     def works(self) -> bool:
         # Without a daemon, `docker info --format` fails without a useful message (20.10).
-        found = self.node.run([self.program, "version"])
-        if found.code == 0:
-            found = self.node.run([self.program, "info", "--format", "{{.SecurityOptions}}"])
-        self.why = found.why
-        if found.code:
+        result = self.node.run([self.program, "version"])
+        if result.code == 0:
+            result = self.node.run([self.program, "info", "--format", "{{.SecurityOptions}}"])
+        self.why = result.why
+        if result.code:
             return False
-        self.is_rootless = "rootless" in found.out
+        self.is_rootless = "rootless" in result.out
         self.image_is_here = self.has_image(self.image)
         return True
 
@@ -57,10 +57,10 @@ class Docker(Engine):
         if pid in ("", "0"):  # it has not started yet
             return False
         try:
-            found = cgroups_of(pid)
+            cgroups = cgroups_of(pid)
         except OSError:  # ended
             return True
-        foreign = [line for line in found if not line.startswith("0::%s/" % self._parent)]
+        foreign = [line for line in cgroups if not line.startswith("0::%s/" % self._parent)]
         if foreign:
             self._report_foreign_cgroup(", ".join(foreign))
         return True

@@ -88,14 +88,14 @@ class Engine(Base):
         )
 
     def device_options(self, devices: "gpus.Devices") -> "List[str]":
-        found: "List[str]" = []
+        options: "List[str]" = []
         if devices.nvidia is not None:
-            found += self._nvidia_options(devices.nvidia)
+            options += self._nvidia_options(devices.nvidia)
         for path, group in devices.amd or []:  # by number, as its name may differ in the container
-            found += ["--device", path, "--group-add", str(group)]
+            options += ["--device", path, "--group-add", str(group)]
         for path in devices.network:
-            found += ["--device", path]
-        return found
+            options += ["--device", path]
+        return options
 
     def _nvidia_options(self, uuids: "List[str]") -> "List[str]":
         """Options that pass these GPUs to the containers."""
@@ -123,9 +123,9 @@ class Engine(Base):
         import re
 
         mark = "label=slurmray.mark=" + self.node.job["mark"]
-        found = self.node.run([self.program, "ps", "--all", "--quiet", "--no-trunc", "--filter", mark])
-        ids = found.out.split()
-        if found.code or not all(re.match("[0-9a-f]{12,64}$", each) for each in ids):
+        result = self.node.run([self.program, "ps", "--all", "--quiet", "--no-trunc", "--filter", mark])
+        ids = result.out.split()
+        if result.code or not all(re.match("[0-9a-f]{12,64}$", container) for container in ids):
             return None
         return ids
 
@@ -134,5 +134,5 @@ def _shm_size() -> int:
     """Size of the node's /dev/shm in bytes."""
     import os
 
-    found = os.statvfs("/dev/shm")
-    return found.f_blocks * found.f_frsize
+    status = os.statvfs("/dev/shm")
+    return status.f_blocks * status.f_frsize

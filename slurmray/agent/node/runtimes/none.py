@@ -42,9 +42,9 @@ class NoRuntime(Base):
             self.node.finding("image", "python3", "not found", PYTHON_WANTED, PYTHON_FIX)
             return True
         # PATH may be of a host with another processor.
-        found = self.node.run([self.python, "-I", "-S", "-c", ""])
-        if found.code:
-            self.node.finding("image", self.python, found.why, PYTHON_WANTED, PYTHON_FIX)
+        result = self.node.run([self.python, "-I", "-S", "-c", ""])
+        if result.code:
+            self.node.finding("image", self.python, result.why, PYTHON_WANTED, PYTHON_FIX)
         return True
 
     def prepare(self) -> None:

@@ -36,16 +36,16 @@ class Podman(Engine):
     def works(self) -> bool:
         """Checks for the image with the same command, as each takes 0.1 s or more."""
         node = self.node
-        found = node.run([self.program, *self.image_query, self.image])
-        self.image_is_here = found.code == 0
-        self.why = found.why
-        if "no subuid ranges" in found.err and not self._warned:
+        result = node.run([self.program, *self.image_query, self.image])
+        self.image_is_here = result.code == 0
+        self.why = result.why
+        if "no subuid ranges" in result.err and not self._warned:
             # Podman still works with images that are here, but cannot unpack most others.
             self._warned = True
             fix = fix_for("use", "subuid", node.name, user_name())
             node.finding("warn", "subordinate ids", "none", "65536", fix)
         # 125 and above: Podman itself fails. Without its pause process it fails, too, but exits with 1.
-        return found.code <= 1 and "podman system migrate" not in found.err
+        return result.code <= 1 and "podman system migrate" not in result.err
 
     def user_options(self) -> "List[str]":
         # Root in a rootless container is the submitter on the host; in a job of root it is root.
@@ -53,8 +53,8 @@ class Podman(Engine):
         return ["--user", "0:0", "--annotation", "run.oci.keep_original_groups=1"]
 
     def limit_options(self, group: str) -> "List[str]":
-        found = self.node.run([self.program, "info", "--format", "{{.Host.OCIRuntime.Name}}"])
-        if found.out.strip() == "crun":
+        result = self.node.run([self.program, "info", "--format", "{{.Host.OCIRuntime.Name}}"])
+        if result.out.strip() == "crun":
             self._shares_cgroup = True
             return ["--cgroups=disabled"]
         return super().limit_options(group)  # runc needs a cgroup
@@ -75,10 +75,10 @@ class Podman(Engine):
             return True
         try:
             with open(self._pid_file(self.node.container_name)) as file:
-                found = cgroups_of(file.read() or "no pid yet")
+                cgroups = cgroups_of(file.read() or "no pid yet")
         except OSError:  # not started yet, or ended
             return False
-        foreign = [line for line in found if line not in cgroups_of("self")]
+        foreign = [line for line in cgroups if line not in cgroups_of("self")]
         if foreign:
             self._report_foreign_cgroup(", ".join(foreign))
         return True
@@ -124,5 +124,5 @@ class Podman(Engine):
 
         # podman-hpc knows Podman's commands, but not its option --version.
         answer = self.node.run([self.program, "version", "--format", "{{.Client.Version}}"])
-        found = re.match(r"([0-9]+)\.([0-9]+)", answer.out)
-        return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+        match = re.match(r"([0-9]+)\.([0-9]+)", answer.out)
+        return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
