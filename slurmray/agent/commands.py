@@ -85,7 +85,7 @@ def run_slurm(
     argv: "List[str]", timeout: float, env: "Mapping[str, str]" = os.environ, is_logged: bool = False
 ) -> Result:
     """Run a command of Slurm without the options that variables give it: see run."""
-    return run(argv, inherited.without_command_options(env), timeout, is_logged=is_logged)
+    return run(argv, inherited.drop_command_options(env), timeout, is_logged=is_logged)
 
 
 def active_jobs(jobs: "Iterable[str]", run: "Callable[[List[str]], Result]") -> "Optional[Set[str]]":
@@ -114,7 +114,7 @@ def active_jobs(jobs: "Iterable[str]", run: "Callable[[List[str]], Result]") -> 
     return active | set(ids[20:])
 
 
-def commit_of(folder: str) -> str:
+def read_commit(folder: str) -> str:
     """The commit of a git work tree; "" where there is none. folder: absolute."""
     result = run(["git", "-C", folder, "rev-parse", "HEAD"], os.environ, 20)
     return "" if result.code == TIMEOUT else result.out.strip()

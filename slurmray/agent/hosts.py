@@ -81,7 +81,7 @@ def connect(targets: "Sequence[Target]", timeout: float) -> "Dict[Target, int]":
     return codes
 
 
-def answering(addresses: "Dict[str, List[str]]", port: int, timeout: float) -> "Set[str]":
+def find_answering(addresses: "Dict[str, List[str]]", port: int, timeout: float) -> "Set[str]":
     """Those of these hosts that answer at one of their addresses. A refused connection is an answer, too.
 
     addresses: of each host, or names; without any, its own name is resolved. port: of slurmd, as hosts of

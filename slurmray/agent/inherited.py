@@ -25,7 +25,7 @@ OF_COMMANDS = ("BASH_ENV", "SLURM_BITSTR_LEN", "SLURM_CLUSTERS", "SLURM_TIME_FOR
 OPEN_FILES = 65535  # Ray opens several for each worker process
 
 
-def without_command_options(env: "Mapping[str, str]") -> "Dict[str, str]":
+def drop_command_options(env: "Mapping[str, str]") -> "Dict[str, str]":
     """The environment for Slurm's commands, without their options and what a wrapper of them would run."""
     return {
         name: value

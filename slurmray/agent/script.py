@@ -25,17 +25,17 @@ AGENT_BEGIN = "\n: <<'AGENT'\n"
 AGENT_END = "\nAGENT\n"
 
 
-def settings_of(script: str) -> "Settings":
+def read_settings(script: str) -> "Settings":
     """The job's settings. ValueError where the script has none or they are not JSON."""
-    return cast("Settings", json.loads(between(script, SETTINGS_BEGIN, SETTINGS_END)))
+    return cast("Settings", json.loads(cut_between(script, SETTINGS_BEGIN, SETTINGS_END)))
 
 
-def story_of(script: str) -> str:
+def read_story(script: str) -> str:
     """The bash functions of the script, for `bash -c STORY slurmray FUNCTION ARGUMENT...`.
 
     ValueError where the script has none.
     """
-    return STORY_BEGIN[1:] + between(script, STORY_BEGIN, STORY_END) + STORY_END
+    return STORY_BEGIN[1:] + cut_between(script, STORY_BEGIN, STORY_END) + STORY_END
 
 
 def story_command(script: str, function: str, *arguments: str) -> "list[str]":
@@ -44,20 +44,20 @@ def story_command(script: str, function: str, *arguments: str) -> "list[str]":
     -p: without BASH_ENV, SHELLOPTS and exported functions, unless commands of others run in this shell.
     """
     options = ["-c"] if function in WITH_FOREIGN_COMMANDS else ["-p", "-c"]
-    return ["/bin/bash", *options, story_of(script), "slurmray", function, *arguments]
+    return ["/bin/bash", *options, read_story(script), "slurmray", function, *arguments]
 
 
 def has_function(script: str, name: str) -> bool:
     """Whether the story has a function of that name."""
-    return "\n%s() {" % name in story_of(script)
+    return "\n%s() {" % name in read_story(script)
 
 
-def agent_of(script: str) -> str:
+def read_agent(script: str) -> str:
     """The agent's text, without a newline at its end. ValueError where the script has none."""
-    return between(script, AGENT_BEGIN, AGENT_END)
+    return cut_between(script, AGENT_BEGIN, AGENT_END)
 
 
-def between(script: str, begin: str, end: str) -> str:
+def cut_between(script: str, begin: str, end: str) -> str:
     """The text between the first `begin` and the next `end`. ValueError where one is missing."""
     _, opened, rest = script.partition(begin)
     part, closed, _ = rest.partition(end)

@@ -159,11 +159,11 @@ def _has_unread_input() -> bool:
 
 def _job_file_of(script: Path) -> str:
     """Return the job spec's file of a script that slurmray wrote before; "" if it is not known."""
-    from slurmray.agent.script import settings_of
+    from slurmray.agent.script import read_settings
     from slurmray.files import read as read_file
 
     try:
-        argv = shlex.split(settings_of(read_file(script).decode(errors="replace"))["render_again"])
+        argv = shlex.split(read_settings(read_file(script).decode(errors="replace"))["render_again"])
     except (OSError, ValueError, KeyError):
         return ""
     return argv[2] if len(argv) > 2 and argv[:2] == ["slurmray", "render"] and argv[2][0] != "-" else ""

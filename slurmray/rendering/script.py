@@ -114,7 +114,7 @@ def agent_sha256() -> str:
 @functools.cache
 def story_sha256(runtimes: tuple[str, ...]) -> str:
     """Return the hash of the installed version's story for these runtimes."""
-    return sha256(parts.story_of(_render([], "{}", runtimes, story_hash="")))
+    return sha256(parts.read_story(_render([], "{}", runtimes, story_hash="")))
 
 
 def _render(

@@ -113,7 +113,7 @@ def _verified(text: str, header: int) -> str:
 def _settings(text: str) -> tuple[dict[str, Any], str]:
     """The settings of a script, also as slurmray writes them."""
     try:
-        settings = cast("dict[str, Any]", parts.settings_of(text))
+        settings = cast("dict[str, Any]", parts.read_settings(text))
         canonical = pretty(settings)
         known = settings["version"] == __version__ and isinstance(settings["setup"], str)
         known = known and tuple(settings["container"]["runtimes"]) in {*STORIES.values(), ("singularity",)}

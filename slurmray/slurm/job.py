@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from slurmray.agent.container.head import dashboard_host
 from slurmray.agent.paths import CANCEL_NOW
-from slurmray.agent.script import settings_of
+from slurmray.agent.script import read_settings
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.attach import Place, attach_argv
@@ -367,7 +367,7 @@ class Job:
     def _settings(self) -> Settings:
         """Return the settings of the job's script, as Slurm keeps it. SlurmError if it is not slurmray's."""
         try:
-            return settings_of(self._script())
+            return read_settings(self._script())
         except ValueError:
             raise SlurmError(f"job {self.id}: its script was not rendered by slurmray") from None
 

@@ -281,7 +281,7 @@ def _restart(events: Iterable[Event]) -> str:
 def _settings(text: str) -> str:
     """The settings of a script as JSON, without values of variables; "" if it has none."""
     try:
-        settings: Mapping[str, Any] = script.settings_of(text)
+        settings: Mapping[str, Any] = script.read_settings(text)
     except ValueError:
         return ""
     # The command that renders the script again may have variables with their values.

@@ -63,7 +63,7 @@ class GpuCheck:
         is_nvidia = "nvidia" in settings["container"]["accelerators"] and os.path.exists(DEVICE)
         if not (wanted and is_nvidia) or settings["preflight"] == "none":
             return
-        env = variables.of(variables.GPU_CHECK, context)
+        env = variables.collect(variables.GPU_CHECK, context)
         with open(os.path.join(context.folder, OUTPUT), "wb") as out:
             context.children.spawn(ROLE, [*context.program(ROLE), str(wanted)], env, out)
         self.is_open = False
@@ -72,7 +72,7 @@ class GpuCheck:
     def kill_if_late(self) -> bool:
         """Kill a child that has not ended in time. A hung driver may not even let it be killed."""
         self._is_late = self._deadline is not None and time.monotonic() > self._deadline
-        pid = self.context.children.pid_of(ROLE)
+        pid = self.context.children.find_pid(ROLE)
         if self._is_late and pid is not None:
             os.killpg(pid, signal.SIGKILL)
         return self._is_late

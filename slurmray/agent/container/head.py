@@ -48,7 +48,7 @@ class Head:
         argv = [*context.program("probe"), context.name, str(context.settings["timeouts"]["ready"])]
         for rank, name in enumerate(context.ray_nodes):
             argv += [name, str(nodes.ray_gpus(context.settings, rank))]
-        env = variables.of(variables.RAY, context)
+        env = variables.collect(variables.RAY, context)
         child = context.children.spawn("probe", argv, env, 1, stdin=subprocess.PIPE)
         self._probe_input = child.stdin
 

@@ -32,7 +32,7 @@ class PrepareStage(Stage):
             return
         item = self.items[0]
         context.phase("prepare", "%s begins" % item["name"])
-        self.spawn(self.name, item["name"], item["run"], variables.of(variables.PREPARE, context))
+        self.spawn(self.name, item["name"], item["run"], variables.collect(variables.PREPARE, context))
 
     def child_ended(self, kind: str, name: str, code: int) -> None:
         """Handle the end of the running step. No further step starts if the job is being ended."""

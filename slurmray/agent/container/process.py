@@ -97,7 +97,7 @@ class ContainerProcess:
         context.peers = message["peers"]
         if context.settings["container"]["setup"]:
             preflight.enter_workdir(context.workdir)
-            self.setup.start(variables.of(variables.SETUP, context))
+            self.setup.start(variables.collect(variables.SETUP, context))
         else:
             self.start_ray()
 
@@ -144,7 +144,7 @@ class ContainerProcess:
     def on_join(self, message: "messages.Join") -> None:
         """Start Ray on a worker: the head node is in the GCS."""
         if not self.context.is_head and self.ray.version_text:
-            family = network.family_of(network.split_host_port(message["address"])[0])
+            family = network.address_family(network.split_host_port(message["address"])[0])
             self.ray.start(self.choose_address(family), message["address"])
 
     def on_ready(self, _message: "messages.Ready") -> None:
@@ -152,7 +152,7 @@ class ContainerProcess:
         context = self.context
         context.is_ready = True
         self.ray.watch.release_ports()
-        env = variables.of(variables.ATTACHED, context)
+        env = variables.collect(variables.ATTACHED, context)
         attach.write_programs(context.folder, context.workdir, context.children.umask, env)
         if context.is_head:
             self.head.report_attach()

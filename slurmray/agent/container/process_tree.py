@@ -128,7 +128,7 @@ class Children:
         self.roles[process.pid] = role
         return process
 
-    def pid_of(self, role: str) -> "Optional[int]":
+    def find_pid(self, role: str) -> "Optional[int]":
         """Pid of the child with that role, or None."""
         return next((pid for pid, known in self.roles.items() if known == role), None)
 

@@ -23,7 +23,7 @@ def check_reachable(targets: "Sequence[Target]", report: "Report") -> None:
     """Connect to each target in a thread. report: called with a finding for each that fails."""
 
     def connect() -> None:
-        for name, address, port in unreachable(targets):
+        for name, address, port in find_unreachable(targets):
             found = "cannot reach %s at %s" % (name, network.join_host_port(address, port))
             fix = "open the firewall between them, or set network.interface"
             report("preflight", "connection", found, "a connection", fix)
@@ -31,7 +31,7 @@ def check_reachable(targets: "Sequence[Target]", report: "Report") -> None:
     threading.Thread(target=connect, daemon=True).start()
 
 
-def unreachable(targets: "Sequence[Target]", timeout: float = CONNECT_TIMEOUT) -> "List[Target]":
+def find_unreachable(targets: "Sequence[Target]", timeout: float = CONNECT_TIMEOUT) -> "List[Target]":
     """Targets to which no connection can be made within `timeout` seconds."""
     codes = hosts.connect(targets, timeout)
     return [target for target in targets if codes[target]]

@@ -50,9 +50,9 @@ def main(argv: "List[str]") -> int:
     with open(argv[0]) as file:
         ready = json.load(file)
     if ready.get("run") is not None:
-        from .stage import with_text_in_file
+        from .stage import move_text_to_file
 
-        ready["run"] = with_text_in_file(ready["run"], argv[0] + "-run")
+        ready["run"] = move_text_to_file(ready["run"], argv[0] + "-run")
     report_due = time.monotonic() + REPORT_INTERVAL
     deadline = time.monotonic() + ready["timeout"]
     while True:

@@ -7,7 +7,7 @@ from .. import paths
 from ..errors import JobError
 from . import variables
 from .readiness_check import NOT_READY
-from .stage import Stage, with_text_in_file
+from .stage import Stage, move_text_to_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Services(Stage):
     def _start(self, name: str) -> None:
         """Start a service, and its readiness check."""
         context, item = self.context, self.items[name]
-        env = variables.of(variables.SERVICE, context, item)
+        env = variables.collect(variables.SERVICE, context, item)
         context.phase("services", "%s starts" % name)
         if item["host"] or item.get("image"):
             write_script(context, item)
@@ -107,7 +107,7 @@ class Services(Stage):
             return
         if not item.get("ready"):
             self.waiting.discard(name)
-        elif context.children.pid_of("%s %s" % (self.kinds[1], name)) is None:
+        elif context.children.find_pid("%s %s" % (self.kinds[1], name)) is None:
             path = os.path.join(context.folder, "ready-" + name)  # not an argument, which `ps` shows
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 json.dump(item["ready"], file)
@@ -141,11 +141,11 @@ def write_script(context: "NodeContext", item: "Item") -> None:
     """
     import shlex
 
-    env = variables.of(variables.OUTSIDE_SERVICE, context, item)
+    env = variables.collect(variables.OUTSIDE_SERVICE, context, item)
     exports = "umask %04o\n" % context.children.umask + variables.export_lines(env)
     # Beside the script, whose path is another one in a container. For any user of the image.
     name = "run-" + item["name"]
-    argv = with_text_in_file(item["run"], os.path.join(context.folder, name), 0o644)
+    argv = move_text_to_file(item["run"], os.path.join(context.folder, name), 0o644)
     command = " ".join(map(shlex.quote, argv))
     if argv is not item["run"]:
         command = 'bash "${0%/*}/"' + shlex.quote(name)

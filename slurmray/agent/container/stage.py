@@ -40,7 +40,7 @@ class Stage:
     def spawn(self, kind: str, name: str, argv: "List[str]", env: "Mapping[str, str]") -> None:
         """Start a child process and write its command to its log. kind: one of `kinds`."""
         role = "%s %s" % (kind, name)
-        argv = with_text_in_file(argv, os.path.join(self.context.folder, "run-" + role.replace(" ", "-")))
+        argv = move_text_to_file(argv, os.path.join(self.context.folder, "run-" + role.replace(" ", "-")))
         output = self.open_output(name)
         try:
             os.write(output, ("%s: %s\n" % (role, " ".join(argv))).encode("utf-8", "backslashreplace"))
@@ -60,7 +60,7 @@ class Stage:
         return os.dup(2)
 
 
-def with_text_in_file(argv: "List[str]", path: str, mode: int = 0o600) -> "List[str]":
+def move_text_to_file(argv: "List[str]", path: str, mode: int = 0o600) -> "List[str]":
     """The argv with a text for bash in a file instead, as `ps` shows arguments to everybody.
 
     A signal to the process group does not end this bash before its running command, as `bash -c` becomes

@@ -103,10 +103,10 @@ class Stages:
         end = time.monotonic() + STOP_ALL
         for role in [*self._late_services.roles(), *self.services.roles()]:
             due = min(end, time.monotonic() + STOP_EACH)
-            pid = children.pid_of(role)
+            pid = children.find_pid(role)
             if pid is not None:
                 os.killpg(pid, signal.SIGTERM)
-            while children.pid_of(role) is not None and time.monotonic() < due:
+            while children.find_pid(role) is not None and time.monotonic() < due:
                 time.sleep(0.05)
                 children.reap()
 

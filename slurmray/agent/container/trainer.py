@@ -64,7 +64,7 @@ class Trainer:
         argv = settings["command"] or [*context.program("check"), str(len(context.ray_nodes))]
         if context.job["attempt"]:
             argv = argv + settings["resume"]
-        env = variables.of(variables.TRAINER, context)
+        env = variables.collect(variables.TRAINER, context)
         out, err = self._streams["out"], self._streams["err"]
         context.trainer_started = time.monotonic()
         try:
@@ -97,7 +97,7 @@ class Trainer:
 
     def send_signal(self, name: str) -> bool:
         """Send a signal, e.g. "TERM", to the trainer's process group. Return False if no trainer runs."""
-        pid = self.context.children.pid_of("trainer")
+        pid = self.context.children.find_pid("trainer")
         if pid is not None:
             os.killpg(pid, getattr(signal, "SIG" + name))
         return pid is not None
@@ -108,7 +108,7 @@ class Trainer:
         Not to its group: as with a step of Slurm (proctrack/cgroup), a signal that means something to the
         trainer must not end its children, e.g. processes that load data.
         """
-        pid = self.context.children.pid_of("trainer")
+        pid = self.context.children.find_pid("trainer")
         if pid is not None:
             os.kill(pid, getattr(signal, "SIG" + name))
 
@@ -118,7 +118,7 @@ class Trainer:
         request = {
             "id": self.job_name,
             "argv": argv,
-            "env": variables.beyond(variables.of(variables.RAY, context), env),
+            "env": variables.difference(variables.collect(variables.RAY, context), env),
             "runtime_env": context.settings["trainer"]["runtime_env"],
             "signals": ["SIG" + self.signal_name(is_warning) for is_warning in (True, False)],
             "folder": context.folder,

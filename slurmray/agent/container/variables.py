@@ -54,7 +54,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-def of(
+def collect(
     layers: "Sequence[Layer]", context: "NodeContext", service: "Optional[Dict[str, Any]]" = None
 ) -> "Dict[str, str]":
     """Put layers together. service: that of the layers OF_SERVICE, as in the settings."""
@@ -70,7 +70,7 @@ def of(
     return env
 
 
-def beyond(base: "Mapping[str, str]", env: "Mapping[str, str]") -> "Dict[str, str]":
+def difference(base: "Mapping[str, str]", env: "Mapping[str, str]") -> "Dict[str, str]":
     """The variables of an environment that are not in `base`, or have another value there."""
     return {name: value for name, value in env.items() if base.get(name) != value}
 
@@ -116,7 +116,7 @@ def start_timeouts(context: "NodeContext") -> "Variables":
 def network(context: "NodeContext") -> "Variables":
     """`VLLM_HOST_IP`, and the interface for NCCL and Gloo. The image and all others win over them."""
     values = {"VLLM_HOST_IP": context.address}
-    interface = addresses.interface_of(context.address, context.interfaces)
+    interface = addresses.find_interface(context.address, context.interfaces)
     if interface:  # by default, Gloo may choose a bridge of Docker or the loopback
         values["GLOO_SOCKET_IFNAME"] = interface
         if not (addresses.does_nccl_find(interface, context.interfaces) or _has_nccl_conf()):
@@ -197,7 +197,7 @@ def gpus_of_ray(context: "NodeContext") -> "Variables":
 
 def all_gpus(context: "NodeContext") -> "Variables":
     """The GPU mask as before `gpus_of_ray`: the GPUs of services are the job's, too."""
-    given = of(SETUP, context)
+    given = collect(SETUP, context)
     return {name: given.get(name) or None for name in gpus_of_ray(context)}
 
 
@@ -213,7 +213,7 @@ def token(context: "NodeContext") -> "Variables":
 
 def no_proxy(context: "NodeContext") -> "Variables":
     """Where a proxy is set: `no_proxy` and `NO_PROXY`, with the job's nodes and the loopback added."""
-    given = of(SETUP, context)
+    given = collect(SETUP, context)
     if not any(given.get(name) or given.get(name.upper()) for name in PROXIES):
         return {}
     known = given.get("no_proxy", "") + "," + given.get("NO_PROXY", "")
@@ -234,7 +234,7 @@ def preset(context: "NodeContext") -> "Variables":
         "nodes": str(len(context.ray_nodes)),
         "head": head,
         "ray_port": str(port),
-        "interface": addresses.interface_of(context.address, context.interfaces),
+        "interface": addresses.find_interface(context.address, context.interfaces),
     }
     return {name: facts[fact] for name, fact in context.settings["preset_env"].items()}
 

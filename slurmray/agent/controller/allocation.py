@@ -30,30 +30,30 @@ class Component:
         self.record = ""
 
 
-def components(settings: "Settings", nodes: "List[str]") -> "List[Component]":
+def find_components(settings: "Settings", nodes: "List[str]") -> "List[Component]":
     """The components of this job. nodes: of the first one, which the story has found."""
     groups, env = settings["groups"], os.environ
     parts = [
-        Component(group, step_environment.of_component(env, number) if len(groups) > 1 else dict(env))
+        Component(group, step_environment.select_component(env, number) if len(groups) > 1 else dict(env))
         for number, group in enumerate(groups)
     ]
     for component in parts:
         component.nodes = nodes
         if component is not parts[0]:
             argv = ["scontrol", "show", "hostnames", component.env["SLURM_JOB_NODELIST"]]
-            component.nodes = _output_of(argv, 20).split()
+            component.nodes = _read_output(argv, 20).split()
         _check(component, settings["render_again"])
     count, wanted = sum(len(component.nodes) for component in parts), sum(group["nodes"] for group in groups)
     if count != wanted:
         message = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
         raise errors.JobError("config", message % (count, wanted))
-    shown = _output_of(["scontrol", "show", "job", env["SLURM_JOB_ID"]], 20)
+    shown = _read_output(["scontrol", "show", "job", env["SLURM_JOB_ID"]], 20)
     for component in parts:
-        component.record = job_record.record_of(shown, component.env["SLURM_JOB_ID"])
+        component.record = job_record.find_record(shown, component.env["SLURM_JOB_ID"])
     return parts
 
 
-def job_of(settings: "Settings", parts: "List[Component]", started: float, log: "job_log.JobLog") -> "Job":
+def make_job(settings: "Settings", parts: "List[Component]", started: float, log: "job_log.JobLog") -> "Job":
     """The description of this attempt. started: time.time() when the batch script began."""
     env, record = os.environ, parts[0].record
     missing = [name for name in settings["env_from_submitter"] if name not in env]
@@ -62,7 +62,7 @@ def job_of(settings: "Settings", parts: "List[Component]", started: float, log: 
         raise errors.JobError("config", message % missing[0])
     number = env["SLURM_JOB_ID"]
     config = _slurm_config()
-    attempt = job_record.restarts(record)
+    attempt = job_record.read_restarts(record)
     if attempt is None:
         attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
     run_dir = paths.expand_in_batch("run_dir", settings["run_dir"])
@@ -118,12 +118,12 @@ def _name_for_commands(number: str, record: str) -> str:
     if "SLURM_ARRAY_TASK_ID" in os.environ and not record:
         reason = "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"
         raise errors.JobError("config", reason % number)
-    return job_record.array_task(record) or number
+    return job_record.read_array_task(record) or number
 
 
 def _slurm_config() -> "Dict[str, str]":
     """slurm.conf, as slurmctld shows it."""
-    lines = _output_of(["scontrol", "show", "config"], 10).splitlines()
+    lines = _read_output(["scontrol", "show", "config"], 10).splitlines()
     pairs = (line.partition("=") for line in lines)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -137,7 +137,7 @@ def _grace(wanted: int, config: "Dict[str, str]", log: "job_log.JobLog") -> int:
     return grace
 
 
-def _output_of(argv: "List[str]", seconds: float) -> str:
+def _read_output(argv: "List[str]", seconds: float) -> str:
     """Standard output of a command of Slurm; "" where it fails to run."""
     done = commands.run_slurm(argv, seconds)
     return "" if done.code == commands.TIMEOUT else done.out

@@ -557,7 +557,7 @@ class Controller:
     # -- stages ------------------------------------------------------------------------------------------
 
     def _begin_stages(self, now: float) -> None:
-        for stage in stages_of(self.settings):
+        for stage in list_stages(self.settings):
             self._stage_begun.setdefault(stage, now)
 
     def _log_stages(self, now: float) -> None:
@@ -624,7 +624,7 @@ class Controller:
         return ""
 
 
-def stages_of(settings: "Settings") -> "List[str]":
+def list_stages(settings: "Settings") -> "List[str]":
     """Names of the stages that a job has."""
     stages = []
     if any(not item["needs_ray"] for item in settings["prepare"]):

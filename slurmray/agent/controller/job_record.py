@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from typing import Optional
 
 
-def record_of(shown: str, number: str) -> str:
+def find_record(shown: str, number: str) -> str:
     """The record of one job; "" for none. shown: by an array's id, the records of all of its tasks."""
     records = re.split(r"^(?=JobId=)", shown, flags=re.MULTILINE)
     matches = [record for record in records if record.startswith("JobId=%s " % number)]
     return matches[0] if matches else ""
 
 
-def array_task(record: str) -> str:
+def read_array_task(record: str) -> str:
     """ARRAY_TASK for a task of an array, whose id may mean all tasks to Slurm's commands; else ""."""
     match = re.match(r"JobId=\S+ ArrayJobId=(\d+) ArrayTaskId=(\d+) ", record)
     return "%s_%s" % match.groups() if match else ""
 
 
-def restarts(record: str) -> "Optional[int]":
+def read_restarts(record: str) -> "Optional[int]":
     """How many times Slurm has restarted the job; None: unknown."""
     match = re.search(r"^ +Requeue=\d+ Restarts=(\d+) ", record, re.MULTILINE)
     return int(match.group(1)) if match else None
 
 
-def memory_variable(record: str) -> "Optional[str]":
+def read_memory_variable(record: str) -> "Optional[str]":
     """The variable of the job's memory, without SLURM_: MEM_PER_NODE, _CPU or _GPU, by the site's default.
 
     "": there is no limit. None: unknown.

@@ -54,7 +54,7 @@ class JobRun(Actions):
         turns: "Loop",
     ) -> None:
         self.text = text
-        self.settings = script.settings_of(text)
+        self.settings = script.read_settings(text)
         self.job = job
         self.log = log
         self.clock = heartbeat.Clock()
@@ -223,7 +223,7 @@ class JobRun(Actions):
 
     def read_trainer_output(self, folder: str) -> None:
         """Start processes that copy the trainer's output. Slurm and runtimes would buffer it."""
-        program = loader.split_sections(script.agent_of(self.text))["controller/copy_output.py"]
+        program = loader.split_sections(script.read_agent(self.text))["controller/copy_output.py"]
         ignored = ["TERM", *signals.NAMES.split()]  # after scancel the trainer still has its grace period
         for name, target in (("out", 1), ("err", 2)):
             path = os.path.join(folder, "inside", name)
@@ -242,7 +242,7 @@ class JobRun(Actions):
         def find() -> None:
             from .. import hosts
 
-            answers = hosts.answering(addresses, self.job["slurmd_port"], CONNECT_TIMEOUT)
+            answers = hosts.find_answering(addresses, self.job["slurmd_port"], CONNECT_TIMEOUT)
             if not answers and commands.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
                 answers = {SLURMCTLD}
             self._answers.extend(answers)

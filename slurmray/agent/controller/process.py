@@ -26,23 +26,23 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     """
     inherited.add_account(os.environ)
     inherited.raise_soft_limits()
-    settings = script.settings_of(text)
+    settings = script.read_settings(text)
     log = job_log.JobLog(started)
     files = background_io.CallQueue()  # for writes to the run directory
     requests = Requests()
     turns = _catch_signals(requests)
     job: "Optional[Job]" = None
     try:
-        parts = allocation.components(settings, nodes)
-        job = allocation.job_of(settings, parts, started, log)
+        parts = allocation.find_components(settings, nodes)
+        job = allocation.make_job(settings, parts, started, log)
         run_directory.begin(job, settings, log)
         outcome = JobRun(text, job, parts, log, files, requests, turns).run()
     except errors.JobError as error:
-        outcome = _outcome_of(error, requests)
+        outcome = _make_outcome(error, requests)
     except Exception as error:
         traceback.print_exc()
         what = "%s: %s. Please report it with the lines above" % (type(error).__name__, error)
-        outcome = _outcome_of(errors.JobError("internal", what), requests)
+        outcome = _make_outcome(errors.JobError("internal", what), requests)
     log.event(
         "end",
         exit_code=outcome.code,
@@ -67,7 +67,7 @@ def _catch_signals(requests: Requests) -> loop.Loop:
     return turns
 
 
-def _outcome_of(error: errors.JobError, requests: Requests) -> Outcome:
+def _make_outcome(error: errors.JobError, requests: Requests) -> Outcome:
     if requests.is_stopping:  # it failed because Slurm is ending the job
         return Outcome.stopped()
     return Outcome.failed(error.kind, "", error.message)

@@ -42,7 +42,7 @@ def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
     )
     if settings["checks"]["same_commit"]:
         path = paths.expand_in_batch("checks.same_commit", settings["checks"]["same_commit"])
-        job["commit"] = commands.commit_of(paths.host_path(path))
+        job["commit"] = commands.read_commit(paths.host_path(path))
     _count_attempts(job, settings["requeue"], earlier, log)
 
 
@@ -128,12 +128,12 @@ def _open(place: str, submit_dir: str) -> int:
 
 def _require_own(folder: int, status: os.stat_result, path: str) -> None:
     """Raise a JobError unless an entry belongs to this user or root. folder: to make a file in."""
-    if status.st_uid not in (0, os.geteuid()) and status.st_uid != _owner_of_new_file(folder):
+    if status.st_uid not in (0, os.geteuid()) and status.st_uid != _probe_owner(folder):
         message = "%s belongs to %s, who could change the job's files"
         raise _unusable(message % (path, paths.user_name(status.st_uid)))
 
 
-def _owner_of_new_file(folder: int) -> int:
+def _probe_owner(folder: int) -> int:
     """The owner of a file that this user makes; -1: unknown.
 
     It is another user for root with root_squash, and on mounts with fixed owners, e.g. CIFS or sshfs.
@@ -180,7 +180,7 @@ def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "Lis
         number, _, attempt = name.partition("-")
         if number != job["id"] or not attempt.isdigit():
             continue
-        path, known = os.path.join(place, name), _cluster_of(folder, name)
+        path, known = os.path.join(place, name), _read_cluster(folder, name)
         if known and cluster and known != cluster and not _has_ended(path):
             message = "%s is of a job of the cluster %s, which has not recorded its end"
             raise _unusable(message % (path, known))
@@ -194,7 +194,7 @@ def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "Lis
     return earlier
 
 
-def _cluster_of(folder: int, name: str) -> "Optional[str]":
+def _read_cluster(folder: int, name: str) -> "Optional[str]":
     """The cluster of the job whose run directory that is; None: it is not of a job of this user."""
     opened: "List[int]" = []
     try:
@@ -203,7 +203,7 @@ def _cluster_of(folder: int, name: str) -> "Optional[str]":
         run, mark = map(os.fstat, opened)
         if not stat.S_ISREG(mark.st_mode) or mark.st_uid != run.st_uid:
             return None
-        if run.st_uid not in (os.geteuid(), _owner_of_new_file(folder)):
+        if run.st_uid not in (os.geteuid(), _probe_owner(folder)):
             return None
         return os.read(opened[-1], 4096).decode("utf-8", "replace").split("\n")[1]
     except (OSError, IndexError):

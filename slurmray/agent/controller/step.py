@@ -44,10 +44,10 @@ class Step:
 
 def start_steps(text: str, job: "Job", parts: "List[Component]") -> "List[Step]":
     """Start one task on every node, and send each the script. parts: the components of the job."""
-    settings = script.settings_of(text)
+    settings = script.read_settings(text)
     options = ["--no-kill"] if settings["on_node_loss"] == "continue" else []
     options += container_options(settings, job, settings["container"]["image"])
-    agent = script.agent_of(text)
+    agent = script.read_agent(text)
     sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
     data = zlib.compress(sent.encode("utf-8", "surrogateescape"))
     steps = []

@@ -51,7 +51,7 @@ MEMORY = ("MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU")
 NEXT_COMPONENT = "\n#SBATCH hetjob\n"
 
 
-def of_component(env: "Mapping[str, str]", number: int) -> "Dict[str, str]":
+def select_component(env: "Mapping[str, str]", number: int) -> "Dict[str, str]":
     """The environment of a heterogeneous job, with the variables that a job of one component would have.
 
     Those of each component end in _HET_GROUP_NUMBER; some without it are those of the first one.
@@ -74,7 +74,7 @@ def step_environment(
     given = set(re.findall(r"^#SBATCH --([a-z-]+)", directives, re.MULTILINE))
     removed = set(NEVER)
     removed.update(name for name, option in IF_GIVEN.items() if option not in given)
-    memory = job_record.memory_variable(record)
+    memory = job_record.read_memory_variable(record)
     if memory is not None:
         removed.update(name for name in MEMORY if name != memory)
     # Slurm sets GPU_MASKS again for each task.

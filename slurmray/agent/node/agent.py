@@ -35,7 +35,7 @@ def run_node(text: str, rest: bytes) -> int:
 
         assert mail.job
         seconds = node.settings["timeouts"]["heartbeat"]
-        head_loss.end_without_head(mail.job, node.name, seconds, mail.head_that_answers)
+        head_loss.end_without_head(mail.job, node.name, seconds, mail.find_answering_head)
     mail.close()
     return 0
 
@@ -63,12 +63,12 @@ class NodeAgent(NodeApi):
             self._await_job()
             checks.open_run_directory(self)
             self._run_setup()
-            self.env = facts.without_foreign_session(self.env)
+            self.env = facts.drop_foreign_session(self.env)
             checks.expand_paths(self)
             checks.check_node(self)
             self._env_file = variables.env_file(self)
             self._node_env = variables.node_env(self)
-            self.folder = job_folder.make(self, script.agent_of(self.text))
+            self.folder = job_folder.make(self, script.read_agent(self.text))
             runtime = runtimes.choose(self)
             leftovers.remove(self, runtime)
             runtime.prepare()
@@ -92,7 +92,7 @@ class NodeAgent(NodeApi):
             except Exception as error:
                 self.phase("end", "%s: cannot clean up: %s" % (self.name, job_log.describe(error)[1]))
             self.send({"type": "gone"})
-            self.mail.work_is_over()
+            self.mail.announce_end()
 
     def _await_job(self) -> None:
         job = self.job = self.mail.await_job()
@@ -177,7 +177,7 @@ class NodeAgent(NodeApi):
                 "rank": self._rank,
                 "user": facts.user_name(),
                 "umask": inherited.umask(),
-                "memory": facts.memory_of_job(self.env),
+                "memory": facts.job_memory(self.env),
                 "addresses": facts.resolved_addresses(self.name),
                 "runtime": runtime.name,
                 "unset": runtime.unset,

@@ -30,7 +30,7 @@ class NodeApi:
 
     def __init__(self, text: str, rest: bytes) -> None:
         self.text = text
-        self.settings = script.settings_of(text)
+        self.settings = script.read_settings(text)
         self.name = os.environ["SLURMD_NODENAME"]
         self.env = dict(os.environ)  # after `setup`; for everything started on the node
         self.folder = ""  # the job's folder on the node, once it is made

@@ -17,7 +17,7 @@ def user_name() -> str:
     return paths.user_name(os.getuid())
 
 
-def without_foreign_session(env: "Dict[str, str]") -> "Dict[str, str]":
+def drop_foreign_session(env: "Dict[str, str]") -> "Dict[str, str]":
     """The environment without the variables of LOGIN_SESSION that are not valid on this node.
 
     With them Podman 4.6 and later fails: `lstat /run/user/1000: no such file or directory`.
@@ -26,7 +26,7 @@ def without_foreign_session(env: "Dict[str, str]") -> "Dict[str, str]":
     foreign: "Set[str]" = set()
     if folder is not None and not _is_own(folder):
         foreign.update(LOGIN_SESSION)
-    if bus and bus.startswith("unix:path=") and not os.path.exists(_path_of_bus(bus)):
+    if bus and bus.startswith("unix:path=") and not os.path.exists(_bus_path(bus)):
         foreign.add("DBUS_SESSION_BUS_ADDRESS")
     return {name: value for name, value in env.items() if name not in foreign}
 
@@ -42,12 +42,12 @@ def _is_own(folder: str) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
-def _path_of_bus(address: str) -> str:
+def _bus_path(address: str) -> str:
     """The socket of an address such as `unix:path=/run/user/1000/bus,guid=1f`."""
     return address[len("unix:path=") :].partition(";")[0].partition(",")[0]
 
 
-def memory_of_job(env: "Mapping[str, str]") -> int:
+def job_memory(env: "Mapping[str, str]") -> int:
     """Memory of the job on this node in MiB, from Slurm's variables, of which one is set; 0: unknown."""
 
     def number(name: str) -> int:
@@ -72,7 +72,7 @@ def resolved_addresses(name: str) -> "List[str]":
             )
         except (OSError, UnicodeError):
             continue
-        return _unique([str(entry[4][0]) for entry in entries])
+        return _drop_duplicates([str(entry[4][0]) for entry in entries])
     return []
 
 
@@ -80,10 +80,10 @@ def all_addresses(name: str) -> "List[str]":
     """Addresses of the node's name, then those of this host's interfaces (for network.interface)."""
     from ..hosts import reachable_addresses
 
-    return _unique(resolved_addresses(name) + reachable_addresses())
+    return _drop_duplicates(resolved_addresses(name) + reachable_addresses())
 
 
-def _unique(texts: "List[str]") -> "List[str]":
+def _drop_duplicates(texts: "List[str]") -> "List[str]":
     unique: "List[str]" = []
     for text in texts:
         if text not in unique:

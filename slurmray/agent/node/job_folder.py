@@ -177,7 +177,7 @@ def end_processes(folder: str) -> bool:
     """
     job_id = os.path.basename(folder).split("-")[1]  # ray-JOBID-...
     for _ in range(20):
-        pids = processes_of(folder, job_id)
+        pids = find_processes(folder, job_id)
         if not pids:
             return True
         for pid in pids:
@@ -189,7 +189,7 @@ def end_processes(folder: str) -> bool:
     return False
 
 
-def processes_of(folder: str, job_id: str) -> "List[int]":
+def find_processes(folder: str, job_id: str) -> "List[int]":
     """Pids of processes with that folder and job id in their environment. Zombies have no environment."""
     wanted = os.fsencode("%s=%s" % (FOLDER_VARIABLE, folder))
     job = b"SLURM_JOB_ID=" + job_id.encode()

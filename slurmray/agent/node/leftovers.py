@@ -119,5 +119,5 @@ def _active_jobs(node: "NodeApi", runtime: "Runtime", jobs: "Set[str]") -> "Opti
         return jobs - node.ended_jobs(jobs)
     from .. import commands, inherited
 
-    env = inherited.without_command_options(node.env)
+    env = inherited.drop_command_options(node.env)
     return commands.active_jobs(jobs, lambda argv: node.run(argv, env=env))

@@ -80,13 +80,13 @@ class Mailbox:
         self._messages.close()
         self._messages.join(1)
 
-    def head_that_answers(self) -> "Set[str]":
+    def find_answering_head(self) -> "Set[str]":
         """{"head"} if the head node's host answers to a new connection."""
         from .. import hosts
 
         assert self.job
         address = self._node.env.get("SLURM_LAUNCH_NODE_IPADDR") or self.job["nodes"][0]
-        return hosts.answering({"head": [address]}, self.job["slurmd_port"], 3)
+        return hosts.find_answering({"head": [address]}, self.job["slurmd_port"], 3)
 
     def _receive(self, data: bytes) -> None:
         """Handle messages of the controller, or their end."""
@@ -99,7 +99,7 @@ class Mailbox:
             if handle:
                 handle(message)
             else:
-                self._notice(message["type"])
+                self._record_progress(message["type"])
                 self._forward(line + b"\n")
         if not data:
             self._is_input_over = True
@@ -119,7 +119,7 @@ class Mailbox:
                 self._ended_jobs = set(message["jobs"])
                 self._changed.notify_all()
 
-    def _notice(self, kind: str) -> None:
+    def _record_progress(self, kind: str) -> None:
         """Keep what this node has to know of messages that go on."""
         self._node.has_head_started = self._node.has_head_started or kind == "head_versions"
         self.has_succeeded = self.has_succeeded or kind == "succeeded"
@@ -154,7 +154,7 @@ class Mailbox:
             self._stop()
 
     def _ask_head(self) -> None:
-        self._answers.extend(self.head_that_answers())
+        self._answers.extend(self.find_answering_head())
         time.sleep(1)  # until it is asked again
 
     def _stop(self) -> None:
@@ -181,7 +181,7 @@ class Mailbox:
 
     # -- for the thread that works -----------------------------------------------------------------------
 
-    def work_is_over(self) -> None:
+    def announce_end(self) -> None:
         """Have the main thread look whether this thread has ended."""
         self._loop.wake()
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmray.agent.script import settings_of
+from slurmray.agent.script import read_settings
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ContainerSettings:
 def container_settings_of(script: str) -> ContainerSettings:
     """Read the container settings of a script; ValueError if slurmray did not render it."""
     try:
-        container = settings_of(script)["container"]
+        container = read_settings(script)["container"]
         return ContainerSettings(
             container["image_with_registry"],
             tuple(container["runtimes"]),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent import signals
-from slurmray.agent.script import story_of
+from slurmray.agent.script import read_story
 
 from ..rendering.cases import hello
 from .container.test_process import shell, wait_for_output
@@ -40,7 +40,7 @@ def test_the_table_has_every_signal_once() -> None:
 
 
 def test_bash_ignores_them_until_it_is_an_agent() -> None:
-    (trapped,) = re.findall(r"\ntrap '' (.*)\n", story_of(hello()))
+    (trapped,) = re.findall(r"\ntrap '' (.*)\n", read_story(hello()))
     assert trapped == signals.NAMES
 
 

@@ -186,6 +186,6 @@ def test_the_size_of_the_script_in_the_documentation() -> None:
     figure = re.search(r"(\d+) KB of compressed script", page)
     assert figure
     text = render_script(plan_of(JobSpec()))
-    agent = script.agent_of(text)
+    agent = script.read_agent(text)
     sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
     assert len(zlib.compress(sent.encode())) == pytest.approx(int(figure[1]) * 1000, rel=0.15)

@@ -14,7 +14,7 @@ import pytest
 
 import slurmray
 from slurmray import cli
-from slurmray.agent.script import settings_of
+from slurmray.agent.script import read_settings
 from slurmray.cli import flags, rendered
 from slurmray.errors import ExitCode
 from slurmray.loading.load import FLAGS
@@ -246,7 +246,7 @@ def test_options_of_sbatch_and_its_short_forms() -> None:
         *("--nodelist=node[1-3]", "--time=1:00:00", "--account=me", "--cpus-per-task=4"),
         '--constraint="h100&ib"',
     } <= found
-    again = shlex.split(settings_of(script)["render_again"])
+    again = shlex.split(read_settings(script)["render_again"])
     assert run(*again[1:]).returncode == 0
     assert Path("generated.sh").read_text() == script
 
@@ -281,10 +281,10 @@ def test_a_script_for_each_of_several_job_specs() -> None:
     assert "#SBATCH --nodes=1\n" in large
     assert "#SBATCH --time=1:00:00\n" in small
     assert "#SBATCH --time=1:00:00\n" in large
-    assert settings_of(small)["render_again"] == "slurmray render a.yaml --time 1:00:00 -o '{name}.sh'"
+    assert read_settings(small)["render_again"] == "slurmray render a.yaml --time 1:00:00 -o '{name}.sh'"
     for name in ("small", "large"):
         assert f"submit it with: sbatch {name}.sh\n" in done.stderr
-    again = shlex.split(settings_of(large)["render_again"])
+    again = shlex.split(read_settings(large)["render_again"])
     assert run(*again[1:]).returncode == 0
     assert Path("large.sh").read_text() == large
 
@@ -461,7 +461,7 @@ def test_values_of_env_are_hidden_in_the_command(
 ) -> None:
     assert cli.main(["render", *args]) == 0
     script = Path("generated.sh").read_text()
-    again = settings_of(script)["render_again"]
+    again = read_settings(script)["render_again"]
     assert again.endswith(shown)
     assert script.count("hunter2") == 1
     # As shown it is refused, so it cannot render a job with other values.
@@ -474,7 +474,7 @@ def test_other_values_are_in_the_command() -> None:
     args = "--set env.B=null --set prepare='[{name: a, run: b}]' --env A --account '[x'"
     assert cli.main(["render", *shlex.split(args)]) == 0
     again = "slurmray render --set env.B=null --set 'prepare=[{name: a, run: b}]' --env A --account '[x'"
-    assert settings_of(Path("generated.sh").read_text())["render_again"] == again
+    assert read_settings(Path("generated.sh").read_text())["render_again"] == again
 
 
 def site_of(script: str) -> str:
@@ -507,7 +507,7 @@ def test_the_flag_wins_over_the_template_of_the_job_spec() -> None:
     Path("job.yaml").write_text("template: no-such-file.j2\n")
     assert cli.main(["render", "job.yaml", "--template", "site.j2"]) == 0
     assert site_of("generated.sh") == "site.j2"
-    again = settings_of(Path("generated.sh").read_text())["render_again"]
+    again = read_settings(Path("generated.sh").read_text())["render_again"]
     assert again == "slurmray render job.yaml --template site.j2"
     assert cli.main(["render", "job.yaml", "--set", "template=null"]) == 0
     assert site_of("generated.sh") == ""
@@ -571,7 +571,7 @@ def test_ray_start_is_in_the_settings(capsys: pytest.CaptureFixture[str]) -> Non
     for args, expected in (([], "fast"), (["--set", "ray.start=plain"], "plain")):
         code, out, _ = main(["render", "-o", "-", *args], capsys)
         assert code == 0
-        assert settings_of(out)["ray"]["start"] == expected
+        assert read_settings(out)["ray"]["start"] == expected
     code, _, err = main(["render", "-o", "-", "--set", "ray.start=plain", "--target", "dstack"], capsys)
     assert code == 0
     assert "left out: ray.start" in err

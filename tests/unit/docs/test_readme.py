@@ -254,7 +254,7 @@ def test_variables_of_the_trainer() -> None:
     job: Any = {"nodes": ["node1"], "attempt": 0, "run_dir": "/"}
     job |= {"id": "8", "name": "x", "name_for_commands": "7_1"}
     context.settings, context.job, context.ports, context.is_ready = settings, job, [0] * 16, True
-    given = variables.of((variables.job, variables.ray_address, variables.master), context)
+    given = variables.collect((variables.job, variables.ray_address, variables.master), context)
     numbers = [given[f"SLURM_{name}_ID"] for name in ("JOB", "ARRAY_JOB", "ARRAY_TASK")]
     assert numbers == ["8", "7", "1"]
     page = (ROOT / "docs/reference/environment.md").read_text()

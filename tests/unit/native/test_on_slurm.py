@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from slurmray.agent.script import settings_of
+from slurmray.agent.script import read_settings
 from slurmray.errors import SlurmError, SpecError
 from slurmray.native import RayExecutor
 from slurmray.native.driver import REQUEUE_EXIT_CODE
@@ -44,7 +44,7 @@ def test_directives_and_settings(folder: Path) -> None:
         "#SBATCH --requeue",
     ):  # fmt: skip
         assert f"\n{line}\n" in text, line
-    settings = settings_of(text)
+    settings = read_settings(text)
     assert settings["setup"] == "module load podman"
     assert settings["run_dir"] == f"{folder}/runs/slurmray-runs"
     assert settings["requeue"] == {"max": 0, "exit_code": REQUEUE_EXIT_CODE}
@@ -66,8 +66,8 @@ def test_warning_about_a_variable_that_is_not_set() -> None:
 def test_setup_without_a_container(folder: Path) -> None:
     text = script(nodes=1, slurm_setup=["module load cuda"])
     assert script(nodes=1, slurm_setup=["module load cuda"], container={"runtime": "none"}) == text
-    assert settings_of(text)["container"]["runtimes"] == ["none"]
-    first, path, packages = settings_of(text)["setup"].split("\n")
+    assert read_settings(text)["container"]["runtimes"] == ["none"]
+    first, path, packages = read_settings(text)["setup"].split("\n")
     assert first == "module load cuda"
     assert path == f"export PATH={Path(sys.executable).parent}:$PATH"
     assert packages.startswith(f"export PYTHONPATH={folder}/runs/slurmray-")
@@ -120,7 +120,7 @@ def test_an_array_has_separate_log_files(folder: Path) -> None:
     assert f"\n#SBATCH --output={folder}/runs/%A_%a_0_log.out\n" in text
     assert "--error" not in text
     of_array = ["SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"]
-    assert settings_of(text)["env_from_submitter"][-2:] == of_array
+    assert read_settings(text)["env_from_submitter"][-2:] == of_array
 
 
 @pytest.mark.parametrize("job_id", ["9", "7_1"])

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from slurmray.agent import script
-from slurmray.agent.script import agent_of, story_of
+from slurmray.agent.script import read_agent, read_story
 from slurmray.rendering import script as rendered
 from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.script import assemble, render_script
@@ -51,7 +51,7 @@ SPECS = st.fixed_dictionaries(
 def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command: str) -> None:
     spec = JobSpec.model_validate(fields)
     text = render_script(plan_of(spec), command)
-    found: Any = script.settings_of(text)
+    found: Any = script.read_settings(text)
     assert found == make_settings(plan_of(spec), command)
     run, container = fields["run"], fields["container"]
     assert found["trainer"]["command"] == (["bash", "-c", run] if isinstance(run, str) else run)
@@ -60,7 +60,10 @@ def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command:
     assert found["network"]["interface"] == fields["network"]["interface"]
     assert [item["run"][-1] for item in found["prepare"]] == [item["run"] for item in fields["prepare"]]
     assert found["render_again"] == command
-    assert (story_of(text), agent_of(text)) == (story_of(hello()), rendered.agent_text().removesuffix("\n"))
+    assert (read_story(text), read_agent(text)) == (
+        read_story(hello()),
+        rendered.agent_text().removesuffix("\n"),
+    )
     assert "\r" not in text, "sbatch refuses it"
 
 
@@ -70,7 +73,7 @@ def run_script(bash: str, folder: Path, text: str) -> str:
     if not path.exists():
         programs(path, python3=SYSTEM_PYTHON, scontrol=SCONTROL)
     file = folder / "generated.sh"
-    file.write_text(text.replace(agent_of(text) + "\n", SMALL_AGENT))
+    file.write_text(text.replace(read_agent(text) + "\n", SMALL_AGENT))
     done = subprocess.run([bash, file], env=environment(path), cwd=folder, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (7, b"")
     assert {each.name for each in folder.iterdir()} == {"bin", "generated.sh"}
@@ -84,7 +87,7 @@ def test_bash_runs_nothing_of_the_job_spec(
 ) -> None:
     spec = JobSpec.model_validate(fields)
     text = run_script(bash, tmp_path_factory.mktemp("job"), render_script(plan_of(spec), command))
-    assert script.settings_of(text) == make_settings(plan_of(spec), command)
+    assert script.read_settings(text) == make_settings(plan_of(spec), command)
 
 
 @pytest.mark.parametrize("path", sorted(GOLDENS.glob("hostile*.yaml")), ids=lambda path: path.stem)
@@ -93,13 +96,13 @@ def test_hostile_job_specs(path: Path, bash: str, tmp_path: Path) -> None:
     spec = spec_of(path, None)
     command = "it's `id` $HOME \\ \u202e\n"
     text = run_script(bash, tmp_path, render_script(plan_of(spec), command))
-    assert script.settings_of(text) == make_settings(plan_of(spec), command)
+    assert script.read_settings(text) == make_settings(plan_of(spec), command)
 
 
 def test_a_file_name_that_is_not_utf_8() -> None:
     """`slurmray render $'\\xff.yaml'`: the settings contain this command."""
     text = render_script(plan_of(JobSpec()), "slurmray render '\udcff.yaml'")
-    assert script.settings_of(text.encode().decode())["render_again"] == "slurmray render '\udcff.yaml'"
+    assert script.read_settings(text.encode().decode())["render_again"] == "slurmray render '\udcff.yaml'"
 
 
 @pytest.mark.parametrize("options", [TOKENS, []], ids=["any", "none"])
@@ -112,7 +115,7 @@ def test_any_option_reaches_the_runtime(
 ) -> None:
     program = "it's a program"
     path = programs(tmp_path / "bin", **{program: 'printf "%s\\0" "$@"'})
-    argv = [bash, "-c", story_of(hello(runtime)), "slurmray", f"run_with_{runtime}", program, *first]
+    argv = [bash, "-c", read_story(hello(runtime)), "slurmray", f"run_with_{runtime}", program, *first]
     argv += [str(len(options)), *options, *TOKENS]
     done = subprocess.run(argv, env=environment(path), cwd=tmp_path, capture_output=True, check=True)
     *found, end = done.stdout.decode().split("\0")

@@ -81,7 +81,7 @@ def small_script(folder: Path, setup: str = "") -> Path:
     settings = pretty({"version": "x", "setup": setup, "preflight": "fail"})
     text = assemble(["#SBATCH --job-name=é"], settings, ["podman", "docker"])
     file = folder / "generated.sh"
-    file.write_text(text.replace(parts.agent_of(text) + "\n", SMALL_AGENT))
+    file.write_text(text.replace(parts.read_agent(text) + "\n", SMALL_AGENT))
     return file
 
 
@@ -138,7 +138,7 @@ def test_a_task_becomes_the_node_agent(version: str, seed: int, bash: str, tmp_p
     text = small_script(tmp_path).read_text()
     messages = '{"type":"settings","v":1}\n{"type":"é"}\n'
     data = zlib.compress(text.encode()) + messages.encode()
-    argv = [bash, "-c", parts.story_of(text), "slurmray", "start_node"]
+    argv = [bash, "-c", parts.read_story(text), "slurmray", "start_node"]
     with subprocess.Popen(
         argv, env=environment(path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
     ) as process:
@@ -189,7 +189,7 @@ def test_input_that_ends_too_early(tmp_path: Path) -> None:
     version = min(PYTHONS, key=VERSIONS.index)
     path = programs(tmp_path / "bin", python3=python(version))
     text = small_script(tmp_path).read_text()
-    argv = ["bash", "-c", parts.story_of(text), "slurmray", "start_node"]
+    argv = ["bash", "-c", parts.read_story(text), "slurmray", "start_node"]
     data = zlib.compress(text.encode())[:-3]
     done = subprocess.run(argv, env=environment(path), input=data, capture_output=True, check=False)
     assert done.returncode == 1
@@ -220,7 +220,7 @@ def test_a_node_without_python(programs_there: dict[str, str], tmp_path: Path) -
     assert done.returncode == 65
     assert done.stdout == b""
     assert re.fullmatch(r"slurmray: n2: no Python 3\.6 .*setup: module load python\n", done.stderr.decode())
-    argv = [*WITHOUT_PYTHON, "bash", "-c", parts.story_of(file.read_text()), "slurmray", "start_node"]
+    argv = [*WITHOUT_PYTHON, "bash", "-c", parts.read_story(file.read_text()), "slurmray", "start_node"]
     done = subprocess.run(argv, env=environment(path), capture_output=True, check=False, input=b"")
     assert done.returncode == 65
     from slurmray.agent.wire import codec
@@ -253,7 +253,7 @@ def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     assert found["done"] == "n2"
     assert found["rest"] == "x", "setup must not read the agent's input"
     text = file.read_text()
-    argv = [*start, "-p", "-c", parts.story_of(text), "slurmray", "start_node"]
+    argv = [*start, "-p", "-c", parts.read_story(text), "slurmray", "start_node"]
     env = environment(path, SLURMRAY_SETUP=setup)
     data = zlib.compress(text.encode())
     found = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
@@ -314,7 +314,7 @@ def test_environment_of_the_controller_is_the_submitter_s(bash: str, tmp_path: P
 def test_environment_of_the_node_agent_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
     env = environment(programs(tmp_path / "bin", python3=SYSTEM_PYTHON), **THEIRS)
     text = small_script(tmp_path).read_text()
-    argv = [bash, "-c", parts.story_of(text), "slurmray", "start_node"]
+    argv = [bash, "-c", parts.read_story(text), "slurmray", "start_node"]
     done = subprocess.run(argv, env=env, input=zlib.compress(text.encode()), capture_output=True, check=False)
     found = json.loads(done.stdout)["environment"]
     assert {name: value for name, value in found.items() if name not in OF_BASH} == env
@@ -322,7 +322,7 @@ def test_environment_of_the_node_agent_is_the_submitter_s(bash: str, tmp_path: P
 
 def test_environment_without_a_container_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
     env = environment(programs(tmp_path / "bin"), **THEIRS)
-    story = parts.story_of(assemble([], "{}", ["none"]))
+    story = parts.read_story(assemble([], "{}", ["none"]))
     argv = [bash, "-c", story, "slurmray", "run_with_none", "env", "1", "MORE=a b", "-0"]
     done = subprocess.run(argv, env=env, capture_output=True, check=True)
     found = dict(entry.split("=", 1) for entry in done.stdout.decode().split("\0") if entry)
@@ -443,7 +443,7 @@ def call(tmp_path: Path, runtime: str, program: str, *argv: str) -> list[str]:
     """Call a function of the story; return the arguments with which it starts the program."""
     path = programs(tmp_path / "bin", **{program: 'printf "%s\\n" "$@"'})
     names = ["podman", "docker"] if runtime == "auto" else [runtime]
-    story = parts.story_of(assemble([], "{}", names))
+    story = parts.read_story(assemble([], "{}", names))
     done = subprocess.run(
         ["bash", "-c", story, "slurmray", *argv], env=environment(path), capture_output=True, check=True
     )
@@ -488,7 +488,7 @@ def test_apptainer_and_none(tmp_path: Path) -> None:
 
 def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     path = programs(tmp_path / "bin")
-    story = parts.story_of(assemble([], "{}", ["none"]))
+    story = parts.read_story(assemble([], "{}", ["none"]))
     commands = 'cd /; { printf "BAD=1\\0" >&3; } 2>/dev/null; '
     commands += 'echo "to the log"; export A="b\nc"; read -r X; echo "$X"; B=$NOT_SET; true'
     argv = ["bash", "-c", f"exec 3>{tmp_path}/env; {story}", "slurmray", "run_setup"]

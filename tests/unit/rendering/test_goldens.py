@@ -29,7 +29,7 @@ def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
 @pytest.mark.usefixtures("in_checkout")
 def test_a_complete_script(request: pytest.FixtureRequest) -> None:
     text = render_job(Path("examples/hello.yaml"), [], [])[1]
-    agent = script.agent_of(text)
+    agent = script.read_agent(text)
     files = len(loader.split_sections(agent))
     compare("hello.sh", text.replace(agent, f"{files} files of slurmray/agent"), request)
 

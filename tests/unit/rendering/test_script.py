@@ -9,7 +9,7 @@ import pytest
 
 from slurmray import agent
 from slurmray.agent import loader
-from slurmray.agent.script import agent_of, settings_of, story_of
+from slurmray.agent.script import read_agent, read_settings, read_story
 from slurmray.errors import UsageError
 from slurmray.rendering import script as rendered
 from slurmray.rendering.output import seal
@@ -42,8 +42,10 @@ def test_every_example(path: Path, runtime: str | None, tmp_path: Path) -> None:
     spec = spec_of(path, runtime)
     text = text_of(path, runtime)
     assert text == text_of(path, runtime), "rendering is deterministic"
-    assert agent_of(text) + "\n" == rendered.agent_text()
-    assert story_of(text) == story_of(hello(spec.container.runtime)), "the story depends on the runtime alone"
+    assert read_agent(text) + "\n" == rendered.agent_text()
+    assert read_story(text) == read_story(hello(spec.container.runtime)), (
+        "the story depends on the runtime alone"
+    )
     file = tmp_path / "generated.sh"
     file.write_text(seal(text))
     done = subprocess.run(["bash", "-n", file], check=True, capture_output=True, timeout=120)
@@ -52,7 +54,7 @@ def test_every_example(path: Path, runtime: str | None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_the_story_is_short(runtime: str) -> None:
-    story = story_of(hello(runtime))
+    story = read_story(hello(runtime))
     assert story.startswith("# ---- 2. story")
     assert story.endswith('\n"${@:-main}"\n')
     assert len([line for line in story.splitlines() if not line.startswith("#")]) < 100
@@ -66,25 +68,25 @@ def test_hello_is_short_before_the_story() -> None:
 
 
 def test_the_story_shows_the_commands_themselves() -> None:
-    story = story_of(hello())
+    story = read_story(hello())
     for command in ("scontrol show hostnames", "exec srun --overlap"):
         assert command in story
     assert story.count('exec "$program" run --rm --interactive') == 2  # Podman and Docker
     assert len(re.findall(r"\bsrun --", story)) == 1
     assert {"--export=ALL", "--mpi=none", "--overlap"} <= set(story.split())
-    assert 'exec "$program" exec --containall' in story_of(hello("apptainer"))
-    assert story_of(hello("singularity")) == story_of(hello("apptainer"))
+    assert 'exec "$program" exec --containall' in read_story(hello("apptainer"))
+    assert read_story(hello("singularity")) == read_story(hello("apptainer"))
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_only_the_containers_of_the_runtime_are_in_the_story(runtime: str) -> None:
     names = {"pyxis": ("none",)}.get(runtime, STORIES[runtime])
-    found = re.findall(r"^run_with_(\w+)\(\) \{$", story_of(hello(runtime)), re.MULTILINE)
+    found = re.findall(r"^run_with_(\w+)\(\) \{$", read_story(hello(runtime)), re.MULTILINE)
     assert tuple(found) == names
 
 
 def test_the_table_of_the_story_names_functions_of_the_agent() -> None:
-    table = story_of(hello()).partition("set -Eeuo")[0]
+    table = read_story(hello()).partition("set -Eeuo")[0]
     named = re.findall(r"([a-z_]+/[a-z_]+)\.([a-z_]+)\b", table)
     assert len(named) > 8
     for module, function in named:
@@ -158,9 +160,9 @@ def test_a_file_of_the_agent_can_be_part_of_the_script(file: Path) -> None:
 
 def test_the_parts_of_a_script() -> None:
     text = hello("none", name="parts", setup="a\n")
-    assert settings_of(text)["setup"] == "a\n"
-    assert agent_of(text) + "\n" == agent_text()
-    for read in (settings_of, story_of, agent_of):
+    assert read_settings(text)["setup"] == "a\n"
+    assert read_agent(text) + "\n" == agent_text()
+    for read in (read_settings, read_story, read_agent):
         with pytest.raises(ValueError, match="no line"):
             read("#!/bin/bash\n")
 
@@ -175,7 +177,7 @@ def test_examples_of_sites(template: Path) -> None:
     assert f"\n# slurmray-site: {template}\n" in text
     (line,) = re.findall(r"\n# slurmray-story: .*\n", text)
     assert line in hello(), "the site's blocks are not part of the story"
-    assert agent_of(text) + "\n" == agent_text()
+    assert read_agent(text) + "\n" == agent_text()
 
 
 def site(folder: Path, blocks: str) -> Path:
@@ -201,7 +203,7 @@ def test_blocks_of_a_site(tmp_path: Path) -> None:
     argv = ["bash", str(file), "site_epilogue", "a", "b"]
     assert subprocess.check_output(argv, text=True) == "prologue\nepilogue a b\n"
     # The agent calls it like any function of the story, without the prologue.
-    argv = ["bash", "-c", story_of(text), "slurmray", "site_epilogue", "a b"]
+    argv = ["bash", "-c", read_story(text), "slurmray", "site_epilogue", "a b"]
     assert subprocess.check_output(argv, text=True) == "epilogue a b\n"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import is_typeddict
 
-from slurmray.agent.script import settings_of
+from slurmray.agent.script import read_settings
 from slurmray.rendering.pretty_json import pretty
 from slurmray.rendering.script import render_script
 from slurmray.rendering.settings import make_settings
@@ -263,9 +263,9 @@ def test_pretty_keeps_short_values_on_a_line() -> None:
 
 def test_settings_of_a_script() -> None:
     text = render_script(plan_of(JobSpec()), "again")
-    assert settings_of(text) == make_settings(plan_of(JobSpec()), "again")
+    assert read_settings(text) == make_settings(plan_of(JobSpec()), "again")
     with pytest.raises(ValueError, match="SETTINGS"):
-        settings_of("#!/bin/bash\n")
+        read_settings("#!/bin/bash\n")
 
 
 def test_options_of_mounts_that_change_nothing_are_left_out() -> None:

@@ -61,11 +61,11 @@ def verdict_on(text: str) -> Verdict:
 
 
 def own_story(text: str) -> str:
-    return parts.story_of(BLOCKS.sub("", text))
+    return parts.read_story(BLOCKS.sub("", text))
 
 
 def own_agent(text: str) -> str:
-    return parts.agent_of(text) + "\n"
+    return parts.read_agent(text) + "\n"
 
 
 def resealed(text: str) -> str:

@@ -35,7 +35,7 @@ def test_options_of_slurm_s_commands_are_removed(name: str) -> None:
     """On the login host, and on nodes, where the program of a wrapper's BASH_ENV would print."""
     assert clean_environment({**USERS, name: "1"}) == USERS
     foreign = {name: "1", "BASH_ENV": "x", "SLURM_CLUSTERS": "other", "SLURM_TIME_FORMAT": "relative"}
-    assert inherited.without_command_options({**USERS, **CLUSTERS, **foreign}) == USERS | CLUSTERS
+    assert inherited.drop_command_options({**USERS, **CLUSTERS, **foreign}) == USERS | CLUSTERS
 
 
 def test_temp_folder_of_the_outer_job_is_removed() -> None:

@@ -169,7 +169,7 @@ def start_command(
     return argv + extra
 
 
-def with_resource(options: "List[str]", name: str) -> "List[str]":
+def add_resource(options: "List[str]", name: str) -> "List[str]":
     """Options of `ray start` with 1 of a resource added to those of the last `--resources`, which counts."""
     import json
 

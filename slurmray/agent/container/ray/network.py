@@ -67,7 +67,7 @@ def choose_address(
     raise NetworkError("no %s address%s; found %s. %s" % (wanted, where, seen, fix))
 
 
-def interface_of(address: str, local: "List[Tuple[str, Address]]") -> str:
+def find_interface(address: str, local: "List[Tuple[str, Address]]") -> str:
     """The interface with this address, or "". local: as returned by local_addresses()."""
     return next((name for name, known in local if str(known) == address), "")
 
@@ -84,7 +84,7 @@ def does_nccl_find(interface: str, local: "List[Tuple[str, Address]]") -> bool:
     return [name for name in names if not name.startswith(("docker", "lo"))][:1] == [interface]
 
 
-def family_of(address: str) -> str:
+def address_family(address: str) -> str:
     """The family of an address: ipv4 or ipv6."""
     return "ipv6" if ":" in address else "ipv4"
 

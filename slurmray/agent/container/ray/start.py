@@ -43,7 +43,7 @@ class RayProcess:
         elif context.is_head:
             danger = "runs without a token: every user who can connect can run code"
             context.phase("ray", "Ray %s %s" % (self.version_text, danger))
-        given = variables.of(variables.SETUP, context)
+        given = variables.collect(variables.SETUP, context)
         foreign = [name for name in variables.FOREIGN if name in given]
         if foreign and context.is_head:
             context.phase("ray", "removed from the environment: %s, of another Ray" % ", ".join(foreign))
@@ -59,7 +59,7 @@ class RayProcess:
                 self.watch.use_plain(reason)
         if self.watch.plain_reason:
             start = preload.PLAIN
-        self._env = variables.of(variables.RAY_START, context)
+        self._env = variables.collect(variables.RAY_START, context)
         argv = [*context.program("ray"), start]
         self._input = context.children.spawn("ray", argv, self._env, stdin=subprocess.PIPE).stdin
 
@@ -78,7 +78,7 @@ class RayProcess:
             self._check_connections(cluster)
         extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
         if context.group["name"]:
-            extra = command.with_resource(extra, "group:" + context.group["name"])
+            extra = command.add_resource(extra, "group:" + context.group["name"])
         object_store = command.object_store_size(context.memory)
         cpus, gpus = context.cpus, nodes.ray_gpus(settings, context.rank)
         memory = command.memory_for_tasks(context.memory, object_store)
@@ -101,7 +101,7 @@ class RayProcess:
         )
         sys.stderr.write(" ".join(argv) + "\n")
         sys.stderr.flush()
-        more = variables.beyond(self._env, variables.of(variables.RAY, context))
+        more = variables.difference(self._env, variables.collect(variables.RAY, context))
         request = {"argv": argv, "env": more, "folder": context.folder}
         process_tree.write_and_close(self._input, json.dumps(request).encode())
         self.watch.begin(context.ports, argv, context.ports[ports.DASHBOARD])

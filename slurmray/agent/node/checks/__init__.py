@@ -50,7 +50,7 @@ def _check_commit(node: "NodeApi") -> None:
     folder = node.settings["checks"]["same_commit"]
     if not folder:
         return
-    commit, wanted = commands.commit_of(node.host_path(folder)), node.job["commit"]
+    commit, wanted = commands.read_commit(node.host_path(folder)), node.job["commit"]
     if commit != wanted:
         found = "%s at %s" % (folder, commit or "no commit")
         wanted = wanted or "a commit on the head node"

@@ -15,7 +15,7 @@ def expand_paths(node: "NodeApi") -> None:
     Not `run_dir`, which the controller expands.
     """
 
-    def expanded(field: str, path: str) -> str:
+    def expand(field: str, path: str) -> str:
         try:
             return paths.expand(path, node.env)
         except paths.UnsetError as error:
@@ -23,8 +23,8 @@ def expand_paths(node: "NodeApi") -> None:
             node.finding("preflight", field, "%s is not set" % error, "a variable of this node", fix)
             return path
 
-    def absolute(field: str, path: str) -> str:
-        expansion = expanded(field, path)
+    def resolve(field: str, path: str) -> str:
+        expansion = expand(field, path)
         if expansion and expansion != path and not expansion.startswith("/"):
             fix = "let %s begin with / there" % path
             node.finding("preflight", field, expansion, "an absolute path", fix)
@@ -32,27 +32,27 @@ def expand_paths(node: "NodeApi") -> None:
 
     settings = node.settings
     container, checks, trainer = settings["container"], settings["checks"], settings["trainer"]
-    settings["temp_dir"] = _short(node, settings["temp_dir"], absolute("ray.temp_dir", settings["temp_dir"]))
-    settings["env_file"] = expanded("env_file", settings["env_file"])
-    container["image"] = expanded("container.image", container["image"])
-    container["source"] = expanded("container.image", container["source"])
-    container["archive"] = expanded("container.archive", container["archive"])
-    container["workdir"] = absolute("container.workdir", container["workdir"])
+    settings["temp_dir"] = _shorten(node, settings["temp_dir"], resolve("ray.temp_dir", settings["temp_dir"]))
+    settings["env_file"] = expand("env_file", settings["env_file"])
+    container["image"] = expand("container.image", container["image"])
+    container["source"] = expand("container.image", container["source"])
+    container["archive"] = expand("container.archive", container["archive"])
+    container["workdir"] = resolve("container.workdir", container["workdir"])
     build = container["build"]
     if build:
-        build["file"] = expanded("container.build.file", build["file"])
-        build["context"] = expanded("container.build.context", build["context"])
+        build["file"] = expand("container.build.file", build["file"])
+        build["context"] = expand("container.build.context", build["context"])
     for mount in container["mounts"]:
-        mount["source"] = expanded("container.mounts", mount["source"])
-        mount["destination"] = absolute("container.mounts", mount["destination"])
-    checks["paths"] = [expanded("checks.paths", path) for path in checks["paths"]]
-    checks["same_commit"] = expanded("checks.same_commit", checks["same_commit"])
+        mount["source"] = expand("container.mounts", mount["source"])
+        mount["destination"] = resolve("container.mounts", mount["destination"])
+    checks["paths"] = [expand("checks.paths", path) for path in checks["paths"]]
+    checks["same_commit"] = expand("checks.same_commit", checks["same_commit"])
     if isinstance(trainer["runtime_env"], str):
-        trainer["runtime_env"] = expanded("ray.runtime_env", trainer["runtime_env"])
+        trainer["runtime_env"] = expand("ray.runtime_env", trainer["runtime_env"])
     node.require_no_findings()
 
 
-def _short(node: "NodeApi", path: str, expansion: str) -> str:
+def _shorten(node: "NodeApi", path: str, expansion: str) -> str:
     """The expanded temp folder. Records a finding if Ray's sockets cannot be in it."""
     if expansion == path:
         return expansion

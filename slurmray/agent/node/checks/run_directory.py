@@ -45,7 +45,7 @@ def _check_mark(node: "NodeApi") -> "Optional[int]":
     for attempt in range(TRIES):
         if attempt:
             node.wait(1)
-        owner = _owner_of_mark(node.job["run_dir"], node.job["mark"])
+        owner = _read_mark_owner(node.job["run_dir"], node.job["mark"])
         if owner is not None:
             return owner
     _report_foreign(node)
@@ -57,7 +57,7 @@ def _report_foreign(node: "NodeApi") -> None:
     node.finding("preflight", "run directory", found, "a folder that all nodes share", "set run_dir")
 
 
-def _owner_of_mark(run_dir: str, mark: str) -> "Optional[int]":
+def _read_mark_owner(run_dir: str, mark: str) -> "Optional[int]":
     """The owner of a run directory and its mark; None where the mark is another."""
     try:
         file = os.open(os.path.join(run_dir, "mark"), os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

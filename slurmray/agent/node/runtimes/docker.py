@@ -4,7 +4,7 @@ import os
 
 from ..checks import storage
 from .engine import Engine
-from .limits import cgroups_of
+from .limits import read_cgroups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Docker(Engine):
         if pid in ("", "0"):  # it has not started yet
             return False
         try:
-            cgroups = cgroups_of(pid)
+            cgroups = read_cgroups(pid)
         except OSError:  # ended
             return True
         foreign = [line for line in cgroups if not line.startswith("0::%s/" % self._parent)]

@@ -3,7 +3,7 @@
 from .. import facts, image, job_folder
 from ..checks import gpus
 from .base import Base
-from .limits import allocation_options, cgroup_of_step
+from .limits import allocation_options, step_cgroup
 from .mounts import mount_options
 
 TYPE_CHECKING = False
@@ -36,7 +36,7 @@ class Engine(Base):
         self.options += ["--shm-size", settings["shm_size"] or str(_shm_size())]
         if settings["user"] == "auto":
             self.options += self.user_options()
-        group = cgroup_of_step()
+        group = step_cgroup()
         if group:
             self.options += self.limit_options(group)
         else:  # e.g. with proctrack/linuxproc; Slurm then enforces nothing, either

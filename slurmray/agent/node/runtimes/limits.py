@@ -2,7 +2,7 @@
 
 import os
 
-from ..facts import memory_of_job
+from ..facts import job_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..api import NodeApi
 
 
-def cgroup_of_step(root: str = "/") -> str:
+def step_cgroup(root: str = "/") -> str:
     """The last line of /proc/self/cgroup about the task's step, as v1's lines come before v2's; "" for none.
 
     By the step's component: the job's own is job_ID or, with cgroup v2 since Slurm 26.05, its SLUID, unless
@@ -20,13 +20,13 @@ def cgroup_of_step(root: str = "/") -> str:
     v2 /system.slice/[NODE_]slurmstepd.scope/JOB/step_N/user/task_N
     """
     try:
-        lines = [line for line in cgroups_of("self", root) if "/step_" in line]
+        lines = [line for line in read_cgroups("self", root) if "/step_" in line]
     except OSError:
         return ""
     return lines[-1] if lines else ""
 
 
-def cgroups_of(pid: str, root: str = "/") -> "List[str]":
+def read_cgroups(pid: str, root: str = "/") -> "List[str]":
     """The lines of /proc/PID/cgroup (cgroups(7)). OSError where there is no such process."""
     with open(os.path.join(root, "proc", pid, "cgroup")) as file:
         return file.read().splitlines()
@@ -40,7 +40,7 @@ def allocation_options(node: "NodeApi", runtime: str, root: str = "/") -> "List[
         online = file.read().strip()
     if allowed and allowed != online:
         options += ["--cpuset-cpus", allowed]
-    memory = memory_of_job(node.env)
+    memory = job_memory(node.env)
     if memory:
         options += ["--memory", "%dm" % memory]
     if options:

@@ -5,7 +5,7 @@ import os
 from ...fixes import fix_for
 from ..facts import LOGIN_SESSION, user_name
 from .engine import Engine
-from .limits import cgroups_of
+from .limits import read_cgroups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ class Podman(Engine):
             return True
         try:
             with open(self._pid_file(self.node.container_name)) as file:
-                cgroups = cgroups_of(file.read() or "no pid yet")
+                cgroups = read_cgroups(file.read() or "no pid yet")
         except OSError:  # not started yet, or ended
             return False
-        foreign = [line for line in cgroups if line not in cgroups_of("self")]
+        foreign = [line for line in cgroups if line not in read_cgroups("self")]
         if foreign:
             self._report_foreign_cgroup(", ".join(foreign))
         return True

@@ -14,7 +14,7 @@ def test_nodes_that_cannot_be_reached() -> None:
         open_port, closed_port = one.getsockname()[1], two.getsockname()[1]
         two.close()
         targets = [("n1", "127.0.0.1", open_port), ("n2", "127.0.0.1", closed_port), ("n3", "fd00::9", 1)]
-        assert reachability.unreachable(targets, 2) == targets[1:]
+        assert reachability.find_unreachable(targets, 2) == targets[1:]
         reachability.check_reachable(targets[:2], lambda *row: findings.put(row))
         found = findings.get(timeout=20)
     assert found[:3] == ("preflight", "connection", f"cannot reach n2 at 127.0.0.1:{closed_port}")
@@ -29,7 +29,7 @@ def test_a_node_that_does_not_answer_in_time() -> None:
         port = server.getsockname()[1]
         full = [("n", "127.0.0.1", port)] * 4
         with socket.create_connection(("127.0.0.1", port), 5):
-            assert reachability.unreachable(full, 0.3)
+            assert reachability.find_unreachable(full, 0.3)
 
 
 def test_a_connection_is_accepted_once() -> None:
@@ -38,8 +38,8 @@ def test_a_connection_is_accepted_once() -> None:
         port = probe.getsockname()[1]
     reachability.accept_once("127.0.0.1", port)
     target = [("n", "127.0.0.1", port)]
-    assert reachability.unreachable(target) == []
+    assert reachability.find_unreachable(target) == []
     tries = 50
-    while not reachability.unreachable(target, 1) and tries:
+    while not reachability.find_unreachable(target, 1) and tries:
         tries -= 1
     assert tries

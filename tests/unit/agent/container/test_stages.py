@@ -335,7 +335,7 @@ def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> 
     assert early == "early:  1 6,7"
     assert sorted(late) == ["late: 10.0.0.1:6379 1 0,1,2,3,4", "with-gpus: 10.0.0.1:6379 1 5"]
     assert variables.gpus_of_ray(one) == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
-    pid = one.children.pid_of("service-with-ray late")
+    pid = one.children.find_pid("service-with-ray late")
     assert pid
     with pytest.raises(JobError, match="service late exited with 137"):
         os.killpg(pid, signal.SIGKILL)

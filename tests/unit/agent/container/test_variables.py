@@ -273,7 +273,7 @@ def test_libraries_use_the_interface_of_the_address(context: Any) -> None:
     found = {"VLLM_HOST_IP": "10.1.0.5", "NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
     assert variables.network(context) == found
     context.env_file = {"NCCL_SOCKET_IFNAME": "^lo"}
-    assert variables.of(variables.RAY, context)["NCCL_SOCKET_IFNAME"] == "^lo"
+    assert variables.collect(variables.RAY, context)["NCCL_SOCKET_IFNAME"] == "^lo"
     context.address = "10.9.9.9"
     assert variables.network(context) == {"VLLM_HOST_IP": "10.9.9.9"}
 
@@ -355,10 +355,10 @@ def test_gpus_of_ray_and_of_services(context: Any, monkeypatch: pytest.MonkeyPat
     context.settings |= {"groups": [group(2, 4)], "services": SERVICES}
     assert variables.gpus_of_ray(context) == {"CUDA_VISIBLE_DEVICES": "0"}
     assert variables.gpus_of_service(context, SERVICES[1]) == {"CUDA_VISIBLE_DEVICES": "2,3"}
-    assert "CUDA_VISIBLE_DEVICES" not in variables.of(variables.GPU_CHECK, context)
+    assert "CUDA_VISIBLE_DEVICES" not in variables.collect(variables.GPU_CHECK, context)
     context.gpu_masks = {"CUDA_VISIBLE_DEVICES": "4,6,7,9"}
     assert variables.gpus_of_service(context, SERVICES[0]) == {"CUDA_VISIBLE_DEVICES": "6"}
-    assert variables.of(variables.GPU_CHECK, context)["CUDA_VISIBLE_DEVICES"] == "4,6,7,9"
+    assert variables.collect(variables.GPU_CHECK, context)["CUDA_VISIBLE_DEVICES"] == "4,6,7,9"
     monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/kfd")
     context.gpu_masks = {}
     assert variables.gpus_of_ray(context) == {"HIP_VISIBLE_DEVICES": "0"}
@@ -379,7 +379,7 @@ def test_when_a_token_is_used(
     context.folder, context.ray_version, context.token = str(tmp_path), version, ""
     context.settings["ray"]["auth"] = auth
     start.RayProcess(context).write_token()
-    assert (variables.of(variables.RAY, context)["RAY_AUTH_MODE"] == "token") == is_used
+    assert (variables.collect(variables.RAY, context)["RAY_AUTH_MODE"] == "token") == is_used
     assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600] * is_used
     assert "RAY_AUTH_MODE" not in os.environ
 
@@ -399,18 +399,18 @@ def test_timeouts_of_ray_are_longer_than_the_probe_s(context: Any) -> None:
 def test_variables_of_another_ray(context: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the image or the shell, and of env_file or node_env."""
     monkeypatch.setattr(os, "environ", {name: "x"})
-    assert name not in variables.of(variables.RAY, context)
+    assert name not in variables.collect(variables.RAY, context)
     monkeypatch.setattr(os, "environ", {})
     context.node_env = {name: "x"}
-    assert name not in variables.of(variables.RAY, context)
+    assert name not in variables.collect(variables.RAY, context)
 
 
 def test_metrics_are_exported_only_if_enabled(context: Any) -> None:
-    off = variables.of(variables.RAY, context)
+    off = variables.collect(variables.RAY, context)
     names = ("RAY_enable_metrics_collection", "DASHBOARD_METRIC_PORT", "AUTOSCALER_METRIC_PORT")
     assert [off[name] for name in names] == ["0", "65536", "65536"]
     context.settings["ray"]["metrics"] = True
-    on = variables.of(variables.RAY, context)
+    on = variables.collect(variables.RAY, context)
     assert names[0] not in on
     own = {int(on[name]) for name in names[1:]}
     given = {int(option.rpartition("=")[2]) for option in start_argv(None) if "-port=" in option}
@@ -421,13 +421,13 @@ def test_metrics_are_exported_only_if_enabled(context: Any) -> None:
 def test_amd_s_old_mask_goes_where_ray_refuses_it(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/kfd")
     context.gpu_masks = {"ROCR_VISIBLE_DEVICES": "0,1"}
-    new = variables.of(variables.RAY, context)
+    new = variables.collect(variables.RAY, context)
     assert "ROCR_VISIBLE_DEVICES" not in new
     assert new["HIP_VISIBLE_DEVICES"] == "0,1", "or there would be no mask at all"
     context.ray_version = OLD
-    assert variables.of(variables.RAY, context)["ROCR_VISIBLE_DEVICES"] == "0,1"
+    assert variables.collect(variables.RAY, context)["ROCR_VISIBLE_DEVICES"] == "0,1"
     context.ray_version, context.node_env = NEW, {"ROCR_VISIBLE_DEVICES": "1"}
-    assert variables.of(variables.RAY, context)["ROCR_VISIBLE_DEVICES"] == "1"
+    assert variables.collect(variables.RAY, context)["ROCR_VISIBLE_DEVICES"] == "1"
 
 
 @pytest.mark.parametrize("version", [NEW, OLD])
@@ -438,7 +438,7 @@ def test_amd_s_mask_goes_on_nodes_without_amd_s_driver(
     monkeypatch.setattr(os.path, "exists", lambda _: False)
     context.ray_version = version
     context.gpu_masks = {"ROCR_VISIBLE_DEVICES": "0,1", "CUDA_VISIBLE_DEVICES": "0,1"}
-    found = variables.of(variables.RAY, context)
+    found = variables.collect(variables.RAY, context)
     assert {name for name in found if "VISIBLE_DEVICES" in name} == {"CUDA_VISIBLE_DEVICES"}
 
 
@@ -446,12 +446,12 @@ def test_amd_s_mask_goes_on_nodes_without_amd_s_driver(
 def test_masks_of_the_image_go(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {"CUDA_VISIBLE_DEVICES": "7", "ZE_AFFINITY_MASK": "7"})
     for layers in (variables.SETUP, variables.RAY):
-        assert not [name for name, value in variables.of(layers, context).items() if value == "7"]
+        assert not [name for name, value in variables.collect(layers, context).items() if value == "7"]
 
 
 def test_addresses_in_the_trainer_s_environment(context: Any) -> None:
     context.is_ready, context.address, context.gcs = True, "fd00::5", f"[fd00::5]:{PORTS[ports.GCS]}"
-    found = variables.of((variables.ray_address, variables.master), context)
+    found = variables.collect((variables.ray_address, variables.master), context)
     assert found == {
         "RAY_ADDRESS": f"[fd00::5]:{PORTS[ports.GCS]}",
         "MASTER_ADDR": "fd00::5",

@@ -6,7 +6,7 @@ import pytest
 
 from slurmray.agent import inherited
 from slurmray.agent.controller import job_record, step_environment
-from slurmray.agent.controller.job_record import record_of
+from slurmray.agent.controller.job_record import find_record
 
 
 def record(head: str, memory: str = "MinMemoryNode=1G", more: str = "", restarts: int = 0) -> str:
@@ -29,20 +29,20 @@ ARRAY = record("14 ArrayJobId=12 ArrayTaskId=1", restarts=1) + record("12 ArrayJ
 
 
 def test_a_job() -> None:
-    job = record_of(record("7", restarts=2), "7")
-    assert (job_record.array_task(job), job_record.restarts(job)) == ("", 2)
+    job = find_record(record("7", restarts=2), "7")
+    assert (job_record.read_array_task(job), job_record.read_restarts(job)) == ("", 2)
 
 
 @pytest.mark.parametrize(("number", "task", "restarts"), [("12", "12_3", 0), ("14", "12_1", 1)])
 def test_a_task_of_an_array(number: str, task: str, restarts: int) -> None:
-    job = record_of(ARRAY, number)
-    assert (job_record.array_task(job), job_record.restarts(job)) == (task, restarts)
+    job = find_record(ARRAY, number)
+    assert (job_record.read_array_task(job), job_record.read_restarts(job)) == (task, restarts)
 
 
 @pytest.mark.parametrize("shown", ["", ARRAY, "slurm_load_jobs error: Invalid job id specified\n"])
 def test_no_answer_about_this_job(shown: str) -> None:
-    job = record_of(shown, "1")
-    assert (job, job_record.array_task(job), job_record.restarts(job)) == ("", "", None)
+    job = find_record(shown, "1")
+    assert (job, job_record.read_array_task(job), job_record.read_restarts(job)) == ("", "", None)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_environment_of_a_component() -> None:
         **{"SLURM_JOB_ID_PACK_GROUP_1": "8", "SLURM_GPUS_ON_NODE_HET_GROUP_11": "2"},
     }
     rest = {"SLURM_HET_SIZE": "12", "HOME": "/home/a"}
-    first, last = (step_environment.of_component(env, number) for number in (0, 11))
+    first, last = (step_environment.select_component(env, number) for number in (0, 11))
     assert first == {**rest, "SLURM_JOB_ID": "7", "SLURM_MEM_PER_NODE": "5"}
     assert last == {**rest, "SLURM_JOB_ID": "18", "SLURM_GPUS_ON_NODE": "2"}
 

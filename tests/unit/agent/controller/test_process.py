@@ -195,7 +195,7 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     assert lines[-1].endswith(f"s] done: trainer exited with {code}")
     assert any(line.endswith("] hello from somebody else") for line in lines)
     sent = job.job()
-    agent = parts.agent_of(job.script.read_text())
+    agent = parts.read_agent(job.script.read_text())
     saved = len(agent.encode()) - len(loader.remove_sections(agent, step.CONTROLLER_ONLY).encode())
     assert sent["text"] == len(job.script.read_bytes()) - saved
     assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], [2], 10)

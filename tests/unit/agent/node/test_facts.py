@@ -66,7 +66,7 @@ def test_addresses_that_another_host_can_use(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_memory_of_a_job(given: str, expected: int) -> None:
     env = {"SLURM_CPUS_ON_NODE": "4", "SLURM_GPUS_ON_NODE": "3"}
     name, _, value = given.partition("=")
-    assert facts.memory_of_job({**env, name: value}) == expected
+    assert facts.job_memory({**env, name: value}) == expected
 
 
 def test_variables_of_a_login_session_that_is_not_here(
@@ -77,7 +77,7 @@ def test_variables_of_a_login_session_that_is_not_here(
 
     def kept(folder: str, bus: str) -> set[str]:
         env = {"PATH": "/bin", "XDG_RUNTIME_DIR": folder, "DBUS_SESSION_BUS_ADDRESS": bus}
-        return facts.without_foreign_session(env).keys() - {"PATH"}
+        return facts.drop_foreign_session(env).keys() - {"PATH"}
 
     assert kept("/no/such/folder", "unix:abstract=/tmp/x") == set()
     with monkeypatch.context() as patch:
@@ -87,4 +87,4 @@ def test_variables_of_a_login_session_that_is_not_here(
     (tmp_path / "bus").touch()
     assert kept(str(tmp_path), bus) == {"XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"}
     only_bus = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/no/such/bus"}
-    assert facts.without_foreign_session(only_bus) == {}
+    assert facts.drop_foreign_session(only_bus) == {}

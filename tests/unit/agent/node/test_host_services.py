@@ -169,9 +169,9 @@ def test_a_killed_service_is_a_zombie_until_poll(tmp_path: Path) -> None:
     begin(node, "web", "exec sleep 60")
     services.poll()
     end = time.monotonic() + 5
-    while not job_folder.processes_of(node.folder, "9") and time.monotonic() < end:
+    while not job_folder.find_processes(node.folder, "9") and time.monotonic() < end:
         time.sleep(0.02)
-    for pid in job_folder.processes_of(node.folder, "9"):
+    for pid in job_folder.find_processes(node.folder, "9"):
         os.kill(pid, signal.SIGKILL)
     assert job_folder.end_processes(node.folder)
     assert poll(services) == [("web", 137)]

@@ -105,9 +105,9 @@ def test_the_addresses_of_this_machine() -> None:
 
 
 def test_the_interface_of_an_address() -> None:
-    assert network.interface_of("10.1.0.5", BOTH) == "ib0"
-    assert network.interface_of("fd00::5", BOTH) == "eth0"
-    assert network.interface_of("192.0.2.7", BOTH) == ""
+    assert network.find_interface("10.1.0.5", BOTH) == "ib0"
+    assert network.find_interface("fd00::5", BOTH) == "eth0"
+    assert network.find_interface("192.0.2.7", BOTH) == ""
 
 
 def test_address_with_port_is_joined_and_split() -> None:
@@ -115,4 +115,4 @@ def test_address_with_port_is_joined_and_split() -> None:
     assert network.join_host_port("fd00::1", 6379) == "[fd00::1]:6379"
     assert network.split_host_port("10.0.0.1:6379") == ("10.0.0.1", 6379)
     assert network.split_host_port("[fd00::1]:6379") == ("fd00::1", 6379)
-    assert (network.family_of("10.0.0.1"), network.family_of("fd00::1")) == ("ipv4", "ipv6")
+    assert (network.address_family("10.0.0.1"), network.address_family("fd00::1")) == ("ipv4", "ipv6")

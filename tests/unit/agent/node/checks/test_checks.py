@@ -56,7 +56,7 @@ def test_commit_differs_from_the_head_node_s(tmp_path: Path, monkeypatch: pytest
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
     node.findings = []
-    node.job["commit"] = commands.commit_of(str(submit))
+    node.job["commit"] = commands.read_commit(str(submit))
     assert len(node.job["commit"]) == 40
     checks.check_node(node)
     assert not findings(node, "checks.same_commit")

@@ -110,7 +110,7 @@ def test_a_podman_without_subordinate_ids(tmp_path: Path) -> None:
 
 
 def prepared(node: FakeNode, monkeypatch: pytest.MonkeyPatch, group: str = "") -> engine.Engine:
-    monkeypatch.setattr(engine, "cgroup_of_step", lambda: group)
+    monkeypatch.setattr(engine, "step_cgroup", lambda: group)
     node.make_folder()
     runtime = runtimes.choose(node)
     assert isinstance(runtime, engine.Engine)
@@ -177,10 +177,10 @@ def test_a_container_in_the_job_s_cgroup(tmp_path: Path, monkeypatch: pytest.Mon
     with subprocess.Popen(["sleep", "60"]) as process:
         path.write_text(str(process.pid))
         assert runtime.check()
-        own = limits.cgroups_of("self")
+        own = limits.read_cgroups("self")
         assert node.findings == []
         monkeypatch.setattr(
-            podman, "cgroups_of", lambda pid: own if pid == "self" else [*own[:-1], "0::/user.slice"]
+            podman, "read_cgroups", lambda pid: own if pid == "self" else [*own[:-1], "0::/user.slice"]
         )
         assert runtime.check()
         process.kill()
@@ -214,7 +214,7 @@ def test_a_docker_container_below_the_job_s_step(
         (tmp_path / "pid").write_text(found)
         assert not runtime.check()
     (tmp_path / "pid").write_text("77\n")
-    monkeypatch.setattr(docker, "cgroups_of", {"77": [group]}.__getitem__)
+    monkeypatch.setattr(docker, "read_cgroups", {"77": [group]}.__getitem__)
     assert runtime.check()
     assert [row[2] for row in node.findings] == ["the container is in " + group] * is_foreign
 
