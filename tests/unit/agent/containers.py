@@ -244,13 +244,13 @@ JOB: dict[str, Any] = {
 
 def settings(**changes: Any) -> dict[str, Any]:
     """Return SETTINGS with changes; dicts are merged."""
-    found: dict[str, Any] = json.loads(json.dumps(SETTINGS))
+    result: dict[str, Any] = json.loads(json.dumps(SETTINGS))
     for key, value in changes.items():
-        if isinstance(found.get(key), dict) and key not in ("env", "preset_env"):
-            found[key].update(value)
+        if isinstance(result.get(key), dict) and key not in ("env", "preset_env"):
+            result[key].update(value)
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 def job(**changes: Any) -> dict[str, Any]:
@@ -275,20 +275,20 @@ def quick(script: str) -> str:
     return script
 
 
-def write_agent(folder: Path, text: str | None = None) -> str:
-    """Write the agent's program like a node agent; return its path. text: a changed agent."""
+def write_agent(folder: Path, agent: str | None = None) -> str:
+    """Write the agent's program like a node agent; return its path. agent: a changed one."""
     path = str(folder / "agent")
-    loader.write_program(path, text or agent_text())
+    loader.write_program(path, agent or agent_text())
     return path
 
 
 def write_ray(lib: Path, version: str = "2.60.0", **replaced: str) -> None:
     """Write the stand-in for Ray into a folder for PYTHONPATH. replaced: path with `__` for `/` -> text."""
-    files = {**RAY, **{name.replace("__", "/") + ".py": text for name, text in replaced.items()}}
+    files = {**RAY, **{name.replace("__", "/") + ".py": content for name, content in replaced.items()}}
     files[f"ray-{version}.dist-info/METADATA"] = f"Metadata-Version: 2.1\nName: ray\nVersion: {version}\n"
-    for name, text in files.items():
+    for name, content in files.items():
         (lib / name).parent.mkdir(parents=True, exist_ok=True)
-        (lib / name).write_text(text)
+        (lib / name).write_text(content)
 
 
 class LogAgent(NodeApi):
@@ -479,10 +479,10 @@ class Cluster:
         """Return the events of the stand-in for Ray, once the last node has started."""
         deadline = time.monotonic() + TIMEOUT
         while True:
-            found = (self.folder / "events").read_text().splitlines()
-            if f"started {self.names[-1]}" in found:
-                return found
-            assert time.monotonic() < deadline, found
+            events = (self.folder / "events").read_text().splitlines()
+            if f"started {self.names[-1]}" in events:
+                return events
+            assert time.monotonic() < deadline, events
             time.sleep(0.05)
 
 
@@ -507,12 +507,12 @@ def cluster(folder: Path, *names: str, version: str = "2.60.0", **ray: str) -> I
 
 def left_over(folder: Path) -> list[str]:
     """Return the command lines of processes with the folder in argv or environment, except zombies."""
-    found = []
+    command_lines = []
     for pid in (path.name for path in Path("/proc").glob("[0-9]*")):
         try:
-            text = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+            data = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        if str(folder).encode() in text and int(pid) != os.getpid():
-            found.append(Path(f"/proc/{pid}/cmdline").read_text())
-    return found
+        if str(folder).encode() in data and int(pid) != os.getpid():
+            command_lines.append(Path(f"/proc/{pid}/cmdline").read_text())
+    return command_lines

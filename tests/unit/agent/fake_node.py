@@ -124,8 +124,8 @@ class FakeNode(NodeApi):
     def story_command(self, function: str, *args: str) -> list[str]:
         return ["story", function, *args]
 
-    def host_path(self, text: str) -> str:
-        return os.path.join(self.env["SLURM_SUBMIT_DIR"], text)  # noqa: PTH118
+    def host_path(self, path: str) -> str:
+        return os.path.join(self.env["SLURM_SUBMIT_DIR"], path)  # noqa: PTH118
 
     def log(self, text: str) -> None:
         with Path(self.log_path).open("a") as file:

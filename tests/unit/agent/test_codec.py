@@ -86,7 +86,7 @@ def test_a_million_messages_through_a_pipe() -> None:
     out, into = os.pipe()
 
     def write() -> None:
-        data = b"".join(lines[each] for each in order)
+        data = b"".join(lines[number] for number in order)
         position = 0
         while position < len(data):
             size = chance.choice([1, 3, 90, 2000, 60_000, 60_000, 60_000])

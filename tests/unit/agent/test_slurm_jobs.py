@@ -13,10 +13,10 @@ def squeue(known: dict[str, str]) -> object:
     """A squeue that knows these jobs, with their states, and fails for the others, as Slurm 22.05 does."""
 
     def run(argv: list[str]) -> Result:
-        ids = next(each for each in argv if each.startswith("--jobs=")).partition("=")[2].split(",")
-        if not all(each in known for each in ids):
+        ids = next(option for option in argv if option.startswith("--jobs=")).partition("=")[2].split(",")
+        if not all(job in known for job in ids):
             return INVALID
-        return Result(0, "".join(f"{each} {known[each]}\n" for each in ids))
+        return Result(0, "".join(f"{job} {known[job]}\n" for job in ids))
 
     return run
 

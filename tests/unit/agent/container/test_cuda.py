@@ -163,10 +163,10 @@ def start(made: Cluster, library: Path, fault: str) -> None:
     made.start(settings(container={"accelerators": ["nvidia"]}, env=env, trainer={"command": command}))
 
 
-def with_device(monkeypatch: pytest.MonkeyPatch, text: str = "") -> None:
+def with_device(monkeypatch: pytest.MonkeyPatch, timeout: str = "") -> None:
     changed = agent_text().replace('"/dev/nvidiactl"', '"/dev/null"')
     monkeypatch.setattr(
-        containers, "agent_text", lambda: changed.replace("TIMEOUT = 60.0", text or "TIMEOUT = 60.0")
+        containers, "agent_text", lambda: changed.replace("TIMEOUT = 60.0", timeout or "TIMEOUT = 60.0")
     )
 
 

@@ -20,7 +20,7 @@ NEW = (2, 60)
 
 
 @pytest.mark.parametrize(
-    ("debugpy", "ray", "found"),
+    ("debugpy", "ray", "rows"),
     [
         ("1.8.0", (2, 39), []),
         ("1.10.2", NEW, []),
@@ -33,7 +33,7 @@ NEW = (2, 60)
 def test_requirements_of_the_distributed_debugger(
     debugpy: str | None,
     ray: tuple[int, int],
-    found: list[tuple[str, str, str]],
+    rows: list[tuple[str, str, str]],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -43,7 +43,7 @@ def test_requirements_of_the_distributed_debugger(
         metadata = f"Name: debugpy\nVersion: {debugpy}\n"
         (tmp_path / f"debugpy-{debugpy}.dist-info" / "METADATA").write_text(metadata)
         importlib.invalidate_caches()
-    assert [row[:3] for row in preflight.missing_for_debugger(ray)] == found
+    assert [row[:3] for row in preflight.missing_for_debugger(ray)] == rows
 
 
 def new_context(**settings: Any) -> Any:
@@ -80,16 +80,16 @@ def test_preflight_setting_decides_the_kind_of_a_finding(
 def test_findings_about_limits_and_debugger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "low_limits", lambda: [("open files", "at most 9", "65535", "raise it")])
     monkeypatch.setattr(command, "package_version", lambda _: "1.0")
-    found: list[tuple[str, str]] = []
+    findings: list[tuple[str, str]] = []
     monkeypatch.setattr(
-        node_context.NodeContext, "finding", lambda _, kind, check, *__: found.append((kind, check))
+        node_context.NodeContext, "finding", lambda _, kind, check, *__: findings.append((kind, check))
     )
     preflight.check_node(new_context())
-    assert found == [("warn", "open files")]
+    assert findings == [("warn", "open files")]
     post_mortem = {"debug": "post-mortem"}
     with pytest.raises(Unfit):
         preflight.check_node(new_context(ray=post_mortem))
-    assert found[1:] == [("warn", "open files"), ("preflight", "debugpy")]
+    assert findings[1:] == [("warn", "open files"), ("preflight", "debugpy")]
     preflight.check_node(new_context(ray=post_mortem, preflight="warn"))
 
 

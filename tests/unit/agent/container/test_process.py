@@ -28,8 +28,8 @@ def trainer(*argv: str, **more: object) -> dict[str, object]:
     return {"command": list(argv), **more}
 
 
-def shell(text: str) -> dict[str, object]:
-    return trainer("bash", "-c", text)
+def shell(commands: str) -> dict[str, object]:
+    return trainer("bash", "-c", commands)
 
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()])); sys.exit(7)"
@@ -139,7 +139,7 @@ def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(tm
     with cluster(tmp_path) as made:
         made.start(settings())
         made.run_until("exit")
-        port = dashboard_of(made)["port"]
+        port = dashboard_message(made)["port"]
         assert made.events() == [
             "ray start --block",
             "start gcs_server",
@@ -154,10 +154,10 @@ def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(tm
         assert not [m for m in made.head.received if m.get("text", "").startswith("using Ray's own start")]
 
 
-def dashboard_of(made: Cluster) -> dict[str, Any]:
+def dashboard_message(made: Cluster) -> dict[str, Any]:
     """The message `dashboard`, which may come after the trainer's end."""
-    found = [message for message in made.head.received if message["type"] == "dashboard"]
-    return found[0] if found else made.run_until("dashboard")
+    messages = [message for message in made.head.received if message["type"] == "dashboard"]
+    return messages[0] if messages else made.run_until("dashboard")
 
 
 def plain_events(port: int) -> list[str]:
@@ -177,7 +177,7 @@ def plain_events(port: int) -> list[str]:
 def run_plain(made: Cluster, start: str, reason: str) -> None:
     made.start(settings(ray={"start": start}))
     assert made.run_until("exit")["code"] == 0
-    port = dashboard_of(made)["port"]
+    port = dashboard_message(made)["port"]
     assert made.events() == plain_events(port)
     texts = [message["text"] for message in made.head.received if message.get("phase") == "ray"]
     assert [text for text in texts if "own start" in text] == [f"using Ray's own start: {reason}"]
@@ -220,13 +220,13 @@ def test_an_untested_ray_gets_the_plain_start(tmp_path: Path) -> None:
 def test_a_ray_with_other_internals_gets_the_plain_start(
     tmp_path: Path, module: str, old: str, new: str, reason: str
 ) -> None:
-    text = RAY[module].replace(old, new)
+    source = RAY[module].replace(old, new)
     if "options" in new:
-        text = text.replace(
+        source = source.replace(
             "self.start_api_server(include_dashboard=None, raise_on_failure=False)",
             "self.start_api_server(None)",
         )
-    with cluster(tmp_path, **{module[:-3].replace("/", "__"): text}) as made:
+    with cluster(tmp_path, **{module[:-3].replace("/", "__"): source}) as made:
         made.env["DASHBOARD_SECONDS"] = "0.8"  # the reason is read once a second while Ray starts
         run_plain(made, "fast", reason)
 
@@ -239,7 +239,7 @@ def test_a_fixed_dashboard_port_is_waited_for(tmp_path: Path) -> None:
         assert "started gpu-1" in (tmp_path / "events").read_text()
         texts = [message.get("text") for message in made.head.received]
         assert "waiting for the dashboard, because ray.dashboard_port is set" in texts
-        dashboard = dashboard_of(made)
+        dashboard = dashboard_message(made)
         assert (dashboard["address"], dashboard["port"]) == ("127.0.0.1", 18265)
 
 
@@ -254,8 +254,8 @@ def test_a_dashboard_whose_port_another_process_takes(tmp_path: Path) -> None:
         made.run_until("versions")  # the GCS answers
         with socket.create_server(("127.0.0.1", leased[ports.DASHBOARD])):
             assert made.run_until("exit")["code"] == 0
-            found = [message for message in made.head.received if message["type"] == "finding"]
-            finding = found[0] if found else made.run_until("finding")
+            findings = [message for message in made.head.received if message["type"] == "finding"]
+            finding = findings[0] if findings else made.run_until("finding")
             assert (finding["kind"], finding["check"]) == ("warn", f"port {leased[ports.DASHBOARD]}")
             time.sleep(1.5)  # longer than a turn of the loop
             assert "dashboard" not in made.head.kinds()
@@ -276,7 +276,7 @@ def test_processes_of_the_trainer_end_with_the_tether(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.start(settings(trainer=shell(leave)))
         made.run_until("trainer")
-        while not any("602" in text for text in left_over(tmp_path)):
+        while not any("602" in command_line for command_line in left_over(tmp_path)):
             time.sleep(0.05)
         made.head.close()
         assert left_over(tmp_path) == []
@@ -287,7 +287,7 @@ def test_guard_kills_processes_of_a_killed_container_process(tmp_path: Path) -> 
     with cluster(tmp_path) as made:
         made.start(settings(trainer=shell("setsid sleep 600 & sleep 601")), role="guard")
         made.run_until("trainer")
-        while not any("601" in text for text in left_over(tmp_path)):
+        while not any("601" in command_line for command_line in left_over(tmp_path)):
             time.sleep(0.05)
         path = f"/proc/{made.head.process.pid}/task/{made.head.process.pid}/children"
         os.kill(int(Path(path).read_text().split()[0]), signal.SIGKILL)
@@ -381,16 +381,16 @@ def failure(made: Cluster, **changes: Any) -> tuple[str, str]:
 def test_ray_start_exits(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.env["RAY_FAULT"] = "exits"
-        text = "ray start exited with 9 while Ray was starting. The node's log has its last lines"
-        assert failure(made) == ("ray", text)
+        message = "ray start exited with 9 while Ray was starting. The node's log has its last lines"
+        assert failure(made) == ("ray", message)
         assert made.head.process.wait(30) == 0
 
 
 def test_an_image_without_ray(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")  # the tests' own Python may have Ray
-        text = "/usr/bin/python3 has no Ray. Install ray[default] for it"
-        assert failure(made) == ("image", text)
+        message = "/usr/bin/python3 has no Ray. Install ray[default] for it"
+        assert failure(made) == ("image", message)
 
 
 def test_a_python_without_ray_is_a_finding_without_a_container(tmp_path: Path) -> None:
@@ -405,16 +405,16 @@ def test_a_python_without_ray_is_a_finding_without_a_container(tmp_path: Path) -
 
 def test_a_ray_without_tokens(tmp_path: Path) -> None:
     with cluster(tmp_path, version="2.44.1") as made:
-        kind, text = failure(made, ray={"auth": "token"})
-        assert (kind, text.partition(".")[0]) == ("config", "ray")
-        assert "Use Ray 2.52 or later" in text
+        kind, message = failure(made, ray={"auth": "token"})
+        assert (kind, message.partition(".")[0]) == ("config", "ray")
+        assert "Use Ray 2.52 or later" in message
 
 
 def test_no_folder_for_the_trainer(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
-        kind, text = failure(made, container={"workdir": "/no/such"})
+        kind, message = failure(made, container={"workdir": "/no/such"})
         assert kind == "config"
-        assert text.startswith(
+        assert message.startswith(
             "/no/such: No such file or directory. It is the trainer's working directory: mount it"
         )
 
@@ -422,8 +422,8 @@ def test_no_folder_for_the_trainer(tmp_path: Path) -> None:
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, cluster(tmp_path) as made:
         port = str(server.getsockname()[1])
-        text = f"port {port} is taken on this node. Set ray.port to auto or to another port"
-        assert failure(made, ray={"port": port}) == ("bring_up", text)
+        message = f"port {port} is taken on this node. Set ray.port to auto or to another port"
+        assert failure(made, ray={"port": port}) == ("bring_up", message)
 
 
 @pytest.mark.parametrize(("command", "code"), [(["/no/such"], 127), (["/etc/passwd"], 126)])
@@ -444,11 +444,11 @@ def test_resume_arguments_come_in_later_attempts(tmp_path: Path) -> None:
 def test_a_node_that_does_not_join(tmp_path: Path) -> None:
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
         made.env["RAY_FAULT"] = "no gpu-2"
-        kind, text = failure(made, timeouts={"ready": 1, "heartbeat": 25})
+        kind, reason = failure(made, timeouts={"ready": 1, "heartbeat": 25})
         assert kind == "probe"
-        assert text.startswith("cluster not ready after 1 s: 1 of 2 nodes joined, missing gpu-2. Look at")
+        assert reason.startswith("cluster not ready after 1 s: 1 of 2 nodes joined, missing gpu-2. Look at")
         missing = [message for message in made.head.received if message["type"] == "not_ready"]
-        assert [(each["missing"], each["why"]) for each in missing] == [("gpu-2", "has not joined")]
+        assert [(message["missing"], message["why"]) for message in missing] == [("gpu-2", "has not joined")]
 
 
 def test_check_health_is_answered_only_while_ray_runs(tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ def test_check_health_is_answered_only_while_ray_runs(tmp_path: Path) -> None:
         made.send("check_health")
         for node in made.nodes:
             node.until("healthy")
-        raylet = next(pid for pid in pids_of("raylet") if in_folder(pid, "gpu-2", tmp_path))
+        raylet = next(pid for pid in find_pids("raylet") if in_folder(pid, "gpu-2", tmp_path))
         os.kill(raylet, signal.SIGKILL)
         while in_folder(raylet, "gpu-2", tmp_path):  # an ended process has no environment
             time.sleep(0.01)
@@ -471,13 +471,13 @@ def test_check_health_is_answered_only_while_ray_runs(tmp_path: Path) -> None:
         assert "healthy" not in answers
 
 
-def pids_of(name: str) -> list[int]:
-    found = []
+def find_pids(name: str) -> list[int]:
+    pids = []
     for pid in (path.name for path in Path("/proc").glob("[0-9]*")):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text().strip() == name:
-                found.append(int(pid))
-    return found
+                pids.append(int(pid))
+    return pids
 
 
 def in_folder(pid: int, node: str, folder: Path) -> bool:

@@ -124,8 +124,8 @@ class Run:
 
     @property
     def refusal(self) -> dict[str, str]:
-        found: dict[str, str] = json.loads((self.folder / "ray-job-refused").read_text())
-        return found
+        refusal: dict[str, str] = json.loads((self.folder / "ray-job-refused").read_text())
+        return refusal
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ def test_nodes_that_cannot_be_reached() -> None:
         targets = [("n1", "127.0.0.1", open_port), ("n2", "127.0.0.1", closed_port), ("n3", "fd00::9", 1)]
         assert reachability.find_unreachable(targets, 2) == targets[1:]
         reachability.check_reachable(targets[:2], lambda *row: findings.put(row))
-        found = findings.get(timeout=20)
-    assert found[:3] == ("preflight", "connection", f"cannot reach n2 at 127.0.0.1:{closed_port}")
+        finding = findings.get(timeout=20)
+    assert finding[:3] == ("preflight", "connection", f"cannot reach n2 at 127.0.0.1:{closed_port}")
     assert findings.empty()
 
 

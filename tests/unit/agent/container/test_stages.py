@@ -90,13 +90,13 @@ def node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
         return made[-1]
 
     yield make
-    for each in made:
-        each.children.on_end = lambda *_: None
-        for pid in each.children.roles:
+    for new_node in made:
+        new_node.children.on_end = lambda *_: None
+        for pid in new_node.children.roles:
             os.killpg(pid, 9)
-        for pid in list(each.children.roles):
+        for pid in list(new_node.children.roles):
             os.waitpid(pid, 0)
-        each.logs.finish(5)
+        new_node.logs.finish(5)
 
 
 def append(path: Path, text: str) -> str:
@@ -422,8 +422,8 @@ def test_a_service_has_its_own_log(node: Callable[..., Node]) -> None:
         one.stages.begin()
         one.until(lambda: False)
     assert caught.value.log == "service-reward@gpu-1"
-    each = f"service reward: bash {one.folder}/run-service-reward\nout\nerr\n"
-    one.until(lambda: one.service_log("reward") == 2 * each)
+    content = f"service reward: bash {one.folder}/run-service-reward\nout\nerr\n"
+    one.until(lambda: one.service_log("reward") == 2 * content)
     one.until(
         lambda: one.service_log("other") == f"service other: bash {one.folder}/run-service-other\nother\n"
     )

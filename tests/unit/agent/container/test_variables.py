@@ -203,11 +203,13 @@ def run_job(folder: Path, launch: str) -> dict[str, dict[str, str]]:
             programs.append("ray-job")
             command = f". {inside}/ray-job.sh >{os.devnull}; {dump('ray-job')}"
             subprocess.run(["bash", "-c", command], env=read(dumps / "ray"), check=True)
-        found = {program: read(dumps / program) for program in programs}
-        gcs = next(each["text"] for each in made.head.received if each.get("text", "").startswith("head at"))
-    found["known"] = {"FOLDER": str(inside), "GCS": gcs.split()[2].rstrip(",")}
-    found["known"]["NO_PROXY"] = "node_env,localhost,127.0.0.1,::1,gpu-1"
-    return found
+        environments = {program: read(dumps / program) for program in programs}
+        gcs = next(
+            message["text"] for message in made.head.received if message.get("text", "").startswith("head at")
+        )
+    environments["known"] = {"FOLDER": str(inside), "GCS": gcs.split()[2].rstrip(",")}
+    environments["known"]["NO_PROXY"] = "node_env,localhost,127.0.0.1,::1,gpu-1"
+    return environments
 
 
 @pytest.fixture(scope="module")
@@ -270,8 +272,8 @@ def test_the_home_folder(context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_libraries_use_the_interface_of_the_address(context: Any) -> None:
-    found = {"VLLM_HOST_IP": "10.1.0.5", "NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
-    assert variables.network(context) == found
+    expected = {"VLLM_HOST_IP": "10.1.0.5", "NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
+    assert variables.network(context) == expected
     context.env_file = {"NCCL_SOCKET_IFNAME": "^lo"}
     assert variables.collect(variables.RAY, context)["NCCL_SOCKET_IFNAME"] == "^lo"
     context.address = "10.9.9.9"
@@ -296,9 +298,9 @@ def test_nccl_chooses_where_it_finds_the_interface_or_infiniband(
         (name, ipaddress.ip_address(f"10.{number}.0.1")) for number, name in enumerate(names)
     ]
     context.address = f"10.{names.index(interface)}.0.1"
-    found = variables.network(context)
-    assert found.get("NCCL_SOCKET_IFNAME") == (f"={interface}" if is_set else None)
-    assert found["GLOO_SOCKET_IFNAME"] == interface
+    values = variables.network(context)
+    assert values.get("NCCL_SOCKET_IFNAME") == (f"={interface}" if is_set else None)
+    assert values["GLOO_SOCKET_IFNAME"] == interface
 
 
 def test_nccl_s_own_configuration_stays(
@@ -318,9 +320,9 @@ def test_nccl_s_own_configuration_stays(
 @pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
 def test_nodes_are_reached_without_a_proxy(context: Any, proxy: str) -> None:
     context.node_env = {proxy: "http://proxy:3128", "NO_PROXY": "example.org,localhost"}
-    found = variables.no_proxy(context)
-    assert found["no_proxy"] == found["NO_PROXY"]
-    assert found["no_proxy"] == "example.org,localhost,127.0.0.1,::1,10.1.0.5,10.1.0.4,gpu-1,gpu-2"
+    values = variables.no_proxy(context)
+    assert values["no_proxy"] == values["NO_PROXY"]
+    assert values["no_proxy"] == "example.org,localhost,127.0.0.1,::1,10.1.0.5,10.1.0.4,gpu-1,gpu-2"
     context.node_env = {proxy: "http://proxy:3128", "no_proxy": "*"}
     assert variables.no_proxy(context)["no_proxy"] == "*"
     context.node_env = {proxy: ""}
@@ -330,17 +332,17 @@ def test_nodes_are_reached_without_a_proxy(context: Any, proxy: str) -> None:
 def test_no_proxy_of_10000_nodes_fits_into_a_variable(context: Any) -> None:
     context.node_env = {"http_proxy": "x"}
     context.peers = [f"2001:db8::{number:x}" for number in range(10_000)]
-    found = variables.no_proxy(context)["no_proxy"]
-    assert found
-    assert 99_000 < len(found) < 2**17
+    value = variables.no_proxy(context)["no_proxy"]
+    assert value
+    assert 99_000 < len(value) < 2**17
     own = {"10.1.0.5", "10.1.0.4", "gpu-1", "gpu-2", *variables.LOCAL_NAMES}
-    assert set(found.split(",")) <= {*context.peers, *own}
+    assert set(value.split(",")) <= {*context.peers, *own}
 
 
 def test_export_lines_for_a_shell() -> None:
-    text = variables.export_lines({"A": "it's\n$x", "B": ""}) + 'printf "%s|" "$A" "$B"'
+    lines = variables.export_lines({"A": "it's\n$x", "B": ""}) + 'printf "%s|" "$A" "$B"'
     assert (
-        subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True).stdout == "it's\n$x||"
+        subprocess.run(["sh", "-c", lines], capture_output=True, text=True, check=True).stdout == "it's\n$x||"
     )
 
 
@@ -438,8 +440,8 @@ def test_amd_s_mask_goes_on_nodes_without_amd_s_driver(
     monkeypatch.setattr(os.path, "exists", lambda _: False)
     context.ray_version = version
     context.gpu_masks = {"ROCR_VISIBLE_DEVICES": "0,1", "CUDA_VISIBLE_DEVICES": "0,1"}
-    found = variables.collect(variables.RAY, context)
-    assert {name for name in found if "VISIBLE_DEVICES" in name} == {"CUDA_VISIBLE_DEVICES"}
+    values = variables.collect(variables.RAY, context)
+    assert {name for name in values if "VISIBLE_DEVICES" in name} == {"CUDA_VISIBLE_DEVICES"}
 
 
 @pytest.mark.attack("GPU masks of an image or a shell", inputs=1)
@@ -451,8 +453,8 @@ def test_masks_of_the_image_go(context: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_addresses_in_the_trainer_s_environment(context: Any) -> None:
     context.is_ready, context.address, context.gcs = True, "fd00::5", f"[fd00::5]:{PORTS[ports.GCS]}"
-    found = variables.collect((variables.ray_address, variables.master), context)
-    assert found == {
+    values = variables.collect((variables.ray_address, variables.master), context)
+    assert values == {
         "RAY_ADDRESS": f"[fd00::5]:{PORTS[ports.GCS]}",
         "MASTER_ADDR": "fd00::5",
         "MASTER_PORT": str(PORTS[ports.MASTER]),
@@ -476,6 +478,6 @@ def test_where_the_trainer_finds_a_service(
     item = {"name": "my-judge", "where": where, **({"ready": {"http": url, "timeout": 1}} if url else {})}
     context.settings |= {"services": [item]}
     context.settings["ray"]["nodes"], context.job["nodes"] = 3, ["n1", "n2", "n3"]
-    found = dict(variables.service_addresses(context))
-    assert (found.pop("SERVICE_MY_JUDGE_HOSTS"), found.pop("SERVICE_MY_JUDGE_URL", None)) == expected
-    assert found == {}
+    values = dict(variables.service_addresses(context))
+    assert (values.pop("SERVICE_MY_JUDGE_HOSTS"), values.pop("SERVICE_MY_JUDGE_URL", None)) == expected
+    assert values == {}

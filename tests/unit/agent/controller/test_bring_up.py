@@ -11,11 +11,13 @@ from ..simulation import FOLDER, Cluster
 
 def recorded(cluster: Cluster) -> list[tuple[str, list[str], int]]:
     """The events `nodes` since the last call: step, nodes, GPUs."""
-    found = [
-        (each["step"], each["nodes"], each["gpus"]) for name, each in cluster.log.events if name == "nodes"
+    steps = [
+        (event["step"], event["nodes"], event["gpus"])
+        for name, event in cluster.log.events
+        if name == "nodes"
     ]
     cluster.log.events.clear()
-    return found
+    return steps
 
 
 def tick(cluster: Cluster) -> list[tuple[str, list[str], int]]:
@@ -35,27 +37,27 @@ def checked(cluster: Cluster, node: str) -> None:
 def test_the_steps_of_all_nodes() -> None:
     """Nodes that send the same message in one turn are one event; the job's log gets no line."""
     cluster = Cluster(3)
-    found = []
+    steps = []
     cluster.receive_from_all("started", step="0")
-    found += tick(cluster)
+    steps += tick(cluster)
     phase(cluster, "node2", "podman leaves the job's cgroup")
     for node in cluster.nodes:
         checked(cluster, node)
-    found += tick(cluster)
+    steps += tick(cluster)
     lines = list(cluster.log.lines)
     phase(cluster, "node3", "podman run image")
     phase(cluster, "node1", "podman run image")
     phase(cluster, "node2", "podman run image")
     phase(cluster, "node2", "container.setup runs")
-    found += tick(cluster)
+    steps += tick(cluster)
     cluster.receive("node1", "versions", text="Ray 2.60.0")
     for node in ("node3", "node2"):
         cluster.receive(node, "reachable_at", address="10.0.0.2", port=9)
-    found += tick(cluster)
+    steps += tick(cluster)
     cluster.receive("node1", "joined", nodes=["node1"], gpus=0)
     cluster.receive("node1", "joined", nodes=["node3", "node2"], gpus=8)
-    found += tick(cluster)
-    assert found == [
+    steps += tick(cluster)
+    assert steps == [
         ("agent", ["node1", "node2", "node3"], 0),
         ("checks", ["node1", "node2", "node3"], 0),
         ("image", ["node3", "node1", "node2"], 0),
@@ -63,7 +65,7 @@ def test_the_steps_of_all_nodes() -> None:
         ("ray", ["node1"], 0),
         ("ray", ["node3", "node2"], 8),
     ]
-    assert list(dict.fromkeys(step for step, _, _ in found)) == list(STEPS)
+    assert list(dict.fromkeys(step for step, _, _ in steps)) == list(STEPS)
     assert [line for line in cluster.log.lines if line not in lines] == [
         "container: podman run image",
         "container: container.setup runs",
@@ -84,15 +86,15 @@ def test_an_event_is_recorded_in_the_turn_of_its_message() -> None:
 def test_many_nodes_make_few_events() -> None:
     """Even if each message wakes the controller: 1,024 of them in a second."""
     cluster = Cluster(1024)
-    found = []
+    steps = []
     for node in cluster.nodes:
         cluster.receive(node, "started", step="0")
         cluster.now += 1 / 1024
         cluster.controller.tick(cluster.now)
-        found += recorded(cluster)
-    found += tick(cluster)
-    assert len(found) <= 4
-    assert [node for _, nodes, _ in found for node in nodes] == cluster.nodes
+        steps += recorded(cluster)
+    steps += tick(cluster)
+    assert len(steps) <= 4
+    assert [node for _, nodes, _ in steps for node in nodes] == cluster.nodes
 
 
 def test_nothing_is_left_unrecorded_when_the_cluster_is_ready() -> None:

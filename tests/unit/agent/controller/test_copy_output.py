@@ -47,9 +47,9 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path, disk: Path, kept: int, 
             time.sleep(0.05)
         trainer.write(b"\nthe end\n")
     assert reader.wait(HANG) == 0
-    text = log.read_text()
+    content = log.read_text()
     if is_lost:
         lost = "\nslurmray: 400000 bytes of output are lost: the log could not be written\n"
-        assert text == "y" * 100000 + lost + "\nthe end\n"
+        assert content == "y" * 100000 + lost + "\nthe end\n"
     else:
-        assert text == "y" * 500000 + "\nthe end\n"
+        assert content == "y" * 500000 + "\nthe end\n"

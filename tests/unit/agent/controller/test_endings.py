@@ -25,8 +25,8 @@ def test_a_worker_fails_after_the_trainer_has_failed_because_of_it() -> None:
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.source, end.kind, end.node) == (71, "slurmray", "node_lost", "node2")
-    text = "failed (71 node lost): node2: ray start exited with 1; the trainer exited with 1"
-    assert end.text == text
+    message = "failed (71 node lost): node2: ray start exited with 1; the trainer exited with 1"
+    assert end.text == message
 
 
 def test_controller_waits_for_a_signalled_worker_after_the_trainer_has_failed() -> None:
@@ -124,8 +124,8 @@ def test_the_step_of_a_service_ends() -> None:
     assert cluster.controller.logs_to_show() == ["service-web"]
     end = cluster.end()
     assert (end.code, end.kind) == (70, "service")
-    text = "failed (70 service): the step of service web ended, srun exited with 1. Its log has the reason"
-    assert end.text == text
+    message = "failed (70 service): the step of service web ended, srun exited with 1. Its log has the reason"
+    assert end.text == message
 
 
 def test_slurm_ends_the_step_of_a_service_before_the_batch_script() -> None:

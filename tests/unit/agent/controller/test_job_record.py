@@ -77,8 +77,8 @@ def test_the_environment_of_a_component() -> None:
 def test_options_of_a_component() -> None:
     script = "#SBATCH --hint=x\n#SBATCH hetjob\n#SBATCH --gpus-per-node=8\n\nmain\n"
     env = {"SLURM_HINT": "x", "SLURM_GPUS_PER_NODE": "8"}
-    found = [step_environment.step_environment(env, script, "", number) for number in (0, 1)]
-    assert found == [{"SLURM_HINT": "x"}, {"SLURM_GPUS_PER_NODE": "8"}]
+    environments = [step_environment.step_environment(env, script, "", number) for number in (0, 1)]
+    assert environments == [{"SLURM_HINT": "x"}, {"SLURM_GPUS_PER_NODE": "8"}]
 
 
 @pytest.mark.attack("GPU masks of an image or a shell", inputs=len(inherited.GPU_MASKS))

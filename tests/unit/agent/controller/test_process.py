@@ -90,8 +90,8 @@ RECORD = (
     r"   MinCPUsNode=2 MinMemoryNode=1G MinTmpDiskNode=0\n\n"
 )
 RECORDS = "".join(
-    RECORD % each
-    for each in [
+    RECORD % row
+    for row in [
         ("7", 0),
         ("8", 3),
         ("13 ArrayJobId=12 ArrayTaskId=0", 0),
@@ -146,9 +146,9 @@ class Job:
             },
         )
 
-    def program(self, name: str, text: str, shebang: str = "#!/bin/sh") -> None:
+    def program(self, name: str, body: str, shebang: str = "#!/bin/sh") -> None:
         path = self.folder / "bin" / name
-        path.write_text(f"{shebang}\n{text}\n")
+        path.write_text(f"{shebang}\n{body}\n")
         path.chmod(0o755)
 
     def wait(self) -> tuple[int, str]:
@@ -177,8 +177,8 @@ class Job:
 
     def job(self) -> dict[str, Any]:
         """Return the field `job` of the message to the nodes, with environment and script size of srun."""
-        found: dict[str, Any] = json.loads((self.folder / "job.json").read_text())
-        return found
+        job: dict[str, Any] = json.loads((self.folder / "job.json").read_text())
+        return job
 
     def events(self, attempt: int = 0) -> list[dict[str, Any]]:
         lines = (self.folder / f"slurmray-runs/7-{attempt}/events.jsonl").read_text().splitlines()
@@ -373,9 +373,9 @@ def test_srun_gets_the_variables_of_the_submitter(tmp_path: Path) -> None:
     unwanted = ("SRUN_LABEL", "SLURM_LABELIO", "SLURM_EXPORT_ENV", "SLURM_STDOUTMODE", "SLURM_UNBUFFEREDIO")
     job = Job(tmp_path, "fails", {**theirs, **dict.fromkeys(unwanted, "1")})
     assert job.wait()[0] == 66, job.log()
-    found = job.job()["srun_env"]
-    assert {name: found.get(name) for name in theirs} == theirs
-    assert not set(unwanted) & found.keys()
+    srun_env = job.job()["srun_env"]
+    assert {name: srun_env.get(name) for name in theirs} == theirs
+    assert not set(unwanted) & srun_env.keys()
 
 
 def test_srun_gets_no_options_of_another_allocation(tmp_path: Path) -> None:
@@ -389,10 +389,10 @@ def test_srun_gets_no_options_of_another_allocation(tmp_path: Path) -> None:
     slurm = {"nodes": 1, "mem": "1G", "gpus_per_node": 4, "hint": "nomultithread"}
     job = Job(tmp_path, "fails", {**foreign, **own, "SLURM_CPUS_PER_TASK": "64"}, slurm=slurm)
     assert job.wait()[0] == 66, job.log()
-    found = job.job()
-    assert found["cpus"] == [2]
-    assert not foreign.keys() & found["srun_env"].keys()
-    assert own.items() <= found["srun_env"].items()
+    sent = job.job()
+    assert sent["cpus"] == [2]
+    assert not foreign.keys() & sent["srun_env"].keys()
+    assert own.items() <= sent["srun_env"].items()
 
 
 def test_a_value_of_the_submitter(tmp_path: Path) -> None:

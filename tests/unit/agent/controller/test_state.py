@@ -100,7 +100,7 @@ def test_a_node_that_is_gone_is_not_lost() -> None:
     for kind in ("started", "checked", "joined", "joined", "unfit", "lost", "gone", "lost", "unfit"):
         job.advance(["node2"], kind)
     assert (job.nodes["node2"].progress, job.nodes["node2"].end) == (state.IN_RAY, state.GONE)
-    assert [job.count(each) for each in (*state.NODE[1:], *state.ENDS[1:])] == [1] * 6
+    assert [job.count(name) for name in (*state.NODE[1:], *state.ENDS[1:])] == [1] * 6
     job.advance(["node1"], "checked")
     assert job.nodes["node1"].progress == state.WAITING
     assert not job.have_all(state.STARTED)

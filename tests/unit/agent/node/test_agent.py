@@ -100,9 +100,9 @@ class NodeProcess:
         self.send = self.peer.send
         self.peer.write(zlib.compress(self.text.encode()))
 
-    def program(self, name: str, text: str) -> None:
+    def program(self, name: str, commands: str) -> None:
         path = self.folder / "bin" / name
-        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.write_text(f"#!/bin/sh\n{commands}\n")
         path.chmod(0o755)
 
     def send_job(self, nodes: tuple[str, ...] = ("node1",), chances: int = 0) -> None:

@@ -13,18 +13,18 @@ from slurmray.agent.node import facts
 
 def test_addresses_of_the_resolver() -> None:
     assert facts.resolved_addresses("localhost")[0] in ("127.0.0.1", "::1")
-    found = facts.resolved_addresses("no-such-node.invalid")
-    assert found == facts.resolved_addresses(os.uname().nodename)
-    assert len(set(found)) == len(found)
+    addresses = facts.resolved_addresses("no-such-node.invalid")
+    assert addresses == facts.resolved_addresses(os.uname().nodename)
+    assert len(set(addresses)) == len(addresses)
 
 
 def test_reachable_addresses_are_those_of_hostname_i() -> None:
     known = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
     assert sorted(hosts.reachable_addresses()) == sorted(known)
-    found = facts.all_addresses("localhost")
-    assert found[0] in ("127.0.0.1", "::1"), "those of the name come first"
-    assert set(known) <= set(found)
-    assert [str(ipaddress.ip_address(address)) for address in found] == found
+    addresses = facts.all_addresses("localhost")
+    assert addresses[0] in ("127.0.0.1", "::1"), "those of the name come first"
+    assert set(known) <= set(addresses)
+    assert [str(ipaddress.ip_address(address)) for address in addresses] == addresses
 
 
 def test_ipv6_addresses_of_interfaces(tmp_path: Path) -> None:
@@ -35,15 +35,15 @@ def test_ipv6_addresses_of_interfaces(tmp_path: Path) -> None:
         "fe80000000000000021122fffe334455 02 40 20 80     eth0\n"
         "fd000000000000000000000000000002 02 40 00 80     eth0\n"
     )
-    found = hosts.interface_addresses(str(table))
-    assert [pair for pair in found if ":" in pair[1]] == [
+    addresses = hosts.interface_addresses(str(table))
+    assert [pair for pair in addresses if ":" in pair[1]] == [
         ("lo", "::1"),
         ("eth0", "fd00::2"),
         ("eth0", "fe80::211:22ff:fe33:4455"),
         ("eth1", "fd78::fe"),
     ]
     without = hosts.interface_addresses(str(tmp_path / "none"))
-    assert without == [pair for pair in found if ":" not in pair[1]]
+    assert without == [pair for pair in addresses if ":" not in pair[1]]
 
 
 def test_addresses_that_another_host_can_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,9 @@ def poll(services: host_services.HostServices, seconds: float = 5) -> list[tuple
 
 def output(node: FakeNode, expected: str) -> str:
     end = time.monotonic() + 5
-    while expected not in (found := (node.root / "out").read_text()) and time.monotonic() < end:
+    while expected not in (content := (node.root / "out").read_text()) and time.monotonic() < end:
         time.sleep(0.02)
-    return found
+    return content
 
 
 def test_a_service_on_the_node(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_service_that_ignores_sigterm_delays_the_others_by_a_second(tmp_path: 
     output(node, "up")
     while len((tmp_path / "out").read_text().split()) < 2:
         time.sleep(0.02)
-    pid = next(int(text) for text in (tmp_path / "out").read_text().split() if text.isdigit())
+    pid = next(int(word) for word in (tmp_path / "out").read_text().split() if word.isdigit())
     start = time.monotonic()
     services.stop()
     assert 0.9 < time.monotonic() - start < 3.5

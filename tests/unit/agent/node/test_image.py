@@ -24,8 +24,8 @@ def make(folder: Path, podman: str, is_here: bool = False, **container: Any) -> 
     node = FakeNode(folder, container)
     if is_here:
         (folder / "here").touch()
-    text = f'cd {folder}\n[ "$1" = image ] && {{ [ -e here ]; exit; }}\necho "$@" >>calls\n{podman}'
-    node.program("podman", text)
+    commands = f'cd {folder}\n[ "$1" = image ] && {{ [ -e here ]; exit; }}\necho "$@" >>calls\n{podman}'
+    node.program("podman", commands)
     runtime = Podman(node)
     assert runtime.works()
     return node, runtime
@@ -108,11 +108,11 @@ def test_an_archive_with_another_image(tmp_path: Path) -> None:
 
 
 def test_a_build_that_fails(tmp_path: Path) -> None:
-    text = "ERROR: failed to solve: process x did not complete successfully: exit code: 127"
-    node, runtime = make(tmp_path, f"echo '{text}' >&2; exit 1", build=BUILD)
+    message = "ERROR: failed to solve: process x did not complete successfully: exit code: 127"
+    node, runtime = make(tmp_path, f"echo '{message}' >&2; exit 1", build=BUILD)
     runtime.ensure_images()
     fix = f"fix Dockerfile: {node.log_path} has the complete output"
-    assert node.findings == [("image", "podman build", text, NAME, fix)]
+    assert node.findings == [("image", "podman build", message, NAME, fix)]
     assert not list((tmp_path / "temp").iterdir())
 
 

@@ -35,9 +35,9 @@ def test_content_and_permissions(tmp_path: Path, umask: int) -> None:
     assert (folder / "task").read_text().split()[0] == str(os.getpid())
     assert stat.S_IMODE((folder / "inside").stat().st_mode) == 0o777
     for name in ("out", "err"):
-        found = (folder / "inside" / name).stat()
-        assert stat.S_ISFIFO(found.st_mode)
-        assert stat.S_IMODE(found.st_mode) == 0o666
+        status = (folder / "inside" / name).stat()
+        assert stat.S_ISFIFO(status.st_mode)
+        assert stat.S_IMODE(status.st_mode) == 0o666
     for name in ("agent", "agent.txt"):
         assert stat.S_IMODE((folder / "inside" / name).stat().st_mode) == 0o644
     assert job_folder.remove(node, None)
@@ -106,8 +106,8 @@ def test_another_user_has_made_the_folder(tmp_path: Path, kind: str) -> None:
         names.add(made.name)
         assert made.parent == folder.parent
         assert re.fullmatch(r"ray-9-0-[0-9a-f]{6}", made.name), "leftovers.py knows it by that"
-        found = made.lstat()
-        assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o700, os.geteuid())
+        status = made.lstat()
+        assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o700, os.geteuid())
         assert (made / "task").exists()
     assert len(names | {folder.name}) == 3, "nobody can guess it"
     assert not theirs.exists() or not list(theirs.iterdir())

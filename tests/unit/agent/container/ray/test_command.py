@@ -118,14 +118,14 @@ def test_memory_for_tasks_is_the_job_s_where_ray_would_offer_the_host_s(
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 20 * GIB // 4096, "SC_PAGE_SIZE": 4096}.__getitem__)
     limit = tmp_path / "memory.max"
 
-    def found(memory: int) -> int | None:
+    def memory_of_tasks(memory: int) -> int | None:
         return ray_command.memory_for_tasks(memory, 3 * GIB, (str(tmp_path / "none"), str(limit)))
 
-    assert found(10 * 1024) == 7 * GIB  # no cgroup: the root of cgroup v2 has no such file
-    assert found(1024) == 0
-    assert found(0) is None
+    assert memory_of_tasks(10 * 1024) == 7 * GIB  # no cgroup: the root of cgroup v2 has no such file
+    assert memory_of_tasks(1024) == 0
+    assert memory_of_tasks(0) is None
     for unlimited in ("max\n", "9223372036854771712\n"):
         limit.write_text(unlimited)
-        assert found(10 * 1024) == 7 * GIB
+        assert memory_of_tasks(10 * 1024) == 7 * GIB
     limit.write_text(f"{10 * GIB}\n")
-    assert found(10 * 1024) is None
+    assert memory_of_tasks(10 * 1024) is None

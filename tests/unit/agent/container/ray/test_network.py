@@ -95,11 +95,11 @@ def test_no_suitable_address(local: list[Any], family: str, interface: str, expe
 
 
 def test_the_addresses_of_this_machine() -> None:
-    found = network.local_addresses()
-    assert ("lo", ipaddress.ip_address("127.0.0.1")) in found
+    local = network.local_addresses()
+    assert ("lo", ipaddress.ip_address("127.0.0.1")) in local
     kernel = Path("/proc/net/if_inet6")
     if kernel.exists():
-        assert len([1 for _, address in found if address.version == 6]) == len(
+        assert len([1 for _, address in local if address.version == 6]) == len(
             kernel.read_text().splitlines()
         )
 

@@ -89,9 +89,9 @@ def test_the_internals_of_the_installed_ray() -> None:
     assert preload.takes_agent_port(spec.submodule_search_locations[0])
 
 
-def module(name: str, text: str) -> ModuleType:
+def module(name: str, source: str) -> ModuleType:
     made = ModuleType(name)
-    exec(text, made.__dict__)  # noqa: S102 - text of this file
+    exec(source, made.__dict__)  # noqa: S102 - text of this file
     return made
 
 
@@ -133,12 +133,12 @@ class Node:
 )
 def test_missing_internals(old: str, new: str, lacking: str) -> None:
     made = [
-        module(name, text.replace(old, new) if old else text)
-        for name, text in (("services", SERVICES), ("node", NODE), ("kv", KV))
+        module(name, source.replace(old, new) if old else source)
+        for name, source in (("services", SERVICES), ("node", NODE), ("kv", KV))
     ]
-    found = preload.missing_internal(*made)
-    assert found.startswith(lacking)
-    assert bool(found) == bool(lacking)
+    missing = preload.missing_internal(*made)
+    assert missing.startswith(lacking)
+    assert bool(missing) == bool(lacking)
 
 
 class Node:

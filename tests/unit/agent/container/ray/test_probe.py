@@ -20,10 +20,12 @@ def sent(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 def test_each_node_is_sent_once(capfd: pytest.CaptureFixture[str]) -> None:
     unready = {"head": 0, "a": 8, "b": 8}
     report_joined("head", {"a": "has not joined", "b": "has 7 of 8 GPUs"}, unready)
-    assert [(each["type"], each["nodes"], each["gpus"]) for each in sent(capfd)] == [("joined", ["head"], 0)]
+    assert [(message["type"], message["nodes"], message["gpus"]) for message in sent(capfd)] == [
+        ("joined", ["head"], 0)
+    ]
     assert unready == {"a": 8, "b": 8}
     report_joined("head", {}, unready)
-    assert [(each["nodes"], each["gpus"]) for each in sent(capfd)] == [(["a", "b"], 8)]
+    assert [(message["nodes"], message["gpus"]) for message in sent(capfd)] == [(["a", "b"], 8)]
     report_joined("head", {}, unready)
     assert sent(capfd) == []
 
@@ -32,4 +34,4 @@ def test_no_name_is_lost_where_many_long_ones_join_at_once(capfd: pytest.Capture
     """A message loses what is too long."""
     names = [f"{number:04d}".ljust(64, "n") for number in range(1024)]
     report_joined(names[0], {}, dict.fromkeys(names, 8))
-    assert [name for each in sent(capfd) for name in each["nodes"]] == names
+    assert [name for message in sent(capfd) for name in message["nodes"]] == names

@@ -87,8 +87,8 @@ def test_the_probe_ends_at_its_deadline() -> None:
 def test_why_the_cluster_is_not_ready() -> None:
     names = dict.fromkeys(["n1", "n2", "n3", "n4"], 8)
     lacking = {"n2": "has 7 of 8 GPUs", "n4": "has not joined"}
-    text = "cluster not ready after 600 s: 3 of 4 nodes joined, missing n4, n2 has 7 of 8 GPUs. "
-    assert readiness.not_ready(lacking, names, 600.0).startswith(text)
+    begin = "cluster not ready after 600 s: 3 of 4 nodes joined, missing n4, n2 has 7 of 8 GPUs. "
+    assert readiness.not_ready(lacking, names, 600.0).startswith(begin)
     many = {f"n{number}": 8 for number in range(9)}
-    text = "0 of 9 nodes joined, missing n0, n1, n2, n3 and 5 more. "
-    assert text in readiness.not_ready(dict.fromkeys(many, "has not joined"), many, 1.0)
+    begin = "0 of 9 nodes joined, missing n0, n1, n2, n3 and 5 more. "
+    assert begin in readiness.not_ready(dict.fromkeys(many, "has not joined"), many, 1.0)

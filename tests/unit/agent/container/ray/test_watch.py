@@ -33,10 +33,10 @@ def test_a_process_that_ends_while_ray_starts(
     capfd: pytest.CaptureFixture[str],
     look: Callable[[watch.RayWatch], None],
 ) -> None:
-    for session, text in (("session_2026-1", "of an earlier start"), ("session_2026-2", "1\n2\n3\n4\n5\n6")):
+    for session, lines in (("session_2026-1", "of an earlier start"), ("session_2026-2", "1\n2\n3\n4\n5\n6")):
         logs = tmp_path / session / "logs"
         logs.mkdir(parents=True)
-        (logs / "raylet.err").write_text(f"{text}\n*** StackTrace Information ***\nsome frames\n")
+        (logs / "raylet.err").write_text(f"{lines}\n*** StackTrace Information ***\nsome frames\n")
     (tmp_path / "session_latest").symlink_to("session_2026-2")
     ended: dict[int, str] = {}
     monkeypatch.setattr(process_tree, "descendant_names", lambda **_: dict(ended))
@@ -121,5 +121,5 @@ def test_ports_are_guarded_until_a_process_of_the_job_listens(
     for _ in range(2):
         assert not ray.watch.is_port_taken()
     assert seen == [{1, 2, 3, 4, 5}, {2, 3, 4, 5}, {3, 4}, {4}]
-    found = [(message["check"], message["wanted"]) for message in ray.context.messages]
-    assert found == [("port 2", "Ray's dashboard"), ("port 3", "a process of Ray")]
+    messages = [(message["check"], message["wanted"]) for message in ray.context.messages]
+    assert messages == [("port 2", "Ray's dashboard"), ("port 3", "a process of Ray")]

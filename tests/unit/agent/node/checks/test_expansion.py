@@ -71,11 +71,11 @@ def test_findings_about_variables(tmp_path: Path) -> None:
     node = node_with_paths(tmp_path, "$S/x")
     with pytest.raises(errors.Unfit):
         checks.expand_paths(node)
-    found = {finding[1:3] for finding in node.findings}
+    rows = {finding[1:3] for finding in node.findings}
     fields = ["image", "archive", "workdir", "build.file", "build.context", "mounts"]
     names = [*(f"container.{field}" for field in fields), "ray.temp_dir", "ray.runtime_env"]
     names += ["env_file", "checks.paths", "checks.same_commit"]
-    assert found == {(name, "$S is not set") for name in names}
+    assert rows == {(name, "$S is not set") for name in names}
     assert {finding[4] for finding in node.findings} == {"set it in setup, or write the path"}
 
 

@@ -55,15 +55,15 @@ def test_the_container(tmp_path: Path) -> None:
     assert runtime.description == f"apptainer exec {image}"
     # For commands from outside.
     node.program("story", 'printf "%s\\n" "$@" "$APPTAINER_TMPDIR"')
-    found = subprocess.run(
+    done = subprocess.run(
         [f"{node.folder}/enter", "ray", "a b"], env=node.env, capture_output=True, text=True, check=True
     )
-    assert found.stdout.splitlines() == [*begin[3:], "ray", "a b", node.folder]
+    assert done.stdout.splitlines() == [*begin[3:], "ray", "a b", node.folder]
 
 
 def test_an_image_that_cannot_be_started(tmp_path: Path) -> None:
-    text = "\x1b[91mERROR  : no such thing\n\x1b[0m"
-    node, runtime = make(tmp_path, f"printf '{text}' >&2; exit 255")
+    message = "\x1b[91mERROR  : no such thing\n\x1b[0m"
+    node, runtime = make(tmp_path, f"printf '{message}' >&2; exit 255")
     runtime.ensure_images()
     assert node.findings == [
         (

@@ -90,9 +90,9 @@ def test_docker_without_its_daemon(tmp_path: Path, why: str, info: str, fix: str
 
 
 def test_a_podman_without_its_pause_process(tmp_path: Path) -> None:
-    text = 'invalid internal status, try resetting the pause process with "podman system migrate": gone'
+    message = 'invalid internal status, try resetting the pause process with "podman system migrate": gone'
     node = FakeNode(tmp_path)
-    node.program("podman", f"echo '{text}' >&2; exit 1")
+    node.program("podman", f"echo '{message}' >&2; exit 1")
     with pytest.raises(errors.Unfit):
         runtimes.choose(node)
     assert node.findings[0][4] == f"on node1, as {user_name()}: podman system migrate"
@@ -194,8 +194,8 @@ def test_a_container_without_a_cgroup_of_the_job(tmp_path: Path, monkeypatch: py
     runtime = prepared(node, monkeypatch)
     assert "--pidfile" not in runtime.argv()
     assert runtime.check()
-    text = "container jobs have no cgroups here, so containers get no CPU and memory limits"
-    assert (node.phases, node.findings) == ([text], [])
+    phase = "container jobs have no cgroups here, so containers get no CPU and memory limits"
+    assert (node.phases, node.findings) == ([phase], [])
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_a_docker_container_below_the_job_s_step(
     pid = f'ps*) cat "{tmp_path}/ids" ;;\ninspect*) cat "{tmp_path}/pid" ;;\nesac'
     node.program("docker", docker_client(HAS_IMAGE, driver="cgroupfs").replace("esac", pid))
     runtime = prepared(node, monkeypatch, "0::/slurmstepd.scope/s1/step_0/user/task_0")
-    for ids, found in (("", ""), (ID, "0\n")):
+    for ids, content in (("", ""), (ID, "0\n")):
         (tmp_path / "ids").write_text(ids)
-        (tmp_path / "pid").write_text(found)
+        (tmp_path / "pid").write_text(content)
         assert not runtime.check()
     (tmp_path / "pid").write_text("77\n")
     monkeypatch.setattr(docker, "read_cgroups", {"77": [group]}.__getitem__)
@@ -317,7 +317,7 @@ def test_limit_options(
     monkeypatch.setattr(limits, "_allowed_cpus", lambda _: "")
     options = prepared(node, monkeypatch, group).options
     assert options[options.index("1g") + 1 : options.index("--mount")] == expected
-    assert any("leaves the job's cgroup" in text for text in node.phases) == ("--memory" in expected)
+    assert any("leaves the job's cgroup" in phase for phase in node.phases) == ("--memory" in expected)
 
 
 @pytest.mark.parametrize(

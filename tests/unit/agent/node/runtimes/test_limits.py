@@ -61,6 +61,6 @@ def test_cgroup_of_the_step(tmp_path: Path, text: str | None, expected: str) -> 
     (tmp_path / "proc/self").mkdir(parents=True)
     if text is not None:
         (tmp_path / "proc/self/cgroup").write_text(text)
-    found = limits.step_cgroup(str(tmp_path))
-    assert found.startswith(expected)
-    assert bool(found) == bool(expected)
+    cgroup = limits.step_cgroup(str(tmp_path))
+    assert cgroup.startswith(expected)
+    assert bool(cgroup) == bool(expected)

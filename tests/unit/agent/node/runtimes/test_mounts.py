@@ -16,7 +16,7 @@ def mount(source: str, destination: str = "", *options: str) -> dict[str, Any]:
     return {"source": source, "destination": destination, "options": list(options)}
 
 
-def found(node: FakeNode, reachable: str = "") -> list[str]:
+def mount_values(node: FakeNode, reachable: str = "") -> list[str]:
     runtime = Docker(node)
     if reachable:
         runtime.reachable_path = lambda path: reachable if path.startswith(reachable) else path  # type: ignore[method-assign]
@@ -83,7 +83,7 @@ def test_mounts_that_docker_does_not_see(tmp_path: Path, monkeypatch: pytest.Mon
 def test_one_folder_with_several_names_is_mounted_once(tmp_path: Path) -> None:
     names = [".", "data/", "data", f"{tmp_path}/submit/./data"]
     node = make_node(tmp_path, *map(mount, names), mount("data/", f"{tmp_path}/submit/data"))
-    assert found(node)[1:] == [
+    assert mount_values(node)[1:] == [
         f'type=bind,"source={tmp_path}/{name}","target={tmp_path}/{name}"'
         for name in ("submit", "submit/data")
     ]
@@ -92,13 +92,13 @@ def test_one_folder_with_several_names_is_mounted_once(tmp_path: Path) -> None:
 def test_job_spec_decides_how_the_submit_folder_is_mounted(tmp_path: Path) -> None:
     node = make_node(tmp_path, mount(".", "", "ro"))
     submit = f"{tmp_path}/submit"
-    assert found(node)[1:] == [f'type=bind,"source={submit}","target={submit}",readonly']
+    assert mount_values(node)[1:] == [f'type=bind,"source={submit}","target={submit}",readonly']
 
 
 def test_options_of_a_mount(tmp_path: Path) -> None:
     node = make_node(tmp_path, mount("data", "/d", "ro", "rslave"), mount("data", "/e"))
     source = f'"source={tmp_path}/submit/data"'
-    assert found(node)[1:3] == [
+    assert mount_values(node)[1:3] == [
         f'type=bind,{source},"target=/d",readonly,bind-propagation=rslave',
         f'type=bind,{source},"target=/e"',
     ]
@@ -108,13 +108,13 @@ def test_any_name_is_one_field_of_the_csv(tmp_path: Path) -> None:
     name = 'a,"b"\n=c'
     node = make_node(tmp_path, mount(name, "/x"))
     (tmp_path / "submit" / name).mkdir()
-    (fields,) = csv.reader([found(node)[1]], strict=True)
+    (fields,) = csv.reader([mount_values(node)[1]], strict=True)
     assert fields == ["type=bind", f"source={tmp_path}/submit/{name}", "target=/x"]
 
 
 def test_a_source_that_is_not_there(tmp_path: Path) -> None:
     node = make_node(tmp_path, mount("none"))
-    found(node)
+    mount_values(node)
     ((kind, check, text, _, fix),) = node.findings
     assert (kind, check, text) == ("preflight", "mount", f"{tmp_path}/submit/none: no such file or directory")
     assert fix == "create it there, or remove it from container.mounts"
@@ -123,14 +123,14 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
 def test_folder_that_root_of_docker_cannot_enter(tmp_path: Path) -> None:
     submit = f"{tmp_path}/submit"
     node = make_node(tmp_path, mount("data"))
-    assert found(node, reachable=submit)[1:] == [f'type=bind,"source={submit}","target={submit}"']
+    assert mount_values(node, reachable=submit)[1:] == [f'type=bind,"source={submit}","target={submit}"']
     assert node.phases[0] == f"container the root of docker cannot enter {submit}, so all of it is mounted"
     assert node.findings == []
 
 
 def test_folder_that_root_of_docker_cannot_enter_at_another_path(tmp_path: Path) -> None:
     node = make_node(tmp_path, mount("data", "/d"))
-    found(node, reachable=f"{tmp_path}/submit")
+    mount_values(node, reachable=f"{tmp_path}/submit")
     ((_, check, text, _, fix),) = node.findings
     assert (check, text) == ("mount", f"the root of docker cannot enter {tmp_path}/submit")
     assert fix == f"mount it at the same path, use Podman, or chmod o+x {tmp_path}/submit"

@@ -81,14 +81,14 @@ def test_processes_of_an_ended_container_process_are_killed(tmp_path: Path) -> N
         begin = time.monotonic()
         assert runtimes.make("none", node).remove()
         assert time.monotonic() - begin > 0.5
-    assert [each.wait(5) for each in (own, unnumbered)] == [-9, -9]
-    assert [each.poll() for each in (inner, other)] == [None, None]
-    for each in (inner, other):
-        each.kill()
-        each.wait()
-    for each in (own, unnumbered, inner, other):
-        assert each.stdout
-        each.stdout.close()
+    assert [child.wait(5) for child in (own, unnumbered)] == [-9, -9]
+    assert [child.poll() for child in (inner, other)] == [None, None]
+    for child in (inner, other):
+        child.kill()
+        child.wait()
+    for child in (own, unnumbered, inner, other):
+        assert child.stdout
+        child.stdout.close()
 
 
 def test_a_container_process_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
