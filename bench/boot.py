@@ -102,7 +102,7 @@ def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:
     deadline = time.monotonic() + CLEANUP_TIMEOUT
     while (leftovers := cluster.leftovers()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    containers = sum(": Podman container " in text for text in leftovers)
+    containers = sum(": Podman container " in leftover for leftover in leftovers)
     clean = None if leftovers else time.time() - start
     return Measured(float(began[1]) - start, clean, containers, busy_seconds(began[2]) - busy)
 

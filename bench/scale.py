@@ -72,19 +72,19 @@ def cpu_seconds(stats: Sequence[str], root: int) -> float:
     The kernel adds the time of an ended process to the process that has reaped it.
     """
     parents, ticks = {}, {}
-    for text in stats:
-        pid, _, rest = text.partition(" ")
+    for stat in stats:
+        pid, _, rest = stat.partition(" ")
         fields = rest.rpartition(")")[2].split()
         parents[int(pid)] = int(fields[1])
         ticks[int(pid)] = sum(map(int, fields[11:15]))
-    total, found = 0, {root}
-    while found:
-        total += sum(ticks.get(pid, 0) for pid in found)
-        found = {pid for pid, parent in parents.items() if parent in found}
+    total, pids = 0, {root}
+    while pids:
+        total += sum(ticks.get(pid, 0) for pid in pids)
+        pids = {pid for pid, parent in parents.items() if parent in pids}
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds_of(cluster: SlurmCluster) -> float:
+def read_cpu_seconds(cluster: SlurmCluster) -> float:
     """CPU seconds of all processes of the hosts since they were booted."""
     stats = []
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -95,13 +95,13 @@ def cpu_seconds_of(cluster: SlurmCluster) -> float:
     return cpu_seconds(stats, cluster.first_process)
 
 
-def parse_sdiag(text: str) -> dict[str, int]:
+def parse_sdiag(output: str) -> dict[str, int]:
     """RPC type -> count in the output of `sdiag`, without the RPCs of sdiag."""
-    part = text.partition("statistics by message type")[2].partition(
+    part = output.partition("statistics by message type")[2].partition(
         "Remote Procedure Call statistics by user"
     )[0]
-    found = re.findall(r"^\s*(\w+)\s*\(\s*\d+\)\s*count:(\d+)", part, re.MULTILINE)
-    return {name: int(count) for name, count in found if name not in SDIAG_REQUESTS}
+    counts = re.findall(r"^\s*(\w+)\s*\(\s*\d+\)\s*count:(\d+)", part, re.MULTILINE)
+    return {name: int(count) for name, count in counts if name not in SDIAG_REQUESTS}
 
 
 def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
@@ -132,7 +132,7 @@ def submit(cluster: SlurmCluster, way: str, size: int) -> tuple[int, Path]:
 def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:
     """Run one job and measure it. Sends no request to slurmctld before the job has ended."""
     cluster.run(["sdiag", "--reset"])
-    idle = cpu_seconds_of(cluster)
+    idle = read_cpu_seconds(cluster)
     job, output = submit(cluster, way, size)
     wait_until(output.exists, 30, f"{way} did not start")
     start = time.time()
@@ -140,7 +140,7 @@ def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:
     deadline = time.monotonic() + JOB_TIMEOUT
     while not LAST_LINE.search(text := output.read_text(errors="replace")):
         if cpu_first is None and "trainer began" in text:
-            cpu_first = cpu_seconds_of(cluster) - idle
+            cpu_first = read_cpu_seconds(cluster) - idle
         if time.monotonic() > deadline:
             raise SystemExit(f"{way} on {size} hosts did not end within {JOB_TIMEOUT} s:\n{text}")
         time.sleep(0.01)
@@ -149,7 +149,7 @@ def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:
     while requests != before:
         time.sleep(QUIET)
         before, requests = requests, parse_sdiag(cluster.run(["sdiag"]).stdout)
-    cpu_all = cpu_seconds_of(cluster) - idle
+    cpu_all = read_cpu_seconds(cluster) - idle
     state, code = cluster.wait(job, 30)
     began = re.search(r"trainer began (\S+)", text)
     if code != "0:0" or not began or cpu_first is None:
@@ -184,25 +184,25 @@ def table(results: dict[tuple[int, str], list[Measured]]) -> str:
         "| hosts | way | trainer's first line, s | CPU seconds until then | in all | requests to slurmctld |",
         "|---|---|---|---|---|---|",
     ]
-    found = {key: medians(runs) for key, runs in results.items()}
-    for (size, way), one in found.items():
-        base = found.get((size, BARE), one)
-        pairs = [(one[place], base[place]) for place in range(3)]
+    summaries = {key: medians(runs) for key, runs in results.items()}
+    for (size, way), summary in summaries.items():
+        base = summaries.get((size, BARE), summary)
+        pairs = [(summary[place], base[place]) for place in range(3)]
         cells = [f"{value:.1f} ({value / reference:.1f})" for value, reference in pairs]  # type: ignore[operator]
-        lines.append(f"| {size} | {WAYS[way]} | {' | '.join(cells)} | {sum(one.requests.values())} |")
+        lines.append(f"| {size} | {WAYS[way]} | {' | '.join(cells)} | {sum(summary.requests.values())} |")
     return "\n".join(lines)
 
 
 def requests_table(results: dict[tuple[int, str], list[Measured]]) -> str:
     """Markdown table of requests to slurmctld by type: `bare / slurmray` for each number of hosts."""
-    found = {key: medians(runs).requests for key, runs in results.items()}
-    sizes = list(dict.fromkeys(size for size, _ in found))
-    types = sorted({name for (_, way), counts in found.items() if way != ECHO for name in counts})
+    summaries = {key: medians(runs).requests for key, runs in results.items()}
+    sizes = list(dict.fromkeys(size for size, _ in summaries))
+    types = sorted({name for (_, way), counts in summaries.items() if way != ECHO for name in counts})
     lines = [f"| request, bare / slurmray | {' | '.join(f'{size} hosts' for size in sizes)} |"]
     lines.append("|---" * (len(sizes) + 1) + "|")
     for name in types:
         cells = [
-            " / ".join(str(found.get((size, way), {}).get(name, 0)) for way in (BARE, SLURMRAY))
+            " / ".join(str(summaries.get((size, way), {}).get(name, 0)) for way in (BARE, SLURMRAY))
             for size in sizes
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -214,7 +214,7 @@ def run_hosts(options: argparse.Namespace) -> dict[str, Any]:
     machine.require("none", own_slurm=True, builds=False)
     nodes = tuple(f"node{index}" for index in range(1, max(options.hosts) + 1))
     results: dict[tuple[int, str], list[Measured]] = {}
-    found: dict[str, Any] = {"machine": describe_machine()}
+    data: dict[str, Any] = {"machine": describe_machine()}
     with tempfile.TemporaryDirectory(prefix="slurmray-scale-") as name:
         folder = Path(name)
         write_scripts(folder, options.hosts)
@@ -225,45 +225,45 @@ def run_hosts(options: argparse.Namespace) -> dict[str, Any]:
                 for size, repetition, way in turns:
                     if not options.busy:
                         wait_idle()
-                    one = measure(cluster, way, size)
-                    results.setdefault((size, way), []).append(one)
-                    log(f"{size} hosts, {way}, {repetition + 1}: {one}")
+                    measured = measure(cluster, way, size)
+                    results.setdefault((size, way), []).append(measured)
+                    log(f"{size} hosts, {way}, {repetition + 1}: {measured}")
                 if options.jobs:
                     size = max(options.hosts)
-                    found["series"] = {
+                    data["series"] = {
                         "jobs": options.jobs,
                         "completed": run_series(cluster, options.jobs, size),
                     }
-                found["leftovers"] = cluster.leftovers()
+                data["leftovers"] = cluster.leftovers()
             finally:
-                print(f"{found['machine']}\n")
+                print(f"{data['machine']}\n")
                 print(f"{table(results)}\n\n{requests_table(results)}", flush=True)
-    if "series" in found:
+    if "series" in data:
         print(
-            f"\n{found['series']['completed']} of {options.jobs} jobs on {max(options.hosts)} hosts completed"
+            f"\n{data['series']['completed']} of {options.jobs} jobs on {max(options.hosts)} hosts completed"
         )
     print(
-        "\n".join(["", "leftovers on the hosts:", *found["leftovers"]]) if found["leftovers"] else "",
+        "\n".join(["", "leftovers on the hosts:", *data["leftovers"]]) if data["leftovers"] else "",
         flush=True,
     )
-    found["results"] = [
+    data["results"] = [
         {"hosts": size, "way": way, "runs": [run._asdict() for run in runs]}
         for (size, way), runs in results.items()
     ]
-    return found
+    return data
 
 
 def run_simulation(options: argparse.Namespace) -> dict[str, Any]:
     """Measure with simulated nodes and print the table; return the content of the JSON file."""
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-simulation-") as folder:
         for nodes in options.simulate:
             if not options.busy:
                 wait_idle()
-            found[nodes] = simulate.measure(Path(folder), nodes, options.seconds, options.repeat)
-            log(f"{nodes} simulated nodes: {found[nodes]}")
-    print(f"{describe_machine()}\n\n{simulate.table(found)}", flush=True)
-    return {"machine": describe_machine(), "simulation": found}
+            results[nodes] = simulate.measure(Path(folder), nodes, options.seconds, options.repeat)
+            log(f"{nodes} simulated nodes: {results[nodes]}")
+    print(f"{describe_machine()}\n\n{simulate.table(results)}", flush=True)
+    return {"machine": describe_machine(), "simulation": results}
 
 
 def describe_machine() -> str:
@@ -277,7 +277,7 @@ def describe_machine() -> str:
 
 def integers(text: str) -> list[int]:
     """Parse comma-separated integers, for example `2,8`."""
-    return [int(each) for each in text.split(",")]
+    return [int(number) for number in text.split(",")]
 
 
 def main() -> None:
@@ -315,9 +315,9 @@ def main() -> None:
     signal.signal(
         signal.SIGTERM, lambda number, _: sys.exit(128 + number)
     )  # print results also after timeout(1)
-    found = run_simulation(options) if options.simulate else run_hosts(options)
+    data = run_simulation(options) if options.simulate else run_hosts(options)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps(data, indent=1) + "\n")
 
 
 if __name__ == "__main__":

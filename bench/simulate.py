@@ -93,7 +93,7 @@ def measure(folder: Path, nodes: int, seconds: float, repeat: int) -> dict[str, 
     }
 
 
-def table(found: dict[int, dict[str, float]]) -> str:
+def table(results: dict[int, dict[str, float]]) -> str:
     """Markdown table of the results of `measure` for each number of nodes."""
     lines = [
         "| simulated nodes | trainer's start, s | controller's CPU seconds until then "
@@ -101,7 +101,7 @@ def table(found: dict[int, dict[str, float]]) -> str:
         "| exit 7, all nodes asked, s |",
         "|---|---|---|---|---|---|---|",
     ]
-    for nodes, row in found.items():
+    for nodes, row in results.items():
         cells = [f"{row['start_seconds']:.2f}", f"{row['start_cpu']:.2f}", f"{row['heartbeat_share']:.1%}"]
         cells += [
             f"{row[name]:.3f}" for name in ("exit_seconds", "exit_at_once_seconds", "failed_exit_seconds")

@@ -70,7 +70,7 @@ def main() -> None:
     """The command `ray start --block`; ignores options that it does not need."""
     if sys.argv[1:2] != ["start"]:
         sys.exit("the stand-in for Ray has only the command `ray start`")
-    options = dict(each[2:].partition("=")[::2] for each in sys.argv[2:])
+    options = dict(argument[2:].partition("=")[::2] for argument in sys.argv[2:])
     from ray._private import node  # type: ignore[import-not-found, unused-ignore]
 
     node.Node(options, head="head" in options)
@@ -222,7 +222,7 @@ class GlobalState:
         return rows
 
 
-def split_address(text: str) -> tuple[str, int]:
+def split_address(address: str) -> tuple[str, int]:
     """Split `10.0.0.1:6379` or `[fd00::1]:6379` into host and port."""
-    host, _, port = text.rpartition(":")
+    host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)

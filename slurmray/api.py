@@ -111,9 +111,9 @@ def submit_script(
 
     arguments: more options of sbatch. profile: has the host, see `submit`.
     """
-    from slurmray.loading.profile import host_of_jobs
+    from slurmray.loading.profile import choose_host
 
-    host = host_of_jobs(profile)
+    host = choose_host(profile)
     folder = Path.cwd()
     variables: dict[str, str] = {}
     if profile and isinstance(host, SshHost):

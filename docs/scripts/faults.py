@@ -60,7 +60,7 @@ class Collector:
             mark = item.get_closest_marker("fault")
             if mark and isinstance(item, pytest.Function):
                 parts = item.callspec.id if hasattr(item, "callspec") else ""
-                variant = next((str(each) for each in VARIANTS if str(each) in parts), "")
+                variant = next((str(system) for system in VARIANTS if str(system) in parts), "")
                 more = parts.replace(variant, "").strip("-")
                 title = item.originalname.removeprefix("test_").replace("_", " ")
                 self.cases.append(
@@ -103,9 +103,9 @@ def _versions(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[
 
 def _tree(results: Mapping[str, Result]) -> Iterator[str]:
     trees = {result.get("tree", "") for result in results.values() if result["outcome"] != "skipped"}
-    one = trees.pop() if len(trees) == 1 else ""
+    tree = trees.pop() if len(trees) == 1 else ""
     several = "Of several trees: slurmray/ or templates/ changed in between."
-    yield f"\nOf one tree: {one[:12]}, a hash of slurmray/ and templates/." if one else f"\n{several}"
+    yield f"\nOf one tree: {tree[:12]}, a hash of slurmray/ and templates/." if tree else f"\n{several}"
 
 
 def _rows(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]:
@@ -120,8 +120,8 @@ def _rows(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[str]
         notes = []
         for title in titles:
             ids = {case.variant: case.id for case in cases if (case.row, case.title) == (row, title)}
-            cells = [_cell(ids.get(str(each)), results) for each in VARIANTS]
-            ends = _ends({variant: results[each] for variant, each in ids.items() if each in results})
+            cells = [_cell(ids.get(str(variant)), results) for variant in VARIANTS]
+            ends = _ends({variant: results[key] for variant, key in ids.items() if key in results})
             if len(ends) > 1:
                 yield _line(f"{title} (differs)", *cells, "see below", "see below")
                 notes.append(f"- {title}")
@@ -139,13 +139,13 @@ def _attacks(ids: Sequence[str], results: Mapping[str, Result]) -> Iterator[str]
         "slurmray is data. Nothing of it runs, and no command hangs or ends with a traceback.\n"
     )
     kinds: dict[str, list[Result]] = {}
-    for result in (results[each] for each in ids if "attack" in results.get(each, {})):
+    for result in (results[key] for key in ids if "attack" in results.get(key, {})):
         kinds.setdefault(result["attack"][0], []).append(result)
     yield _line("attack", "tests", "inputs tried", "failed")
     yield "|---|---|---|---|"
-    for kind, found in sorted(kinds.items()):
-        failed = sum(result["outcome"] != "passed" for result in found)
-        yield _line(kind, len(found), sum(result["attack"][1] for result in found), failed)
+    for kind, attacks in sorted(kinds.items()):
+        failed = sum(result["outcome"] != "passed" for result in attacks)
+        yield _line(kind, len(attacks), sum(result["attack"][1] for result in attacks), failed)
 
 
 class _End(NamedTuple):
@@ -160,17 +160,17 @@ def _ends(results: Mapping[str, Result]) -> list[_End]:
     ends: dict[tuple[str, str], _End] = {}
     for variant, result in results.items():
         if "ended" in result:
-            found = result["ended"], result["last_line"]
-            end = ends.setdefault((found[0], _comparable(found[1], variant)), _End(found, []))
+            outcome = result["ended"], result["last_line"]
+            end = ends.setdefault((outcome[0], _normalize(outcome[1], variant)), _End(outcome, []))
             end.variants.append(variant)
     return list(ends.values())
 
 
 def _note(end: _End) -> str:
-    return f"  - {', '.join(end.variants)}: {_text(': '.join(end.state_and_line))}"
+    return f"  - {', '.join(end.variants)}: {_escape(': '.join(end.state_and_line))}"
 
 
-def _comparable(line: str, variant: str) -> str:
+def _normalize(line: str, variant: str) -> str:
     """Return a log line without what always differs: test folder, job id, the runtime's name."""
     line = re.sub(r"\S*/slurmray-tests-\w+(/tmp\w+)?", "FOLDER", line)
     line = re.sub(r"(slurmray-|/)\d+(?=-\d+\b)", r"\1JOB", line)
@@ -196,7 +196,7 @@ def _left_out(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[
     for case in cases:
         result = results.get(case.id, {"outcome": "no result"})
         if result["outcome"] != "passed" and case.variant not in silent:
-            reason = f": {_text(result['reason'])}" if "reason" in result else ""
+            reason = f": {_escape(result['reason'])}" if "reason" in result else ""
             lines.setdefault(f"{case.row}, {case.title}: {result['outcome']}{reason}", []).append(
                 case.variant
             )
@@ -206,10 +206,10 @@ def _left_out(cases: Sequence[Case], results: Mapping[str, Result]) -> Iterator[
 
 
 def _line(*cells: object) -> str:
-    return "| " + " | ".join(_text(str(cell)) for cell in cells) + " |"
+    return "| " + " | ".join(_escape(str(cell)) for cell in cells) + " |"
 
 
-def _text(text: str) -> str:
+def _escape(text: str) -> str:
     """Return text of a program such that Markdown shows it as it is."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 

@@ -67,12 +67,12 @@ def draw(log: str, title: str) -> str:
         legacy_windows=False,
     )
     for line in log.splitlines():
-        console.print(_styled(line))
+        console.print(_style(line))
     svg = console.export_svg(title=title, code_format=FORMAT, unique_id="log")
     return svg.replace("<desc/>", f"<desc>{escape(log)}</desc>")
 
 
-def _styled(line: str) -> Table | Text:
+def _style(line: str) -> Table | Text:
     """Time, subject and text of a line from slurmray; a line from the trainer in one color."""
     match = re.fullmatch(r"(\[slurmray +[0-9.]+ s\]) ([^:]+:)(.*)", line)
     if match is None:

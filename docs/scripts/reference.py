@@ -213,7 +213,7 @@ ENVIRONMENTS = {
 }
 
 
-def files() -> dict[str, str]:
+def make_files() -> dict[str, str]:
     """Return the generated files by their path in docs/."""
     return {
         "reference/job-spec.schema.json": schema_text(),
@@ -241,7 +241,7 @@ def _job_spec(document: dict[str, Any]) -> Iterator[str]:
         usual = [f"`{path}`" for path in fields if path in USUAL_FIELDS]
         above = f"{', '.join(usual)}: [above](#the-ten-usual-fields)." if usual else ""
         if name:
-            yield f"\n### {name}\n\n{_linked(description)}{' ' * bool(above)}{above}\n"
+            yield f"\n### {name}\n\n{_link_pages(description)}{' ' * bool(above)}{above}\n"
         else:
             yield f"\n{above}\n"
         yield _HEADER
@@ -268,20 +268,20 @@ def _sections(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, st
                 queue.append((path, document["$defs"][below], section["properties"]))
             if below := _reference(info.get("items", {})):
                 queue.append((f"{path}[]", document["$defs"][below], section["properties"]))
-            text = _linked(" ".join((info.get("description") or "see below").split()))
+            text = _link_pages(" ".join((info.get("description") or "see below").split()))
             default = "required" if field in section.get("required", ()) else _default(info)
             fields[path] = f"| `{path}` | {_value(info)} | {default} | {text} |"
         yield name, section.get("description", ""), fields
 
 
-def _linked(text: str) -> str:
+def _link_pages(text: str) -> str:
     """Return text in which pages of docs/ are links."""
     return re.sub(r"\bdocs/(\S+?/(\S+)\.md)", r"[\2](../\1)", text)
 
 
 def _reference(info: dict[str, Any]) -> str | None:
-    found = [option["$ref"] for option in (info, *info.get("anyOf", ())) if "$ref" in option]
-    return found[0].rpartition("/")[2] if found else None
+    references = [option["$ref"] for option in (info, *info.get("anyOf", ())) if "$ref" in option]
+    return references[0].rpartition("/")[2] if references else None
 
 
 _TYPES = {
@@ -326,7 +326,7 @@ def _commands() -> Iterator[str]:
                 yield f"```text\n{usage.strip()}\n```\n"
                 yield from map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
                 options = [
-                    each for each in command.params if isinstance(each, click.Option) and not each.hidden
+                    param for param in command.params if isinstance(param, click.Option) and not param.hidden
                 ]
                 if options:
                     yield "| option | meaning |\n|---|---|"
@@ -340,7 +340,7 @@ def _commands() -> Iterator[str]:
 def _paragraph(text: str) -> str:
     """Return a paragraph of Click's help as Markdown; after its mark \\b lines stay as they are."""
     if not text.startswith("\b"):
-        return f"{_escaped(' '.join(text.split()))}\n"
+        return f"{_escape(' '.join(text.split()))}\n"
     first, *lines = text.removeprefix("\b\n").splitlines()
     block = "\n".join(line.removeprefix("  ") for line in lines)
     return f"{first}\n\n```text\n{block}\n```\n"
@@ -348,14 +348,14 @@ def _paragraph(text: str) -> str:
 
 def _code(text: str) -> str:
     """Return text as code in a table. `|` needs HTML: Python-Markdown shows the backslash of `a\\|b`."""
-    return f"<code>{_escaped(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
+    return f"<code>{_escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def _cell(text: str) -> str:
-    return _escaped(" ".join(text.split())).replace("|", "\\|")
+    return _escape(" ".join(text.split())).replace("|", "\\|")
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("<", "&lt;")
 
 
@@ -374,11 +374,11 @@ def _events_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "One line of a job's events.jsonl",
-        "oneOf": [_schema_of(name) for name in events.EVENTS],
+        "oneOf": [_make_event_schema(name) for name in events.EVENTS],
     }
 
 
-def _schema_of(name: str) -> dict[str, Any]:
+def _make_event_schema(name: str) -> dict[str, Any]:
     meaning, fields = events.EVENTS[name]
     own = {field: {**kind, "description": text} for field, (kind, text) in fields.items()}
     common = {
@@ -406,7 +406,7 @@ def _events() -> Iterator[str]:
 
 def _known_messages() -> Iterator[str]:
     yield "| message | cause | fix |\n|---|---|---|"
-    yield from (f"| `{each.example}` | {each.cause} | {each.fix} |" for each in MESSAGES)
+    yield from (f"| `{message.example}` | {message.cause} | {message.fix} |" for message in MESSAGES)
 
 
 def _with_layers(page: str) -> str:
@@ -417,8 +417,8 @@ def _with_layers(page: str) -> str:
     layers = {name: getattr(variables, name) for name in ENVIRONMENTS}
     # A layer that is there twice counts where it comes last.
     trainer = list(reversed(dict.fromkeys(reversed(variables.TRAINER))))
-    others = dict.fromkeys(layer for each in layers.values() for layer in each if layer not in trainer)
-    names = {name: _names(each).replace(of_ray, "those of Ray") for name, each in layers.items()}
+    others = dict.fromkeys(layer for group in layers.values() for layer in group if layer not in trainer)
+    names = {name: _names(group).replace(of_ray, "those of Ray") for name, group in layers.items()}
     names["RAY"] = of_ray
     programs = [f"| {text} | {names[name]} |" for name, text in ENVIRONMENTS.items()]
     tables = _LAYERS.format(
@@ -446,7 +446,7 @@ def _messages() -> Iterator[str]:
     rows = {kind.name: _message(kind, source.splitlines()) for kind in kinds}
     for union, text in _DIRECTIONS.items():
         (members,) = (
-            [each.id for each in ast.walk(node.value) if isinstance(each, ast.Name) and each.id in rows]
+            [part.id for part in ast.walk(node.value) if isinstance(part, ast.Name) and part.id in rows]
             for node in block.body
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == union
         )
@@ -505,5 +505,5 @@ def _name(code: ExitCode) -> str:
 
 
 if __name__ == "__main__":
-    for path, content in files().items():
+    for path, content in make_files().items():
         (DOCS / path).write_text(content)

@@ -47,10 +47,10 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
     """
     from slurmray.cli.terminal import print_json
     from slurmray.loading import profile as profiles
-    from slurmray.loading.load import merged, read_stdin
+    from slurmray.loading.load import read_merged, read_stdin
 
     chosen = profiles.choose(profile)
-    source = merged(job, read_stdin(job), chosen, is_fast=False)
+    source = read_merged(job, read_stdin(job), chosen, is_fast=False)
     rows = [
         {"field": ".".join(path), "value": value, "from": where} for path, value, where in _fields(source, ())
     ]
@@ -58,9 +58,9 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
         print_json(rows)
         return
     if chosen:
-        click.echo(f"profile {chosen.name}, of {', '.join(map(str, profiles.files()))}", err=True)
+        click.echo(f"profile {chosen.name}, of {', '.join(map(str, profiles.list_files()))}", err=True)
     else:
-        places = ", ".join(map(str, profiles.files())) or "no configuration file"
+        places = ", ".join(map(str, profiles.list_files())) or "no configuration file"
         click.echo(f"no profile ({places})", err=True)
     texts = [(row["field"], json.dumps(row["value"], ensure_ascii=False), row["from"]) for row in rows]
     widths = [max((len(text[column]) for text in texts), default=0) for column in (0, 1)]

@@ -119,7 +119,7 @@ def _profiles(ctx: click.Context) -> dict[str, str]:
     from slurmray.loading import profile
 
     del ctx
-    return dict.fromkeys((*profile.names(), profile.NONE), "")
+    return dict.fromkeys((*profile.list_names(), profile.NONE), "")
 
 
 PROFILE_OPTION = click.option(

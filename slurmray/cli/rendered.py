@@ -45,7 +45,7 @@ class Rendered(NamedTuple):
     @property
     def host(self) -> Host:
         """The host on which the job is submitted."""
-        return profiles.host_of_jobs(self.profile)
+        return profiles.choose_host(self.profile)
 
     def warn_of_unset(self) -> None:
         """Warn about variables that the job takes from the submitter and that are not set."""

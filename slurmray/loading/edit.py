@@ -23,7 +23,7 @@ def set_value(text: str, path: tuple[str, ...], value: str) -> str:
         here = below
     if here is None:
         raise TypeError("path: expected one name or more")
-    return text[: here.start_mark.index] + _scalar(value) + text[here.end_mark.index :]
+    return text[: here.start_mark.index] + _format_scalar(value) + text[here.end_mark.index :]
 
 
 def _append(text: str, section: yaml.MappingNode, names: tuple[str, ...], value: str) -> str:
@@ -35,10 +35,10 @@ def _append(text: str, section: yaml.MappingNode, names: tuple[str, ...], value:
     end = text.find("\n", last.end_mark.index - 1) + 1
     indent = section.value[0][0].start_mark.column
     lines = [" " * (indent + 2 * depth) + f"{name}:" for depth, name in enumerate(names)]
-    return text[:end] + "\n".join(lines) + f" {_scalar(value)}\n" + text[end:]
+    return text[:end] + "\n".join(lines) + f" {_format_scalar(value)}\n" + text[end:]
 
 
-def _scalar(value: str) -> str:
+def _format_scalar(value: str) -> str:
     """Return a text as a YAML scalar, quoted if necessary."""
     if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9_./:@+-]*[A-Za-z0-9])?", value) and value != "null":
         return value

@@ -109,19 +109,19 @@ def _load(
     is_fast: bool,
 ) -> Plan:
     """The same. stdin: its content. is_fast: places of mistakes may be wrong."""
-    text = merged(path, stdin, profile, is_fast)
-    data = text.data
+    source = read_merged(path, stdin, profile, is_fast)
+    data = source.data
     is_here = not (profile and profile.host)
-    problems = list(text.problems)
+    problems = list(source.problems)
     given: list[_Setting] = []
     for name, value in settings:
         try:
-            for setting in _settings(name, value, data):
+            for setting in _parse_settings(name, value, data):
                 _put(data, setting.path, setting.value)
                 given.append(setting)
         except ValueError as error:
-            problems.append((_LAST, Problem(_place(name), str(error))))
-    for setting in _fields(fields):
+            problems.append((_LAST, Problem(_name_option(name), str(error))))
+    for setting in _split_fields(fields):
         given.append(setting)
         try:
             _put(data, setting.path, setting.value)
@@ -135,34 +135,34 @@ def _load(
         spec = JobSpec(**data)
     except SpecError as error:
         missing = find_missing_files(data, error.problems, is_submitted_here=is_here)
-        found = error.problems + missing
+        mistakes = error.problems + missing
     else:
         try:
             plan = make_plan(spec, is_submitted_here=is_here)
             check(plan)
-            found = list(profile.refusals(spec) if profile else ())
+            mistakes = list(profile.refusals(spec) if profile else ())
         except SpecError as error:
-            found = error.problems
-    problems += [placed(text, given, problem) for problem in found]
+            mistakes = error.problems
+    problems += [place_problem(source, given, problem) for problem in mistakes]
     if problems or plan is None:
         raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
     return plan
 
 
-def merged(path: Path | None, stdin: bytes, profile: Profile | None, is_fast: bool) -> Source:
+def read_merged(path: Path | None, stdin: bytes, profile: Profile | None, is_fast: bool) -> Source:
     """Return the fields of a file, of those that it includes, and of a profile, as `load_plan` does.
 
     stdin: what `read_stdin` returned.
     """
-    text = Source("") if path is None else _read(path, stdin, is_fast, _Files())
-    if text.data is None:
-        text.data = {}
-    if not isinstance(text.data, dict):
-        text.add_problem(text.values[()], "expected `name: value` lines, e.g. `name: my-job`")
-        raise SpecError([problem for _, problem in text.problems])
+    source = Source("") if path is None else _read(path, stdin, is_fast, _Files())
+    if source.data is None:
+        source.data = {}
+    if not isinstance(source.data, dict):
+        source.add_problem(source.values[()], "expected `name: value` lines, e.g. `name: my-job`")
+        raise SpecError([problem for _, problem in source.problems])
     if profile:
-        text.fill(copy.deepcopy(profile.source))
-    return text
+        source.fill(copy.deepcopy(profile.source))
+    return source
 
 
 def hide_env(name: str, value: str) -> str:
@@ -172,7 +172,7 @@ def hide_env(name: str, value: str) -> str:
         return f"{variable}={_HIDDEN}" if equals else value
     if name.startswith("--"):
         return value
-    data = _scalar_or_flow(value)
+    data = _parse_value(value)
     is_secret = data is not None and (not _ENV.isdisjoint(name.split(".")) or _has_env(data))
     return _HIDDEN if is_secret else value
 
@@ -200,7 +200,7 @@ def _read(path: Path, stdin: bytes, is_fast: bool, counted: _Files, above: tuple
     for number in reversed(range(len(files))):  # the last one has priority
         place = source.values["include", number] if names is files else source.values["include",]
         try:
-            other = _included(files[number], path.parent, is_fast, counted, (*above, path.resolve()))
+            other = _include(files[number], path.parent, is_fast, counted, (*above, path.resolve()))
         except _TooLargeError:
             raise
         except SpecError as error:
@@ -213,7 +213,7 @@ def _read(path: Path, stdin: bytes, is_fast: bool, counted: _Files, above: tuple
     return source
 
 
-def _included(name: str, folder: Path, is_fast: bool, counted: _Files, above: tuple[Path, ...]) -> Source:
+def _include(name: str, folder: Path, is_fast: bool, counted: _Files, above: tuple[Path, ...]) -> Source:
     """Read a job spec that one in `folder` includes. SpecError, without a place if it cannot be read."""
     try:
         path = folder / Path(name).expanduser()
@@ -260,11 +260,11 @@ def read_stdin(path: Path | None) -> bytes:
     return sys.stdin.buffer.read(yaml_source.MAX_BYTES + 1)
 
 
-def _place(name: str) -> str:
+def _name_option(name: str) -> str:
     return name if name.startswith("--") else f"--set {name}"
 
 
-def _fields(fields: Mapping[str, Any]) -> Iterator[_Setting]:
+def _split_fields(fields: Mapping[str, Any]) -> Iterator[_Setting]:
     """Yield what fields of Python set: each field of a section by itself."""
     for name, value in fields.items():
         parts = {(name, key): part for key, part in value.items()} if isinstance(value, dict) else {}
@@ -274,9 +274,9 @@ def _fields(fields: Mapping[str, Any]) -> Iterator[_Setting]:
             yield _Setting(f"{name}, given to load()", (name,), value)
 
 
-def _settings(name: str, value: str, data: dict[str, Any]) -> list[_Setting]:
+def _parse_settings(name: str, value: str, data: dict[str, Any]) -> list[_Setting]:
     """Return what a setting sets: one value, or items at the end of a list."""
-    setting = _setting(name.removesuffix("+"), value, data)
+    setting = _parse_setting(name.removesuffix("+"), value, data)
     if not name.endswith("+"):
         return [setting]
     here: Any = data
@@ -284,10 +284,10 @@ def _settings(name: str, value: str, data: dict[str, Any]) -> list[_Setting]:
         here = here.get(part) if isinstance(here, dict) else None
     first = len(here) if isinstance(here, list) else 0
     items = setting.value if isinstance(setting.value, list) else [setting.value]
-    return [_Setting(_place(name), (*setting.path, first + n), item) for n, item in enumerate(items)]
+    return [_Setting(_name_option(name), (*setting.path, first + n), item) for n, item in enumerate(items)]
 
 
-def _setting(name: str, value: str, data: dict[str, Any]) -> _Setting:
+def _parse_setting(name: str, value: str, data: dict[str, Any]) -> _Setting:
     if value == _HIDDEN:
         raise ValueError(f"replace {_HIDDEN} by the value")
     if name in FLAGS:
@@ -306,22 +306,22 @@ def _setting(name: str, value: str, data: dict[str, Any]) -> _Setting:
     path = tuple(name.split("."))
     if not all(path):
         raise ValueError("expected the dotted path of a field, e.g. container.shm_size")
-    return _Setting(_place(name), path, _scalar_or_flow(value))
+    return _Setting(_name_option(name), path, _parse_value(value))
 
 
-def _scalar_or_flow(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if text in ("", "~", "null"):
         return None
     if text.lstrip()[:1] not in ("[", "{", '"', "'"):
         return text
     try:
-        found = yaml_source.read("", text)
-        problems = [problem for _, problem in found.problems]
+        source = yaml_source.read("", text)
+        problems = [problem for _, problem in source.problems]
     except SpecError as error:
         problems = error.problems
     if problems:
         raise ValueError("; ".join(problem.text for problem in problems))
-    return found.data
+    return source.data
 
 
 def _put(data: dict[str, Any], path: yaml_source.Path, value: Any) -> None:
@@ -341,35 +341,39 @@ def _put(data: dict[str, Any], path: yaml_source.Path, value: Any) -> None:
         here[last] = value
 
 
-def _where(text: Source, given: Iterable[_Setting], path: yaml_source.Path) -> tuple[yaml_source.Place, str]:
+def _find_place(
+    source: Source, given: Iterable[_Setting], path: yaml_source.Path
+) -> tuple[yaml_source.Place, str]:
     """Return the place of a path, as a sort key and as text for users."""
-    loc = _field(path)
+    loc = _strip_mark(path)
     settings = list(given)
     for setting in reversed(settings):
         if loc[: len(setting.path)] == setting.path:
             return _LAST, setting.place
-    if loc != path and loc in text.keys:
-        return text.keys[loc], text.where(text.keys[loc], loc)
+    if loc != path and loc in source.keys:
+        return source.keys[loc], source.where(source.keys[loc], loc)
     for length in range(len(loc), 0, -1):
-        if place := text.values.get(loc[:length]):
-            return place, text.where(place, loc[:length])
+        if place := source.values.get(loc[:length]):
+            return place, source.where(place, loc[:length])
     for setting in reversed(settings):
         if setting.path[: len(loc)] == loc:
             return _LAST, setting.place
-    return (0, 0), text.name
+    return (0, 0), source.name
 
 
-def placed(text: Source, given: list[_Setting], problem: Problem) -> tuple[yaml_source.Place, Problem]:
+def place_problem(
+    source: Source, given: list[_Setting], problem: Problem
+) -> tuple[yaml_source.Place, Problem]:
     """Return the place of a problem as a sort key, and the problem with the place as text."""
     if problem.where:
         return _LAST, problem
-    at, where = _where(text, given, problem.path)
-    field, message = _field(problem.path), problem.text
+    at, where = _find_place(source, given, problem.path)
+    field, message = _strip_mark(problem.path), problem.text
     if at == _LAST and any(setting.path == field for setting in given):
         message = message.removeprefix(f"{dotted(field)}: ")  # the place names the field already
     return at, Problem(where, message)
 
 
-def _field(loc: yaml_source.Path) -> yaml_source.Path:
+def _strip_mark(loc: yaml_source.Path) -> yaml_source.Path:
     """Return a path without the mark `[key]`, which stands for the name of a field."""
     return loc[:-1] if loc[-1:] == ("[key]",) else loc

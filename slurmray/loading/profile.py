@@ -23,11 +23,11 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.files import read as read_file
-from slurmray.loading.load import placed
+from slurmray.loading.load import place_problem
 from slurmray.slurm import syntax
 from slurmray.slurm.host import Host, host_of
 from slurmray.spec.job import JobSpec
-from slurmray.spec.messages import dotted, problems_of
+from slurmray.spec.messages import dotted, list_problems
 from slurmray.spec.slurm import Component, Model
 from slurmray.spec.types import Line
 from slurmray.yaml_source import Source
@@ -70,7 +70,7 @@ class Profile(NamedTuple):
                     yield Problem("", text, field)
 
 
-def host_of_jobs(profile: Profile | None) -> Host:
+def choose_host(profile: Profile | None) -> Host:
     """Return the host on which jobs with a profile are submitted."""
     return host_of(profile.host if profile else None)
 
@@ -113,7 +113,7 @@ class _Config(Model):
     profiles: dict[Line, _Fields | None] = Field(default={})
 
 
-def files() -> list[Path]:
+def list_files() -> list[Path]:
     """Return the configuration files that exist; the first one has priority.
 
     $SLURMRAY_CONFIG alone ("": none). Without it ~/.config/slurmray/config.yaml ($XDG_CONFIG_HOME instead of
@@ -128,9 +128,9 @@ def files() -> list[Path]:
     return [Path(own)] if own else []
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """Return the names of all profiles. SpecError for mistakes in the files."""
-    return list(dict.fromkeys(name for path in files() for name in _read(path).data["profiles"]))
+    return list(dict.fromkeys(name for path in list_files() for name in _read(path).data["profiles"]))
 
 
 def choose(name: str | None) -> Profile | None:
@@ -139,7 +139,7 @@ def choose(name: str | None) -> Profile | None:
     name: None is $SLURMRAY_PROFILE, or else `profile` of the files. Where several files have the profile, the
     first one's fields have priority. SpecError for an unknown name, and for mistakes in the files.
     """
-    sources = [_read(path) for path in files()]
+    sources = [_read(path) for path in list_files()]
     where = "--profile"
     if name is None and (variable := os.environ.get("SLURMRAY_PROFILE")):
         name, where = variable, "SLURMRAY_PROFILE"
@@ -151,7 +151,7 @@ def choose(name: str | None) -> Profile | None:
     parts = [source.part(("profiles", name)) for source in sources if name in source.data["profiles"]]
     if not parts:
         places = f"~/.config/slurmray/config.yaml, {SITE}, or the file that SLURMRAY_CONFIG names"
-        hint = f"known are {', '.join(names())}" if names() else f"define it in {places}"
+        hint = f"known are {', '.join(list_names())}" if list_names() else f"define it in {places}"
         other = "; sbatch's --profile is --set slurm.profile" if where == "--profile" else ""
         raise SpecError([Problem(where, f"unknown profile {name!r}; {hint}{other}")])
     forbidden: dict[str, str] = {}
@@ -172,13 +172,13 @@ def _read(path: Path) -> Source:
     except OSError as error:
         raise SpecError([Problem(str(path), f"cannot be read: {error.strerror}")]) from None
     source.data = {} if source.data is None else source.data
-    found = [problem for _, problem in source.problems]
+    problems = [problem for _, problem in source.problems]
     try:
         _Config.model_validate(source.data)
     except ValidationError as error:
-        found += [placed(source, [], problem)[1] for problem in problems_of(error, _Config)]
-    if found:
-        raise SpecError(found)
+        problems += [place_problem(source, [], problem)[1] for problem in list_problems(error, _Config)]
+    if problems:
+        raise SpecError(problems)
     profiles = source.data.get("profiles") or {}
     source.data["profiles"] = {name: fields or {} for name, fields in profiles.items()}
     return source

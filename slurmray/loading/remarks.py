@@ -26,7 +26,7 @@ def has_values(spec: JobSpec) -> bool:
     """Return whether the script has values of variables: any of them may be a secret."""
     runtime_env = spec.ray.runtime_env
     of_workers = isinstance(runtime_env, dict) and runtime_env.get("env_vars")
-    return bool(of_workers) or any(each.env for each in spec.services) or any(spec.env.values())
+    return bool(of_workers) or any(service.env for service in spec.services) or any(spec.env.values())
 
 
 def unset_variables(
@@ -42,7 +42,7 @@ def unset_variables(
 def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
     """Return one line for each remark, and the preset's notes."""
     spec = plan.spec
-    found = [
+    lines = [
         f"env.{name}: its value is in the script. Leave it out (`{name}: null`, --env {name}), and it is "
         "taken from your environment at sbatch"
         for name, value in spec.env.items()
@@ -52,17 +52,17 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
         value = dict(spec.slurm.given()).get(name) or ""
         folder = str(Path(str(value)).parent)
         if folder.startswith("~"):
-            found.append(f"slurm.{name}: Slurm does not expand ~; write the path of the home folder")
+            lines.append(f"slurm.{name}: Slurm does not expand ~; write the path of the home folder")
         elif is_submitted_here and "%" not in folder and not Path(folder).is_dir():
             fix = f"mkdir -p {shlex.quote(folder)}"
-            found.append(f"slurm.{name}: there is no folder {folder}, so the job would have no log: {fix}")
+            lines.append(f"slurm.{name}: there is no folder {folder}, so the job would have no log: {fix}")
     if isinstance(spec.run, list) and len(spec.run) == 1 and re.search(r"\s", spec.run[0].strip()):
-        found.append(
+        lines.append(
             f"run: {spec.run[0]!r} is one program's name; write one item per word, or a text for bash"
         )
     text = " ".join(spec.run) if isinstance(spec.run, list) else spec.run or ""
     for words, remark, on_one_node in _COMMANDS:
         command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)
         if command and (on_one_node or spec.slurm.node_count > 1):
-            found.append(f"run: `{command[1]}`: {remark}")
-    return found + plan.advice.notes
+            lines.append(f"run: `{command[1]}`: {remark}")
+    return lines + plan.advice.notes

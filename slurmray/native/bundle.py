@@ -24,7 +24,7 @@ def pack(folder: Path) -> Path:
     """Return a zip of the packages for PYTHONPATH. It is written to the folder unless it is already there."""
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, file in sorted(_files()):
+        for name, file in sorted(_find_files()):
             archive.writestr(zipfile.ZipInfo(name, _DATE), file.read_bytes(), zipfile.ZIP_DEFLATED)
     content = memory.getvalue()
     target = folder / f"slurmray-{hashlib.sha256(content).hexdigest()[:12]}.zip"
@@ -36,7 +36,7 @@ def pack(folder: Path) -> Path:
     return target
 
 
-def _files() -> Iterator[tuple[str, Path]]:
+def _find_files() -> Iterator[tuple[str, Path]]:
     """Yield (name in the zip, file), without the tests that submitit has among its modules."""
     for package, folder in _PACKAGES.items():
         spec = find_spec(package)
@@ -51,13 +51,13 @@ def _files() -> Iterator[tuple[str, Path]]:
                 yield str(Path(folder) / package / file.relative_to(origin.parent)), file
 
 
-def code_folders() -> list[Path]:
+def find_code_folders() -> list[Path]:
     """Return the folders of the caller's modules: those in sys.path outside any Python installation."""
     paths = sysconfig.get_paths()
     installed = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     bin_folders = {Path(paths["scripts"]).resolve(), Path(sys.executable).parent.resolve(), Path("/usr/bin")}
     packed = Path(slurmray.__file__).resolve().parents[1]
-    found = []
+    folders = []
     for position, entry in enumerate(sys.path):
         folder = Path(entry or ".").resolve()
         if not folder.is_dir() or folder == Path("/") or (folder == packed and position):
@@ -65,5 +65,5 @@ def code_folders() -> list[Path]:
         if folder.name in ("site-packages", "dist-packages") or folder in bin_folders:  # user site, Debian
             continue
         if not any(folder.is_relative_to(part) for part in installed):
-            found.append(folder)
-    return list(dict.fromkeys(found))
+            folders.append(folder)
+    return list(dict.fromkeys(folders))

@@ -24,7 +24,7 @@ STOP_SIGNAL = (
 RUN_DIR = "slurmray-runs"  # the job's run_dir, in the executor's folder
 
 
-def mismatch(python: str, cloudpickle: str) -> str:
+def find_mismatch(python: str, cloudpickle: str) -> str:
     """Return why this Python cannot read a pickled function, as one line; "" if it can.
 
     python: e.g. `3.11`; byte code differs between minor versions. cloudpickle: only the same version can read
@@ -34,11 +34,11 @@ def mismatch(python: str, cloudpickle: str) -> str:
     if here != python:
         fix = f"use an image with Python {python}, or submit from Python {here}"
         return f"the function comes from Python {python}, {sys.executable} in the job is {here}: {fix}"
-    import cloudpickle as found
+    import cloudpickle as module
 
-    if found.__version__ != cloudpickle:
-        fix = f"remove {found.__file__} from PYTHONPATH"
-        return f"the function comes from cloudpickle {cloudpickle}, the job has {found.__version__}: {fix}"
+    if module.__version__ != cloudpickle:
+        fix = f"remove {module.__file__} from PYTHONPATH"
+        return f"the function comes from cloudpickle {cloudpickle}, the job has {module.__version__}: {fix}"
     return ""
 
 
@@ -64,7 +64,7 @@ def exit_on_sigterm(handle: Callable[..., None], start: float) -> Callable[..., 
     return handle_and_exit
 
 
-def start_time(folder: str) -> float:
+def read_start_time(folder: str) -> float:
     """Return when this attempt began, before Ray started, as Unix time."""
     from submitit.core.utils import JobPaths
 
@@ -80,7 +80,7 @@ def main(folder: str, python: str, cloudpickle: str) -> None:
     os.environ.update(
         ONE_TASK, SUBMITIT_EXECUTOR="slurm", SUBMITIT_FOLDER=folder, SUBMITIT_PREEMPT_SIGNAL=STOP_SIGNAL
     )
-    why = mismatch(python, cloudpickle)
+    why = find_mismatch(python, cloudpickle)
     if why:
         print(f"slurmray: {why}", file=sys.stderr, flush=True)
 
@@ -96,7 +96,7 @@ def main(folder: str, python: str, cloudpickle: str) -> None:
         path.with_suffix(".pkl.save_tmp").unlink(missing_ok=True)
     # Patch the class: process_job looks up its environment by name.
     SlurmJobEnvironment._requeue = ask_for_requeue  # type: ignore[assignment, method-assign]
-    handlers = exit_on_sigterm(SlurmJobEnvironment._handle_signals, start_time(folder))
+    handlers = exit_on_sigterm(SlurmJobEnvironment._handle_signals, read_start_time(folder))
     SlurmJobEnvironment._handle_signals = handlers  # type: ignore[method-assign]
     submission.process_job(folder)
 

@@ -10,7 +10,7 @@ from submitit import DebugExecutor, LocalExecutor
 from submitit.core import core, utils
 
 from slurmray.native.on_slurm import RaySlurmExecutor
-from slurmray.native.parameters import TIMEOUT_MIN, job_data
+from slurmray.native.parameters import TIMEOUT_MIN, make_job_data
 
 Cluster = Literal["slurm", "local", "debug"]
 
@@ -54,7 +54,7 @@ class RayExecutor(core.Executor):
 
         merged = {**self.parameters, **kwargs}
         parameters = {name: value for name, value in merged.items() if value is not None}
-        spec = JobSpec(**job_data(parameters, self.folder))
+        spec = JobSpec(**make_job_data(parameters, self.folder))
         self.parameters.clear()
         self.parameters.update(parameters)
         if self.cluster == "slurm":

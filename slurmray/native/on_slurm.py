@@ -13,7 +13,7 @@ from submitit.core import core, utils
 from slurmray.errors import SlurmError, UsageError
 from slurmray.native.bundle import pack
 from slurmray.native.driver import RUN_DIR
-from slurmray.native.parameters import TIMEOUT_MIN, add_driver, job_data
+from slurmray.native.parameters import TIMEOUT_MIN, add_driver, make_job_data
 from slurmray.native.watcher import Watcher
 from slurmray.slurm import commands
 from slurmray.slurm.run_directories import events_in, last_attempt
@@ -98,11 +98,11 @@ class RaySlurmExecutor(core.Executor):
         from slurmray import api
         from slurmray.spec.job import JobSpec
 
-        data = job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
+        data = make_job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
         add_driver(data, self.folder, self.home, pack(self.home), bool(array))
         plan = api.make_plan(JobSpec(**data))
-        for note in api.remarks(plan):
-            warnings.warn(note, stacklevel=2)
+        for remark in api.remarks(plan):
+            warnings.warn(remark, stacklevel=2)
         return api.render_plan(plan)
 
     def _sbatch(self, script: Path, array: int) -> commands.Submitted:

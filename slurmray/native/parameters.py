@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from slurmray.errors import Problem, SpecError
-from slurmray.native.bundle import code_folders
+from slurmray.native.bundle import find_code_folders
 from slurmray.native.driver import REQUEUE_EXIT_CODE, RUN_DIR, STOP_SIGNAL
 
 # {parameter that all submitit executors have: field of the job spec}
@@ -56,14 +56,14 @@ TIMEOUT_MIN = 5  # submitit's default
 LEAD = 90  # seconds before the time limit; submitit's default of signal_delay_s
 
 
-def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") -> dict[str, Any]:
+def make_job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") -> dict[str, Any]:
     """Return the job spec of these parameters as nested dicts; SpecError lists all wrong parameters.
 
     folder: of the executor. number: sbatch's placeholder for the job id in file names; `%A_%a` for arrays.
     """
     data: dict[str, Any] = {"slurm": {"time": TIMEOUT_MIN}}
     problems = [Problem(name, text) for name, text in _FIXES.items() if name in parameters]
-    problems += _wrong_types(parameters)
+    problems += _check_types(parameters)
     for name, value in parameters.items():
         if name in SHARED:
             *sections, field = SHARED[name]
@@ -85,7 +85,7 @@ def job_data(parameters: Mapping[str, Any], folder: Path, number: str = "%j") ->
     return data
 
 
-def _wrong_types(parameters: Mapping[str, Any]) -> list[Problem]:
+def _check_types(parameters: Mapping[str, Any]) -> list[Problem]:
     """Return problems with the types of parameters that are not fields of the job spec."""
     kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
         "slurm_setup": (_is_texts, "a list of commands"),
@@ -185,13 +185,13 @@ def add_driver(data: dict[str, Any], folder: Path, home: Path, bundle: Path, arr
     job_variables = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"]
     job_variables += ["SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"] if array else []
     env = dict(data.get("env", {}))
-    folders = code_folders()
-    for each in (home, *folders):
-        if os.pathsep in str(each):
+    folders = find_code_folders()
+    for entry in (home, *folders):
+        if os.pathsep in str(entry):
             raise SpecError(
                 [
                     Problem(
-                        str(each), "PYTHONPATH and mounts cannot have paths with a colon; rename the folder"
+                        str(entry), "PYTHONPATH and mounts cannot have paths with a colon; rename the folder"
                     )
                 ]
             )
@@ -202,12 +202,12 @@ def add_driver(data: dict[str, Any], folder: Path, home: Path, bundle: Path, arr
         env.pop("PYTHONPATH", None)
     else:
         env["PYTHONPATH"] = path
-        mounts = [*(container.get("mounts") or []), *map(str, _outermost([home, *folders]))]
+        mounts = [*(container.get("mounts") or []), *map(str, _find_outermost([home, *folders]))]
         data["container"] = {**container, "mounts": mounts}
     data["env"] = {**env, **dict.fromkeys(job_variables)}
 
 
-def _outermost(folders: list[Path]) -> list[Path]:
+def _find_outermost(folders: list[Path]) -> list[Path]:
     """Return the folders that are not inside another one or the submit folder, which is always mounted."""
     here = Path.cwd()
     others = [folder for folder in dict.fromkeys(folders) if not folder.is_relative_to(here)]

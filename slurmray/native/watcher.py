@@ -46,14 +46,14 @@ class Watcher(InfoWatcher):
         self._num_calls += 1
         self._last_status_check = time.time()
         try:
-            found = _ask_squeue(jobs)
-            if forgotten := [job for job in jobs if job not in found]:
-                found |= {job: {"JobID": job, "State": FORGOTTEN} for job in forgotten}
-                found |= _ask_sacct(forgotten)
+            infos = _ask_squeue(jobs)
+            if forgotten := [job for job in jobs if job not in infos]:
+                infos |= {job: {"JobID": job, "State": FORGOTTEN} for job in forgotten}
+                infos |= _ask_sacct(forgotten)
         except SlurmError as error:
             get_logger().warning(f"the states of jobs are unknown: {error}")
             return
-        self._info_dict.update(found)
+        self._info_dict.update(infos)
         self._finished.update(job for job in jobs if self.is_done(job, mode="cache"))
 
 
@@ -68,12 +68,12 @@ def _ask_sacct(jobs: list[str]) -> dict[str, _Info]:
     return _parse(commands.sacct("JobID,State", f"--jobs={','.join(jobs)}"))
 
 
-def _parse(text: str) -> dict[str, _Info]:
+def _parse(output: str) -> dict[str, _Info]:
     """Lines of `ID|STATE` or `ID|STATE|NUMBER`. sacct adds a name: `CANCELLED by 1001`."""
-    found = {}
-    for line in text.splitlines():
+    infos = {}
+    for line in output.splitlines():
         job, _, rest = line.strip().partition("|")
         state, _, number = rest.partition("|")
         if state:
-            found[job] = {"JobID": job, "State": state.split()[0], "Number": number}
-    return found
+            infos[job] = {"JobID": job, "State": state.split()[0], "Number": number}
+    return infos

@@ -43,12 +43,12 @@ def advise(spec: JobSpec) -> Advice:
     if finding := _skip_reason(spec, preset):
         return Advice(spec.run, problems=[finding])
     try:
-        config = _read(preset.config) if preset.config else None
+        config = _read_config(preset.config) if preset.config else None
     except ValueError as error:
         return Advice(spec.run, problems=[Finding(("preset", "config"), f"{preset.config}: {error}")])
     context = PresetContext(spec, preset, parse_command(spec.run), config)
     _TRAINERS[preset.name](context)
-    return _advice(context)
+    return _make_advice(context)
 
 
 def _skip_reason(spec: JobSpec, preset: Preset) -> Finding | None:
@@ -75,7 +75,7 @@ def _skip_reason(spec: JobSpec, preset: Preset) -> Finding | None:
     return None
 
 
-def _read(name: str) -> Source:
+def _read_config(name: str) -> Source:
     """Return the trainer's own file; ValueError if it cannot be read."""
     try:
         raw = files.read(pathlib.Path(name).expanduser())
@@ -91,7 +91,7 @@ def _read(name: str) -> Source:
     return config
 
 
-def _advice(context: PresetContext) -> Advice:
+def _make_advice(context: PresetContext) -> Advice:
     """Return the advice from a context that the trainer's module has filled in."""
     run, notes = context.spec.run, list(context.notes)
     for name, fact in context.node_env.items():
@@ -123,10 +123,10 @@ def _advice(context: PresetContext) -> Advice:
 
 def _config_problems(config: Source, findings: list[Finding]) -> list[Problem]:
     """Return the problems of the trainer's own file, by position."""
-    found = []
+    placed = []
     for finding in findings:
         if finding.in_config:
             above = (finding.path[:length] for length in range(len(finding.path), 0, -1))
             place = next((config.keys[path] for path in above if path in config.keys), (1, 1))
-            found.append((place, Problem(config.where(place), finding.text)))
-    return [problem for _, problem in sorted(found, key=lambda pair: pair[0])]
+            placed.append((place, Problem(config.where(place), finding.text)))
+    return [problem for _, problem in sorted(placed, key=lambda pair: pair[0])]

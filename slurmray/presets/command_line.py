@@ -46,19 +46,19 @@ class CommandLine:
     def override(self, key: str) -> ParsedOption | None:
         """Return the Hydra override of a key; None if there is none."""
         for index, argument in reversed(list(enumerate(self.argv))):
-            found = _OVERRIDE.fullmatch(argument)
-            if found and found[2] == key and (found[3] is not None or found[1]):
-                return ParsedOption(index, _known(found[3]), found[1] or "")
+            match = _OVERRIDE.fullmatch(argument)
+            if match and match[2] == key and (match[3] is not None or match[1]):
+                return ParsedOption(index, _drop_unknown(match[3]), match[1] or "")
         return None
 
     def overrides_below(self, key: str) -> list[tuple[str, ParsedOption]]:
         """Return the Hydra overrides of keys below a key, with the rest of their names, in order."""
-        found = {}
+        overrides = {}
         for argument in self.argv:
             name = argument.lstrip("+~").partition("=")[0]
             if name.startswith(f"{key}.") and (option := self.override(name)):
-                found[name.removeprefix(f"{key}.")] = option
-        return list(found.items())
+                overrides[name.removeprefix(f"{key}.")] = option
+        return list(overrides.items())
 
     def flag(self, *names: str) -> ParsedOption | None:
         """Return the flag with one of these names. The value of a switch is the next argument."""
@@ -66,7 +66,7 @@ class CommandLine:
             name, equals, value = argument.partition("=")
             if name in names:
                 following = self.argv[index + 1] if index + 1 < len(self.argv) else ""
-                return ParsedOption(index, _known(value if equals else following))
+                return ParsedOption(index, _drop_unknown(value if equals else following))
         return None
 
 
@@ -75,9 +75,9 @@ def parse_command(run: Sequence[str] | str | None) -> CommandLine:
     if run is None:
         return CommandLine()
     if isinstance(run, str):
-        return CommandLine(_python_command(run))
+        return CommandLine(_find_python_command(run))
     if len(run) > 2 and run[0].rpartition("/")[2] in ("bash", "sh") and re.fullmatch("-[a-z]*c", run[1]):
-        return CommandLine(_python_command(run[2]))
+        return CommandLine(_find_python_command(run[2]))
     return CommandLine(tuple(run), is_extensible=_runs_python(run), is_list=True)
 
 
@@ -86,7 +86,7 @@ def parse_integer(value: object) -> int | None:
     return int(value) if isinstance(value, str) and re.fullmatch("[+]?[0-9]{1,9}", value) else None
 
 
-def _known(value: str | None) -> str | None:
+def _drop_unknown(value: str | None) -> str | None:
     """Return the value, or None if bash would expand it."""
     return None if value is None or re.search(r"[$`]", value) else value
 
@@ -95,14 +95,14 @@ def _runs_python(argv: Sequence[str]) -> bool:
     return any(argument == "-m" or argument.endswith(".py") for argument in argv)
 
 
-def _python_command(text: str) -> tuple[str, ...]:
+def _find_python_command(text: str) -> tuple[str, ...]:
     """Return the argv of the Python command in a text for bash.
 
     Empty if there is not exactly one, or if bash would expand one of its arguments to several.
     """
     if re.search(r"`|\$\(|<<", text):
         return ()
-    found = []
+    calls = []
     for line in text.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(_HASH_INSIDE_TOKEN.sub("\0", line), posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -113,10 +113,10 @@ def _python_command(text: str) -> tuple[str, ...]:
                     command.append(token.replace("\0", "#"))
                     continue
                 if _runs_python(command):
-                    found.append(tuple(command))
+                    calls.append(tuple(command))
                 command = []
         except ValueError:  # a quote that ends on another line
             return ()
-    if len(found) != 1 or any(token.startswith("$") and not token.endswith(".py") for token in found[0]):
+    if len(calls) != 1 or any(token.startswith("$") and not token.endswith(".py") for token in calls[0]):
         return ()
-    return found[0]
+    return calls[0]

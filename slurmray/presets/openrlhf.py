@@ -104,8 +104,8 @@ def advise(context: PresetContext) -> None:
         context.resume.append(flags.name("resume"))
     try:
         others_share = flags.option("async") or flags.option("critic and reward")
-        models = _models(context, flags, fill=bool(flags.option("all") and not others_share))
-        engines = _engines(context, flags)
+        models = _read_models(context, flags, fill=bool(flags.option("all") and not others_share))
+        engines = _read_engines(context, flags)
         _check_shared_gpus(context, flags, models, engines)
         _check_total(context, flags, models, engines)
     except (_UnknownValue, ValueError):
@@ -122,7 +122,7 @@ def _check_flag_names(context: PresetContext, flags: _Flags) -> None:
             context.add_problem(option, text)
 
 
-def _models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str, _Size]:
+def _read_models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str, _Size]:
     """Return the size of each model of the job. fill: add arguments for sizes that are not set."""
     names = ["actor"]
     if float(flags.text("kl", "0.01")) > 0:
@@ -137,7 +137,7 @@ def _models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str, _Siz
         "num_nodes": (context.nodes, "NNODES"),
         "num_gpus_per_node": (context.gpus, "GPUS_PER_NODE"),
     }
-    found = {}
+    sizes = {}
     for model in names:
         numbers = []
         for count, (most, variable) in available.items():
@@ -155,11 +155,11 @@ def _models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str, _Siz
                 raise _UnknownValue
             numbers.append(number)
         option = flags.option(f"{model} num_nodes") or flags.option(f"{model} num_gpus_per_node")
-        found[model] = _Size(model, numbers[0], numbers[1], option)
-    return found
+        sizes[model] = _Size(model, numbers[0], numbers[1], option)
+    return sizes
 
 
-def _engines(context: PresetContext, flags: _Flags) -> _Size | None:
+def _read_engines(context: PresetContext, flags: _Flags) -> _Size | None:
     """Return the size of vLLM's engines, each of which must fit within a node; None without vLLM."""
     count, size = flags.number("engines", 0), flags.number("engine", 1)
     if not count or not size:

@@ -51,23 +51,23 @@ class Ranks(NamedTuple):
         return frozenset(number for span in self.gpus for number in range(span.first, span.last + 1))
 
 
-def parse(text: str, total: int) -> Ranks:
+def parse_ranks(placement: str, total: int) -> Ranks:
     """Parse a placement; ValueError for a wrong one. total: GPUs of the job, for `all`."""
     gpus: list[Span] = []
     counts: list[int] = []
     last_process = -1
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        found = _PART.fullmatch(part)
-        if not found:
+    for part in filter(None, (piece.strip() for piece in placement.split(","))):
+        match = _PART.fullmatch(part)
+        if not match:
             raise ValueError(
                 f"{shown(part)}: expected GPUs, e.g. 0-7, 3, all, or GPUs and processes, e.g. 0-3:0-7"
             )
-        span = Span(0, total - 1) if found[1].lower() == "all" else _span(found[1])
+        span = Span(0, total - 1) if match[1].lower() == "all" else _parse_span(match[1])
         if gpus and span.first <= gpus[-1].last:
             raise ValueError(
                 f"{part}: comes after GPU {gpus[-1].last}; write the ranges in order, each GPU once"
             )
-        processes = _span(found[2]) if found[2] else Span(last_process + 1, last_process + span.size)
+        processes = _parse_span(match[2]) if match[2] else Span(last_process + 1, last_process + span.size)
         if counts and processes.first != last_process + 1:
             raise ValueError(f"{part}: its first process is {processes.first}, expected {last_process + 1}")
         if span.size % processes.size and processes.size % span.size:
@@ -84,18 +84,18 @@ def parse(text: str, total: int) -> Ranks:
 
 def spans(numbers: Iterable[int]) -> str:
     """Return numbers as ranges, e.g. `0-3, 8`."""
-    found: list[Span] = []
+    ranges: list[Span] = []
     for number in sorted(numbers):
-        if found and found[-1].last == number - 1:
-            found[-1] = Span(found[-1].first, number)
+        if ranges and ranges[-1].last == number - 1:
+            ranges[-1] = Span(ranges[-1].first, number)
         else:
-            found.append(Span(number, number))
-    return ", ".join(str(span.first) if span.size == 1 else f"{span.first}-{span.last}" for span in found)
+            ranges.append(Span(number, number))
+    return ", ".join(str(span.first) if span.size == 1 else f"{span.first}-{span.last}" for span in ranges)
 
 
-def _span(text: str) -> Span:
-    first, _, last = (piece.strip() for piece in text.partition("-"))
+def _parse_span(part: str) -> Span:
+    first, _, last = (piece.strip() for piece in part.partition("-"))
     span = Span(int(first), int(last or first))
     if span.size < 1:
-        raise ValueError(f"{text}: ends before it begins")
+        raise ValueError(f"{part}: ends before it begins")
     return span

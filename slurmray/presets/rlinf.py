@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from slurmray.presets.command_line import ParsedOption
 from slurmray.presets.context import PresetContext
-from slurmray.presets.ranks import Ranks, Span, parse, spans
+from slurmray.presets.ranks import Ranks, Span, parse_ranks, spans
 from slurmray.yaml_source import Path
 
 _NODES, _GPUS = "cluster.num_nodes", "cluster.num_gpus_per_node"
@@ -73,7 +73,7 @@ def advise(context: PresetContext) -> None:
 
 def _fill_cluster(context: PresetContext) -> None:
     """Set the number of nodes, or check it; check the GPUs, which RLinf ignores since v0.1."""
-    nodes, gpus = _setting(context, _NODES), _setting(context, _GPUS)
+    nodes, gpus = _find_setting(context, _NODES), _find_setting(context, _GPUS)
     if nodes and (isinstance(nodes[0], ParsedOption) or not context.command.is_extensible):
         _check_equal(context, _NODES, nodes, context.nodes)
     else:
@@ -82,7 +82,7 @@ def _fill_cluster(context: PresetContext) -> None:
         _check_equal(context, _GPUS, gpus, context.gpus)
 
 
-def _setting(context: PresetContext, key: str) -> _Setting | None:
+def _find_setting(context: PresetContext, key: str) -> _Setting | None:
     """Return where a key is set, in the command or else in the file, and its value; None if it is not set."""
     if option := context.command.override(key):
         return option, option.value
@@ -104,13 +104,13 @@ def _check_placement(context: PresetContext) -> None:
     if context.config is None and not context.command.overrides_below(_PLACEMENT):
         context.notes.append("the placement is not checked: set preset.config to RLinf's YAML file")
         return
-    entries = _entries(context)
+    entries = _read_entries(context)
     if not entries and context.config and not context.command.override(_PLACEMENT):
         context.note_unplaced(_PLACEMENT)
     placements = []
     for entry in entries:
         try:
-            ranks = None if "$" in entry.text else parse(entry.text, context.total)
+            ranks = None if "$" in entry.text else parse_ranks(entry.text, context.total)
         except ValueError as error:
             context.add_problem_at(entry.at, f"{entry.key}: {error}")
         else:
@@ -118,7 +118,7 @@ def _check_placement(context: PresetContext) -> None:
     _check_unique(context, placements)
     known = [placement for placement in placements if placement.ranks]
     if not context.check_range(
-        [(each.summary, each.ranks.size, each.ranks.last, each.at) for each in known if each.ranks]
+        [(entry.summary, entry.ranks.size, entry.ranks.last, entry.at) for entry in known if entry.ranks]
     ):
         return
     by_name = {name: placement for placement in known for name in placement.names}
@@ -130,23 +130,23 @@ def _check_placement(context: PresetContext) -> None:
         for placement in known:
             _check_within_nodes(context, placement)
     if placements and len(known) == len(placements):
-        used = {number for each in known if each.ranks for number in each.ranks.numbers}
-        context.note_idle([each.summary for each in known], used)
+        used = {number for entry in known if entry.ranks for number in entry.ranks.numbers}
+        context.note_idle([entry.summary for entry in known], used)
 
 
-def _entries(context: PresetContext) -> list[_Placement]:
+def _read_entries(context: PresetContext) -> list[_Placement]:
     """Return the placements without ranks. Those on node groups are left out: only RLinf can resolve them."""
     path: Path = tuple(_PLACEMENT.split("."))
     section = context.lookup(path)
-    found = {}
+    entries = {}
     for key, value in section.items() if isinstance(section, dict) else []:
         text = value.get("placement") if isinstance(value, dict) and "node_group" not in value else value
-        found[key] = _Placement(key, text if isinstance(text, str) else "$", (*path, key))
+        entries[key] = _Placement(key, text if isinstance(text, str) else "$", (*path, key))
     for key, option in context.command.overrides_below(_PLACEMENT):
-        found[key] = _Placement(key, "$" if option.value is None else option.value, option)
+        entries[key] = _Placement(key, "$" if option.value is None else option.value, option)
         if option.prefix == "~":
-            del found[key]
-    return [] if context.command.override(_PLACEMENT) else list(found.values())
+            del entries[key]
+    return [] if context.command.override(_PLACEMENT) else list(entries.values())
 
 
 def _check_unique(context: PresetContext, placements: list[_Placement]) -> None:
@@ -164,14 +164,14 @@ def _check_within_nodes(context: PresetContext, placement: _Placement) -> None:
     """Check that no process with several GPUs lies across nodes. Not so for language models."""
     ranks = placement.ranks
     for span, processes in zip(ranks.gpus, ranks.processes, strict=True) if ranks else ():
-        if across := _across_nodes(span, span.size // processes, context.gpus):
+        if across := _find_across_nodes(span, span.size // processes, context.gpus):
             cause = f"a process on GPUs {across} would lie across nodes of {context.gpus}"
             text = f"{placement.key} {placement.text}: {cause}: give it more processes"
             context.add_problem_at(placement.at, text)
             return
 
 
-def _across_nodes(span: Span, size: int, gpus: int) -> str | None:
+def _find_across_nodes(span: Span, size: int, gpus: int) -> str | None:
     """Return the first group of GPUs that lies across nodes, e.g. `6-9`; None if there is none.
 
     span: GPUs that are divided into groups of `size`. gpus: on each node.
@@ -221,7 +221,7 @@ def _check_engine(context: PresetContext, rollout: _Placement, ranks: Ranks, is_
     is_shared: with the actor. Then engines that are smaller than a group of the actor are spread over one
     group (`stride` in RLinf).
     """
-    tensor, stages, actor = (_parallel_size(context, key) for key in (_ENGINE, _STAGES, _ACTOR))
+    tensor, stages, actor = (_read_parallel_size(context, key) for key in (_ENGINE, _STAGES, _ACTOR))
     if not (tensor and stages and actor):
         return
     size, name = tensor, f"{_ENGINE} {tensor}"
@@ -235,14 +235,14 @@ def _check_engine(context: PresetContext, rollout: _Placement, ranks: Ranks, is_
     elif ranks.size % size:
         text = f"engines of {size} do not divide {ranks.size} GPUs: choose a divisor"
         context.add_problem_at(rollout.at, f"{name}: {text}")
-    elif across := _across_nodes(Span(ranks.gpus[0].first, ranks.last), size, context.gpus):
+    elif across := _find_across_nodes(Span(ranks.gpus[0].first, ranks.last), size, context.gpus):
         text = f"an engine on GPUs {across} would lie across nodes of {context.gpus}"
         context.add_problem_at(rollout.at, f"{name}: {text}: choose a smaller one, or other GPUs")
 
 
-def _parallel_size(context: PresetContext, key: str) -> int | None:
+def _read_parallel_size(context: PresetContext, key: str) -> int | None:
     """Return a parallel size, 1 if it is not set; None if it is only known when the job runs."""
-    if (setting := _setting(context, key)) is None:
+    if (setting := _find_setting(context, key)) is None:
         return 1
     at, value = setting
     return context.parse_count(at, key, value)

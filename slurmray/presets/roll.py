@@ -75,50 +75,50 @@ def advise(context: PresetContext) -> None:
 
 
 def _check_config(context: PresetContext) -> None:
-    gpus_per_node = _number(context, ("num_gpus_per_node",))
+    gpus_per_node = _read_count(context, ("num_gpus_per_node",))
     # Since v0.2 ROLL overwrites it with the number that its driver counts.
     if gpus_per_node is not None and gpus_per_node != context.gpus and not context.preset.since(0, 2):
         fix = f"write {context.gpus}, or {context.gpus_fix(gpus_per_node)}"
         context.add_config_problem(
             ("num_gpus_per_node",), f"num_gpus_per_node is {gpus_per_node}, {context.allocation}: {fix}"
         )
-    found = list(_mappings((), context.config.data if context.config else None))
-    if not found:
+    mappings = list(_find_mappings((), context.config.data if context.config else None))
+    if not mappings:
         context.note_unplaced("device_mapping")
     workers = []
-    for path, value in found:
+    for path, value in mappings:
         try:
-            gpus = _gpus(value)
+            gpus = _parse_gpus(value)
         except ValueError as error:
             context.add_config_problem(path, f"{_Worker(path, []).name}: device_mapping {error}")
         else:
             workers += [_Worker(path, gpus)] if gpus else []
     placed = [(worker.summary, len(worker.gpus), max(worker.gpus), worker.path) for worker in workers]
-    if context.check_range(placed) and workers and len(workers) == len(found):
+    if context.check_range(placed) and workers and len(workers) == len(mappings):
         used = {number for worker in workers for number in worker.gpus}
         context.note_idle([worker.summary for worker in workers], used)
     for worker in workers:
         _check_divisors(context, worker)
 
 
-def _mappings(path: Path, data: Any) -> Iterator[tuple[Path, Any]]:
+def _find_mappings(path: Path, data: Any) -> Iterator[tuple[Path, Any]]:
     """Yield path and value of each device_mapping."""
     for name, value in data.items() if isinstance(data, dict) else ():
         if name.rpartition(".")[2] == "device_mapping":
             yield (*path, name), value
         else:
-            yield from _mappings((*path, name), value)
+            yield from _find_mappings((*path, name), value)
 
 
 def _check_divisors(context: PresetContext, worker: _Worker) -> None:
     """Check that the GPUs of a process, and the product of the parallel sizes, divide a worker's GPUs."""
     above = worker.path[:-1]
-    size = _number(context, (*above, "num_gpus_per_worker"))
+    size = _read_count(context, (*above, "num_gpus_per_worker"))
     if size and len(worker.gpus) % size:
         text = f"processes of {size} GPUs do not divide its {len(worker.gpus)} GPUs: change one of the two"
         context.add_config_problem((*above, "num_gpus_per_worker"), f"{worker.name}: {text}")
     strategy = (*above, "strategy_args", "strategy_config")
-    sizes = {name: _number(context, (*strategy, name)) for name in _PARALLEL}
+    sizes = {name: _read_count(context, (*strategy, name)) for name in _PARALLEL}
     product, factors = 1, []
     for name, size in sizes.items():
         if size and size > 1:
@@ -129,11 +129,11 @@ def _check_divisors(context: PresetContext, worker: _Worker) -> None:
         context.add_config_problem(worker.path, f"{worker.name}: {text}: change one of the two")
 
 
-def _number(context: PresetContext, path: Path) -> int | None:
+def _read_count(context: PresetContext, path: Path) -> int | None:
     return context.parse_count(path, str(path[-1]), context.lookup(path))
 
 
-def _gpus(value: Any) -> list[int] | None:
+def _parse_gpus(value: Any) -> list[int] | None:
     """Return the GPUs in a device_mapping, which ROLL passes to `eval`; None if they are not known yet.
 
     ValueError for a wrong value.
@@ -144,54 +144,54 @@ def _gpus(value: Any) -> list[int] | None:
         raise ValueError("must be a text, which ROLL evaluates: quote the list")
     try:
         tree = ast.parse(value.strip(), mode="eval")
-        found = _evaluate(tree.body)
+        gpus = _evaluate(tree.body)
     except _TooManyGpus:
         raise ValueError(
             f"{shown(value)}: more than {MAX_GPUS} GPUs: write the numbers of the job's GPUs"
         ) from None
     except (SyntaxError, RecursionError, MemoryError):
-        tree, found = ast.Expression(ast.Constant(None)), None
-    if found is None:
+        tree, gpus = ast.Expression(ast.Constant(None)), None
+    if gpus is None:
         if any(isinstance(node, ast.Name | ast.List | ast.Tuple) for node in ast.walk(tree)):
             return None
         raise ValueError(f"{shown(value)} is not a list; write e.g. list(range(0,8)) or [0, 1]")
-    if any(number < 0 for number in found):
+    if any(number < 0 for number in gpus):
         raise ValueError(f"{value}: the first GPU is 0")
-    if twice := {number for number, times in Counter(found).items() if times > 1}:
+    if twice := {number for number, times in Counter(gpus).items() if times > 1}:
         raise ValueError(f"{value} has {spans(twice)} twice; list each GPU once")
-    return list(found)
+    return list(gpus)
 
 
 def _evaluate(node: ast.expr) -> list[int] | range | None:
     """Evaluate lists, ranges and sums of lists; None for any other expression."""
-    found: list[int] | range | None = None
+    result: list[int] | range | None = None
     match node:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            numbers = [_integer(part) for part in parts]
-            found = [number for number in numbers if number is not None]
-            return found if len(found) == len(parts) else None
+            numbers = [_evaluate_integer(part) for part in parts]
+            result = [number for number in numbers if number is not None]
+            return result if len(result) == len(parts) else None
         case ast.Call(func=ast.Name(id="range"), args=[*parts], keywords=[]):
-            numbers = [_integer(part) for part in parts]
+            numbers = [_evaluate_integer(part) for part in parts]
             if 1 <= len(parts) <= 3 and None not in numbers and numbers[2:] != [0]:
-                found = range(*numbers)  # type: ignore[arg-type]
+                result = range(*numbers)  # type: ignore[arg-type]
         case ast.Call(func=ast.Name(id="list"), args=[inner], keywords=[]):
-            found = _evaluate(inner)
+            result = _evaluate(inner)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            one, other = _evaluate(left), _evaluate(right)
-            if one is not None and other is not None:
-                found = [*one, *other]
-    if found is not None and len(found) > MAX_GPUS:
+            first, second = _evaluate(left), _evaluate(right)
+            if first is not None and second is not None:
+                result = [*first, *second]
+    if result is not None and len(result) > MAX_GPUS:
         raise _TooManyGpus
-    return found
+    return result
 
 
-def _integer(node: ast.expr) -> int | None:
+def _evaluate_integer(node: ast.expr) -> int | None:
     match node:
         case ast.Constant(value=int(number)) if not isinstance(number, bool):
             if number > MAX_GPUS:
                 raise _TooManyGpus
             return number
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as operand):
-            size = _integer(operand)
+            size = _evaluate_integer(operand)
             return None if size is None else -size
     return None

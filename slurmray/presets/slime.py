@@ -37,36 +37,36 @@ def advise(context: PresetContext) -> None:
     if command.flag(_ROLLOUT_NODE) is None and context.gpus != _DEFAULTS[_ROLLOUT_NODE]:
         context.add_argument(_ROLLOUT_NODE, context.gpus, "GPUS_PER_NODE", separator=" ")
     defaults = {**_DEFAULTS, **({_NODES: context.nodes, _GPUS: context.gpus} if shares else {})}
-    numbers = {name: _number(context, name, default) for name, default in defaults.items()}
+    numbers = {name: _read_count(context, name, default) for name, default in defaults.items()}
     if None not in numbers.values():
-        _check(context, {name: number or 0 for name, number in numbers.items()}, shares)
+        _check_placement(context, {name: number or 0 for name, number in numbers.items()}, shares)
 
 
-def _number(context: PresetContext, name: str, default: int) -> int | None:
+def _read_count(context: PresetContext, name: str, default: int) -> int | None:
     option = context.command.flag(name)
     return context.parse_count(option, name, option.value) if option else default
 
 
-def _check(context: PresetContext, numbers: dict[str, int], shares: bool) -> None:
+def _check_placement(context: PresetContext, numbers: dict[str, int], shares: bool) -> None:
     """Check that training and rollouts fit into the job, and the engines into the nodes."""
     if numbers[_GPUS] > context.gpus:
         text = f"{_GPUS} {numbers[_GPUS]}, {context.allocation}"
         fix = f"write {context.gpus} or less, or {context.gpus_fix(numbers[_GPUS])}"
-        context.add_problem(_option(context, _GPUS, _NODES), f"{text}: {fix}")
+        context.add_problem(_find_option(context, _GPUS, _NODES), f"{text}: {fix}")
         return
     actor, rollout = numbers[_NODES] * numbers[_GPUS], numbers[_ROLLOUT]
     parts = f"actor {counted(numbers[_NODES], 'node')} x {numbers[_GPUS]} ({actor})"
     if rollout:
         parts += f" {'shared with' if shares else '+'} rollout ({rollout})"
     used = max(actor, rollout) if shares else actor + rollout
-    option = _option(context, _NODES, _GPUS, _ROLLOUT)
+    option = _find_option(context, _NODES, _GPUS, _ROLLOUT)
     context.check_total(parts, used, option, f"lower {_NODES} or {_ROLLOUT}")
     size, engines = numbers[_ENGINE], rollout or actor
     if not size or engines % size or (context.gpus % size and size % context.gpus):
         text = f"{_ENGINE} {size}: engines of {size} do not divide {engines} GPUs on nodes of {context.gpus}"
-        context.add_problem(_option(context, _ENGINE), f"{text}: choose a divisor of {context.gpus}")
+        context.add_problem(_find_option(context, _ENGINE), f"{text}: choose a divisor of {context.gpus}")
 
 
-def _option(context: PresetContext, *names: str) -> ParsedOption | None:
+def _find_option(context: PresetContext, *names: str) -> ParsedOption | None:
     """The first of these flags that is in the command."""
     return next(filter(None, map(context.command.flag, names)), None)

@@ -50,7 +50,7 @@ class _Pool(NamedTuple):
 
 def advise(context: PresetContext) -> None:
     """Fill in the number of nodes and GPUs, and check them."""
-    pools = _pools(context)
+    pools = _read_pools(context)
     if pools:
         _check_pools(context, pools)
     else:
@@ -109,11 +109,11 @@ def check_engine(context: PresetContext, pool: _Pool | None = None) -> None:
         context.add_problem(option, f"{name}: {text}: choose a divisor of {gpus}")
 
 
-def _pools(context: PresetContext) -> list[_Pool]:
+def _read_pools(context: PresetContext) -> list[_Pool]:
     """Return the enabled pools other than the trainer's own."""
     option = context.command.override(GPUS)
     trainer_gpus = option.number if option else context.gpus
-    found = []
+    pools = []
     for name, (switch, default) in _POOLS.items():
         enabler = context.command.override(switch or f"{name}.nnodes")
         if enabler is None or (switch and (enabler.value or "").lower() != "true"):
@@ -121,8 +121,8 @@ def _pools(context: PresetContext) -> list[_Pool]:
         nodes = context.override_count(f"{name}.nnodes", 0)
         gpus = context.override_count(f"{name}.n_gpus_per_node", default or trainer_gpus)
         if switch or nodes != 0:
-            found.append(_Pool(name, nodes, gpus))
-    return found
+            pools.append(_Pool(name, nodes, gpus))
+    return pools
 
 
 def _check_pools(context: PresetContext, pools: list[_Pool]) -> None:

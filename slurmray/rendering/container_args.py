@@ -10,11 +10,11 @@ from slurmray.spec.image_names import APPTAINER_SOURCES
 from slurmray.spec.runtimes import RUNTIMES
 
 
-def image_of(container: Container) -> tuple[str, str]:
+def convert_image(container: Container) -> tuple[str, str]:
     """Return (image, source). source: what Apptainer or Singularity builds the image from; "" for nothing."""
     image, kind = container.image, RUNTIMES[container.runtime].images
     if kind == "pyxis":
-        return _enroot_image(image), ""
+        return _convert_for_enroot(image), ""
     if kind != "apptainer":
         return "" if kind == "none" else image, ""
     if container.archive:
@@ -24,21 +24,21 @@ def image_of(container: Container) -> tuple[str, str]:
     elif image.startswith(("/", "./", "../", "~", "$")) or image.endswith(".sif"):
         return image, ""
     else:
-        source = f"docker://{with_registry(image)}"
+        source = f"docker://{add_registry(image)}"
     # The hash tells images of different sources apart.
     digest = hashlib.sha256(source.encode()).hexdigest()[:8]
     return f"{re.sub('[^A-Za-z0-9.]+', '-', image)}-{digest}.sif", source
 
 
-def _enroot_image(image: str) -> str:
+def _convert_for_enroot(image: str) -> str:
     """Return a path unchanged, and a name as [REGISTRY#]IMAGE, without docker.io."""
     if image.startswith(("/", "./", "$")) or "#" in image:
         return image
-    registry, _, name = with_registry(image).partition("/")
+    registry, _, name = add_registry(image).partition("/")
     return name.removeprefix("library/") if registry == "docker.io" else f"{registry}#{name}"
 
 
-def with_registry(image: str) -> str:
+def add_registry(image: str) -> str:
     """Return the image's name with its registry: its first part, if that looks like a host name."""
     first, slash, _ = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):

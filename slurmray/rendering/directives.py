@@ -10,20 +10,20 @@ from slurmray.spec.job import JobSpec
 ONE_TASK = syntax.directive("ntasks-per-node", "1")
 
 
-def directives_of(spec: JobSpec) -> list[str]:
+def make_directives(spec: JobSpec) -> list[str]:
     """Return the `#SBATCH` lines, quoted for sbatch."""
     groups = spec.slurm.groups
     options = [*spec.slurm.given()]
     if groups:
-        options = [each for each in options if each[0] in syntax.OF_WHOLE_JOB] + [*groups[0].given()]
+        options = [option for option in options if option[0] in syntax.OF_WHOLE_JOB] + [*groups[0].given()]
     lines = [syntax.directive("job-name", spec.name), *_component(options)]
-    lines += of_sections(spec.stop.lead, spec.on_node_loss == "continue", spec.requeue.is_possible)
+    lines += make_section_lines(spec.stop.lead, spec.on_node_loss == "continue", spec.requeue.is_possible)
     for group in groups[1:]:
         lines += [syntax.NEXT_COMPONENT, *_component(group.given())]
     return lines
 
 
-def of_sections(lead: object, goes_on: bool, is_requeued: bool) -> list[str]:
+def make_section_lines(lead: object, goes_on: bool, is_requeued: bool) -> list[str]:
     """Return the lines that follow from the sections `stop`, `on_node_loss` and `requeue`. lead: seconds."""
     # B: only to the batch script. Not TERM, which Slurm sends when it cancels a job; nor one with which
     # somebody may ask the trainer for something: see WARNING of agent/signals.py.

@@ -19,10 +19,10 @@ SEAL = re.compile(r"^# slurmray-sha256: ([0-9a-f]{64})\n", re.MULTILINE)
 
 def seal(text: str) -> str:
     """Return the text with a seal after the header line: the SHA-256 of the text without that line."""
-    line = re.search(rf"^{HEADER}.*\n", text, re.MULTILINE)
-    if not line:
+    match = re.search(rf"^{HEADER}.*\n", text, re.MULTILINE)
+    if not match:
         raise ValueError(f"no line begins with {HEADER!r}")
-    return f"{text[: line.end()]}# slurmray-sha256: {sha256(text)}\n{text[line.end() :]}"
+    return f"{text[: match.end()]}# slurmray-sha256: {sha256(text)}\n{text[match.end() :]}"
 
 
 def write_scripts(texts: Mapping[Path, str], force: bool, *, is_private: bool = False) -> None:
@@ -76,8 +76,8 @@ def sha256(text: str) -> str:
 
 def is_sealed(text: str) -> bool:
     """Return whether a text has a seal and was not edited since."""
-    found = SEAL.search(text)
-    return found is not None and sha256(SEAL.sub("", text, count=1)) == found[1]
+    match = SEAL.search(text)
+    return match is not None and sha256(SEAL.sub("", text, count=1)) == match[1]
 
 
 def _refuse_overwriting(path: Path) -> None:
@@ -88,7 +88,7 @@ def _refuse_overwriting(path: Path) -> None:
         raise UsageError(f"{path}: was edited since slurmray wrote it; choose another name, or use --force")
 
 
-def _mode(target: Path, content: bytes) -> int:
+def _choose_mode(target: Path, content: bytes) -> int:
     """The mode of the file that is replaced, else that of a new program or text by the umask."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
@@ -101,7 +101,7 @@ def _write_temporary(target: Path, content: bytes, max_mode: int) -> Path:
     descriptor, name = tempfile.mkstemp(prefix=".slurmray-", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, _mode(target, content) & max_mode)
+            os.fchmod(descriptor, _choose_mode(target, content) & max_mode)
             file.write(content)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -16,12 +16,12 @@ _INVISIBLE = re.compile(
 )
 
 
-def pretty(value: object, indent: int = 0) -> str:
+def format_json(value: object, indent: int = 0) -> str:
     """Return a value as JSON, one key or item per line. Flat lists and objects that fit stay on one line.
 
     value: as for json.dumps. indent: blanks before all lines but the first.
     """
-    flat = _flat(value)
+    flat = _format_flat(value)
     if not isinstance(value, dict | list) or not value:
         return flat
     items = list(value.values()) if isinstance(value, dict) else value
@@ -30,14 +30,14 @@ def pretty(value: object, indent: int = 0) -> str:
         return flat
     deeper = indent + 2
     if isinstance(value, dict):
-        lines = [f"{_flat(str(key))}: {pretty(item, deeper)}" for key, item in value.items()]
+        lines = [f"{_format_flat(str(key))}: {format_json(item, deeper)}" for key, item in value.items()]
     else:
-        lines = [pretty(item, deeper) for item in value]
+        lines = [format_json(item, deeper) for item in value]
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     blanks = " " * deeper
     return f"{opening}\n{blanks}" + f",\n{blanks}".join(lines) + f"\n{' ' * indent}{closing}"
 
 
-def _flat(value: Any) -> str:
+def _format_flat(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return _INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return _INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], text)

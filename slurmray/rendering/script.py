@@ -15,10 +15,10 @@ from slurmray.agent import script as parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
 from slurmray.plan import Plan
-from slurmray.rendering.directives import directives_of
+from slurmray.rendering.directives import make_directives
 from slurmray.rendering.output import HEADER, sha256
-from slurmray.rendering.pretty_json import pretty
-from slurmray.rendering.settings import make_settings, runtimes_of
+from slurmray.rendering.pretty_json import format_json
+from slurmray.rendering.settings import list_runtimes, make_settings
 from slurmray.resources import data_folder
 from slurmray.spec.runtimes import RUNTIMES
 
@@ -51,9 +51,9 @@ def render_script(plan: Plan, command: str = "slurmray render", *, only_checks: 
     spec's template cannot be used.
     """
     spec = plan.spec
-    settings = pretty(make_settings(plan, command, only_checks=only_checks))
+    settings = format_json(make_settings(plan, command, only_checks=only_checks))
     template = Path(spec.template) if spec.template else None
-    text = assemble(directives_of(spec), settings, runtimes_of(spec), template)
+    text = assemble(make_directives(spec), settings, list_runtimes(spec), template)
     if (size := len(text.encode())) > MAX_BYTES:
         raise UsageError(
             f"the script would have {size / 1e6:.1f} MB, and sbatch takes at most 4 MB (max_script_size); "
@@ -71,9 +71,9 @@ def assemble(
     """
     if template is None:
         return _render(directives, settings, runtimes)
-    site = pretty(str(template))[1:-1]  # escaped, so that it stays on a comment's line
+    site = format_json(str(template))[1:-1]  # escaped, so that it stays on a comment's line
     try:
-        text = _render(directives, settings, runtimes, _read(template), site)
+        text = _render(directives, settings, runtimes, _read_template(template), site)
     except jinja2.TemplateNotFound as error:
         raise UsageError(f"{template}: template {error.name} does not exist; extend job.sbatch.j2") from None
     except TypeError as error:
@@ -127,7 +127,7 @@ def _render(
     story_hash: str | None = None,
 ) -> str:
     """Render job.sbatch.j2, or the text of a template that extends it."""
-    environment = _environment()
+    environment = _make_environment()
     values = {
         "directives": list(directives),
         "settings": settings,
@@ -144,7 +144,7 @@ def _render(
     return environment.from_string(template).render(values)
 
 
-def _read(template: Path) -> str:
+def _read_template(template: Path) -> str:
     try:
         return files.read(template.expanduser()).decode()
     except OSError as error:
@@ -156,11 +156,11 @@ def _read(template: Path) -> str:
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def _make_environment() -> jinja2.Environment:
     environment = _Environment(
         loader=jinja2.FileSystemLoader(data_folder("templates")),
         undefined=jinja2.StrictUndefined,
-        finalize=_quoted,
+        finalize=_quote,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -173,6 +173,6 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     """Return what `{{ value }}` in a template renders. jinja2.UndefinedError for an undefined value."""
     return value if isinstance(value, _Verbatim) else shlex.quote(str(value))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmray import __version__
 from slurmray.plan import Advice, Plan
-from slurmray.rendering.container_args import container_args, image_of, with_registry
+from slurmray.rendering.container_args import add_registry, container_args, convert_image
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
 from slurmray.spec.ray import DEBUG_ENV
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slurmray.agent.wire import settings as shape
 
 
-def runtimes_of(spec: JobSpec) -> list[str]:
+def list_runtimes(spec: JobSpec) -> list[str]:
     """Return the container runtimes that a node may use, in order of preference."""
     return list(candidates(spec.container.runtime))
 
@@ -85,13 +85,13 @@ def _group(component: Component, spec: JobSpec) -> shape.Group:
 
 def _container(spec: JobSpec) -> shape.Container:
     container = spec.container
-    image, source = image_of(container)
+    image, source = convert_image(container)
     return {
-        "runtimes": runtimes_of(spec),
+        "runtimes": list_runtimes(spec),
         "accelerators": _accelerators(spec),
         "command": container.command or "",
         "image": image,
-        "image_with_registry": with_registry(image) if image else "",
+        "image_with_registry": add_registry(image) if image else "",
         "source": source,
         "pull": container.pull,
         "build": {"file": container.build.file, "context": container.build.context}
@@ -177,5 +177,5 @@ def _stage(item: Prepare | Service) -> dict[str, Any]:
 def _service(service: Service) -> dict[str, Any]:
     fields = _stage(service)
     if service.image:
-        fields["image_with_registry"] = with_registry(service.image)
+        fields["image_with_registry"] = add_registry(service.image)
     return fields

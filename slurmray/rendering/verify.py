@@ -15,9 +15,9 @@ from typing import Any, cast
 from slurmray import __version__
 from slurmray.agent import script as parts
 from slurmray.rendering import script
-from slurmray.rendering.directives import ONE_TASK, of_sections
+from slurmray.rendering.directives import ONE_TASK, make_section_lines
 from slurmray.rendering.output import HEADER, SEAL, is_sealed, seal
-from slurmray.rendering.pretty_json import pretty
+from slurmray.rendering.pretty_json import format_json
 from slurmray.slurm import syntax
 from slurmray.spec.runtimes import RUNTIMES, candidates
 
@@ -75,46 +75,46 @@ def verify(text: str) -> Verdict | None:
         by = f"its header names slurmray {rendered[1]}, and this is {__version__}"
         return Verdict(f"cannot be verified: {by}; use the `slurmray verify` of that version", 2)
     try:
-        return Verdict(_verified(text, rendered.start()), 0)
+        return Verdict(_verify(text, rendered.start()), 0)
     except _EditedError as error:
         return Verdict(str(error), 1)
 
 
-def _verified(text: str, header: int) -> str:
+def _verify(text: str, header: int) -> str:
     """The verdict on a script as rendered; _EditedError for others. header: where the version is."""
     above = text[:header].split("\n")[1:-2]  # without the first line, and the # above the version
-    settings, canonical = _settings(text)
+    settings, canonical = _read_settings(text)
     runtimes = settings["container"]["runtimes"]
-    site = _site(text[header:].partition("\n#\n")[0])
-    blocks = {part: _block(text, part, site) for part in ("prologue", "epilogue")} if site else {}
+    site = _read_site(text[header:].partition("\n#\n")[0])
+    blocks = {part: _read_block(text, part, site) for part in ("prologue", "epilogue")} if site else {}
     expected = script.rebuild(above, canonical, runtimes, site, blocks)
-    found_seal = SEAL.search(text)
-    sealed = SEAL.sub(found_seal[0] if found_seal else "", seal(expected), count=1)
+    own_seal = SEAL.search(text)
+    sealed = SEAL.sub(own_seal[0] if own_seal else "", seal(expected), count=1)
     if text != sealed:
-        hashes = {found[1]: found[0] for found in _HASH.finditer(text[header:])}
-        alike = _HASH.sub(lambda found: hashes.get(found[1], found[0]), sealed, count=2)
+        hashes = {match[1]: match[0] for match in _HASH.finditer(text[header:])}
+        alike = _HASH.sub(lambda match: hashes.get(match[1], match[0]), sealed, count=2)
         # What has changed is of interest, and not its hash.
-        raise _EditedError(f"edited: {_difference(text, alike if alike != text else sealed)}")
+        raise _EditedError(f"edited: {_describe_difference(text, alike if alike != text else sealed)}")
     if not is_sealed(text):
         raise _EditedError(
             "edited: settings, directives or site's commands; the seal is that of another text"
         )
     notes = [f"as rendered: story and agent are those of slurmray {__version__}"]
-    if commands := [field for field, path in COMMANDS.items() if _value(settings, path)]:
+    if commands := [field for field, path in COMMANDS.items() if _look_up(settings, path)]:
         notes.append(f"its settings have commands of this job: {', '.join(commands)}")
     if unusual := [*_unusual_directives(above, settings, bool(site))]:
         notes.append(f"directives to look at: {', '.join(unusual)}")
     if site:
-        lines = [_lines_of(text, part, site) for part, block in blocks.items() if block]
+        lines = [_describe_lines(text, part, site) for part, block in blocks.items() if block]
         notes.append(f"commands of the site's template {site}: {', '.join(lines) or 'only directives'}")
     return "; ".join(notes)
 
 
-def _settings(text: str) -> tuple[dict[str, Any], str]:
+def _read_settings(text: str) -> tuple[dict[str, Any], str]:
     """The settings of a script, also as slurmray writes them."""
     try:
         settings = cast("dict[str, Any]", parts.read_settings(text))
-        canonical = pretty(settings)
+        canonical = format_json(settings)
         known = settings["version"] == __version__ and isinstance(settings["setup"], str)
         known = known and tuple(settings["container"]["runtimes"]) in {*STORIES.values(), ("singularity",)}
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -124,18 +124,18 @@ def _settings(text: str) -> tuple[dict[str, Any], str]:
     return settings, canonical
 
 
-def _site(header: str) -> str:
+def _read_site(header: str) -> str:
     """The name of the site's template, escaped as in the header; "" without one."""
     named = re.search(r"^# slurmray-site: (.*)$", header, re.MULTILINE)
     try:
-        if named and pretty(json.loads(f'"{named[1]}"')) != f'"{named[1]}"':
+        if named and format_json(json.loads(f'"{named[1]}"')) != f'"{named[1]}"':
             raise ValueError
     except ValueError:
         raise _EditedError("edited: header, the name of the site's template") from None
     return named[1] if named else ""
 
 
-def _value(settings: Mapping[str, Any], path: str) -> object:
+def _look_up(settings: Mapping[str, Any], path: str) -> object:
     """A value of the settings by its dotted path; None without one."""
     value: object = settings
     for name in path.split("."):
@@ -150,20 +150,20 @@ def _unusual_directives(lines: list[str], settings: Mapping[str, Any], has_site:
     """
     own = {ONE_TASK, syntax.NEXT_COMPONENT}
     own.update(
-        of_sections(
-            _value(settings, "stop.lead"),
-            _value(settings, "on_node_loss") == "continue",
-            bool(_value(settings, "requeue.max") or _value(settings, "requeue.exit_code")),
+        make_section_lines(
+            _look_up(settings, "stop.lead"),
+            _look_up(settings, "on_node_loss") == "continue",
+            bool(_look_up(settings, "requeue.max") or _look_up(settings, "requeue.exit_code")),
         )
     )
     for number, line in enumerate(lines, start=2):
-        found = syntax.DIRECTIVE.fullmatch(line)
-        option, value = (found[1], found[2]) if found else ("", None)
+        match = syntax.DIRECTIVE.fullmatch(line)
+        option, value = (match[1], match[2]) if match else ("", None)
         is_usual = option in syntax.OPTIONS and option not in _RUNS_SOMETHING
         if line in own or option == "job-name" or is_usual or (has_site and re.fullmatch("(#( .*)?)?", line)):
             continue
         try:
-            if not found:
+            if not match:
                 raise ValueError(line)
             syntax.split_extra(f"--{option}" if value is None else f"--{option}={value}")
         except ValueError:
@@ -171,10 +171,10 @@ def _unusual_directives(lines: list[str], settings: Mapping[str, Any], has_site:
                 raise _EditedError(
                     f"edited: directives, line {number}: slurmray writes no such line"
                 ) from None
-        yield f"--{option} (line {number})" if found else f"line {number}"
+        yield f"--{option} (line {number})" if match else f"line {number}"
 
 
-def _block(text: str, part: str, site: str) -> str:
+def _read_block(text: str, part: str, site: str) -> str:
     """What a site's template renders as a block."""
     begin, end = _marks(part, site)
     block = text.partition(parts.AGENT_BEGIN)[0].partition(begin)[2].partition(end)[0]
@@ -185,23 +185,23 @@ def _marks(part: str, site: str) -> tuple[str, str]:
     return f"\n# ---- site {part}, from {site}\n", f"\n# ---- end of site {part}\n"
 
 
-def _lines_of(text: str, part: str, site: str) -> str:
+def _describe_lines(text: str, part: str, site: str) -> str:
     """The lines of a site's block, e.g. `lines 90-94`."""
     first, last = (text.count("\n", 0, text.index(mark)) for mark in _marks(part, site))
     return f"{part} in lines {first + 3}-{last + 1}"
 
 
-def _difference(found: str, expected: str) -> str:
+def _describe_difference(text: str, expected: str) -> str:
     """The place of everything that differs, e.g. `story, lines 176-180`."""
-    old, new = expected.split("\n"), found.split("\n")
-    same = _common(old, new)
-    same_end = _common(old[same:][::-1], new[same:][::-1])
+    old, new = expected.split("\n"), text.split("\n")
+    same = _count_common(old, new)
+    same_end = _count_common(old[same:][::-1], new[same:][::-1])
     first, last = same + 1, max(same + 1, len(new) - same_end)
-    places = [_place(expected, old, number) for number in (same, max(same, len(old) - same_end - 1))]
+    places = [_find_place(expected, old, number) for number in (same, max(same, len(old) - same_end - 1))]
     return f"{' to '.join(dict.fromkeys(places))}, line{f's {first}-{last}' if last > first else f' {first}'}"
 
 
-def _place(text: str, lines: list[str], number: int) -> str:
+def _find_place(text: str, lines: list[str], number: int) -> str:
     """The part of a script in which a line is; number: from 0 on."""
     offset = sum(len(line) + 1 for line in lines[:number])
     place, at = "", 0
@@ -212,7 +212,7 @@ def _place(text: str, lines: list[str], number: int) -> str:
     return place
 
 
-def _common(before: list[str], after: list[str]) -> int:
+def _count_common(before: list[str], after: list[str]) -> int:
     """Length of the common prefix."""
     pairs = enumerate(zip(before, after, strict=False))
     return next((at for at, (old, new) in pairs if old != new), min(len(before), len(after)))

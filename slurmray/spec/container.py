@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from slurmray.spec.image_names import ImageName, misfit
+from slurmray.spec.image_names import ImageName, find_misfit
 from slurmray.spec.mounts import MountField
 from slurmray.spec.runtimes import RUNTIMES, Choice
 from slurmray.spec.slurm import Model
-from slurmray.spec.types import AbsolutePath, Count, Line, Text, pattern, repeated, shown
+from slurmray.spec.types import AbsolutePath, Count, Line, Text, find_duplicates, pattern, shown
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
@@ -31,11 +31,11 @@ _SRUN_RESERVED = (
 )
 
 
-def _check_srun_option(text: str) -> str:
-    option = text.partition("=")[0]
+def _check_srun_option(argument: str) -> str:
+    option = argument.partition("=")[0]
     if option in _SRUN_RESERVED:
         raise ValueError(f"{option}: slurmray sets it; leave it out")
-    return text
+    return argument
 
 
 _ULIMIT = "[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?"
@@ -43,10 +43,10 @@ _USER = "auto|image|[0-9]+(:[0-9]+)?"
 _SHM_SIZE = "[1-9][0-9]*[bkmgBKMG]?"
 
 
-def _check_ulimit(text: str) -> str:
-    if not re.fullmatch(_ULIMIT, text):
-        raise ValueError(f"expected NAME=SOFT[:HARD], e.g. memlock=-1:-1, got {shown(text)}")
-    return text
+def _check_ulimit(limit: str) -> str:
+    if not re.fullmatch(_ULIMIT, limit):
+        raise ValueError(f"expected NAME=SOFT[:HARD], e.g. memlock=-1:-1, got {shown(limit)}")
+    return limit
 
 
 class Build(Model):
@@ -135,8 +135,8 @@ class Container(Model):
     @model_validator(mode="after")
     def _check_consistency(self) -> Container:
         places = [mount.destination.rstrip("/") for mount in self.mounts if mount.destination]
-        wrong = [f"two mounts have the destination {place}; keep one" for place in repeated(places)]
-        if why := misfit(self.image, self.runtime):
+        wrong = [f"two mounts have the destination {place}; keep one" for place in find_duplicates(places)]
+        if why := find_misfit(self.image, self.runtime):
             wrong.append(f"image: {why}")
         if self.build and self.archive:
             wrong.append("build and archive are both set; keep one of them")

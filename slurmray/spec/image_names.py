@@ -45,7 +45,7 @@ _MISFITS: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
 }
 
 
-def misfit(image: str, runtime: str) -> str:
+def find_misfit(image: str, runtime: str) -> str:
     """Return why a runtime cannot have an image of this form; "" if it can."""
     rules = _MISFITS[RUNTIMES[runtime].images]
     return next((why for form, why in rules if form.match(image)), "")

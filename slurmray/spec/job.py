@@ -22,14 +22,14 @@ from slurmray.errors import SpecError
 from slurmray.slurm import syntax
 from slurmray.spec.container import Container
 from slurmray.spec.fields import JobFields
-from slurmray.spec.image_names import misfit
-from slurmray.spec.messages import problems_of
-from slurmray.spec.preset import Preset, name_or_section
+from slurmray.spec.image_names import find_misfit
+from slurmray.spec.messages import list_problems
+from slurmray.spec.preset import Preset, allow_name
 from slurmray.spec.ray import Ray, check_debug
 from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.slurm import Model, SlurmOptions
 from slurmray.spec.stages import Prepare, Service
-from slurmray.spec.types import MAX_VARIABLES, EnvName, Integer, Line, Program, Text, repeated
+from slurmray.spec.types import MAX_VARIABLES, EnvName, Integer, Line, Program, Text, find_duplicates
 
 _IN_RUN = "leave it out, or set it in `run`"
 # Variables that slurmray sets, so that `env` cannot, and what to do instead.
@@ -121,7 +121,7 @@ def _check_below(path: str) -> str:
     return path
 
 
-def _one_or_more(schema: dict[str, Any]) -> None:
+def _allow_one_item(schema: dict[str, Any]) -> None:
     """Allow one item in place of a list."""
     items = {"type": schema.pop("type"), "items": schema["items"]}
     schema["anyOf"] = [schema.pop("items"), items]
@@ -132,7 +132,7 @@ class JobSpec(Model):
 
     name: Line = "slurmray"
     """Name of the job."""
-    preset: Preset | None = Field(default=None, json_schema_extra=name_or_section)
+    preset: Preset | None = Field(default=None, json_schema_extra=allow_name)
     """The trainer, to complete its arguments and check its placement: a name, or the fields below."""
     slurm: SlurmOptions = Field(default_factory=SlurmOptions)
     setup: Text = ""
@@ -190,7 +190,7 @@ class JobSpec(Model):
 
     They are below the current folder, and get the same paths in the submit folder. Nothing is removed there.
     """
-    include: list[Line] = Field(default=[], json_schema_extra=_one_or_more)
+    include: list[Line] = Field(default=[], json_schema_extra=_allow_one_item)
     """Paths of other job specs, relative to this file. They have the fields that this one lacks.
 
     Sections are merged field by field, lists are not merged. Of several files, the last one has priority. At
@@ -207,7 +207,7 @@ class JobSpec(Model):
         try:
             return handler(data)
         except ValidationError as error:
-            raise SpecError(problems_of(error, cls)) from None
+            raise SpecError(list_problems(error, cls)) from None
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy with other values of some fields; SpecError where it would be no valid job spec."""
@@ -261,7 +261,7 @@ class JobSpec(Model):
     def _check_head(cls, value: Ray, info: ValidationInfo) -> Ray:
         if "slurm" not in info.data or value.head.gpus is None:
             return value
-        gpus, (available, *others) = value.head.gpus, _gpus_of_nodes(info.data["slurm"], value)
+        gpus, (available, *others) = value.head.gpus, _count_gpus(info.data["slurm"], value)
         if gpus > available:
             raise ValueError(
                 f"head.gpus: {gpus} are more than the {available} of the head node; leave it out"
@@ -302,7 +302,7 @@ class JobSpec(Model):
     @field_validator("prepare", "services")
     @classmethod
     def _check_names(cls, value: list[Prepare] | list[Service]) -> list[Prepare] | list[Service]:
-        if twice := repeated([item.name for item in value]):
+        if twice := find_duplicates([item.name for item in value]):
             raise ValueError(*(f"two are called {name}; rename one" for name in twice))
         return value
 
@@ -314,7 +314,7 @@ class JobSpec(Model):
         for service in value:
             if service.image and not RUNTIMES[runtime].has_service_images:
                 wrong.append(f"{service.name}: image needs runtime podman, docker or pyxis; leave it out")
-            elif service.image and (why := misfit(service.image, runtime)):
+            elif service.image and (why := find_misfit(service.image, runtime)):
                 wrong.append(f"{service.name}: image: {why}")
             elif service.image and runtime == "pyxis" and "slurm" in info.data and info.data["slurm"].groups:
                 # The service is a step, and a step has nodes of one component only.
@@ -331,14 +331,14 @@ class JobSpec(Model):
         if not {"slurm", "ray"} <= info.data.keys():
             return value
         slurm, ray = info.data["slurm"], info.data["ray"]
-        nodes = _gpus_of_nodes(slurm, ray)
-        in_ray = slurm.node_count - _service_nodes(value)
+        nodes = _count_gpus(slurm, ray)
+        in_ray = slurm.node_count - _count_service_nodes(value)
         places = {"workers": nodes[1:in_ray], "head": nodes[:1], "services": nodes[in_ray:]}
         for role, gpus in places.items():
-            used, available = _service_gpus(value, role), min(gpus, default=0)
+            used, available = _count_service_gpus(value, role), min(gpus, default=0)
             if gpus and used > available:
-                text = f"they use {_service_shares(value, role)} = {used} GPUs, a node has {available}"
-                raise ValueError(f"{text}: give them fewer, or request more with {_gpus_field(ray)}")
+                text = f"they use {_describe_shares(value, role)} = {used} GPUs, a node has {available}"
+                raise ValueError(f"{text}: give them fewer, or request more with {_choose_gpus_field(ray)}")
         return value
 
     @field_validator("services")
@@ -348,15 +348,15 @@ class JobSpec(Model):
         if nodes is None:
             return value
         wrong = [
-            f"{each.name}: where: {each.where} of {nodes} nodes leaves none for Ray; raise slurm.nodes"
-            for each in value
-            if isinstance(each.where, int) and each.where > nodes - (not each.shared)
+            f"{service.name}: where: {service.where} of {nodes} nodes leaves none for Ray; raise slurm.nodes"
+            for service in value
+            if isinstance(service.where, int) and service.where > nodes - (not service.shared)
         ]
-        if not wrong and nodes - _service_nodes(value) == 1:
+        if not wrong and nodes - _count_service_nodes(value) == 1:
             wrong = [
-                f"{each.name}: 1 node in Ray leaves no workers; use where: all, or raise slurm.nodes"
-                for each in value
-                if each.where == "workers"
+                f"{service.name}: 1 node in Ray leaves no workers; use where: all, or raise slurm.nodes"
+                for service in value
+                if service.where == "workers"
             ]
         if wrong:
             raise ValueError(*wrong)
@@ -370,7 +370,7 @@ class JobSpec(Model):
     @property
     def ray_nodes(self) -> int:
         """Nodes in Ray: the first ones of the job, without those that are for services alone."""
-        return self.slurm.node_count - _service_nodes(self.services)
+        return self.slurm.node_count - _count_service_nodes(self.services)
 
     @property
     def ray_gpus(self) -> int:
@@ -378,14 +378,14 @@ class JobSpec(Model):
 
         In a job with groups: of the nodes that have GPUs.
         """
-        return self.gpus - _service_gpus(self.services, self._role_with_gpus)
+        return self.gpus - _count_service_gpus(self.services, self._role_with_gpus)
 
     @property
     def head_gpus(self) -> int:
         """GPUs of the head node for Ray, at most as many as of the others."""
         available = self._gpus_of_nodes[0]
         offered = available if self.ray.head.gpus is None else self.ray.head.gpus
-        return min(self.ray_gpus, offered, available - _service_gpus(self.services, "head"))
+        return min(self.ray_gpus, offered, available - _count_service_gpus(self.services, "head"))
 
     @property
     def trainer_nodes(self) -> int:
@@ -398,7 +398,7 @@ class JobSpec(Model):
     @property
     def gpus_of_services(self) -> str:
         """GPUs of each service on these nodes, e.g. `retriever 2 + judge 1`; empty if they use none."""
-        return _service_shares(self.services, self._role_with_gpus)
+        return _describe_shares(self.services, self._role_with_gpus)
 
     @property
     def gpus(self) -> int:
@@ -408,22 +408,22 @@ class JobSpec(Model):
     @property
     def gpus_field(self) -> str:
         """The field with the number of GPUs."""
-        return _gpus_field(self.ray)
+        return _choose_gpus_field(self.ray)
 
     @property
     def _gpus_of_nodes(self) -> list[int]:
-        return _gpus_of_nodes(self.slurm, self.ray)
+        return _count_gpus(self.slurm, self.ray)
 
     @property
     def _role_with_gpus(self) -> str:
         return "workers" if any(self._gpus_of_nodes[1 : self.ray_nodes]) else "head"
 
 
-def _gpus_field(ray: Ray) -> str:
+def _choose_gpus_field(ray: Ray) -> str:
     return "ray.gpus_per_node" if ray.gpus_per_node else "slurm.gpus_per_node"
 
 
-def _gpus_of_nodes(slurm: SlurmOptions, ray: Ray) -> list[int]:
+def _count_gpus(slurm: SlurmOptions, ray: Ray) -> list[int]:
     """The number of GPUs of each node, the head node first."""
     return [
         gpus
@@ -432,10 +432,11 @@ def _gpus_of_nodes(slurm: SlurmOptions, ray: Ray) -> list[int]:
     ]
 
 
-def _service_nodes(services: list[Service]) -> int:
+def _count_service_nodes(services: list[Service]) -> int:
     """The number of nodes that are for services alone."""
     return max(
-        (each.where for each in services if isinstance(each.where, int) and not each.shared), default=0
+        (service.where for service in services if isinstance(service.where, int) and not service.shared),
+        default=0,
     )
 
 
@@ -444,10 +445,10 @@ def _runs_on(service: Service, role: str) -> bool:
     return service.where in ("all", role) or (role == "services" and isinstance(service.where, int))
 
 
-def _service_gpus(services: list[Service], role: str) -> int:
+def _count_service_gpus(services: list[Service], role: str) -> int:
     return sum(service.gpus for service in services if _runs_on(service, role))
 
 
-def _service_shares(services: list[Service], role: str) -> str:
-    used = [each for each in services if each.gpus and _runs_on(each, role)]
+def _describe_shares(services: list[Service], role: str) -> str:
+    used = [service for service in services if service.gpus and _runs_on(service, role)]
     return " + ".join(f"{service.name} {service.gpus}" for service in used)

@@ -47,7 +47,7 @@ _OTHER_NAMES = {
 }
 
 
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+def list_problems(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
     """Return the problems in an error. model: the class whose fields have them."""
     details = error.errors(include_url=False)
     return [
@@ -61,11 +61,11 @@ def _describe(error: ErrorDetails, model: type[BaseModel], *, has_hint: bool) ->
     """Yield the problems in an error. has_hint: whether to look for what an unknown field stands for."""
     path = error["loc"]
     if error["type"] == "extra_forbidden":
-        text = _unknown(path, model) if has_hint else "unknown field"
+        text = _explain_unknown(path, model) if has_hint else "unknown field"
         yield Problem("", f"{dotted(path)}: {text}", (*path, "[key]"))
         return
     field = path[:-1] if path[-1:] == ("[key]",) else path
-    for text in _texts(error["type"], error["input"], error.get("ctx", {}), error["msg"]):
+    for text in _format_messages(error["type"], error["input"], error.get("ctx", {}), error["msg"]):
         yield Problem("", f"{dotted(field)}: {text}" if field else text, path)
 
 
@@ -82,35 +82,35 @@ def dotted(path: Path) -> str:
     return text
 
 
-def _texts(kind: str, value: object, context: dict[str, Any], message: str) -> list[str]:
+def _format_messages(kind: str, value: object, context: dict[str, Any], message: str) -> list[str]:
     if kind == "value_error":
         return [str(text) for text in context["error"].args]
     expected = str(context.get("expected", "")).replace("'", "")
     return [_MESSAGES.get(kind, message).format(**{**context, "expected": expected, "got": shown(value)})]
 
 
-def _sections(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, list[str]]]:
+def _walk_sections(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, list[str]]]:
     """Yield the path, without positions, and the field names of every section of the job spec."""
     yield path, list(model.model_fields)
     for name, info in model.model_fields.items():
-        for part in _models(info.annotation):
-            yield from _sections(part, (*path, name))
+        for part in _walk_models(info.annotation):
+            yield from _walk_sections(part, (*path, name))
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def _walk_models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for candidate in typing.get_args(annotation):
-        yield from _models(candidate)
+        yield from _walk_models(candidate)
 
 
-def _unknown(path: Path, model: type[BaseModel]) -> str:
+def _explain_unknown(path: Path, model: type[BaseModel]) -> str:
     section, name = tuple(part for part in path[:-1] if isinstance(part, str)), str(path[-1])
     of_slurm = (("slurm",), ("slurm", "groups"))
     if section in ((), *of_slurm) and (instead := syntax.RESERVED.get(name.replace("_", "-"))):
         return instead
-    sections = dict(_sections(model))
-    if meant := _meant(section, name.replace("-", "_"), sections):
+    sections = dict(_walk_sections(model))
+    if meant := _guess_field(section, name.replace("-", "_"), sections):
         return f"unknown field, did you mean {meant}?"
     if section in of_slurm:
         option = name.replace("_", "-")
@@ -120,7 +120,7 @@ def _unknown(path: Path, model: type[BaseModel]) -> str:
     return f"unknown field; known here: {', '.join(sections.get(section, []))}"
 
 
-def _meant(section: Path, name: str, sections: dict[Path, list[str]]) -> str:
+def _guess_field(section: Path, name: str, sections: dict[Path, list[str]]) -> str:
     """Return the field that an unknown one probably stands for; "" if there is none."""
     fields = sections.get(section, [])
     if name in fields:

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-from slurmray.spec.types import checked_text, shown
+from slurmray.spec.types import check_text, shown
 
 
 class Mount(NamedTuple):
@@ -36,7 +36,7 @@ def parse_mount(value: object) -> Mount:
         return value
     if not isinstance(value, str):
         raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
-    parts = checked_text(value).split(":")
+    parts = check_text(value).split(":")
     if len(parts) > 3 or not all(parts) or "\n" in value:
         raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
     destination = None
@@ -57,13 +57,13 @@ def parse_mount(value: object) -> Mount:
     return Mount(parts[0], destination, options)
 
 
-def _mount_text(mount: Mount) -> str:
+def _format_mount(mount: Mount) -> str:
     return ":".join(part for part in (mount.source, mount.destination, ",".join(mount.options)) if part)
 
 
 MountField = Annotated[
     Mount,
     PlainValidator(parse_mount),
-    PlainSerializer(_mount_text),
+    PlainSerializer(_format_mount),
     WithJsonSchema({"type": "string", "description": "SOURCE[:DEST[:OPTIONS]]"}),
 ]

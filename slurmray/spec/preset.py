@@ -43,6 +43,6 @@ class Preset(Model):
         return tuple(int(number[:9]) for number in numbers) >= release
 
 
-def name_or_section(schema: dict[str, Any]) -> None:
+def allow_name(schema: dict[str, Any]) -> None:
     """Allow a trainer's name alone in the JSON Schema."""
     schema["anyOf"].insert(0, {"type": "string", "enum": list(TrainerName.__args__)})  # type: ignore[attr-defined]

@@ -57,13 +57,13 @@ _OWN_OPTION = {
 }
 
 
-def _check_option(text: str) -> str:
-    option, _, value = text.partition("=")
+def _check_option(argument: str) -> str:
+    option, _, value = argument.partition("=")
     if instead := RAY_RESERVED.get(option):
         raise ValueError(f"{option}: {instead}")
     if option == "--resources":
         _check_resources(value)
-    return text
+    return argument
 
 
 def _check_resources(value: str) -> None:
@@ -82,10 +82,10 @@ def _check_resources(value: str) -> None:
 _MEMORY = "[1-9][0-9]*[KMGT]"
 
 
-def _check_memory(text: str) -> str:
-    if not re.fullmatch(_MEMORY, text):
-        raise ValueError(f"expected a number with K, M, G or T, e.g. 32G, got {shown(text)}")
-    return text
+def _check_memory(size: str) -> str:
+    if not re.fullmatch(_MEMORY, size):
+        raise ValueError(f"expected a number with K, M, G or T, e.g. 32G, got {shown(size)}")
+    return size
 
 
 MemorySize = Annotated[Line, AfterValidator(_check_memory), pattern(f"^{_MEMORY}$")]

@@ -19,7 +19,7 @@ from pydantic import (
 
 from slurmray.errors import UsageError
 from slurmray.slurm import syntax
-from slurmray.spec.types import Count, Flag, Line, Switch, pattern, repeated, shown
+from slurmray.spec.types import Count, Flag, Line, Switch, find_duplicates, pattern, shown
 
 
 class Model(BaseModel):
@@ -97,7 +97,7 @@ class Component(Model):
             syntax.gpus_in_gres(value)
         return value
 
-    @field_validator("exclusive", check_fields=False)  # see _option_fields
+    @field_validator("exclusive", check_fields=False)  # see _make_fields
     @classmethod
     def _check_exclusive(cls, value: bool | str) -> bool | str:
         if isinstance(value, str) and value not in ("user", "mcs", "topo"):
@@ -107,7 +107,7 @@ class Component(Model):
     @model_validator(mode="after")
     def _check_duplicates(self) -> Self:
         names = [name for name, _ in self.given()]
-        wrong = [f"--{name} is set twice; remove it from slurm.extra" for name in repeated(names)]
+        wrong = [f"--{name} is set twice; remove it from slurm.extra" for name in find_duplicates(names)]
         for group in syntax.EXCLUSIVE:
             fields = [name.replace("-", "_") for name in group if name in names]
             if len(fields) > 1:
@@ -179,7 +179,7 @@ class SlurmBase(Component):
         if not self.groups:
             return self
         names = [group.name for group in self.groups]
-        wrong = [f"two groups are called {name}; rename one" for name in repeated(names)]
+        wrong = [f"two groups are called {name}; rename one" for name in find_duplicates(names)]
         if len(names) == 1:
             wrong.append("groups: one group is a job without groups; move its fields into slurm")
         if "nodes" in self.model_fields_set:
@@ -221,7 +221,7 @@ class SlurmBase(Component):
         return sum(component.nodes for component in self.components)
 
 
-def _option_fields(left_out: Container[str] = ()) -> dict[str, Any]:
+def _make_fields(left_out: Container[str] = ()) -> dict[str, Any]:
     """Return the fields that Component lacks, for create_model. Option --extra is possible in slurm.extra."""
     kinds: dict[syntax.Kind, tuple[Any, Any]] = {
         "value": (Line | None, None),
@@ -259,13 +259,13 @@ else:
         "SlurmGroup",
         __base__=GroupBase,
         __doc__=GroupBase.__doc__,
-        **_option_fields(syntax.OF_WHOLE_JOB),
+        **_make_fields(syntax.OF_WHOLE_JOB),
     )
     SlurmOptions = create_model(
         "SlurmOptions",
         __base__=SlurmBase,
         __doc__=SlurmBase.__doc__,
-        **_option_fields(),
+        **_make_fields(),
         # The last field, as the groups get the values of the others.
         groups=(
             list[SlurmGroup],

@@ -25,20 +25,20 @@ _ITEM_NAME = "[a-z][a-z0-9-]{0,31}"
 _ENV_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 
 
-def each(check: Callable[[_T], _R], items: Iterable[tuple[str, _T]]) -> list[_R]:
+def check_items(check: Callable[[_T], _R], items: Iterable[tuple[str, _T]]) -> list[_R]:
     """Apply a check to (name, item) pairs and return the results; ValueError has all errors, with names."""
-    found, wrong = [], []
+    results, wrong = [], []
     for name, item in items:
         try:
-            found.append(check(item))
+            results.append(check(item))
         except ValueError as error:
-            wrong += [f"{name}: {text}" if name else text for text in error.args]
+            wrong += [f"{name}: {message}" if name else message for message in error.args]
     if wrong:
         raise ValueError(*wrong)
-    return found
+    return results
 
 
-def repeated(names: Sequence[str]) -> list[str]:
+def find_duplicates(names: Sequence[str]) -> list[str]:
     """Return the duplicates among the names, each once."""
     return [name for name, count in Counter(names).items() if count > 1]
 
@@ -57,7 +57,7 @@ def shown(value: object) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def checked_text(value: str) -> str:
+def check_text(value: str) -> str:
     """Return a text that can be an argument of a program; ValueError if it cannot."""
     if "\0" in value:
         raise ValueError("a NUL character cannot be passed to a program; leave it out")
@@ -69,7 +69,7 @@ def checked_text(value: str) -> str:
     return value
 
 
-def _line(value: str) -> str:
+def _check_line(value: str) -> str:
     if "\n" in value:
         raise ValueError("has a newline; write it on one line")
     if not value:
@@ -77,7 +77,7 @@ def _line(value: str) -> str:
     return value
 
 
-def _integer(value: object) -> object:
+def _parse_integer(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value):
@@ -85,7 +85,7 @@ def _integer(value: object) -> object:
     raise ValueError(f"expected an integer, got {shown(value)}")
 
 
-def _flag(value: object) -> object:
+def _parse_flag(value: object) -> object:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -93,7 +93,7 @@ def _flag(value: object) -> object:
     raise ValueError(f"expected true or false, got {shown(value)}")
 
 
-def _switch(value: object) -> object:
+def _parse_switch(value: object) -> object:
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     if isinstance(value, bool | str):
@@ -103,11 +103,11 @@ def _switch(value: object) -> object:
     raise ValueError(f"expected true, false or text, got {shown(value)}")
 
 
-def _port(value: object) -> object:
+def _parse_port(value: object) -> object:
     if value == "auto":
         return value
     try:
-        port = _integer(value)
+        port = _parse_integer(value)
     except ValueError:
         raise ValueError(f"expected auto or a port from 1024 to 65535, got {shown(value)}") from None
     if not (isinstance(port, int) and 1024 <= port <= 65535):
@@ -115,11 +115,11 @@ def _port(value: object) -> object:
     return port
 
 
-def _where(value: object) -> object:
+def _parse_where(value: object) -> object:
     if value in ("head", "workers", "all"):
         return value
     try:
-        nodes = _integer(value)
+        nodes = _parse_integer(value)
     except ValueError:
         nodes = 0
     if not (isinstance(nodes, int) and nodes >= 1):
@@ -127,7 +127,7 @@ def _where(value: object) -> object:
     return nodes
 
 
-def _item_name(value: str) -> str:
+def _check_item_name(value: str) -> str:
     if not re.fullmatch(_ITEM_NAME, value):
         raise ValueError(
             "expected up to 32 lower-case letters, digits and -, beginning with a letter, e.g. data"
@@ -135,64 +135,66 @@ def _item_name(value: str) -> str:
     return value
 
 
-def _env_name(value: str) -> str:
+def _check_env_name(value: str) -> str:
     if not re.fullmatch(_ENV_NAME, value):
         raise ValueError("not a valid name of a variable; use letters, digits and _, and no digit first")
     return value
 
 
-def _absolute(value: str) -> str:
+def _check_absolute(value: str) -> str:
     if not value.startswith(("/", "$")):  # a variable is expanded on the nodes
         raise ValueError(f"expected an absolute path, got {shown(value)}")
     return value
 
 
-def _program(value: object) -> object:
+def _parse_program(value: object) -> object:
     if value is None:
         return value
     if not value or (isinstance(value, str) and not value.strip()):
         raise ValueError("is empty; leave it out to run the built-in check")
-    return _command(value)
+    return _parse_command(value)
 
 
-def _command(value: object) -> object:
+def _parse_command(value: object) -> object:
     if isinstance(value, list | tuple):
         if not value:
             raise ValueError("is empty; expected a list of arguments or a text for bash")
-        return each(_argument, ((f"item {number}", item) for number, item in enumerate(value, start=1)))
+        return check_items(
+            _parse_argument, ((f"item {number}", item) for number, item in enumerate(value, start=1))
+        )
     if isinstance(value, str) and value.strip():
-        return checked_text(value)
+        return check_text(value)
     raise ValueError(f"expected a list of arguments or a text for bash, got {shown(value)}")
 
 
-def _argument(value: object) -> str:
+def _parse_argument(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"expected text, got {shown(value)}")
-    return checked_text(str(value))
+    return check_text(str(value))
 
 
 # Fields of a runtime environment that Ray does not accept as text (ray/runtime_env/runtime_env.py).
-_NOT_TEXT = {"eager_install": _flag, "pip_check": _flag, "setup_timeout_seconds": _integer}
+_NOT_TEXT = {"eager_install": _parse_flag, "pip_check": _parse_flag, "setup_timeout_seconds": _parse_integer}
 
 
-def _runtime_env(value: object) -> object:
+def _parse_runtime_env(value: object) -> object:
     if isinstance(value, dict):
-        return _content("", value)
+        return _parse_content("", value)
     if isinstance(value, str) and value.strip():
-        return _line(checked_text(value))
+        return _check_line(check_text(value))
     raise ValueError(f"expected a mapping, or the path of a YAML file, got {shown(value)}")
 
 
-def _content(name: str, value: object) -> object:
+def _parse_content(name: str, value: object) -> object:
     if isinstance(value, dict):
-        inside = _variable if name == "env_vars" else _content
+        inside = _parse_variable if name == "env_vars" else _parse_content
 
         def entry(pair: tuple[object, object]) -> tuple[str, object]:
-            return checked_text(str(pair[0])), inside(str(pair[0]), pair[1])
+            return check_text(str(pair[0])), inside(str(pair[0]), pair[1])
 
-        return dict(each(entry, (("", pair) for pair in value.items())))
+        return dict(check_items(entry, (("", pair) for pair in value.items())))
     if isinstance(value, list | tuple):
-        return each(lambda item: _content("", item), (("", item) for item in value))
+        return check_items(lambda item: _parse_content("", item), (("", item) for item in value))
     if name in _NOT_TEXT:
         try:
             return _NOT_TEXT[name](value)
@@ -201,12 +203,12 @@ def _content(name: str, value: object) -> object:
     if value is not None and not isinstance(value, str | int | float):
         kinds = "text, a number, true, false, null, a list or a mapping"
         raise ValueError(f"{name and f'{name}: '}expected {kinds}, got a {type(value).__name__}")
-    return checked_text(value) if isinstance(value, str) else value
+    return check_text(value) if isinstance(value, str) else value
 
 
-def _variable(name: str, value: object) -> str:
+def _parse_variable(name: str, value: object) -> str:
     try:
-        return _argument(value)
+        return _parse_argument(value)
     except ValueError as error:
         raise ValueError(f"env_vars: {name}: {error}") from None
 
@@ -220,24 +222,24 @@ def pattern(expression: str) -> WithJsonSchema:
     return WithJsonSchema({"type": ["string", "number"], "pattern": expression})
 
 
-Text = Annotated[str, AfterValidator(checked_text), WithJsonSchema(_ANY_SCALAR)]
-Line = Annotated[str, AfterValidator(checked_text), AfterValidator(_line), WithJsonSchema(_ANY_SCALAR)]
-Integer = Annotated[int, BeforeValidator(_integer)]
-Count = Annotated[int, Field(ge=1), BeforeValidator(_integer)]
-Natural = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
-Flag = Annotated[bool, BeforeValidator(_flag)]
-Switch = Annotated[bool | Line, BeforeValidator(_switch)]
+Text = Annotated[str, AfterValidator(check_text), WithJsonSchema(_ANY_SCALAR)]
+Line = Annotated[str, AfterValidator(check_text), AfterValidator(_check_line), WithJsonSchema(_ANY_SCALAR)]
+Integer = Annotated[int, BeforeValidator(_parse_integer)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_parse_integer)]
+Natural = Annotated[int, Field(ge=0), BeforeValidator(_parse_integer)]
+Flag = Annotated[bool, BeforeValidator(_parse_flag)]
+Switch = Annotated[bool | Line, BeforeValidator(_parse_switch)]
 Port = Annotated[
     Annotated[int, Field(ge=1024, le=65535)] | Literal["auto"],
-    BeforeValidator(_port),
+    BeforeValidator(_parse_port),
 ]
 Where = Annotated[
     Literal["head", "workers", "all"] | Annotated[int, Field(ge=1)],
-    BeforeValidator(_where),
+    BeforeValidator(_parse_where),
 ]
-ItemName = Annotated[str, AfterValidator(_item_name), pattern(f"^{_ITEM_NAME}$")]
-EnvName = Annotated[str, AfterValidator(_env_name), pattern(f"^{_ENV_NAME}$")]
-AbsolutePath = Annotated[str, AfterValidator(checked_text), AfterValidator(_absolute), pattern("^[/$]")]
-Command = Annotated[list[Text] | Text, BeforeValidator(_command)]
-Program = Annotated[list[Text] | Text | None, BeforeValidator(_program)]
-RuntimeEnv = Annotated[dict[str, Any] | Text | None, BeforeValidator(_runtime_env)]
+ItemName = Annotated[str, AfterValidator(_check_item_name), pattern(f"^{_ITEM_NAME}$")]
+EnvName = Annotated[str, AfterValidator(_check_env_name), pattern(f"^{_ENV_NAME}$")]
+AbsolutePath = Annotated[str, AfterValidator(check_text), AfterValidator(_check_absolute), pattern("^[/$]")]
+Command = Annotated[list[Text] | Text, BeforeValidator(_parse_command)]
+Program = Annotated[list[Text] | Text | None, BeforeValidator(_parse_program)]
+RuntimeEnv = Annotated[dict[str, Any] | Text | None, BeforeValidator(_parse_runtime_env)]

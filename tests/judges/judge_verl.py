@@ -79,8 +79,8 @@ def judge(overrides: list[str]) -> dict[str, Any]:
     try:
         config = hydra.compose("ppo_trainer", overrides)
     except REFUSALS:
-        found = {override: refusal(override) for override in overrides}
-        refused = {override: text for override, text in found.items() if text}
+        refusals = {override: refusal(override) for override in overrides}
+        refused = {override: text for override, text in refusals.items() if text}
         return {"config": None, "refused": refused, "error": None, "pools": {}}
     error = invalid(config)
     requested, wrong = placed(config)

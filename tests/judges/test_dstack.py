@@ -10,7 +10,7 @@ from slurmray.spec.job import JobSpec
 from tests.judges import documents
 from tests.judges.environments import ask
 from tests.plans import plan_of
-from tests.unit.rendering.dstack.test_task import CASES, task_of_case
+from tests.unit.rendering.dstack.test_task import CASES, render_case
 
 
 def test_dstack_reads_the_task_of_verl_s_guide() -> None:
@@ -62,7 +62,7 @@ def test_dstack_replaces_in_variables_once_and_in_commands_twice() -> None:
 
 @pytest.mark.usefixtures("in_checkout")
 def test_dstack_reads_what_slurmray_writes() -> None:
-    texts = [task_of_case(spec) for spec in CASES]
+    texts = [render_case(spec) for spec in CASES]
     verdicts = ask("dstack", texts)
     assert [verdict["error"] for verdict in verdicts] == [None] * len(texts)
     for text, verdict in zip(texts, verdicts, strict=True):

@@ -22,10 +22,10 @@ def old_and_new(cases: list[dict[str, str]]) -> tuple[list[dict[str, Any]], list
     successors = {row.refused: row.instead for row in stale.OPENRLHF}
     full = [{**OPENRLHF_BASE, **case} for case in cases]
     renamed = [{successors[flag]: value for flag, value in case.items()} for case in full]
-    return ask("openrlhf-old", [*map(argv_of, full)]), ask("openrlhf-new", [*map(argv_of, renamed)])
+    return ask("openrlhf-old", [*map(join_flags, full)]), ask("openrlhf-new", [*map(join_flags, renamed)])
 
 
-def argv_of(flags: dict[str, str]) -> list[str]:
+def join_flags(flags: dict[str, str]) -> list[str]:
     return [arg for pair in flags.items() for arg in pair if arg]
 
 
@@ -49,7 +49,7 @@ def test_openrlhf_accepts_each_flag_only_in_its_own_generation() -> None:
     rows = stale.OPENRLHF
     assert {row.refused for row in rows} >= set(documents.XDAN_RL)
     (plain_old, *old), (plain_new, *new) = old_and_new([{}, *({row.refused: row.value} for row in rows)])
-    refused = ask("openrlhf-new", [argv_of({row.refused: row.value}) for row in rows])
+    refused = ask("openrlhf-new", [join_flags({row.refused: row.value}) for row in rows])
     for row, in_old, in_new, verdict in zip(rows, old, new, refused, strict=True):
         assert "unrecognized arguments" in verdict["error"], row
         old_name, new_name = row.refused.removeprefix("--"), row.instead.removeprefix("--")

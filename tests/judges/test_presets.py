@@ -30,8 +30,8 @@ def is_refused(advice: Advice) -> bool:
 
 def idle_gpus(advice: Advice) -> int:
     """The number of idle GPUs in the preset's notes."""
-    found = re.search(r"([0-9]+) (GPUs? )?(stay )?idle", " ".join(advice.notes))
-    return int(found[1]) if found else 0
+    match = re.search(r"([0-9]+) (GPUs? )?(stay )?idle", " ".join(advice.notes))
+    return int(match[1]) if match else 0
 
 
 # -- RLinf -----------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def placement(components: dict[str, str], **more: Any) -> dict[str, Any]:
     return {"cluster": {"component_placement": components}, **more}
 
 
-def case_of(config: dict[str, Any], advice: Advice, nodes: int) -> dict[str, Any]:
+def make_case(config: dict[str, Any], advice: Advice, nodes: int) -> dict[str, Any]:
     """A case for the judge: the configuration, with the arguments that the preset added."""
     assert isinstance(advice.run, list)
     added = advice.run[len(RLINF_RUN) :]
@@ -128,7 +128,7 @@ def placements(seed: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def compare_rlinf(cases: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
     ours = [rlinf(config, nodes) for nodes, config in cases]
-    asked = [case_of(config, advice, nodes) for (nodes, config), advice in zip(cases, ours, strict=True)]
+    asked = [make_case(config, advice, nodes) for (nodes, config), advice in zip(cases, ours, strict=True)]
     verdicts = ask("rlinf", asked)
     for case, advice, verdict in zip(cases, ours, verdicts, strict=True):
         if re.search("(Actor|Inference) TP size [0-9]+ must be less", verdict["error"] or ""):
@@ -196,7 +196,7 @@ def test_where_rlinf_and_the_preset_differ(
     config: dict[str, Any], theirs: str | None, ours: bool, unused: int
 ) -> None:
     advice = rlinf(config)
-    (verdict,) = ask("rlinf", [case_of(config, advice, 4)])
+    (verdict,) = ask("rlinf", [make_case(config, advice, 4)])
     assert (theirs or "") in (verdict["error"] or "")
     assert bool(verdict["error"]) == bool(theirs)
     assert (is_refused(advice), idle_gpus(advice)) == (ours, unused)
@@ -224,7 +224,7 @@ def openrlhf(flags: dict[str, str], generation: str, nodes: int = 2) -> Advice:
     )
 
 
-def flags_of_a_job(draw: random.Random, nodes: int) -> dict[str, str]:
+def draw_flags(draw: random.Random, nodes: int) -> dict[str, str]:
     """Return random flags. Each model and engine fits into the job, all together often do not."""
     flags = {"--pretrain": "m", "--n_samples_per_prompt": "2"}
     for model in ("actor", "ref", "critic", "reward"):
@@ -277,7 +277,7 @@ def test_openrlhf_and_the_preset_agree() -> None:
     guide = {"--pretrain": "m", "--remote_rm_url": "http://x", "--n_samples_per_prompt": "2"}
     guide |= {"--advantage_estimator": "rloo", **documents.XDAN_RL}
     cases = [(2, guide), (2, {**guide, "--colocate_actor_ref": ""})]
-    cases += [(nodes, flags_of_a_job(draw, nodes)) for nodes in (1, 2, 3) for _ in range(3)]
+    cases += [(nodes, draw_flags(draw, nodes)) for nodes in (1, 2, 3) for _ in range(3)]
     for generation in GENERATIONS:
         alone, together, *_ = compare_openrlhf(cases, generation)
         assert (alone["gpus"], together["gpus"]) == (24, 16)
@@ -304,7 +304,7 @@ def test_openrlhf_accepts_the_arguments_of_the_preset() -> None:
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_openrlhf_and_the_preset_agree_on_many(generation: str) -> None:
     draw = random.Random(4)
-    cases = [(nodes, flags_of_a_job(draw, nodes)) for nodes in (1, 2, 3, 4) for _ in range(75)]
+    cases = [(nodes, draw_flags(draw, nodes)) for nodes in (1, 2, 3, 4) for _ in range(75)]
     verdicts = compare_openrlhf(cases, generation)
     accepted = sum(
         verdict["error"] is None and verdict["gpus"] <= nodes * NODE
@@ -386,13 +386,13 @@ def guide_without(*names: str) -> list[str]:
 def test_verl_and_the_preset_agree() -> None:
     plain = guide_without(*CLUSTER, "trainer.resume_mode")
     odd = ["trainer.logger=['console','wandb']", "+ray_kwargs.ray_init.runtime_env.env_vars.A='x y'"]
-    (found, *_) = compare_verl(
+    (verdict, *_) = compare_verl(
         [(2, 8, [*plain, *odd]), (4, 4, guide_without(*CLUSTER)), (3, 8, documents.VERL_DSTACK)]
     )
-    assert found["error"] is None
-    assert found["pools"] == {"global_pool": [8, 8]}
-    assert found["config"]["trainer"]["resume_mode"] == "auto"
-    assert found["config"]["trainer"]["logger"] == ["console", "wandb"]
+    assert verdict["error"] is None
+    assert verdict["pools"] == {"global_pool": [8, 8]}
+    assert verdict["config"]["trainer"]["resume_mode"] == "auto"
+    assert verdict["config"]["trainer"]["logger"] == ["console", "wandb"]
 
 
 @pytest.mark.full

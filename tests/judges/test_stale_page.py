@@ -28,5 +28,5 @@ def test_openrlhf_s_preset_refuses_each_of_its_rows() -> None:
         "slurm": {"gpus_per_node": 8},
         "run": ["python3", "-m", "openrlhf.cli.train_ppo_ray", *flags],
     }
-    found = {finding.text.partition(":")[0] for finding in advise(JobSpec.model_validate(spec)).problems}
-    assert found >= set(flags)
+    refused = {finding.text.partition(":")[0] for finding in advise(JobSpec.model_validate(spec)).problems}
+    assert refused >= set(flags)

@@ -12,7 +12,7 @@ from tests.judges.environments import ask
 BY_VALIDATION = "critic.ppo_micro_batch_size"  # Hydra accepts it
 
 
-def name_of(override: str) -> str:
+def cut_name(override: str) -> str:
     return override.partition("=")[0]
 
 
@@ -50,12 +50,12 @@ def test_verl_s_validation_refuses_what_hydra_accepts() -> None:
 @pytest.mark.full
 def test_verl_refuses_the_overrides_on_the_page() -> None:
     known_stale = {row.refused for row in stale.VERL} - {BY_VALIDATION}
-    found = set()
+    names = set()
     amd, search_r1 = ask("verl", [documents.VERL_AMD, documents.SEARCH_R1])
     for verdict in (amd, search_r1):
-        found |= {name_of(override) for override in verdict["refused"]}
-    assert found - documents.SEARCH_R1_OWN == known_stale
-    assert found >= documents.SEARCH_R1_OWN
+        names |= {cut_name(override) for override in verdict["refused"]}
+    assert names - documents.SEARCH_R1_OWN == known_stale
+    assert names >= documents.SEARCH_R1_OWN
 
 
 @pytest.mark.full
@@ -63,8 +63,8 @@ def test_verl_accepts_the_replacements_on_the_page() -> None:
     successors = {row.refused: row.instead for row in stale.VERL}
     cases = []
     for overrides in (documents.VERL_AMD, documents.SEARCH_R1):
-        kept = [override for override in overrides if name_of(override) not in documents.SEARCH_R1_OWN]
-        renamed = [(successors.get(name_of(override), name_of(override)), override) for override in kept]
+        kept = [override for override in overrides if cut_name(override) not in documents.SEARCH_R1_OWN]
+        renamed = [(successors.get(cut_name(override), cut_name(override)), override) for override in kept]
         cases.append([f"{name}={override.partition('=')[2]}" for name, override in renamed if name])
     replaced = [row for row in stale.VERL if row.instead]
     cases.append([*documents.VERL_DSTACK, *(f"{row.instead}={row.value}" for row in replaced)])

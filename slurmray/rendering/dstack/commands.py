@@ -46,7 +46,7 @@ FACTS: dict[Fact, str] = {
 _SPECIAL = re.compile(r"\$(?=\$|\{\{)")
 
 
-def ports_of(spec: JobSpec) -> dict[int, int]:
+def choose_ports(spec: JobSpec) -> dict[int, int]:
     """Return the port at each place of the agent's block; the job spec may set two of them."""
     ports = dict(DEFAULT_PORTS)
     if spec.ray.port != "auto":
@@ -56,10 +56,10 @@ def ports_of(spec: JobSpec) -> dict[int, int]:
     return ports
 
 
-def environment(spec: JobSpec) -> list[str]:
+def make_environment(spec: JobSpec) -> list[str]:
     """Return `NAME=VALUE` entries, and `NAME` for a value taken from the submitter.
 
-    Multi-line values are left out, because dstack's list cannot hold them: commands() exports them.
+    Multi-line values are left out, because dstack's list cannot hold them: make_commands() exports them.
     """
     token = "" if spec.ray.auth == "none" else f"{spec.ray.temp_dir}/slurmray/token"
     env: dict[str, str | None] = {
@@ -76,16 +76,16 @@ def environment(spec: JobSpec) -> list[str]:
     ]
 
 
-def commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
+def make_commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
     """Return the shell commands: first the job's values, then programs and code that all jobs share.
 
     node_env: the variables that a preset sets on each node. ValueError if two ports are the same.
     """
-    ports = ports_of(spec)
+    ports = choose_ports(spec)
     _refuse_clashes(ports)
-    programs = {"PROBE": f"{_agent_file('container/ray/readiness.py')}\n{_file('probe.py')}"}
+    programs = {"PROBE": f"{_read_agent_file('container/ray/readiness.py')}\n{_read_file('probe.py')}"}
     if spec.run is None:
-        programs["CHECK"] = f"{_agent_file('container/check_cluster.py')}\nsys.exit(main([]))"
+        programs["CHECK"] = f"{_read_agent_file('container/check_cluster.py')}\nsys.exit(main([]))"
     node_options = ray_command.node_options(spec.slurm.cpus_per_task, spec.gpus, ports)
     head_options = ray_command.port_options(ray_command.HEAD_PORTS, ports)
     values = [
@@ -95,26 +95,26 @@ def commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
         f"PORT={ports[port_places.GCS]} MASTER_PORT={ports[port_places.MASTER]}",
         f"READY_TIMEOUT={spec.ray.ready_timeout}",
         f"STOP_SIGNAL={spec.stop.signal}",
-        *_array("RAY_ARGS", [*node_options, *spec.ray.args]),
-        *_array("HEAD_ARGS", [*head_options, *spec.ray.head_args]),
-        *_array("WORKER_ARGS", spec.ray.worker_args),
-        *(f"export {name}={_quoted(value)}" for name, value in spec.env.items() if value and "\n" in value),
+        *_format_array("RAY_ARGS", [*node_options, *spec.ray.args]),
+        *_format_array("HEAD_ARGS", [*head_options, *spec.ray.head_args]),
+        *_format_array("WORKER_ARGS", spec.ray.worker_args),
+        *(f"export {name}={_quote(value)}" for name, value in spec.env.items() if value and "\n" in value),
         *(f"export {name}={FACTS[fact]}" for name, fact in node_env.items() if fact in FACTS),
     ]
     if spec.run is not None:
-        values += _array("RUN", ["bash", "-c", spec.run] if isinstance(spec.run, str) else spec.run)
-    parts = ["\n".join(values), "\n".join(f"{name}={_quoted(text)}" for name, text in programs.items())]
+        values += _format_array("RUN", ["bash", "-c", spec.run] if isinstance(spec.run, str) else spec.run)
+    parts = ["\n".join(values), "\n".join(f"{name}={_quote(program)}" for name, program in programs.items())]
     if spec.run is None:
         parts[1] += '\nRUN=(python3 -c "$CHECK")'
     if spec.prepare:
-        parts.append("\n".join([*_array("PREPARE", _prepare(spec)), _file("prepare.sh")]))
+        parts.append("\n".join([*_format_array("PREPARE", _list_prepare(spec)), _read_file("prepare.sh")]))
     if spec.setup:
         # As on Slurm, its exit code does not count. Without `|| true`, && would skip the other commands.
-        parts.append(f"eval {_quoted(spec.setup)} </dev/null >&2 || true")
+        parts.append(f"eval {_quote(spec.setup)} </dev/null >&2 || true")
     if spec.ray.auth != "none":
         since = ".".join(map(str, variables.TOKEN_SINCE))
-        parts.append(f"AUTH={spec.ray.auth} TOKEN_SINCE={since}\n{_file('token.sh')}")
-    return [*parts, _file("task.sh")]
+        parts.append(f"AUTH={spec.ray.auth} TOKEN_SINCE={since}\n{_read_file('token.sh')}")
+    return [*parts, _read_file("task.sh")]
 
 
 def _refuse_clashes(ports: Mapping[int, int]) -> None:
@@ -126,7 +126,7 @@ def _refuse_clashes(ports: Mapping[int, int]) -> None:
             raise ValueError(f"{other} and {name} are both {named[name]} under dstack; set it to auto")
 
 
-def _prepare(spec: JobSpec) -> list[str]:
+def _list_prepare(spec: JobSpec) -> list[str]:
     """Return the arguments of prepare_and_run in prepare.sh: exit code, number of steps, steps."""
     args = [str(ExitCode.PREPARE.value), str(len(spec.prepare))]
     for step in spec.prepare:
@@ -134,14 +134,14 @@ def _prepare(spec: JobSpec) -> list[str]:
     return args
 
 
-def _array(name: str, items: list[str]) -> list[str]:
+def _format_array(name: str, items: list[str]) -> list[str]:
     """Return the lines of a bash array."""
-    quoted = [_quoted(item) for item in items]
+    quoted = [_quote(item) for item in items]
     short = f"{name}=({' '.join(quoted)})"
     return [short] if len(short) < 100 else [f"{name}=(", *(f"  {item}" for item in quoted), ")"]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote a text for bash so that dstack replaces nothing in it: empty quotes split `$$` and `${{`.
 
     dstack's escape, `$$` for `$`, does not work here: dstack replaces twice.
@@ -149,11 +149,11 @@ def _quoted(text: str) -> str:
     return _SPECIAL.sub("$''", shlex.quote(text))
 
 
-def _agent_file(name: str) -> str:
+def _read_agent_file(name: str) -> str:
     """Return the text of an agent module. The module must not import the rest of the agent."""
     return (Path(agent.__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _file(name: str) -> str:
+def _read_file(name: str) -> str:
     """Return a file of templates/dstack. Tabs become spaces: PyYAML would escape a text that has tabs."""
     return (data_folder("templates") / "dstack" / name).read_text(encoding="utf-8").rstrip("\n").expandtabs(2)

@@ -18,7 +18,7 @@ from slurmray.agent.container.ray import ports as port_places
 from slurmray.agent.paths import VARIABLE
 from slurmray.errors import Problem, SpecError
 from slurmray.plan import Plan
-from slurmray.rendering.dstack.commands import FACTS, commands, environment, ports_of
+from slurmray.rendering.dstack.commands import FACTS, choose_ports, make_commands, make_environment
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
 from slurmray.spec.messages import dotted
@@ -73,28 +73,28 @@ def render_task(plan: Plan) -> str:
 def remarks(plan: Plan) -> list[str]:
     """Return the preset's notes, and one line for each difference from the same job on Slurm."""
     spec, advice = plan
-    found = list(advice.notes)
-    unused = [path for path in _set_fields(spec) if _section(path) in LEFT_OUT]
+    lines = list(advice.notes)
+    unused = [path for path in _list_changed(spec) if _find_section(path) in LEFT_OUT]
     others = (name for name in syntax.gres_elements(spec.slurm.gres or "none") if not syntax.is_gpu(name))
     unused += [f"{name} of slurm.gres" for name in others if name not in ("", "none")]
     if unused:
-        found.append(f"not used by dstack, left out: {', '.join(unused)}")
+        lines.append(f"not used by dstack, left out: {', '.join(unused)}")
     for name in (name for name, fact in advice.node_env.items() if fact not in FACTS):
-        found.append(
+        lines.append(
             f"{name} is not set, because dstack chooses the network; if it chooses a wrong interface, set "
             f"{name} in env"
         )
     if spec.setup:
-        found.append("setup runs in the container under dstack: remove commands that are for the host")
+        lines.append("setup runs in the container under dstack: remove commands that are for the host")
     if spec.requeue.max:
-        found.append("requeue.max: dstack restarts the run after every interruption, without a limit")
+        lines.append("requeue.max: dstack restarts the run after every interruption, without a limit")
         if any(item.once for item in spec.prepare):
-            found.append("prepare: steps with `once: true` run again after each restart")
+            lines.append("prepare: steps with `once: true` run again after each restart")
     if not spec.container.shm_size:
-        found.append(
+        lines.append(
             "container.shm_size is not set: /dev/shm has 64 MB under dstack; set a larger size, e.g. 64g"
         )
-    return found
+    return lines
 
 
 def make_task(plan: Plan) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def make_task(plan: Plan) -> dict[str, Any]:
     spec, advice = plan
     problems = [
         _refusal(path, FIXES.get(path, f"not supported by dstack; leave it out: --set {path}=null"))
-        for path in _set_fields(spec)
-        if _section(path) not in USED | LEFT_OUT
+        for path in _list_changed(spec)
+        if _find_section(path) not in USED | LEFT_OUT
     ]
     problems += [
         _refusal(
@@ -129,7 +129,7 @@ def make_task(plan: Plan) -> dict[str, Any]:
             _refusal("slurm.groups", "under dstack all nodes are alike; use nodes and gpus_per_node")
         )
 
-    def checked(path: str, make: Callable[..., Any], *given: object, items: tuple[int, ...] = ()) -> Any:
+    def convert(path: str, make: Callable[..., Any], *given: object, items: tuple[int, ...] = ()) -> Any:
         try:
             return make(*given)
         except ValueError as error:
@@ -140,33 +140,33 @@ def make_task(plan: Plan) -> dict[str, Any]:
     sbatch = dict(spec.slurm.given())
     resources = {
         "cpu": f"{spec.slurm.cpus_per_task}.." if spec.slurm.cpus_per_task else None,
-        "memory": _memory(sbatch.get("mem")),
-        "gpu": _gpu(spec),
-        "shm_size": _size(container.shm_size, "B") if container.shm_size else None,
+        "memory": _convert_memory(sbatch.get("mem")),
+        "gpu": _convert_gpus(spec),
+        "shm_size": _convert_size(container.shm_size, "B") if container.shm_size else None,
     }
     task = {
         "type": "task",
-        "name": checked("name", _name, spec.name),
+        "name": convert("name", _check_name, spec.name),
         "nodes": spec.slurm.nodes,
         "stop_criteria": "master-done",  # Ray on the worker nodes would not end by itself
-        "max_duration": _duration(sbatch.get("time")),
+        "max_duration": _convert_duration(sbatch.get("time")),
         "retry": {"on_events": ["interruption"]} if spec.requeue.max else None,
         "image": container.image,
         "user": container.user if container.user not in ("auto", "image") else None,
         "working_dir": container.workdir,
-        "env": environment(spec),
+        "env": make_environment(spec),
         "shell": "bash",
-        "commands": checked("ray", commands, spec, advice.node_env),
-        "ports": [ports_of(spec)[port_places.DASHBOARD]],
-        "resources": _given(resources),
+        "commands": convert("ray", make_commands, spec, advice.node_env),
+        "ports": [choose_ports(spec)[port_places.DASHBOARD]],
+        "resources": _drop_unset(resources),
         "volumes": [
-            checked("container.mounts", _volume, mount, items=(number,))
+            convert("container.mounts", _convert_mount, mount, items=(number,))
             for number, mount in enumerate(container.mounts)
         ],
     }
     if problems:
         raise SpecError(problems)
-    return _given(task)
+    return _drop_unset(task)
 
 
 def _refusal(dotted_path: str, text: str, *items: int) -> Problem:
@@ -174,23 +174,23 @@ def _refusal(dotted_path: str, text: str, *items: int) -> Problem:
     return Problem("", f"{dotted(path)}: {text}", path)
 
 
-def _given(fields: dict[str, Any]) -> dict[str, Any]:
+def _drop_unset(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value not in (None, [], {})}
 
 
-def _set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
+def _list_changed(model: BaseModel, above: str = "") -> Iterator[str]:
     """Yield the dotted path of each field whose value is not the default."""
     for name, field in type(model).model_fields.items():
         value, path = getattr(model, name), above + name
         if value == field.get_default(call_default_factory=True):
             continue
         if isinstance(value, BaseModel) and path not in FIXES:
-            yield from _set_fields(value, f"{path}.")
+            yield from _list_changed(value, f"{path}.")
         elif (path, value) != ("container.runtime", "docker"):
             yield path
 
 
-def _section(path: str) -> str | None:
+def _find_section(path: str) -> str | None:
     """Return the longest entry of USED and LEFT_OUT that contains a path; None if there is none."""
     names = path.split(".")
     sections = (".".join(names[:length]) for length in range(len(names), 0, -1))
@@ -200,7 +200,7 @@ def _section(path: str) -> str | None:
 # -- fields ----------------------------------------------------------------------------------------
 
 
-def _name(name: str) -> str:
+def _check_name(name: str) -> str:
     rule = r"[a-z][a-z0-9-]{1,40}"  # core/services: is_valid_dstack_resource_name
     if re.fullmatch(rule, name):
         return name
@@ -211,7 +211,7 @@ def _name(name: str) -> str:
     )
 
 
-def _gpu(spec: JobSpec) -> str | int | None:
+def _convert_gpus(spec: JobSpec) -> str | int | None:
     """Return the GPUs of a node for dstack. Slurm's GPU type is passed as the name: `h100` is in both."""
     if not spec.gpus or spec.container.accelerator == "none":
         return None
@@ -224,28 +224,28 @@ def _gpu(spec: JobSpec) -> str | int | None:
     return ":".join([*parts, str(spec.gpus)]) if parts else spec.gpus
 
 
-def _memory(text: str | None) -> str | None:
+def _convert_memory(size: str | None) -> str | None:
     """Convert Slurm's --mem: MB without a unit, 0 for all. `..` in the result means "or more"."""
-    if text is None:
+    if size is None:
         return None
-    return f"{_size(text, 'M')}.." if text.strip("0KMGTBkmgtb") else None
+    return f"{_convert_size(size, 'M')}.." if size.strip("0KMGTBkmgtb") else None
 
 
-def _size(text: str, unit: str) -> str:
+def _convert_size(size: str, unit: str) -> str:
     """Convert a size to GB or MB, which are powers of two in dstack. unit: that of a bare number."""
-    mebibytes = -(-syntax.bytes_of(text, unit) // 2**20)
+    mebibytes = -(-syntax.bytes_of(size, unit) // 2**20)
     return f"{mebibytes}MB" if mebibytes % 1024 else f"{mebibytes // 1024}GB"
 
 
-def _duration(text: str | None) -> str | None:
+def _convert_duration(limit: str | None) -> str | None:
     """Convert Slurm's time limit to the largest unit that divides it; None: no limit."""
-    if text is None or (total := syntax.seconds(text)) is None:
+    if limit is None or (total := syntax.seconds(limit)) is None:
         return None
     unit, length = next((unit, length) for unit, length in _UNITS.items() if total % length == 0)
     return f"{total // length}{unit}"
 
 
-def _volume(mount: Mount) -> str:
+def _convert_mount(mount: Mount) -> str:
     """Convert a mount to a volume: a folder of the instance (InstanceMountPoint of dstack)."""
     place = mount.destination or mount.source
     if re.search(VARIABLE, f"{mount.source}:{place}"):

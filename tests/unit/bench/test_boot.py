@@ -35,12 +35,12 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Measured | BaseExcept
         yield
 
     def measure(*_: object) -> Measured:
-        found = results.pop(0)
-        if isinstance(found, Terminated):
+        result = results.pop(0)
+        if isinstance(result, Terminated):
             os.kill(os.getpid(), signal.SIGTERM)
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
     for name in ("require", "write_scripts", "wait_idle", "remove_leftovers"):
         monkeypatch.setattr(boot, name, lambda *_, **__: None)

@@ -157,7 +157,7 @@ def test_stand_in_keeps_a_table_of_nodes(ray: Path) -> None:
     argv = [sys.executable, str(ray / "bin/ray"), "start", "--block"]
     head = [*argv, "--head", f"--port={port}", "--node-ip-address=127.0.0.1", "--node-name=a", "--num-gpus=8"]
     worker = [*argv, f"--address=127.0.0.1:{port}", "--node-name=b"]
-    nodes = [subprocess.Popen(each, env=env, start_new_session=True) for each in (head, worker)]
+    nodes = [subprocess.Popen(options, env=env, start_new_session=True) for options in (head, worker)]
     code = f"""
 from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions
@@ -166,13 +166,13 @@ state._initialize_global_state(GcsClientOptions.create("127.0.0.1:{port}", None)
 print(sorted((row["NodeName"], row["Resources"]["GPU"]) for row in state.node_table() if row["Alive"]))
 """
     try:
-        deadline, found = time.monotonic() + HANG, ""
-        while found != "[('a', 8), ('b', 0)]\n" and time.monotonic() < deadline:
+        deadline, output = time.monotonic() + HANG, ""
+        while output != "[('a', 8), ('b', 0)]\n" and time.monotonic() < deadline:
             try:
-                found = run_python(ray, code)
+                output = run_python(ray, code)
             except subprocess.CalledProcessError:  # the GCS is not there yet
                 time.sleep(0.1)
-        assert found == "[('a', 8), ('b', 0)]\n"
+        assert output == "[('a', 8), ('b', 0)]\n"
         assert [node.poll() for node in nodes] == [None, None]
     finally:
         for node in nodes:

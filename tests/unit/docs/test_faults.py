@@ -100,7 +100,7 @@ def page_of_one_case(faults: Any, ends: Mapping[str, str]) -> str:
         ended, _, last_line = end.partition(", ")
         about = {"outcome": "passed", "date": "2026-01-02 03:04", "in_a_row": 1, "notice": 0.5, "clean": 1.5}
         results[variant] = {**about, "ended": ended, "last_line": last_line}
-    text: str = faults.page([faults.Case("scancel", "x", each, each) for each in ends], results)
+    text: str = faults.page([faults.Case("scancel", "x", variant, variant) for variant in ends], results)
     return text
 
 
@@ -134,19 +134,19 @@ def test_a_row_ends_with_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
         set = staticmethod(kept.__setitem__)
 
     case = "tests/cluster/faults/test_x.py::test_y"
-    found = []
+    streaks = []
     for of, outcome in (("a", "passed"), ("a", "passed"), ("b", "passed"), ("b", "failed"), ("b", "passed")):
         monkeypatch.setattr(recorder, "tree", lambda of=of: of)
-        each: Any = recorder.Recorder(Cache())  # type: ignore[arg-type]
+        run: Any = recorder.Recorder(Cache())  # type: ignore[arg-type]
         for when in ("setup", "call", "teardown"):
             failed = outcome == "failed" and when == "call"
-            each.pytest_runtest_logreport(
+            run.pytest_runtest_logreport(
                 pytest.TestReport(
                     case, ("", 0, ""), {}, "failed" if failed else "passed", "E no" if failed else None, when
                 )
             )
-        found.append((kept[RESULTS][case]["in_a_row"], kept[RESULTS][case]["tree"]))
-    assert found == [(1, "a"), (2, "a"), (1, "b"), (0, "b"), (1, "b")]
+        streaks.append((kept[RESULTS][case]["in_a_row"], kept[RESULTS][case]["tree"]))
+    assert streaks == [(1, "a"), (2, "a"), (1, "b"), (0, "b"), (1, "b")]
 
 
 def test_the_hash_of_a_tree(tmp_path: Path) -> None:

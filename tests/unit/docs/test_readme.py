@@ -104,8 +104,8 @@ def test_translation_has_the_same_sections_and_code() -> None:
 
 def code_without_comments(page: str) -> list[tuple[str, str]]:
     """(language, text) of each fenced block; comments may be translated."""
-    found = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    return [(language, re.sub(r"(^| +)#.*", "", text, flags=re.MULTILINE)) for language, text in found]
+    matches = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [(language, re.sub(r"(^| +)#.*", "", text, flags=re.MULTILINE)) for language, text in matches]
 
 
 def test_job_spec_loads(job_folder: Path) -> None:
@@ -281,8 +281,8 @@ def test_links(page: Path) -> None:
 
 def modules(folder: Path) -> set[str]:
     """The modules and packages of a folder, as docs/inside/architecture.md names them."""
-    found = {path.name for path in folder.glob("*.py") if path.name != "__init__.py"}
-    return found | {f"{path.name}/" for path in folder.iterdir() if (path / "__init__.py").is_file()}
+    files = {path.name for path in folder.glob("*.py") if path.name != "__init__.py"}
+    return files | {f"{path.name}/" for path in folder.iterdir() if (path / "__init__.py").is_file()}
 
 
 def test_every_module_is_named() -> None:
@@ -305,9 +305,9 @@ def test_every_row_of_systems_is_covered() -> None:
     assert [(title, [row[0] for row in table]) for title, table in page] == [
         (title, [row[0] for row in table]) for title, table in coverage
     ]
-    found = [row for _, table in coverage for row in table]
-    assert len(found) > 90
-    for _, reason in found:
+    entries = [row for _, table in coverage for row in table]
+    assert len(entries) > 90
+    for _, reason in entries:
         named = re.findall(r"`((?:unit|cluster|judges|goldens)/[^`]+)`", reason)
         assert named or re.match(r"open: \S+ \S|why not: \S+ \S", reason), reason
         for name in named:
@@ -318,12 +318,12 @@ def test_every_row_of_systems_is_covered() -> None:
 
 def sections(page: str) -> list[tuple[str, list[list[str]]]]:
     """(heading, rows of its tables) of each section of a page."""
-    found = []
+    tables = []
     for section in re.split("^## ", page, flags=re.MULTILINE)[1:]:
         lines = [line.strip("| ") for line in section.splitlines() if line.startswith("| ")]
         table = [re.split(r" (?<!\\)\| ", line) for line in lines if not line.startswith("in the guide ")]
-        found.append((section.partition("\n")[0], table))
-    return found
+        tables.append((section.partition("\n")[0], table))
+    return tables
 
 
 def test_where_to_find_what_names_existing_code() -> None:
@@ -336,7 +336,7 @@ def test_where_to_find_what_names_existing_code() -> None:
                 last.append(name)
                 continue
             text = (ROOT / name).read_text()
-            assert all(each in text for each in last), row
+            assert all(part in text for part in last), row
             last = []
 
 

@@ -23,12 +23,12 @@ def reference(import_script: Callable[[str], Any]) -> Any:
 
 
 def test_generated_pages_are_checked_in(reference: Any) -> None:
-    for name, text in reference.files().items():
+    for name, text in reference.make_files().items():
         assert (DOCS / name).read_text() == text, f"{name} is outdated: make schema"
 
 
 def test_each_field_of_the_job_spec_is_listed_once(reference: Any) -> None:
-    page = reference.files()["reference/job-spec.md"]
+    page = reference.make_files()["reference/job-spec.md"]
     usual, others = page.partition("## All other fields")[::2]
     fields = [re.findall(r"^\| `(\S+)` \|", part, re.MULTILINE) for part in (usual, others)]
     assert tuple(fields[0]) == reference.USUAL_FIELDS
@@ -38,7 +38,7 @@ def test_each_field_of_the_job_spec_is_listed_once(reference: Any) -> None:
 
 
 def test_every_command_and_its_options_are_listed(reference: Any) -> None:
-    page = reference.files()["reference/command-line.md"]
+    page = reference.make_files()["reference/command-line.md"]
     sections = re.split(r"^## slurmray ", page, flags=re.MULTILINE)[1:]
     assert [section.split()[0] for section in sections] == slurmray.list_commands(None)  # type: ignore[arg-type]
     render = sections[1]
@@ -47,15 +47,15 @@ def test_every_command_and_its_options_are_listed(reference: Any) -> None:
 
 
 def test_exit_codes_have_cause_and_fix(reference: Any) -> None:
-    page = reference.files()["reference/exit-codes.md"]
+    page = reference.make_files()["reference/exit-codes.md"]
     titles = re.findall(r"^## (.+)", page, re.MULTILINE)
     assert titles == [f"{code.value} {code.name.lower()}" for code in ExitCode]
     assert page.count("\nCause: ") == page.count("\nFix: ") == len(ExitCode)
 
 
 def test_every_environment_has_its_layers_in_the_table(reference: Any) -> None:
-    tuples = {name: each for name, each in vars(variables).items() if isinstance(each, tuple)}
-    known = {name for name, each in tuples.items() if all(map(callable, each))}
+    tuples = {name: layers for name, layers in vars(variables).items() if isinstance(layers, tuple)}
+    known = {name for name, layers in tuples.items() if all(map(callable, layers))}
     assert known - {"LATE", "OF_SERVICE"} == {"TRAINER", *reference.ENVIRONMENTS}
     page = (DOCS / "reference/environment.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|", page.partition("<!-- end of layers -->")[0], re.MULTILINE)

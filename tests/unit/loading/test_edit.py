@@ -29,18 +29,18 @@ def changed(before: str, after: str) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("flag", [name for each in init.params for name in each.opts if name in FLAGS])
+@pytest.mark.parametrize("flag", [name for option in init.params for name in option.opts if name in FLAGS])
 def test_a_change_is_made_in_place(name: str, flag: str) -> None:
     text = EXAMPLES[name].read_text()
     path = tuple(FLAGS[flag].split("."))
-    found = set_value(text, path, CHANGES[flag])
+    edited = set_value(text, path, CHANGES[flag])
     section, key = path
-    read: Any = yaml_source.read("x", found).data
+    read: Any = yaml_source.read("x", edited).data
     assert read[section][key] == CHANGES[flag]
-    gone, new = changed(text, found)
+    gone, new = changed(text, edited)
     assert len(gone) <= 1
     assert {line.split(":")[0].strip() for line in new} <= {section, key}
-    assert [*comments(found)] == [*comments(text)]
+    assert [*comments(edited)] == [*comments(text)]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))

@@ -76,10 +76,10 @@ def test_null_takes_a_field_of_the_profile_away(folder: Path) -> None:
 
 def test_which_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(name: str | None = None) -> str | None:
-        found = profile.choose(name)
-        return found and found.name
+        choice = profile.choose(name)
+        return choice and choice.name
 
-    assert profile.names() == ["gpu", "cpu"]
+    assert profile.list_names() == ["gpu", "cpu"]
     assert chosen() == "cpu", "the site's"
     (folder / "slurmray/config.yaml").write_text(f"profile: gpu{USER}")
     assert chosen() == "gpu", "the user's"
@@ -90,9 +90,9 @@ def test_which_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen() == "gpu"
     (folder / "own.yaml").write_text("profiles: {own: }\n")
     monkeypatch.setenv("SLURMRAY_CONFIG", "own.yaml")
-    assert (profile.names(), chosen()) == (["own"], None)
+    assert (profile.list_names(), chosen()) == (["own"], None)
     monkeypatch.setenv("SLURMRAY_CONFIG", "")
-    assert (profile.names(), chosen()) == ([], None)
+    assert (profile.list_names(), chosen()) == ([], None)
 
 
 def test_a_host_and_its_folder(folder: Path) -> None:

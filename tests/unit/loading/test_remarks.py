@@ -12,7 +12,7 @@ from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 
 
-def found(run: Any, nodes: int = 2, **fields: Any) -> list[str]:
+def list_remarks(run: Any, nodes: int = 2, **fields: Any) -> list[str]:
     return remarks(plan_of(JobSpec.model_validate({"slurm": {"nodes": nodes}, "run": run, **fields})))
 
 
@@ -29,7 +29,7 @@ def found(run: Any, nodes: int = 2, **fields: Any) -> list[str]:
     ],
 )
 def test_commands_that_do_something_else(run: Any, remark: str) -> None:
-    (line,) = found(run)
+    (line,) = list_remarks(run)
     assert line.startswith(remark)
 
 
@@ -41,12 +41,12 @@ def test_commands_that_do_something_else(run: Any, remark: str) -> None:
     ],
 )
 def test_commands_that_do_what_they_say(run: Any) -> None:
-    assert found(run) == []
+    assert list_remarks(run) == []
 
 
 def test_one_node() -> None:
-    assert found(["torchrun", "x.py"], nodes=1) == []
-    assert len(found("ray stop", nodes=1)) == 1
+    assert list_remarks(["torchrun", "x.py"], nodes=1) == []
+    assert len(list_remarks("ray stop", nodes=1)) == 1
 
 
 def test_secrets_by_value() -> None:
@@ -57,7 +57,7 @@ def test_secrets_by_value() -> None:
         "db_password": "y",
         "KEY": "",
     }
-    lines = found(None, env=env)
+    lines = list_remarks(None, env=env)
     assert [line.partition(":")[0] for line in lines] == ["env.WANDB_API_KEY", "env.db_password"]
     assert "--env WANDB_API_KEY), and it is taken from your environment" in lines[0]
 

@@ -38,9 +38,9 @@ def test_code_folders_leave_out_installed_packages(folder: Path, monkeypatch: py
     (folder / "code").mkdir()
     others = [str(folder / "not there"), "/", *(path for path in sys.path if "site-packages" in path)]
     monkeypatch.setattr(sys, "path", ["", str(folder / "code"), str(folder / "code"), str(ROOT), *others])
-    assert bundle.code_folders() == [folder, folder / "code"]
+    assert bundle.find_code_folders() == [folder, folder / "code"]
     monkeypatch.setattr(sys, "path", [str(ROOT), *others])
-    assert bundle.code_folders() == [ROOT]  # where the program is
+    assert bundle.find_code_folders() == [ROOT]  # where the program is
 
 
 def test_bundle_overrides_no_package_of_the_image(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_code_folders_leave_out_the_interpreter_s_bin(
         sys, "path", [str(tmp_path / "bin"), str(Path(sys.executable).parent), *sys.path[1:], "", "/"]
     )
     monkeypatch.chdir(tmp_path)
-    found = bundle.code_folders()
-    assert found[0] == tmp_path / "bin"
-    assert tmp_path in found
-    assert not {Path("/"), Path(sys.executable).parent.resolve()} & set(found)
+    folders = bundle.find_code_folders()
+    assert folders[0] == tmp_path / "bin"
+    assert tmp_path in folders
+    assert not {Path("/"), Path(sys.executable).parent.resolve()} & set(folders)

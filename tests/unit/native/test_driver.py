@@ -19,7 +19,7 @@ import pytest
 from submitit.core.utils import DelayedSubmission
 
 from slurmray.native import bundle
-from slurmray.native.driver import REQUEUE_EXIT_CODE, mismatch
+from slurmray.native.driver import REQUEUE_EXIT_CODE, find_mismatch
 from slurmray.native.parameters import PYTHON
 from tests.processes import bounded
 
@@ -99,8 +99,8 @@ def test_another_python_is_one_line(driver: Driver) -> None:
 
 
 def test_another_cloudpickle_is_one_line() -> None:
-    assert mismatch(VERSION, cloudpickle.__version__) == ""
-    assert mismatch(VERSION, "1.0").startswith(
+    assert find_mismatch(VERSION, cloudpickle.__version__) == ""
+    assert find_mismatch(VERSION, "1.0").startswith(
         f"the function comes from cloudpickle 1.0, the job has {cloudpickle.__version__}: remove "
     )
 

@@ -161,4 +161,4 @@ def test_mistakes_and_warnings_at_submission(
     assert [path.suffix for path in (tmp_path / "runs").iterdir()] == [".zip"]
     executor.update_parameters(container=None)
     assert executor.submit(print).job_id == "7"
-    assert [str(each.message) for each in recwarn] == ["job 7: sbatch: the QOS ends soon"]
+    assert [str(warning.message) for warning in recwarn] == ["job 7: sbatch: the QOS ends soon"]

@@ -10,7 +10,7 @@ import pytest
 
 from slurmray.errors import SpecError
 from slurmray.native import RayExecutor
-from slurmray.native.parameters import job_data
+from slurmray.native.parameters import make_job_data
 
 
 @pytest.mark.parametrize(
@@ -82,5 +82,5 @@ def test_wrong_parameters_set_nothing(cluster: Any, parameters: dict[str, Any], 
 
 
 def test_job_id_in_the_folder(folder: Path) -> None:
-    data = job_data({}, folder / "%j", "%A_%a")
+    data = make_job_data({}, folder / "%j", "%A_%a")
     assert data["slurm"]["output"] == f"{folder}/%A_%a/%A_%a_0_log.out"

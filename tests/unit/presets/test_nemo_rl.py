@@ -70,6 +70,6 @@ def test_accepted(overrides: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_refused(overrides: list[str], nodes: int, text: str) -> None:
-    found = problems(job(*overrides, nodes=nodes))
-    assert len(found) == 1, found
-    assert found[0].startswith(text)
+    lines = problems(job(*overrides, nodes=nodes))
+    assert len(lines) == 1, lines
+    assert lines[0].startswith(text)

@@ -175,8 +175,8 @@ def test_the_guides_32_gpus_on_two_nodes() -> None:
 
 def test_overrides_win_over_the_file() -> None:
     wider = "cluster.component_placement.rollout=0-23"
-    (found,) = mistakes(job(GUIDE, wider))
-    assert found.startswith("math.yaml:4:5: rollout 0-23 and inference 20-23 both have 20-23: ")
+    (mistake,) = mistakes(job(GUIDE, wider))
+    assert mistake.startswith("math.yaml:4:5: rollout 0-23 and inference 20-23 both have 20-23: ")
     (problem,) = advise(job(GUIDE, "cluster.component_placement.actor=24-39")).problems
     assert problem.path == ("run", 4)
     assert problem.text.startswith("rollout 0-19 (20) + inference 20-23 (4) + actor 24-39 (16) = 40 GPUs, ")
@@ -252,8 +252,8 @@ def test_idle_gpus_are_worth_a_note() -> None:
 def test_the_size_of_the_cluster(
     head: str, overrides: list[str], run: list[str], expected: str | None
 ) -> None:
-    found = mistakes(job(GUIDE, head=head, run=[*run, *overrides]))
-    assert found == ([expected] if expected else [])
+    lines = mistakes(job(GUIDE, head=head, run=[*run, *overrides]))
+    assert lines == ([expected] if expected else [])
 
 
 def test_the_file_itself() -> None:

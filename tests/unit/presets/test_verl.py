@@ -282,7 +282,7 @@ def test_keys_of_another_version(override: str, version: str | None, expected: s
 
 def test_a_text_is_checked_if_it_can_be_read() -> None:
     main = "python3 -m verl.trainer.main_ppo"
-    for text, found in {
+    for text, count in {
         f"{main} trainer.nnodes=4": 1,
         f"cd verl && {main} \\\n  trainer.nnodes=4 2>&1 | tee log": 1,
         f"{main} trainer.nnodes=4; {main} trainer.nnodes=2": 0,  # two commands: not checked
@@ -297,7 +297,7 @@ def test_a_text_is_checked_if_it_can_be_read() -> None:
         f"cat <<X\n{main} trainer.nnodes=4\nX": 0,
         "echo trainer.nnodes=4": 0,
     }.items():
-        assert len(advise(job(run=text)).problems) == found, text
+        assert len(advise(job(run=text)).problems) == count, text
 
 
 # -- the job spec ----------------------------------------------------------------------------------

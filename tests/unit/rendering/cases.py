@@ -28,14 +28,14 @@ CASES: dict[str, tuple[Path, str | None]] = {
 every_case = pytest.mark.parametrize(("path", "runtime"), CASES.values(), ids=CASES)
 
 
-def flags_of(runtime: str | None) -> list[tuple[str, str]]:
+def runtime_flags(runtime: str | None) -> list[tuple[str, str]]:
     """Flags that set the runtime of a case; None: the job spec's."""
     return [("--runtime", runtime)] if runtime else []
 
 
-def spec_of(path: Path, runtime: str | None) -> JobSpec:
+def load_case(path: Path, runtime: str | None) -> JobSpec:
     """The job spec of a case."""
-    return load_plan(path.relative_to(ROOT), flags_of(runtime), []).spec
+    return load_plan(path.relative_to(ROOT), runtime_flags(runtime), []).spec
 
 
 def hello(runtime: str = "auto", **fields: Any) -> str:

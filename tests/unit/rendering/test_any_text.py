@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from slurmray.agent import script
 from slurmray.agent.script import read_agent, read_story
 from slurmray.rendering import script as rendered
-from slurmray.rendering.pretty_json import pretty
+from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import assemble, render_script
 from slurmray.rendering.settings import make_settings
 from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 from tests.unit.texts import TEXTS, TOKENS
 
-from .cases import GOLDENS, hello, spec_of
+from .cases import GOLDENS, hello, load_case
 from .test_bootstrap import SCONTROL, SMALL_AGENT, SYSTEM_PYTHON, environment, programs
 
 pytestmark = pytest.mark.usefixtures("frozen_agent")
@@ -51,19 +51,16 @@ SPECS = st.fixed_dictionaries(
 def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command: str) -> None:
     spec = JobSpec.model_validate(fields)
     text = render_script(plan_of(spec), command)
-    found: Any = script.read_settings(text)
-    assert found == make_settings(plan_of(spec), command)
+    settings: Any = script.read_settings(text)
+    assert settings == make_settings(plan_of(spec), command)
     run, container = fields["run"], fields["container"]
-    assert found["trainer"]["command"] == (["bash", "-c", run] if isinstance(run, str) else run)
-    assert (found["env"], found["setup"]) == (fields["env"], fields["setup"])
-    assert {key: found["container"][key] for key in container} == container
-    assert found["network"]["interface"] == fields["network"]["interface"]
-    assert [item["run"][-1] for item in found["prepare"]] == [item["run"] for item in fields["prepare"]]
-    assert found["render_again"] == command
-    assert (read_story(text), read_agent(text)) == (
-        read_story(hello()),
-        rendered.agent_text().removesuffix("\n"),
-    )
+    assert settings["trainer"]["command"] == (["bash", "-c", run] if isinstance(run, str) else run)
+    assert (settings["env"], settings["setup"]) == (fields["env"], fields["setup"])
+    assert {key: settings["container"][key] for key in container} == container
+    assert settings["network"]["interface"] == fields["network"]["interface"]
+    assert [item["run"][-1] for item in settings["prepare"]] == [item["run"] for item in fields["prepare"]]
+    assert settings["render_again"] == command
+    assert (read_story(text), read_agent(text)) == (read_story(hello()), rendered.agent_text().removesuffix("\n"))
     assert "\r" not in text, "sbatch refuses it"
 
 
@@ -76,7 +73,7 @@ def run_script(bash: str, folder: Path, text: str) -> str:
     file.write_text(text.replace(read_agent(text) + "\n", SMALL_AGENT))
     done = subprocess.run([bash, file], env=environment(path), cwd=folder, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (7, b"")
-    assert {each.name for each in folder.iterdir()} == {"bin", "generated.sh"}
+    assert {entry.name for entry in folder.iterdir()} == {"bin", "generated.sh"}
     return str(json.loads(done.stdout)["script"])
 
 
@@ -93,7 +90,7 @@ def test_bash_runs_nothing_of_the_job_spec(
 @pytest.mark.parametrize("path", sorted(GOLDENS.glob("hostile*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.usefixtures("in_checkout")
 def test_hostile_job_specs(path: Path, bash: str, tmp_path: Path) -> None:
-    spec = spec_of(path, None)
+    spec = load_case(path, None)
     command = "it's `id` $HOME \\ \u202e\n"
     text = run_script(bash, tmp_path, render_script(plan_of(spec), command))
     assert script.read_settings(text) == make_settings(plan_of(spec), command)
@@ -118,17 +115,17 @@ def test_any_option_reaches_the_runtime(
     argv = [bash, "-c", read_story(hello(runtime)), "slurmray", f"run_with_{runtime}", program, *first]
     argv += [str(len(options)), *options, *TOKENS]
     done = subprocess.run(argv, env=environment(path), cwd=tmp_path, capture_output=True, check=True)
-    *found, end = done.stdout.decode().split("\0")
+    *words, end = done.stdout.decode().split("\0")
     expected = [*options, "image", *TOKENS]
-    assert (found[-len(expected) :], end, done.stderr) == (expected, "", b"")
+    assert (words[-len(expected) :], end, done.stderr) == (expected, "", b"")
 
 
 # -- setup on a host without Python ----------------------------------------------------------------
 
 
-def setup_read_by(bash: str, folder: Path, setup: str, locale: str) -> str:
+def read_setup(bash: str, folder: Path, setup: str, locale: str) -> str:
     """Return the setup that the story reads from the settings, on a host without Python."""
-    text = assemble([], pretty({"version": "1", "setup": setup, "preflight": "fail"}), ["none"])
+    text = assemble([], format_json({"version": "1", "setup": setup, "preflight": "fail"}), ["none"])
     file = folder / "script.sh"
     file.write_text(text.partition("\n# ---- 3. agent")[0] + "\n")
     env = {"LC_ALL": locale, "PATH": os.environ["PATH"], "HOME": "/", "SHELL": "/bin/sh"}
@@ -150,11 +147,11 @@ def setup_read_by(bash: str, folder: Path, setup: str, locale: str) -> str:
     ],
 )
 def test_bash_reads_the_setup(setup: str, locale: str, bash: str, tmp_path: Path) -> None:
-    assert setup_read_by(bash, tmp_path, setup, locale) == setup
+    assert read_setup(bash, tmp_path, setup, locale) == setup
 
 
 @hypothesis_settings(max_examples=40)
 @given(setup=TEXTS.filter(lambda text: not re.search("[\U000e0000-\U000e0fff]", text)))
 def test_bash_reads_any_setup(bash: str, tmp_path_factory: pytest.TempPathFactory, setup: str) -> None:
     """Except invisible characters beyond U+FFFF: JSON escapes them as pairs that `printf %b` cannot read."""
-    assert setup_read_by(bash, tmp_path_factory.mktemp("setup"), setup, "C.UTF-8") == setup
+    assert read_setup(bash, tmp_path_factory.mktemp("setup"), setup, "C.UTF-8") == setup

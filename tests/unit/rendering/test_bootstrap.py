@@ -16,7 +16,7 @@ import pytest
 from slurmray.agent import loader
 from slurmray.agent import script as parts
 from slurmray.agent.controller.step import CONTROLLER_ONLY
-from slurmray.rendering.pretty_json import pretty
+from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import agent_text, assemble
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 14)]
@@ -34,13 +34,13 @@ SMALL_AGENT = LOADER + textwrap.dedent("""\
 
     def main(role, argv, script, rest):
         rest += sys.stdin.buffer.read()
-        found = {
+        record = {
             "role": role, "argv": argv, "script": script, "rest": rest.decode(), "leaf": leaf.NAME,
             "trace": helper.trace(), "broken": "slurmray_agent.broken" in sys.modules,
             "version": "%d.%d" % sys.version_info[:2], "setup": os.environ.get("MADE_BY_SETUP", ""),
             "done": os.environ.get("SLURMRAY_SETUP_DONE", ""), "environment": dict(os.environ),
         }
-        print(json.dumps(found))
+        print(json.dumps(record))
         return 7
     #### agent/broken.py
     this is not Python, and must never be compiled
@@ -61,14 +61,14 @@ SMALL_AGENT = LOADER + textwrap.dedent("""\
 
 def find_pythons() -> dict[str, str]:
     """Return Python version -> path, from PATH and pyenv. Runs each: a shim of pyenv may lack its version."""
-    found = {}
+    pythons = {}
     for version in VERSIONS:
         folders = sorted(Path("/root/.pyenv/versions").glob(f"{version}.*/bin")) if os.getuid() == 0 else []
         for folder in [None, *folders]:
             path = shutil.which(f"python{version}", path=folder and str(folder))
             if path and subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode == 0:
-                found[version] = path
-    return found
+                pythons[version] = path
+    return pythons
 
 
 PYTHONS = find_pythons()
@@ -78,7 +78,7 @@ every_python = pytest.mark.parametrize("version", VERSIONS)
 
 def small_script(folder: Path, setup: str = "") -> Path:
     """A script with the real story and the small agent."""
-    settings = pretty({"version": "x", "setup": setup, "preflight": "fail"})
+    settings = format_json({"version": "x", "setup": setup, "preflight": "fail"})
     text = assemble(["#SBATCH --job-name=é"], settings, ["podman", "docker"])
     file = folder / "generated.sh"
     file.write_text(text.replace(parts.read_agent(text) + "\n", SMALL_AGENT))
@@ -120,15 +120,15 @@ def test_the_batch_script_becomes_the_controller(version: str, bash: str, tmp_pa
     )
     assert done.stderr.decode() == ""
     assert done.returncode == 7
-    found = json.loads(done.stdout)
-    assert found["role"] == "controller"
-    assert found["argv"] == ["n2", "n1", "n3"], "the head node, which is this node, comes first"
-    assert found["script"] == file.read_text()
-    assert found["version"] == version
-    assert found["leaf"] == "slurmray_agent.helper slurmray_agent.deep.leaf slurmray_agent.deep"
-    assert not found["broken"]
-    assert "the line that a traceback shows" in found["trace"]
-    assert "slurmray:agent/helper.py" in found["trace"]
+    record = json.loads(done.stdout)
+    assert record["role"] == "controller"
+    assert record["argv"] == ["n2", "n1", "n3"], "the head node, which is this node, comes first"
+    assert record["script"] == file.read_text()
+    assert record["version"] == version
+    assert record["leaf"] == "slurmray_agent.helper slurmray_agent.deep.leaf slurmray_agent.deep"
+    assert not record["broken"]
+    assert "the line that a traceback shows" in record["trace"]
+    assert "slurmray:agent/helper.py" in record["trace"]
 
 
 @every_python
@@ -151,12 +151,12 @@ def test_a_task_becomes_the_node_agent(version: str, seed: int, bash: str, tmp_p
             process.stdin.flush()
             at += size
         process.stdin.close()
-        found = json.loads(process.stdout.read())
+        record = json.loads(process.stdout.read())
     assert process.returncode == 7
-    assert found["role"] == "node"
-    assert found["argv"] == []
-    assert found["script"] == text
-    assert found["rest"] == messages
+    assert record["role"] == "node"
+    assert record["argv"] == []
+    assert record["script"] == text
+    assert record["rest"] == messages
 
 
 @every_python
@@ -248,17 +248,17 @@ def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     file = small_script(tmp_path, setup)
     start = [*WITHOUT_PYTHON, bash]
     done = subprocess.run([*start, file], env=environment(path), capture_output=True, check=False, input=b"x")
-    found = json.loads(done.stdout)
-    assert found["setup"] == 'it\'s "so"'
-    assert found["done"] == "n2"
-    assert found["rest"] == "x", "setup must not read the agent's input"
+    record = json.loads(done.stdout)
+    assert record["setup"] == 'it\'s "so"'
+    assert record["done"] == "n2"
+    assert record["rest"] == "x", "setup must not read the agent's input"
     text = file.read_text()
     argv = [*start, "-p", "-c", parts.read_story(text), "slurmray", "start_node"]
     env = environment(path, SLURMRAY_SETUP=setup)
     data = zlib.compress(text.encode())
-    found = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
-    assert found["setup"] == 'it\'s "so"'
-    assert found["done"] == "n2"
+    record = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
+    assert record["setup"] == 'it\'s "so"'
+    assert record["done"] == "n2"
     shown = (tmp_path / "shown").read_text()  # as `ps` shows it to everybody
     assert "run_setup" in shown
     assert "hunter2" not in shown
@@ -307,8 +307,8 @@ def test_environment_of_the_controller_is_the_submitter_s(bash: str, tmp_path: P
     """The controller takes values of `env` from them, and srun gets all of them."""
     env = environment(programs(tmp_path / "bin", python3=SYSTEM_PYTHON, scontrol=SCONTROL), **THEIRS)
     done = subprocess.run([bash, small_script(tmp_path)], env=env, capture_output=True, check=False)
-    found = json.loads(done.stdout)["environment"]
-    assert {name: value for name, value in found.items() if name not in OF_BASH} == env
+    variables = json.loads(done.stdout)["environment"]
+    assert {name: value for name, value in variables.items() if name not in OF_BASH} == env
 
 
 def test_environment_of_the_node_agent_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
@@ -316,8 +316,8 @@ def test_environment_of_the_node_agent_is_the_submitter_s(bash: str, tmp_path: P
     text = small_script(tmp_path).read_text()
     argv = [bash, "-c", parts.read_story(text), "slurmray", "start_node"]
     done = subprocess.run(argv, env=env, input=zlib.compress(text.encode()), capture_output=True, check=False)
-    found = json.loads(done.stdout)["environment"]
-    assert {name: value for name, value in found.items() if name not in OF_BASH} == env
+    variables = json.loads(done.stdout)["environment"]
+    assert {name: value for name, value in variables.items() if name not in OF_BASH} == env
 
 
 def test_environment_without_a_container_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
@@ -325,9 +325,9 @@ def test_environment_without_a_container_is_the_submitter_s(bash: str, tmp_path:
     story = parts.read_story(assemble([], "{}", ["none"]))
     argv = [bash, "-c", story, "slurmray", "run_with_none", "env", "1", "MORE=a b", "-0"]
     done = subprocess.run(argv, env=env, capture_output=True, check=True)
-    found = dict(entry.split("=", 1) for entry in done.stdout.decode().split("\0") if entry)
+    variables = dict(entry.split("=", 1) for entry in done.stdout.decode().split("\0") if entry)
     more = {"MORE": "a b", "SPT_NOENV": "1"}
-    assert {name: value for name, value in found.items() if name not in OF_BASH} == {**env, **more}
+    assert {name: value for name, value in variables.items() if name not in OF_BASH} == {**env, **more}
 
 
 def test_setup_cannot_change_the_story(bash: str, tmp_path: Path) -> None:
@@ -340,11 +340,11 @@ def test_setup_cannot_change_the_story(bash: str, tmp_path: Path) -> None:
     file = small_script(tmp_path, f"PATH={modules}:$PATH; {setup}")
     argv = [*WITHOUT_PYTHON, bash, str(file)]
     done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
-    found = json.loads(done.stdout)
-    assert found["argv"] == ["n2", "n1", "n3"]
-    made = {name: found["environment"].get(name) for name in ("MADE_BY_SETUP", "nodes", "PYTHON", "NODE")}
+    record = json.loads(done.stdout)
+    assert record["argv"] == ["n2", "n1", "n3"]
+    made = {name: record["environment"].get(name) for name in ("MADE_BY_SETUP", "nodes", "PYTHON", "NODE")}
     assert made == {"MADE_BY_SETUP": "1", "nodes": "9", "PYTHON": "x", "NODE": None}
-    assert found["script"] == file.read_text()
+    assert record["script"] == file.read_text()
 
 
 PRINTS = "echo loaded; echo loaded >&2"  # as some modules do
@@ -372,9 +372,9 @@ def test_a_hostile_environment(case: str, tmp_path: Path) -> None:
     env = environment(path, **hostile)
     file = small_script(tmp_path)
     done = subprocess.run(["/bin/bash", file], env=env, capture_output=True, check=False)
-    found = json.loads(done.stdout.splitlines()[-1])  # BASH_ENV prints first, as in any batch script
-    assert found["argv"] == ["n2", "n1", "n3"]
-    assert set(hostile) <= set(found["environment"]), "the trainer gets them"
+    record = json.loads(done.stdout.splitlines()[-1])  # BASH_ENV prints first, as in any batch script
+    assert record["argv"] == ["n2", "n1", "n3"]
+    assert set(hostile) <= set(record["environment"]), "the trainer gets them"
     text = file.read_text()
     data = zlib.compress(text.encode())
     argv = parts.story_command(text, "start_node")
@@ -406,8 +406,8 @@ def test_the_first_python_that_runs(case: str, tmp_path: Path) -> None:
     argv = parts.story_command(text, "start_node")
     path = programs(tmp_path / "bin", python3=SYSTEM_PYTHON)
     env = environment(Path(f"{first}:{path}"))
-    found = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
-    assert found["role"] == "node"
+    record = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
+    assert record["role"] == "node"
     (path / "python3").unlink()
     done = subprocess.run(argv, env=env, input=data, capture_output=True, check=False)
     assert json.loads(done.stdout)["role"] == "node", "that of the system"
@@ -429,9 +429,9 @@ def test_a_job_without_path(case: str, tmp_path: Path) -> None:
     file = small_script(tmp_path)
     env = {"SLURMD_NODENAME": "n2", "SLURM_JOB_NODELIST": "n2", **EXPORTED[case]}
     done = subprocess.run(["/bin/bash", file], env=env, capture_output=True, check=False)
-    found = json.loads(done.stdout)["environment"]
-    assert {"/usr/bin", "/bin"} <= set(found["PATH"].split(":")), done.stderr
-    assert {name: value for name, value in found.items() if name in env and name != "PATH"} == {
+    variables = json.loads(done.stdout)["environment"]
+    assert {"/usr/bin", "/bin"} <= set(variables["PATH"].split(":")), done.stderr
+    assert {name: value for name, value in variables.items() if name in env and name != "PATH"} == {
         name: value for name, value in env.items() if name != "PATH"
     }
 
@@ -451,8 +451,8 @@ def call(tmp_path: Path, runtime: str, program: str, *argv: str) -> list[str]:
 
 
 def test_the_step(tmp_path: Path) -> None:
-    found = call(tmp_path, "auto", "srun", "start_step", "3", "8", "--no-kill", "--x=a b")
-    options, rest = found[: found.index("/bin/bash")], found[found.index("/bin/bash") :]
+    argv = call(tmp_path, "auto", "srun", "start_step", "3", "8", "--no-kill", "--x=a b")
+    options, rest = argv[: argv.index("/bin/bash")], argv[argv.index("/bin/bash") :]
     assert {"--nodes=3", "--ntasks=3", "--cpus-per-task=8", "--mpi=none", "--kill-on-bad-exit=0"} <= set(
         options
     )
@@ -468,22 +468,22 @@ def test_containers_of_podman_and_docker(engine: str, runtime: str, tmp_path: Pa
     options = ["--label=a b", "--", "--entrypoint", "/bin/sh"]
     names = runtime if runtime == "auto" else engine
     argv = [f"run_with_{engine}", "wrapper", "name", "image", str(len(options)), *options, "x", "--", ""]
-    found = call(tmp_path, names, "wrapper", *argv)
-    assert found[0] == "run"
-    assert found[-8:] == [*options, "image", "x", "--", ""]
-    assert found.index("--entrypoint") < len(found) - 8, "the --entrypoint of the options comes last"
-    assert found[found.index("--name") + 1] == "name"
-    assert {"--rm", "--interactive", "--network"} <= set(found)
+    words = call(tmp_path, names, "wrapper", *argv)
+    assert words[0] == "run"
+    assert words[-8:] == [*options, "image", "x", "--", ""]
+    assert words.index("--entrypoint") < len(words) - 8, "the --entrypoint of the options comes last"
+    assert words[words.index("--name") + 1] == "name"
+    assert {"--rm", "--interactive", "--network"} <= set(words)
 
 
 def test_apptainer_and_none(tmp_path: Path) -> None:
     argv = ["run_with_apptainer", "singularity", "image.sif", "1", "--nv", "python3", "a"]
-    found = call(tmp_path, "apptainer", "singularity", *argv)
-    assert found[0] == "exec"
-    assert found[-4:] == ["--nv", "image.sif", "python3", "a"]
+    words = call(tmp_path, "apptainer", "singularity", *argv)
+    assert words[0] == "exec"
+    assert words[-4:] == ["--nv", "image.sif", "python3", "a"]
     shutil.rmtree(tmp_path / "bin")
-    found = call(tmp_path, "none", "python9", "run_with_none", "python9", "1", "A=b c", "-I", "agent")
-    assert found == ["-I", "agent"]
+    words = call(tmp_path, "none", "python9", "run_with_none", "python9", "1", "A=b c", "-I", "agent")
+    assert words == ["-I", "agent"]
 
 
 def test_run_setup_writes_its_environment(tmp_path: Path) -> None:

@@ -26,26 +26,24 @@ from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 from tests.unit.examples import ROOT
 
-from .cases import MARKED, MARKS, RUNTIMES, every_case, hello, left_at_default, spec_of
+from .cases import MARKED, MARKS, RUNTIMES, every_case, hello, left_at_default, load_case
 
 AGENT = Path(agent.__file__).parent
 SITES = sorted((data_folder("templates") / "sites").iterdir())
 
 
-def text_of(path: Path, runtime: str | None) -> str:
-    return render_script(plan_of(spec_of(path, runtime)), f"slurmray render {path.relative_to(ROOT)}")
+def render_case(path: Path, runtime: str | None) -> str:
+    return render_script(plan_of(load_case(path, runtime)), f"slurmray render {path.relative_to(ROOT)}")
 
 
 @every_case
 @pytest.mark.usefixtures("in_checkout", "frozen_agent")
 def test_every_example(path: Path, runtime: str | None, tmp_path: Path) -> None:
-    spec = spec_of(path, runtime)
-    text = text_of(path, runtime)
-    assert text == text_of(path, runtime), "rendering is deterministic"
+    spec = load_case(path, runtime)
+    text = render_case(path, runtime)
+    assert text == render_case(path, runtime), "rendering is deterministic"
     assert read_agent(text) + "\n" == rendered.agent_text()
-    assert read_story(text) == read_story(hello(spec.container.runtime)), (
-        "the story depends on the runtime alone"
-    )
+    assert read_story(text) == read_story(hello(spec.container.runtime)), "the story depends on the runtime alone"
     file = tmp_path / "generated.sh"
     file.write_text(seal(text))
     done = subprocess.run(["bash", "-n", file], check=True, capture_output=True, timeout=120)
@@ -63,7 +61,7 @@ def test_the_story_is_short(runtime: str) -> None:
 
 @pytest.mark.usefixtures("in_checkout")
 def test_hello_is_short_before_the_story() -> None:
-    text = text_of(ROOT / "examples/hello.yaml", "auto")
+    text = render_case(ROOT / "examples/hello.yaml", "auto")
     assert text[: text.index("# ---- 2. story")].count("\n") < 140
 
 
@@ -81,8 +79,8 @@ def test_the_story_shows_the_commands_themselves() -> None:
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_only_the_containers_of_the_runtime_are_in_the_story(runtime: str) -> None:
     names = {"pyxis": ("none",)}.get(runtime, STORIES[runtime])
-    found = re.findall(r"^run_with_(\w+)\(\) \{$", read_story(hello(runtime)), re.MULTILINE)
-    assert tuple(found) == names
+    functions = re.findall(r"^run_with_(\w+)\(\) \{$", read_story(hello(runtime)), re.MULTILINE)
+    assert tuple(functions) == names
 
 
 def test_the_table_of_the_story_names_functions_of_the_agent() -> None:

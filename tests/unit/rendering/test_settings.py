@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import is_typeddict
 
-from slurmray.agent.script import read_settings
-from slurmray.rendering.pretty_json import pretty
+from slurmray.agent.script import settings_of
+from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import render_script
 from slurmray.rendering.settings import make_settings
 from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 from tests.unit.agent.wire_types import SETTINGS
 
-from .cases import MARKED, every_case, spec_of
+from .cases import MARKED, every_case, load_case
 
 
 def annotations() -> Any:
@@ -34,7 +34,7 @@ def misfits(value: Any, hint: Any, names: dict[str, Any], path: str = "") -> lis
             return [f"{path}: {value!r} has not the keys {list(hints)}, in that order"]
         return [text for key in hints for text in misfits(value[key], hints[key], names, f"{path}.{key}")]
     if get_origin(hint) is Union:
-        return min((misfits(value, each, names, path) for each in get_args(hint)), key=len)
+        return min((misfits(value, option, names, path) for option in get_args(hint)), key=len)
     if get_origin(hint) is list:
         items = value if isinstance(value, list) else [value, "not a list"]
         return [text for item in items for text in misfits(item, get_args(hint)[0], names, f"{path}[]")]
@@ -52,24 +52,24 @@ def misfits(value: Any, hint: Any, names: dict[str, Any], path: str = "") -> lis
 @pytest.mark.usefixtures("in_checkout")
 def test_settings_have_the_types_of_the_agent(path: Path, runtime: str | None) -> None:
     hint, names = annotations()
-    assert misfits(make_settings(plan_of(spec_of(path, runtime)), "again"), hint, names) == []
+    assert misfits(make_settings(plan_of(load_case(path, runtime)), "again"), hint, names) == []
 
 
 def test_a_spec_with_every_field_has_these_types_too() -> None:
     hint, names = annotations()
-    found = make_settings(plan_of(JobSpec.model_validate(MARKED)), "again")
-    assert misfits(found, hint, names) == []
+    values = make_settings(plan_of(JobSpec.model_validate(MARKED)), "again")
+    assert misfits(values, hint, names) == []
 
 
 def test_misfits_finds_wrong_types() -> None:
     hint, names = annotations()
-    found: dict[str, Any] = {**make_settings(plan_of(JobSpec()), "again")}
-    (group,) = found["groups"]
-    wrong = {**found, "groups": [{**group, "nodes": "2"}]}
+    values: dict[str, Any] = {**make_settings(plan_of(JobSpec()), "again")}
+    (group,) = values["groups"]
+    wrong = {**values, "groups": [{**group, "nodes": "2"}]}
     assert misfits(wrong, hint, names) == [".groups[].nodes: '2' is no <class 'int'>"]
-    assert misfits({**found, "groups": [{**group, "nodes": True}]}, hint, names)
-    assert misfits({**found, "env": {"A": None}}, hint, names)
-    assert misfits({key: found[key] for key in found if key != "groups"}, hint, names)
+    assert misfits({**values, "groups": [{**group, "nodes": True}]}, hint, names)
+    assert misfits({**values, "env": {"A": None}}, hint, names)
+    assert misfits({key: values[key] for key in values if key != "groups"}, hint, names)
 
 
 def settings(**fields: Any) -> Any:
@@ -101,23 +101,23 @@ def test_the_heartbeat_timeout() -> None:
 
 
 def test_arguments_for_the_runtime() -> None:
-    found = settings(container={"user": "1000:100", "ulimits": ["memlock=-1:-1"], "args": ["--cap-add=X"]})
+    values = settings(container={"user": "1000:100", "ulimits": ["memlock=-1:-1"], "args": ["--cap-add=X"]})
     args = ["--user", "1000:100", "--ulimit", "memlock=-1:-1", "--cap-add=X"]
-    assert found["container"]["args"] == args
+    assert values["container"]["args"] == args
     assert settings(container={"user": "image"})["container"]["args"] == []
 
 
 def test_gpus_of_the_job_and_of_ray() -> None:
-    def gpus(found: Any) -> tuple[int, int, bool]:
-        (group,) = found["groups"]
-        return group["gpus_per_node"], found["ray"]["gpus"], found["slurm_counts_gpus"]
+    def gpus(values: Any) -> tuple[int, int, bool]:
+        (group,) = values["groups"]
+        return group["gpus_per_node"], values["ray"]["gpus"], values["slurm_counts_gpus"]
 
     assert gpus(settings(slurm={"gres": "gpu:h100:2,nvme:1"})) == (2, 2, True)
     services = [{"name": "a", "run": "x", "gpus": 2}, {"name": "b", "run": "x", "gpus": 1}]
     assert gpus(settings(slurm={"gpus_per_node": "8"}, services=services)) == (8, 5, True)
-    found = settings(ray={"gpus_per_node": 4}, services=services[:1])
-    assert gpus(found) == (4, 2, False)
-    assert found["container"]["accelerators"] == ["nvidia", "amd"]
+    values = settings(ray={"gpus_per_node": 4}, services=services[:1])
+    assert gpus(values) == (4, 2, False)
+    assert values["container"]["accelerators"] == ["nvidia", "amd"]
 
 
 @pytest.mark.parametrize(
@@ -130,17 +130,17 @@ def test_gpus_of_the_job_and_of_ray() -> None:
     ],
 )
 def test_accelerators(slurm: dict[str, str], accelerator: str, expected: list[str]) -> None:
-    found = settings(slurm=slurm, container={"accelerator": accelerator})
-    assert found["container"]["accelerators"] == expected
+    values = settings(slurm=slurm, container={"accelerator": accelerator})
+    assert values["container"]["accelerators"] == expected
 
 
 def test_a_preset() -> None:
     run = ["python3", "-m", "verl.trainer.main_ppo", "a=${b}"]
     job: dict[str, Any] = {"slurm": {"nodes": 2, "gpus_per_node": "8"}, "preset": "verl"}
-    found = settings(**job, run=run, requeue={"max": 1})
-    assert found["trainer"]["command"] == [*run, "trainer.nnodes=2", "trainer.n_gpus_per_node=8"]
-    assert found["trainer"]["resume"] == ["trainer.resume_mode=auto"]
-    assert not found["checks"]["bf16"]
+    values = settings(**job, run=run, requeue={"max": 1})
+    assert values["trainer"]["command"] == [*run, "trainer.nnodes=2", "trainer.n_gpus_per_node=8"]
+    assert values["trainer"]["resume"] == ["trainer.resume_mode=auto"]
+    assert not values["checks"]["bf16"]
     run.append("actor_rollout_ref.rollout.dtype=bfloat16")
     assert settings(**job, run=run)["checks"]["bf16"]
     assert not settings(**job, run=run, preflight="none")["checks"]["bf16"]
@@ -150,8 +150,8 @@ def test_a_preset() -> None:
 
 def test_a_runtime_environment_is_content_or_a_path() -> None:
     content = {"working_dir": ".", "env_vars": {"A": 'é"'}}
-    found = settings(launch="ray-job", ray={"runtime_env": content})["trainer"]
-    assert (found["launch"], found["runtime_env"]) == ("ray-job", content)
+    values = settings(launch="ray-job", ray={"runtime_env": content})["trainer"]
+    assert (values["launch"], values["runtime_env"]) == ("ray-job", content)
     path = "verl/trainer/runtime_env.yaml"
     assert settings(launch="ray-job", ray={"runtime_env": path})["trainer"]["runtime_env"] == path
     assert settings(launch="ray-job")["trainer"]["runtime_env"] is None
@@ -166,8 +166,8 @@ def test_a_runtime_environment_is_content_or_a_path() -> None:
     ],
 )
 def test_debuggers_exclude_each_other(debug: str, env: dict[str, str], args: list[str]) -> None:
-    found = settings(ray={"debug": debug, "args": ["--x"]})
-    assert (found["env"], found["ray"]["args"], found["ray"]["debug"]) == (env, ["--x", *args], debug)
+    values = settings(ray={"debug": debug, "args": ["--x"]})
+    assert (values["env"], values["ray"]["args"], values["ray"]["debug"]) == (env, ["--x", *args], debug)
 
 
 # -- images ----------------------------------------------------------------------------------------
@@ -213,9 +213,9 @@ def test_an_image_with_its_registry(image: str, expected: str) -> None:
     ],
 )
 def test_how_runtimes_name_an_image(runtime: str, container: dict[str, str], image: str, source: str) -> None:
-    found = settings(container={"runtime": runtime, **container})["container"]
-    assert re.fullmatch(image, found["image"])
-    assert found["source"] == source
+    values = settings(container={"runtime": runtime, **container})["container"]
+    assert re.fullmatch(image, values["image"])
+    assert values["source"] == source
 
 
 def test_a_secret_has_no_value_in_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,16 +236,16 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_pretty_is_json_without_invisible_characters(value: object) -> None:
-    text = pretty(value)
+    text = format_json(value)
     assert json.loads(text) == value
-    assert pretty(json.loads(text)) == text
+    assert format_json(json.loads(text)) == text
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\xa0\u2028-\u202e\ud800-\udfff]", text)
     text.encode()
 
 
 def test_pretty_keeps_short_values_on_a_line() -> None:
     value = {"a": ["x", "y"], "b": {"c": [1], "d": {}}, "e": ["z" * 50, "z" * 60], "f": {"g": 1}}
-    assert pretty(value).splitlines() == [
+    assert format_json(value).splitlines() == [
         "{",
         '  "a": ["x", "y"],',
         '  "b": {',

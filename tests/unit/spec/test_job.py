@@ -225,8 +225,8 @@ def test_a_runtime_environment_has_the_types_that_ray_wants() -> None:
         "config": {"setup_timeout_seconds": "60", "eager_install": "True"},
         "nsight": {"stop-on-exit": "true"},
     }
-    found = spec(launch="ray-job", ray={"runtime_env": written}).ray.runtime_env
-    assert found == {
+    content = spec(launch="ray-job", ray={"runtime_env": written}).ray.runtime_env
+    assert content == {
         **written,
         "pip": {"packages": ["x==1"], "pip_check": False},
         "config": {"setup_timeout_seconds": 60, "eager_install": True},
@@ -424,10 +424,10 @@ def test_a_service_that_needs_ray_is_in_its_container(place: dict[str, Any]) -> 
     ],
 )
 def test_nodes_of_services(service: dict[str, Any], nodes: int, text: str) -> None:
-    found = refusal(
+    message = refusal(
         slurm={"nodes": nodes, "gpus_per_node": 8}, services=[{"name": "a", "run": "x", **service}]
     )
-    assert text in found, found
+    assert text in message, message
 
 
 def test_shared_nodes_of_services_are_in_ray() -> None:

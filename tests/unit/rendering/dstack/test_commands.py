@@ -23,7 +23,7 @@ from slurmray.rendering.dstack.task import make_task, render_task
 from slurmray.spec.job import JobSpec
 from tests.plans import plan_of
 
-from .test_task import CASES, task_of_case
+from .test_task import CASES, render_case
 
 STUB = f"""#!{sys.executable}
 import json, os, socket, sys, time
@@ -33,7 +33,7 @@ if os.isatty(0):
 if "fails" in argv:
     sys.exit(1)
 if "--head" in argv:
-    port = next(int(each.partition("=")[2]) for each in argv if each.startswith("--port="))
+    port = next(int(word.partition("=")[2]) for word in argv if word.startswith("--port="))
     server = socket.create_server(("127.0.0.1", port))
     if os.fork():
         server.close()
@@ -58,7 +58,7 @@ class GlobalState:
     def node_table(self):
         rows = []
         for name in sorted(glob.glob(os.environ["STUB"] + "/ray-*.json")):
-            options = dict(each.split("=", 1) for each in json.load(open(name))["argv"] if "=" in each)
+            options = dict(word.split("=", 1) for word in json.load(open(name))["argv"] if "=" in word)
             gpus = {"GPU": float(options["--num-gpus"])}
             rows.append({"Alive": True, "NodeName": options["--node-name"], "Resources": gpus})
         return rows
@@ -120,7 +120,7 @@ class Nodes:
         if key:
             (home / ".ssh/dstack_job").write_text(key)
         addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3"][: task["nodes"]]
-        env = dict(each.split("=", 1) for each in task["env"] if "=" in each)
+        env = dict(entry.split("=", 1) for entry in task["env"] if "=" in entry)
         env = {name: value.replace("/TMP", str(home)) for name, value in env.items()}
         env |= {
             "HOME": str(home),
@@ -167,9 +167,9 @@ class Nodes:
         return bash.returncode, text
 
     def recorded(self, name: str) -> dict[str, Any]:
-        found = json.loads((self.place / f"{name}.json").read_text())
-        assert isinstance(found, dict)
-        return found
+        record = json.loads((self.place / f"{name}.json").read_text())
+        assert isinstance(record, dict)
+        return record
 
     def close(self) -> None:
         if (self.place / "server").exists():
@@ -237,7 +237,7 @@ def test_two_nodes(nodes: Nodes) -> None:
     assert worker["argv"][:7] == ["start", "--block", at, *own, *both]
     assert head["argv"][-4:] == ["--labels=it's $$", f"--port={nodes.port}", "--dashboard-port=8265", "--h"]
     assert worker["argv"][-3:] == ["--labels=it's $$", "--w", ""]
-    ports = [each.rpartition("=")[2] for each in head["argv"] if "-port=" in each]
+    ports = [word.rpartition("=")[2] for word in head["argv"] if "-port=" in word]
     assert len([port for port in ports if port != "0"]) == len({*ports} - {"0"}) == 8
 
     assert trainer["argv"] == HOSTILE
@@ -256,7 +256,7 @@ def test_two_nodes(nodes: Nodes) -> None:
     tokens = [Path(node["env"]["RAY_AUTH_TOKEN_PATH"]) for node in (head, worker)]
     assert tokens[0] != tokens[1]
     assert len({token.read_text() for token in tokens}) == 1
-    assert not any("RAY_AUTH_TOKEN" in each["env"] for each in (head, worker, trainer))
+    assert not any("RAY_AUTH_TOKEN" in process["env"] for process in (head, worker, trainer))
     assert all(stat.S_IMODE(token.stat().st_mode) == 0o600 for token in tokens)
 
 
@@ -390,7 +390,7 @@ def test_commands_have_no_text_that_dstack_replaces() -> None:
 @pytest.mark.usefixtures("in_checkout")
 def test_shellcheck(spec: str, tmp_path: Path) -> None:
     script = tmp_path / "commands.sh"
-    commands = yaml.safe_load(task_of_case(spec))["commands"]
+    commands = yaml.safe_load(render_case(spec))["commands"]
     script.write_text(
         "#!/bin/bash\n# shellcheck disable=SC1003,SC2016,SC2054,SC2088,SC2034\n" + " && ".join(commands)
     )

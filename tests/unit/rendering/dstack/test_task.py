@@ -37,14 +37,14 @@ CASES: dict[str, list[tuple[str, str]]] = {
 }
 
 
-def task_of_case(spec: str) -> str:
+def render_case(spec: str) -> str:
     """The task of a job spec in CASES, as text. Needs the checkout as current folder."""
     return render_job(Path(spec), CASES[spec], [], target="dstack")[1]
 
 
 @pytest.mark.usefixtures("in_checkout")
 def test_golden(request: pytest.FixtureRequest) -> None:
-    text = task_of_case("examples/verl.yaml")
+    text = render_case("examples/verl.yaml")
     golden = ROOT / "tests/goldens/verl.dstack.yml"
     if request.config.getoption("write_goldens"):
         golden.write_text(text)
@@ -54,12 +54,12 @@ def test_golden(request: pytest.FixtureRequest) -> None:
 # -- fields ----------------------------------------------------------------------------------------
 
 
-def task_of(**fields: Any) -> dict[str, Any]:
+def plan_task(**fields: Any) -> dict[str, Any]:
     return make_task(plan_of(JobSpec.model_validate(fields)))
 
 
 def test_default_task() -> None:
-    task = task_of()
+    task = plan_task()
     assert {name: task[name] for name in task.keys() - {"commands", "env"}} == {
         "type": "task",
         "name": "slurmray",
@@ -94,11 +94,11 @@ def test_default_task() -> None:
     ],
 )
 def test_resources(slurm: dict[str, Any], container: dict[str, Any], resources: dict[str, Any]) -> None:
-    assert task_of(slurm=slurm, container=container).get("resources", {}) == resources
+    assert plan_task(slurm=slurm, container=container).get("resources", {}) == resources
 
 
 def test_gpus_that_slurm_does_not_count() -> None:
-    assert task_of(ray={"gpus_per_node": 4})["resources"] == {"gpu": 4}
+    assert plan_task(ray={"gpus_per_node": 4})["resources"] == {"gpu": 4}
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_gpus_that_slurm_does_not_count() -> None:
     ],
 )
 def test_max_duration(limit: str, duration: str | None) -> None:
-    assert task_of(slurm={"time": limit}).get("max_duration") == duration
+    assert plan_task(slurm={"time": limit}).get("max_duration") == duration
 
 
 def test_the_other_fields() -> None:
-    task = task_of(
+    task = plan_task(
         requeue={"max": 2},
         ray={"dashboard_port": 9000},
         container={"user": "1000:1000", "workdir": "/w", "mounts": ["/a", "/b:/c:rw,z"], "runtime": "docker"},
@@ -134,7 +134,7 @@ def test_the_other_fields() -> None:
 
 
 def test_variables() -> None:
-    env = task_of(
+    env = plan_task(
         env={"A": "x y", "S": None, "D": "$1 $HOME", "E": "$$ ${{ x }}", "L": "1\n2", "PYTHONUNBUFFERED": "0"}
     )["env"]
     assert {"A=x y", "S", "D=$1 $HOME", "E=$$$$ $${{ x }}", "PYTHONUNBUFFERED=0"} <= set(env)
@@ -142,7 +142,7 @@ def test_variables() -> None:
     names = [entry.partition("=")[0] for entry in env]
     assert len(names) == len(set(names))
     assert "L" not in names
-    without = task_of(ray={"auth": "none", "metrics": True, "temp_dir": "/scratch"})["env"]
+    without = plan_task(ray={"auth": "none", "metrics": True, "temp_dir": "/scratch"})["env"]
     assert {"RAY_AUTH_MODE=disabled", "RAY_TMPDIR=/scratch"} <= set(without)
     assert not [entry for entry in without if "TOKEN" in entry or "METRIC" in entry]
 
@@ -213,7 +213,7 @@ def test_variables() -> None:
 )
 def test_refused(fields: dict[str, Any], refusal: str) -> None:
     with pytest.raises(SpecError) as caught:
-        task_of(**fields)
+        plan_task(**fields)
     (line,) = str(caught.value).splitlines()
     assert line.startswith(refusal)
     assert caught.value.exit_code == ExitCode.USAGE
@@ -233,15 +233,15 @@ def test_refusals_have_line_numbers(tmp_path: Path) -> None:
 
 def test_all_refusals_at_once() -> None:
     with pytest.raises(SpecError) as caught:
-        task_of(name="A", slurm={"time": "10"}, container={"args": ["-x"], "mounts": ["a", "b"]})
+        plan_task(name="A", slurm={"time": "10"}, container={"args": ["-x"], "mounts": ["a", "b"]})
     assert len(caught.value.problems) == 4
 
 
-def fields_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
+def list_fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from fields_of(kind, f"{above}{name}.")
+            yield from list_fields(kind, f"{above}{name}.")
         else:
             yield above + name
 
@@ -249,7 +249,7 @@ def fields_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
 def test_every_field_is_used_left_out_or_refused() -> None:
     known = USED | LEFT_OUT
     refused = {
-        path for path in fields_of(JobSpec) if path not in known and path.rpartition(".")[0] not in known
+        path for path in list_fields(JobSpec) if path not in known and path.rpartition(".")[0] not in known
     }
     assert refused == {
         *("container.runtime", "container.build", "container.archive", "container.args"),
@@ -296,7 +296,7 @@ def test_remarks() -> None:
 
 def test_a_preset_adds_the_same_arguments() -> None:
     fields = {"slurm": {"nodes": 2, "gpus_per_node": "8"}, "run": ["python3", "-m", "verl.trainer.main_ppo"]}
-    commands = task_of(preset="verl", **fields)["commands"]
+    commands = plan_task(preset="verl", **fields)["commands"]
     assert "trainer.nnodes=2" in commands[0]
     assert "trainer.n_gpus_per_node=8" in commands[0]
 
