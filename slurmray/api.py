@@ -96,8 +96,8 @@ def submit(spec: JobSpec | str | Path, *, profile: str | None = None) -> Job:
     if dict(spec.slurm.given()).get("array"):
         raise UsageError("submit: slurm.array makes several jobs: submit one for each, or use sbatch")
     script = render_plan(plan)
-    for note in remarks(plan):
-        warnings.warn(note, stacklevel=2)
+    for remark in remarks(plan):
+        warnings.warn(remark, stacklevel=2)
     job, messages = submit_script(spec, script, profile=chosen)
     for message in messages:
         warnings.warn(message, stacklevel=2)
@@ -119,8 +119,8 @@ def submit_script(
     if profile and isinstance(host, SshHost):
         folder = host.prepare_folder(profile.submit_folder(), spec.sync)
         # sbatch takes the others from the login shell there.
-        given = clean_environment(os.environ)
-        variables = {each: given[each] for each in spec.env_from_submitter if each in given}
+        environment = clean_environment(os.environ)
+        variables = {name: environment[name] for name in spec.env_from_submitter if name in environment}
     submitted = commands.sbatch(*arguments, text=script, host=host, folder=folder, variables=variables)
     messages = [f"job {submitted.number}: {submitted.message}"] if submitted.message else []
     gpus = sum(

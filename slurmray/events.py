@@ -156,7 +156,7 @@ def _fits(value: Any, kind: dict[str, Any]) -> bool:
         return isinstance(value, str) and value in kind["enum"]
     if kind["type"] == "array":
         is_list = isinstance(value, list) and kind.get("minItems", 0) <= len(value) <= kind["maxItems"]
-        return is_list and all(_fits(each, kind["items"]) for each in value)
+        return is_list and all(_fits(item, kind["items"]) for item in value)
     if kind["type"] == "string":
         if not isinstance(value, str) or len(value) > kind.get("maxLength", 256):
             return False

@@ -52,15 +52,15 @@ def _read(path: Path, flags: int, start: int, last: int | None, limit: int) -> b
     except ValueError as error:  # a NUL in it
         raise OSError(errno.EINVAL, str(error), str(path)) from None
     try:
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
-        if flags and found.st_uid != os.geteuid():
+        if flags and status.st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, FOREIGN, str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            file.seek(start if last is None else max(0, found.st_size - last))
+            file.seek(start if last is None else max(0, status.st_size - last))
             data = file.read(limit + 1)  # the file may grow
     finally:
         os.close(descriptor)

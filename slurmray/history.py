@@ -58,12 +58,12 @@ def cancelled_at(number: int, cluster: str | None, host: str | None) -> float | 
     """Return when this user cancelled a job with slurmray, in seconds since 1970; None: not, or not here."""
     for line in reversed(_lines()):
         try:
-            found = json.loads(line)
-            if (found["cluster"], found["host"]) != (cluster, host):
+            record = json.loads(line)
+            if (record["cluster"], record["host"]) != (cluster, host):
                 continue
-            if found.get("cancelled") == number and 0 <= found["time"] < 2**37:  # not for NaN
-                return float(found["time"])
-            if found.get("id") == number:  # a number that Slurm has used again
+            if record.get("cancelled") == number and 0 <= record["time"] < 2**37:  # not for NaN
+                return float(record["time"])
+            if record.get("id") == number:  # a number that Slurm has used again
                 return None
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
@@ -72,15 +72,15 @@ def cancelled_at(number: int, cluster: str | None, host: str | None) -> float | 
 
 def runs() -> list[Run]:
     """Return the jobs, newest first. Lines that are not of this version are left out."""
-    found = []
+    jobs = []
     for line in reversed(_lines()):
         try:
             run = Run(**json.loads(line))
         except (ValueError, TypeError, RecursionError):
             continue
         if _is_sound(run):
-            found.append(run)
-    return found
+            jobs.append(run)
+    return jobs
 
 
 def _lines() -> list[str]:
@@ -97,8 +97,8 @@ def _is_sound(run: Run) -> bool:
     names = (run.name, run.folder, run.run_dir, run.cluster or "", run.host or "")
     numbers = (run.id, run.nodes, run.gpus)
     return (
-        all(isinstance(each, str) and "\0" not in each for each in names)
-        and all(type(each) is int and 0 <= each < 2**32 for each in numbers)
+        all(isinstance(name, str) and "\0" not in name for name in names)
+        and all(type(number) is int and 0 <= number < 2**32 for number in numbers)
         and type(run.submitted) in (int, float)
         and 0 <= run.submitted < 2**37
         and not (run.host or "").startswith("-")

@@ -56,7 +56,7 @@ class Source:
     def fill(self, other: Source, path: Path = ()) -> None:
         """Add what this text's mappings lack, from those of another text: sections name by name."""
         mine, theirs = (
-            functools.reduce(lambda at, name: at[name], path, each.data) for each in (self, other)
+            functools.reduce(lambda at, name: at[name], path, source.data) for source in (self, other)
         )
         added = {name: value for name, value in theirs.items() if name not in mine}
         mine |= added
@@ -198,9 +198,9 @@ class _Builder:
         if isinstance(node, yaml.SequenceNode):
             return [self.plain((*path, number), item, above) for number, item in enumerate(node.value)]
         if isinstance(node, yaml.MappingNode):
-            found: dict[str, Any] = {}
-            self._add_pairs(found, path, node, above)
-            return found
+            pairs: dict[str, Any] = {}
+            self._add_pairs(pairs, path, node, above)
+            return pairs
         return None if node.tag == _NULL else node.value
 
     def _visit(self, node: yaml.Node, place: Place, above: tuple[yaml.Node, ...]) -> bool:
@@ -212,9 +212,9 @@ class _Builder:
         return node not in above and self.visited <= MAX_NODES and self.characters <= MAX_CHARACTERS
 
     def _add_pairs(
-        self, found: dict[str, Any], path: Path, node: yaml.MappingNode, above: tuple[yaml.Node, ...]
+        self, pairs: dict[str, Any], path: Path, node: yaml.MappingNode, above: tuple[yaml.Node, ...]
     ) -> None:
-        """Add the pairs of a mapping and then those that it merges, except for names that are in `found`."""
+        """Add the pairs of a mapping and then those that it merges, except for names that are in `pairs`."""
         source = self.source
         own: set[str] = set()
         merged: list[yaml.Node] = []
@@ -228,13 +228,13 @@ class _Builder:
                 dotted = ".".join(str(part) for part in (*path, key.value))
                 first = source.keys[*path, key.value][0]
                 source.add_problem(place, f"{dotted}: set twice, first in line {first}; keep one")
-            elif key.value not in found:
+            elif key.value not in pairs:
                 own.add(key.value)
                 source.keys[*path, key.value] = place
-                found[key.value] = self.plain((*path, key.value), value, above)
+                pairs[key.value] = self.plain((*path, key.value), value, above)
         for part in merged:  # yaml.org/type/merge: the first one wins
             place = _place(part.start_mark)
             if not isinstance(part, yaml.MappingNode):
                 source.add_problem(place, "<<: expected `name: value` pairs, or a list of them")
             elif self._visit(part, place, above):
-                self._add_pairs(found, path, part, (*above, part))
+                self._add_pairs(pairs, path, part, (*above, part))

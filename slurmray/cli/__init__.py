@@ -76,8 +76,8 @@ class _LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [
-            CompletionItem(name, help=text)
-            for name, text in _SUBCOMMANDS.items()
+            CompletionItem(name, help=help_text)
+            for name, help_text in _SUBCOMMANDS.items()
             if name.startswith(incomplete)
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
@@ -111,11 +111,11 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     if "--" not in argv:
         return list(argv), []
-    at = list(argv).index("--")
-    if at + 1 == len(argv):
+    position = list(argv).index("--")
+    if position + 1 == len(argv):
         without = "a shell" if argv[0] == "attach" else "the built-in check"
         raise UsageError(f"slurmray: no command after --; for {without}, leave out the --")
-    return list(argv[:at]), list(argv[at + 1 :])
+    return list(argv[:position]), list(argv[position + 1 :])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -40,14 +40,14 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
     """
     from slurmray.slurm import commands
 
-    found, _ = job_argument(job)
+    chosen_job, _ = job_argument(job)
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    argv = found.attach_argv(command, node=node, is_terminal=is_terminal)
+    argv = chosen_job.attach_argv(command, node=node, is_terminal=is_terminal)
     sys.stdout.flush()
-    code = commands.run_in_foreground(argv, found.host, is_terminal=is_terminal)
-    if code in _CODES_WITHOUT_CONTAINER and not _can_attach(found, node):
-        text = f"its container has ended or cannot be reached; slurmray status {found.id} shows the job"
-        click.echo(f"job {found.id}: {text}", err=True)
+    code = commands.run_in_foreground(argv, chosen_job.host, is_terminal=is_terminal)
+    if code in _CODES_WITHOUT_CONTAINER and not _can_attach(chosen_job, node):
+        cause = f"its container has ended or cannot be reached; slurmray status {chosen_job.id} shows the job"
+        click.echo(f"job {chosen_job.id}: {cause}", err=True)
     return code
 
 

@@ -29,15 +29,15 @@ def cancel(*, jobs: tuple[str, ...], is_now: bool) -> None:
     """
     for name in jobs:
         job, run = job_argument(name)
-        what = f"job {job.id}" + (f", {run.name}" if run.name else "")
+        label = f"job {job.id}" + (f", {run.name}" if run.name else "")
         if (state := job.state()) in FINAL:
-            show(f"{what}: has ended already, {state}", err=True)
+            show(f"{label}: has ended already, {state}", err=True)
             continue
         has_ended_grace_period = cancel_job(job, is_now=is_now)
-        show(f"cancelled {what}", err=True)
+        show(f"cancelled {label}", err=True)
         if is_now and not has_ended_grace_period:
-            why = "an older slurmray rendered the job, or its run directory cannot be written here"
-            show(f"{what}: its trainer has its grace period: {why}", err=True)
+            reason = "an older slurmray rendered the job, or its run directory cannot be written here"
+            show(f"{label}: its trainer has its grace period: {reason}", err=True)
 
 
 def cancel_job(job: Job, *, is_now: bool = False) -> bool:

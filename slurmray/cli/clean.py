@@ -15,8 +15,8 @@ from slurmray.cli.flags import PROFILE_OPTION
 from slurmray.cli.terminal import show
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
-from slurmray.slurm.host import Host, host_of
-from slurmray.slurm.run_directories import attempts, set_aside
+from slurmray.slurm.host import Host, get_host
+from slurmray.slurm.run_directories import attempts, renamed_directories
 from slurmray.slurm.states import FINAL, parse_events
 
 _DAY = 86400.0  # seconds
@@ -30,7 +30,7 @@ _NOT_REQUESTED = (
 )
 
 
-class _Old(NamedTuple):
+class _OldDirectory(NamedTuple):
     """The run directory of an ended attempt. nodes: their names. size: of what the job wrote, bytes."""
 
     host: Host
@@ -110,65 +110,65 @@ def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, .
 
 def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:
     runs = history.runs()
-    found: list[_Old] = []
+    directories: list[_OldDirectory] = []
     errors = []
     for name in dict.fromkeys(run.host for run in runs):
-        own = [run for run in runs if run.host == name]
+        host_runs = [run for run in runs if run.host == name]
         try:
-            found += _old(host_of(name), own, time.time() - days * _DAY)
+            directories += _find_old(get_host(name), host_runs, time.time() - days * _DAY)
         except SlurmError as error:  # a host may be gone for good
             errors.append(error)
-    if errors and not found:
+    if errors and not directories:
         raise errors[0]
-    for failed in errors:
-        show(str(failed), err=True)
-    for each in found:
-        show(f"{each}  {each.size / 1e6:.1f} MB")
-    if not found:
+    for failure in errors:
+        show(str(failure), err=True)
+    for directory in directories:
+        show(f"{directory}  {directory.size / 1e6:.1f} MB")
+    if not directories:
         click.echo(f"no run directory of a job that ended {days:g} days ago or earlier", err=True)
-    if not found or dry_run:
+    if not directories or dry_run:
         return
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("slurmray clean: would remove these; --yes does it")
-        what = "this run directory" if len(found) == 1 else f"these {len(found)} run directories"
+        what = "this run directory" if len(directories) == 1 else f"these {len(directories)} run directories"
         click.confirm(f"Remove {what}?", abort=True, err=True)
-    for each in found:
-        if _run(each, "remove").endswith(" stays\n"):
-            show(f"{each}: has files that the job's programs wrote: these stay", err=True)
+    for directory in directories:
+        if _run(directory, "remove").endswith(" stays\n"):
+            show(f"{directory}: has files that the job's programs wrote: these stay", err=True)
 
 
-def _old(host: Host, runs: Sequence[history.Run], before: float) -> Iterator[_Old]:
+def _find_old(host: Host, runs: Sequence[history.Run], before: float) -> Iterator[_OldDirectory]:
     """Yield the run directories on a host whose last event is older than `before`, seconds since 1970.
 
     Those of jobs that have not ended are left out, and those of other clusters, which are not asked.
     """
     busy = [number for number, state in commands.squeue(host).items() if state not in FINAL]
     asked = [run for run in runs if run.cluster is None]
-    found = (path for run in asked for path in _run_directories(host, run, is_busy=run.id in busy))
-    paths = list(dict.fromkeys(found))
+    candidates = (path for run in asked for path in _run_directories(host, run, is_busy=run.id in busy))
+    paths = list(dict.fromkeys(candidates))
     texts = host.read_all([path / "events.jsonl" for path in paths])
     for path in paths:
         events = parse_events(texts.get(path / "events.jsonl", b"").decode(errors="replace"))
         if events and events[-1]["time"] < before:
             nodes = [node for event in events if event["event"] == "start" for node in event["nodes"]]
-            old = _Old(host, path, nodes)
-            if answer := _run(old, ""):
-                yield old._replace(size=int(answer.split()[0]))
+            directory = _OldDirectory(host, path, nodes)
+            if answer := _run(directory, ""):
+                yield directory._replace(size=int(answer.split()[0]))
 
 
 def _run_directories(host: Host, run: history.Run, *, is_busy: bool) -> list[Path]:
     """Return the run directories of ended jobs with a job's id: not its own if it is busy."""
     folder = Path(run.folder, host.expand(run.run_dir))
-    own = [] if is_busy else [f"{run.id}-{attempt}" for attempt in attempts(folder, run.id, host)]
-    return [folder / name for name in own + set_aside(folder, run.id, host)]
+    names = [] if is_busy else [f"{run.id}-{attempt}" for attempt in attempts(folder, run.id, host)]
+    return [folder / name for name in names + renamed_directories(folder, run.id, host)]
 
 
-def _run(directory: _Old, remove: str) -> str:
+def _run(directory: _OldDirectory, remove: str) -> str:
     """Run clean.sh for a directory; return what it prints."""
     logs = [pattern.format(node) for node in directory.nodes for pattern in _LOGS_OF_NODE]
     argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove, *logs]
-    done = commands.call(argv, host=directory.host)
-    if done.stderr:
-        show(done.stderr.rstrip("\n"), err=True)
-    return done.stdout
+    result = commands.call(argv, host=directory.host)
+    if result.stderr:
+        show(result.stderr.rstrip("\n"), err=True)
+    return result.stdout

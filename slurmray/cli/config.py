@@ -62,9 +62,9 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
     else:
         places = ", ".join(map(str, profiles.list_files())) or "no configuration file"
         click.echo(f"no profile ({places})", err=True)
-    texts = [(row["field"], json.dumps(row["value"], ensure_ascii=False), row["from"]) for row in rows]
-    widths = [max((len(text[column]) for text in texts), default=0) for column in (0, 1)]
-    for field, value, where in texts:
+    table = [(row["field"], json.dumps(row["value"], ensure_ascii=False), row["from"]) for row in rows]
+    widths = [max((len(cells[column]) for cells in table), default=0) for column in (0, 1)]
+    for field, value, where in table:
         click.echo(f"{field:<{widths[0]}}  {value:<{widths[1]}}  {where}")
     if chosen and chosen.host:
         click.echo(f"jobs are submitted on {chosen.host}, in {chosen.submit_folder()}", err=True)

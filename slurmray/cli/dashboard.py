@@ -43,29 +43,29 @@ def dashboard(*, job: str | None, port: int) -> None:
     from slurmray.slurm import commands
     from slurmray.slurm.dashboard import VARIABLES, Forwarder, relay
 
-    found, _ = job_argument(job)
-    token = commands.output(found.attach_argv(["sh", "-c", _PRINT_TOKEN]), host=found.host).strip()
-    _wait_for_dashboard(found)
-    address, dashboard_port = found.dashboard_address()
-    argv = found.attach_argv(relay("127.0.0.1" if address in _ANY_ADDRESS else address, dashboard_port))
+    chosen_job, _ = job_argument(job)
+    token = commands.output(chosen_job.attach_argv(["sh", "-c", _PRINT_TOKEN]), host=chosen_job.host).strip()
+    _wait_for_dashboard(chosen_job)
+    address, dashboard_port = chosen_job.dashboard_address()
+    argv = chosen_job.attach_argv(relay("127.0.0.1" if address in _ANY_ADDRESS else address, dashboard_port))
     try:
-        server = Forwarder(lambda: found.host.start(argv, VARIABLES), token, port)
+        server = Forwarder(lambda: chosen_job.host.start(argv, VARIABLES), token, port)
     except OSError as error:
         raise UsageError(f"--port {port}: {error.strerror}; use another one, or 0 for any") from None
     with server:
-        if not found.host.name:
+        if not chosen_job.host.name:
             ssh = f"ssh -L {server.port}:127.0.0.1:{server.port} {getpass.getuser()}@{socket.gethostname()}"
             click.echo(f"on your own machine: {ssh}", err=True)
         click.echo(server.url)
         sys.stdout.flush()
-        if found.host.name and _has_browser():  # not on a login node, even one that has a display
+        if chosen_job.host.name and _has_browser():  # not on a login node, even one that has a display
             click.launch(server.url)
         server.serve_forever()
 
 
 def _wait_for_dashboard(job: Job) -> None:
     """Wait until a process of the job listens on the dashboard's port. SlurmError if none does."""
-    end = time.monotonic() + _EVENT_WAIT
+    deadline = time.monotonic() + _EVENT_WAIT
     while True:
         events = job.events()
         if any(event["event"] == "dashboard" for event in events):
@@ -73,7 +73,7 @@ def _wait_for_dashboard(job: Job) -> None:
         for event in events:
             if event["event"] == "finding" and event["wanted"] == "Ray's dashboard":
                 raise SlurmError(f"job {job.id}: {event['check']} of {event['node']}: {event['found']}")
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise SlurmError(f"job {job.id}: Ray's dashboard does not listen; see its dashboard.log")
         time.sleep(0.5)
 

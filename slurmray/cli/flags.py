@@ -75,7 +75,7 @@ def completion(values: Callable[[click.Context], Mapping[str, str]]) -> Completi
         except SlurmrayError:
             return []
         return [
-            CompletionItem(each, help=text) for each, text in known.items() if each.startswith(incomplete)
+            CompletionItem(name, help=title) for name, title in known.items() if name.startswith(incomplete)
         ]
 
     return complete
@@ -83,10 +83,10 @@ def completion(values: Callable[[click.Context], Mapping[str, str]]) -> Completi
 
 def job_flags(command: _F) -> _F:
     """Add the options of _FLAGS to a command; their default is None."""
-    for name, metavar, text in reversed(_FLAGS):
+    for name, metavar, help_text in reversed(_FLAGS):
         complete = completion(lambda _: dict.fromkeys(_RUNTIMES, "")) if name == "--runtime" else None
         names = [_SHORT[name], name] if name in _SHORT else [name]
-        command = click.option(*names, metavar=metavar, help=text, shell_complete=complete)(command)
+        command = click.option(*names, metavar=metavar, help=help_text, shell_complete=complete)(command)
     return command
 
 

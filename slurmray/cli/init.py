@@ -107,7 +107,7 @@ def _files(example: Path, changes: list[tuple[str, str]], output: Path) -> dict[
                     f"{output}: the example has another file of this name; choose another name with -o"
                 )
             files[places[name]] = path.read_text(encoding="utf-8")
-    return {path: _moved(content, places) for path, content in files.items()}
+    return {path: _replace_paths(content, places) for path, content in files.items()}
 
 
 def _problems(job: Path, changes: list[tuple[str, str]]) -> list[Problem]:
@@ -120,7 +120,7 @@ def _problems(job: Path, changes: list[tuple[str, str]]) -> list[Problem]:
     return []
 
 
-def _moved(text: str, places: dict[str, Path]) -> str:
+def _replace_paths(text: str, places: dict[str, Path]) -> str:
     for name, place in places.items():
         text = text.replace(name, str(place))
     return text

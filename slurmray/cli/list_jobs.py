@@ -13,10 +13,10 @@ from slurmray import history
 from slurmray.cli.terminal import print_json, printable, show
 from slurmray.errors import SlurmError
 from slurmray.slurm import commands
-from slurmray.slurm.host import Host, host_of
+from slurmray.slurm.host import Host, get_host
 from slurmray.slurm.run_directories import last_attempts
-from slurmray.slurm.states import FINAL, Event, end_of, parse_events
-from slurmray.slurm.status import phase_of
+from slurmray.slurm.states import FINAL, Event, parse_events, recorded_end
+from slurmray.slurm.status import current_phase
 from slurmray.slurm.timeline import duration
 
 _States = dict[int, str]
@@ -64,18 +64,18 @@ def list_jobs(*, with_ended: bool, is_json: bool) -> None:
 
 def _states(places: Iterable[tuple[str | None, str | None]]) -> dict[tuple[str | None, str | None], _States]:
     """Return the states of jobs on each host and cluster. SlurmError if none answers."""
-    found = {}
+    states = {}
     errors = []
     for host, cluster in places:
         try:
-            found[host, cluster] = commands.squeue(host_of(host), cluster)
+            states[host, cluster] = commands.squeue(get_host(host), cluster)
         except SlurmError as error:
             errors.append(error)
-    if errors and not found:
+    if errors and not states:
         raise errors[0]
-    for each in errors:
-        show(str(each), err=True)
-    return found
+    for failure in errors:
+        show(str(failure), err=True)
+    return states
 
 
 def _rows(pairs: Sequence[tuple[history.Run, str]]) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ def _rows(pairs: Sequence[tuple[history.Run, str]]) -> list[dict[str, Any]]:
     events: dict[history.Run, list[Event]] = {}
     started = [run for run, state in pairs if state != "PENDING"]
     for name in dict.fromkeys(run.host for run in started):
-        events |= _events(host_of(name), [run for run in started if run.host == name])
+        events |= _events(get_host(name), [run for run in started if run.host == name])
     return [_row(run, state, events.get(run, [])) for run, state in pairs]
 
 
@@ -100,7 +100,7 @@ def _events(host: Host, runs: Sequence[history.Run]) -> dict[history.Run, list[E
 
 
 def _row(run: history.Run, state: str, events: Sequence[Event]) -> dict[str, Any]:
-    end = end_of(events)
+    end = recorded_end(events)
     state = state or (end.state if end else "UNKNOWN")
-    phase = "" if state in (*FINAL, "UNKNOWN") else phase_of(events)
+    phase = "" if state in (*FINAL, "UNKNOWN") else current_phase(events)
     return {**run._asdict(), "state": state, "phase": phase}

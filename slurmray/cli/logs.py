@@ -58,26 +58,26 @@ def logs(
     from slurmray.cli.submit import follow_job
     from slurmray.cli.terminal import print_log, printable
 
-    found, _ = job_argument(job)
+    chosen_job, _ = job_argument(job)
     if is_followed and (node or service) is not None:
         raise UsageError("-f: follows the log of the job; for that of a node or a service use tail -f")
     if service is not None:
         if is_rays:
             raise UsageError("--ray: a service has no logs of Ray; leave out --service")
-        print_log(found.service_log(service, node, attempt))
+        print_log(chosen_job.service_log(service, node, attempt))
         return 0
     if node is not None:
         if not is_rays:
-            print_log(found.node_log(node, attempt))
+            print_log(chosen_job.node_log(node, attempt))
             return 0
-        for name, text in found.ray_logs(node, attempt).items():
-            print_log(f"==> {printable(name)} <==\n{text}\n")
+        for name, log in chosen_job.ray_logs(node, attempt).items():
+            print_log(f"==> {printable(name)} <==\n{log}\n")
         return 0
     if is_rays:
         raise UsageError("--ray: Ray's logs are of one node each; name it with --node")
     if attempt is not None:
         raise UsageError("--attempt: the log of the job has all attempts; use it with --node or --service")
     if is_followed:
-        return follow_job(found)
-    print_log(found.logs())
+        return follow_job(chosen_job)
+    print_log(chosen_job.logs())
     return 0

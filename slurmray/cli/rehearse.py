@@ -85,8 +85,8 @@ def rehearse(
 
 def _refuse_more(flag: str, *command: str) -> None:
     """Refuse other arguments: --shell and --down run no job."""
-    given = click.get_current_context().params.items()
-    if command or any(value for name, value in given if name != flag):
+    parameters = click.get_current_context().params.items()
+    if command or any(value for name, value in parameters if name != flag):
         takes = "only a command after --" if flag == "shell" else "no other arguments"
         raise UsageError(f"slurmray rehearse --{flag}: takes {takes}")
 

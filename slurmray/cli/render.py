@@ -88,14 +88,14 @@ def render(
 
     output = output or Path(("generated" if len(jobs) < 2 else _NAME) + TARGETS[target].suffix)
     rendered = _render_all(jobs, given(settings, flags), trainer, output, target)
-    before = {path: _job_file_of(path) for path in rendered}
+    previous = {path: _recorded_job_file(path) for path in rendered}
     if output == STDOUT:
         click.echo(next(iter(rendered.values())).text.encode(), nl=False)
     else:
-        is_private = any(has_values(each.spec) for each in rendered.values())
-        write_scripts({path: each.text for path, each in rendered.items()}, force, is_private=is_private)
-    for path, each in rendered.items():
-        _report(path, each, before[path])
+        is_private = any(has_values(job.spec) for job in rendered.values())
+        write_scripts({path: job.text for path, job in rendered.items()}, force, is_private=is_private)
+    for path, job in rendered.items():
+        _report(path, job, previous[path])
     if not jobs and _has_unread_input():
         click.echo("standard input was not read; slurmray render - takes it as the job spec", err=True)
 
@@ -108,7 +108,7 @@ def _render_all(
 
     if len(jobs) > 1 and _NAME not in str(output):
         raise UsageError(f"-o {output}: is one file for {len(jobs)} job specs; use {_NAME} in it")
-    found: dict[Path, Rendered] = {}
+    by_path: dict[Path, Rendered] = {}
     problems = []
     for job in jobs or (None,):
         try:
@@ -120,27 +120,27 @@ def _render_all(
         if _NAME in str(output) and "/" in name:
             problems.append(Problem(str(job or "-o"), f"name: {name} has a /, and {_NAME} is in -o"))
         path = Path(str(output).replace(_NAME, name))
-        if path in found:
-            same = f"name: {name} is also that of {found[path].file}; give each its own"
-            problems.append(Problem(str(job), same))
-        found[path] = rendered
+        if path in by_path:
+            message = f"name: {name} is also that of {by_path[path].file}; give each its own"
+            problems.append(Problem(str(job), message))
+        by_path[path] = rendered
     if problems:
         raise SpecError(problems)
-    return found
+    return by_path
 
 
-def _report(path: Path, rendered: Rendered, before: str) -> None:
-    """Print what was written, hints about the job, and how to submit it. before: see _job_file_of."""
-    from slurmray.cli.rendered import from_here
+def _report(path: Path, rendered: Rendered, previous: str) -> None:
+    """Print what was written, hints about the job, and how to submit it. previous: see _recorded_job_file."""
+    from slurmray.cli.rendered import path_from_here
     from slurmray.cli.terminal import show
 
     if path == STDOUT:
-        rendered.show_hints()
+        rendered.show_remarks()
         return
     click.echo(f"wrote {path}: {rendered.summary}", err=True)
-    rendered.show_hints()
-    if before and before != (rendered.file and from_here(rendered.file)):
-        show(f"{path} was the script of {before} before; with -o FILE both are kept", err=True)
+    rendered.show_remarks()
+    if previous and previous != (rendered.file and path_from_here(rendered.file)):
+        show(f"{path} was the script of {previous} before; with -o FILE both are kept", err=True)
     for step in rendered.target.next_steps:
         click.echo(step.format(shlex.quote(str(path))), err=True)
 
@@ -157,7 +157,7 @@ def _has_unread_input() -> bool:
     return any(size)
 
 
-def _job_file_of(script: Path) -> str:
+def _recorded_job_file(script: Path) -> str:
     """Return the job spec's file of a script that slurmray wrote before; "" if it is not known."""
     from slurmray.agent.script import read_settings
     from slurmray.files import read as read_file

@@ -50,14 +50,14 @@ class Rendered(NamedTuple):
     def warn_of_unset(self) -> None:
         """Warn about variables that the job takes from the submitter and that are not set."""
         for name in unset_variables(self.spec, os.environ, self.target.own_variables):
-            text = f"env.{name} is not set in your environment; export it before {self.target.submitting}"
-            click.echo(text, err=True)
+            message = f"env.{name} is not set in your environment; export it before {self.target.submitting}"
+            click.echo(message, err=True)
 
-    def show_hints(self, *, is_submitted_here: bool = True) -> None:
+    def show_remarks(self, *, is_submitted_here: bool = True) -> None:
         """Print hints for the user who submits the job."""
         self.warn_of_unset()
-        for line in self.target.remarks(self.plan, is_submitted_here):
-            click.echo(line, err=True)
+        for remark in self.target.remarks(self.plan, is_submitted_here):
+            click.echo(remark, err=True)
 
     @property
     def summary(self) -> str:
@@ -94,8 +94,8 @@ class Rendered(NamedTuple):
         from slurmray.cli.terminal import show
 
         job, messages = api.submit_script(self.spec, self.text, *arguments, profile=self.profile)
-        for line in messages:
-            show(line, err=True)
+        for message in messages:
+            show(message, err=True)
         return job
 
 
@@ -138,7 +138,7 @@ def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | No
     return pairs
 
 
-def from_here(path: Path) -> str:
+def path_from_here(path: Path) -> str:
     """Return a path, relative if it is below the current folder, so that machines render the same script."""
     place, here = Path(os.path.realpath(path.parent), path.name), Path.cwd()
     inside = path.is_absolute() and place.is_relative_to(here)
@@ -154,7 +154,7 @@ def _render_command(
     """
     argv = ["slurmray", "render"]
     if job is not None:
-        argv.append(from_here(job))
+        argv.append(path_from_here(job))
     for name, given_value in settings:
         value = hide_env(name, given_value)
         option = ["--set", f"{name}={value}"]
@@ -164,5 +164,5 @@ def _render_command(
     if trainer:
         argv += ["--set", f"run={json.dumps(trainer, ensure_ascii=False)}"]
     if output not in (DEFAULT_OUTPUT, Path("-")):
-        argv += ["-o", from_here(output)]
+        argv += ["-o", path_from_here(output)]
     return shlex.join(argv)

@@ -38,12 +38,12 @@ def report(*, job: str | None, output: Path | None) -> None:
     from slurmray.cli.terminal import job_argument
     from slurmray.rendering.output import write_files
 
-    found, _ = job_argument(job)
-    page = found.report()
+    chosen_job, _ = job_argument(job)
+    page = chosen_job.report()
     if output == _STDOUT:
         click.echo(page, nl=False)
         return
-    path = output or Path(f"slurmray-{found.id}.html")
+    path = output or Path(f"slurmray-{chosen_job.id}.html")
     write_files({path: page}, _refuse_overwriting)
     click.echo(f"wrote {path}", err=True)
 

@@ -39,15 +39,15 @@ def schema_text() -> str:
 def _as_loaded(field: Any) -> Any:
     """Allow an integer as text, as job specs do, and no other names where names have a pattern."""
     if isinstance(field, list):
-        return [_as_loaded(each) for each in field]
+        return [_as_loaded(item) for item in field]
     if not isinstance(field, dict):
         return field
-    found = {key: _as_loaded(value) for key, value in field.items()}
-    if found.get("type") == "integer":
-        found |= {"type": ["integer", "string"], "pattern": "^[+-]?[0-9]+$"}
-    if "patternProperties" in found:
-        found["additionalProperties"] = False
-    return found
+    result = {key: _as_loaded(value) for key, value in field.items()}
+    if result.get("type") == "integer":
+        result |= {"type": ["integer", "string"], "pattern": "^[+-]?[0-9]+$"}
+    if "patternProperties" in result:
+        result["additionalProperties"] = False
+    return result
 
 
 def _nullable(field: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +56,6 @@ def _nullable(field: dict[str, Any]) -> dict[str, Any]:
         kind = {key: field.pop(key) for key in ("$ref", "enum", "type") if key in field}
         return {"anyOf": [kind, _NULL], **field}
     if "anyOf" in field:
-        return field | {"anyOf": [*(each for each in field["anyOf"] if each != _NULL), _NULL]}
+        return field | {"anyOf": [*(choice for choice in field["anyOf"] if choice != _NULL), _NULL]}
     kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
     return field | {"type": [*kinds, "null"]}

@@ -42,17 +42,17 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
 
     if watch and (is_json or not sys.stdout.isatty()):
         raise UsageError("slurmray status --watch: is for a terminal; leave it out here")
-    found, run = job_argument(job)
+    chosen_job, run = job_argument(job)
     while True:
-        now = found.status()
+        snapshot = chosen_job.status()
         if is_json:
-            print_json(now.as_dict())
+            print_json(snapshot.as_dict())
         else:
             if watch:
                 click.clear()
-            for line in _lines(now, found.host.name, is_remembered=run.nodes > 0):
+            for line in _lines(snapshot, chosen_job.host.name, is_remembered=run.nodes > 0):
                 click.echo(line)
-        if not watch or now.state in FINAL:
+        if not watch or snapshot.state in FINAL:
             return
         time.sleep(_REFRESH)
 
@@ -77,22 +77,22 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
     if status.expected_start:
         yield f"  expected to start at {clock(status.expected_start)}"
     for step in status.steps:
-        text = " ".join(step.text.split())
-        line = f"  {step.name[:100]:<10} {duration(step.seconds):>12}  {text[:100]}".rstrip()
+        message = " ".join(step.text.split())
+        line = f"  {step.name[:100]:<10} {duration(step.seconds):>12}  {message[:100]}".rstrip()
         yield printable(line)
     if status.timeline:
         yield from _bring_up(status.timeline)
     for finding in status.findings:
-        text = f"{finding['node']}: {finding['check']}: {finding['found']}, wanted {finding['wanted']}"
+        summary = f"{finding['node']}: {finding['check']}: {finding['found']}, wanted {finding['wanted']}"
         yield styled(
-            printable(f"  {text}: {finding['fix']}"), "yellow" if finding["kind"] == "warn" else "red"
+            printable(f"  {summary}: {finding['fix']}"), "yellow" if finding["kind"] == "warn" else "red"
         )
     if status.end:
         yield printable(f"  {status.end['text']}")
         if status.end["source"] == "slurmray":
             fix = fix_of(status.end)
-            text = for_job(fix, status, status.end["node"], is_remembered=is_remembered)
-            yield printable(f"  {text}".rstrip())
+            advice = for_job(fix, status, status.end["node"], is_remembered=is_remembered)
+            yield printable(f"  {advice}".rstrip())
     place = f"{host}:" if host else ""
     if status.log:
         yield printable(f"  log: {place}{status.log}")
@@ -102,14 +102,14 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
 
 def _bring_up(timeline: Timeline) -> Iterator[str]:
     """A table of the steps of the nodes' bring-up: nodes that are done, times, and who is missing."""
-    from slurmray.slurm.timeline import exact
+    from slurmray.slurm.timeline import exact_duration
 
     yield "  bring-up       nodes  half after   all after"
     for step in timeline.steps:
         nodes = f"{step.done}/{step.nodes}"
-        half = exact(step.half)
+        half = exact_duration(step.half)
         missing = ", ".join(step.missing[:_NAMES_SHOWN])
         more = len(step.missing) - _NAMES_SHOWN
         missing += f" and {more} more" if more > 0 else ""
-        seconds, text = (None, f"missing {missing}") if missing else (step.seconds, f"{step.last} was last")
-        yield f"  {step.step:<10} {nodes:>9}  {half:>10}  {exact(seconds):>10}  {text}"
+        seconds, last = (None, f"missing {missing}") if missing else (step.seconds, f"{step.last} was last")
+        yield f"  {step.step:<10} {nodes:>9}  {half:>10}  {exact_duration(seconds):>10}  {last}"

@@ -76,11 +76,11 @@ def submit(
     if after is not None:
         if "dependency" in options:
             raise UsageError("--after and slurm.dependency are both set; use one of them")
-        before = job_argument(after)[0]
-        if before.host is not host:
-            raise UsageError(f"--after {after}: was submitted on {before.host.name or 'this host'}")
-        arguments = [f"--dependency=afterok:{before.id}"]
-    rendered.show_hints(is_submitted_here=not host.name)
+        earlier_job = job_argument(after)[0]
+        if earlier_job.host is not host:
+            raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
+        arguments = [f"--dependency=afterok:{earlier_job.id}"]
+    rendered.show_remarks(is_submitted_here=not host.name)
     if dry_run:
         click.echo(rendered.text.encode(), nl=False)
         return 0
@@ -89,8 +89,8 @@ def submit(
         return 0
     submitted = rendered.submit(*arguments)
     if is_json:
-        named = {"id": submitted.id, "cluster": submitted.cluster, "host": host.name, "name": spec.name}
-        print_json(named)
+        fields = {"id": submitted.id, "cluster": submitted.cluster, "host": host.name, "name": spec.name}
+        print_json(fields)
         return 0
     place = f" on {host.name}" if host.name else ""
     click.echo(f"submitted job {submitted.id}{place}, {spec.name}: {rendered.summary}", err=is_followed)
@@ -109,7 +109,7 @@ def follow_job(job: Job, is_enough: Callable[[Sequence[Event]], bool] = lambda _
     from slurmray.slurm.follow import follow
 
     try:
-        end = follow(job, LogPrinter().write, lambda text: show(text, err=True), is_enough)
+        end = follow(job, LogPrinter().write, lambda line: show(line, err=True), is_enough)
     except KeyboardInterrupt:
         return _ask_to_cancel(job)
     if end is None:

@@ -65,7 +65,7 @@ def escaped(line: str) -> str:
 def print_json(value: Any) -> None:
     """Print a value as JSON, for programs."""
     text = json.dumps(value, ensure_ascii=False)
-    click.echo("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text))
+    click.echo("".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text))
 
 
 class LogPrinter:
@@ -92,9 +92,9 @@ class LogPrinter:
     @staticmethod
     def _safe(text: str) -> str:
         parts, end = [], 0
-        for found in _HARMLESS.finditer(text):
-            parts += [printable(text[end : found.start()]), found[0]]
-            end = found.end()
+        for match in _HARMLESS.finditer(text):
+            parts += [printable(text[end : match.start()]), match[0]]
+            end = match.end()
         return "".join([*parts, printable(text[end:])])
 
 
@@ -106,12 +106,12 @@ def print_log(text: str) -> None:
 
 def job_argument(name: str | None) -> tuple[Job, history.Run]:
     """Return the job that an argument names: an id, a name, or None for the newest one."""
-    run = history.find(name) or _not_remembered(int(name or 0))
+    run = history.find(name) or _unremembered_run(int(name or 0))
     job = Job(run.id, folder=run.folder, run_dir=run.run_dir, cluster=run.cluster, host=run.host)
     return job, run
 
 
-def _not_remembered(number: int) -> history.Run:
+def _unremembered_run(number: int) -> history.Run:
     """A job with the default run directory, where jobs would be submitted from here."""
     from slurmray.loading import profile
 

@@ -25,7 +25,7 @@ from slurmray.errors import Problem, SpecError
 from slurmray.files import read as read_file
 from slurmray.loading.load import place_problem
 from slurmray.slurm import syntax
-from slurmray.slurm.host import Host, host_of
+from slurmray.slurm.host import Host, get_host
 from slurmray.spec.job import JobSpec
 from slurmray.spec.messages import dotted, list_problems
 from slurmray.spec.slurm import Component, Model
@@ -72,7 +72,7 @@ class Profile(NamedTuple):
 
 def choose_host(profile: Profile | None) -> Host:
     """Return the host on which jobs with a profile are submitted."""
-    return host_of(profile.host if profile else None)
+    return get_host(profile.host if profile else None)
 
 
 class _Fields(Model):

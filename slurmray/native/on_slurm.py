@@ -16,7 +16,7 @@ from slurmray.native.driver import RUN_DIR
 from slurmray.native.parameters import TIMEOUT_MIN, add_driver, make_job_data
 from slurmray.native.watcher import Watcher
 from slurmray.slurm import commands
-from slurmray.slurm.run_directories import events_in, last_attempt
+from slurmray.slurm.run_directories import last_attempt, read_events
 from slurmray.slurm.states import is_last_attempt_over
 
 
@@ -39,7 +39,7 @@ class RayJob(core.Job[core.R]):
         runs = utils.JobPaths.get_first_id_independent_folder(self._folder) / RUN_DIR
         number = self.watcher.get_number(self.job_id)
         try:
-            events = events_in(runs / f"{number}-{last_attempt(runs, number)}")
+            events = read_events(runs / f"{number}-{last_attempt(runs, number)}")
         except UsageError:  # not readable here
             return False
         return is_last_attempt_over(events)

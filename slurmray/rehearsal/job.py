@@ -66,9 +66,9 @@ def follow(cluster: SlurmCluster, job: int) -> End:
 def leftovers(cluster: SlurmCluster) -> list[str]:
     """Return the job's leftovers on the hosts, after waiting for their clean-up."""
     deadline = time.monotonic() + _CLEANUP_TIMEOUT
-    while (found := cluster.leftovers()) and time.monotonic() < deadline:
+    while (lines := cluster.leftovers()) and time.monotonic() < deadline:
         time.sleep(0.3)
-    return found
+    return lines
 
 
 def _copy(path: Path, position: int) -> int:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import job, machine
-from slurmray.rehearsal.cluster.container_settings import container_settings_of
-from slurmray.rehearsal.cluster.directives import Requirements, requirements_of
+from slurmray.rehearsal.cluster.container_settings import read_container_settings
+from slurmray.rehearsal.cluster.directives import Requirements, read_requirements
 from slurmray.rehearsal.cluster.layout import RUNTIMES, Layout, Runtime
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import provide, suites
@@ -49,10 +49,10 @@ def rehearse(script: str, options: Options) -> int:
         raise RehearsalError("a kept cluster is still running: end it with slurmray rehearse --down")
     log = _timed_log()
     try:
-        container, requirements = container_settings_of(script), requirements_of(script)
+        container, requirements = read_container_settings(script), read_requirements(script)
     except ValueError as error:
         raise RehearsalError(str(error)) from error
-    available = [each for each in RUNTIMES if each in container.runtimes]
+    available = [name for name in RUNTIMES if name in container.runtimes]
     if not available:
         raise RehearsalError(f"a rehearsal's hosts have no {container.runtimes[0]}: use --runtime podman")
     runtime: Runtime = available[0]
@@ -61,8 +61,8 @@ def rehearse(script: str, options: Options) -> int:
     if runtime == "docker" and not machine.is_root():
         raise RehearsalError("rehearsing with Docker needs root: use sudo, or --runtime podman")
     machine.require(runtime, own_slurm=not options.suite, builds=options.build_image or bool(options.suite))
-    for note in requirements.notes:
-        log(f"not as on your cluster: {note}")
+    for remark in requirements.remarks:
+        log(f"not as on your cluster: {remark}")
     store = None
     if runtime != "none":
         store = provide.image(container.image, runtime, build=options.build_image, log=log)
@@ -146,8 +146,8 @@ def _with_mounts(layout: Layout, sources: list[Path], log: Log) -> Layout:
 def _timed_log() -> Log:
     start = time.monotonic()
 
-    def log(text: str) -> None:
-        print(f"[rehearse {time.monotonic() - start:5.1f} s] {text}", file=sys.stderr, flush=True)
+    def log(line: str) -> None:
+        print(f"[rehearse {time.monotonic() - start:5.1f} s] {line}", file=sys.stderr, flush=True)
 
     return log
 
@@ -159,11 +159,11 @@ def _signals_as_interrupt() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 

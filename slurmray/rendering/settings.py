@@ -141,7 +141,7 @@ def _ray(spec: JobSpec) -> shape.RayOptions:
         "head": {
             "gpus": spec.head_gpus,
             "cpus": ray.head.cpus,
-            "memory": syntax.bytes_of(ray.head.memory) if ray.head.memory else None,
+            "memory": syntax.parse_size(ray.head.memory) if ray.head.memory else None,
         },
         "port": str(ray.port),
         "dashboard_port": str(ray.dashboard_port),

@@ -62,8 +62,8 @@ def attach_argv(
 
 def _check_folder(place: Place, settings: Settings, folder: str) -> None:
     """SlurmError if it cannot be the job's folder of this attempt."""
-    given = settings["temp_dir"]
-    parent = r"(/[\w-][\w.-]*)+" if "$" in given else re.escape(given.rstrip("/"))
+    temp_dir = settings["temp_dir"]
+    parent = r"(/[\w-][\w.-]*)+" if "$" in temp_dir else re.escape(temp_dir.rstrip("/"))
     if not re.fullmatch(
         f"{parent}/+ray-{place.id}-{place.attempt}-[0-9a-f]{{6}}(/inside)?", folder, re.ASCII
     ):

@@ -51,10 +51,10 @@ def output(
 
     may_be_unknown: it is about a job that Slurm may not know.
     """
-    done = call(argv, host=host, variables=variables)
-    if done.returncode != 0 and not (may_be_unknown and "Invalid job id" in done.stderr):
-        raise failure(argv, done.stderr)
-    return done.stdout
+    result = call(argv, host=host, variables=variables)
+    if result.returncode != 0 and not (may_be_unknown and "Invalid job id" in result.stderr):
+        raise failure(argv, result.stderr)
+    return result.stdout
 
 
 def run_in_foreground(argv: list[str], host: Host, *, is_terminal: bool) -> int:
@@ -85,28 +85,28 @@ def sbatch(
     There is no timeout: with slurm.wait, sbatch ends when the job does, with the job's exit code.
     """
     argv = ["sbatch", "--parsable", *arguments]
-    done = call(argv, host=host, text=text, folder=folder, variables=variables, timeout=None)
+    result = call(argv, host=host, text=text, folder=folder, variables=variables, timeout=None)
     # A wrapper of the site may leave out --parsable, or print more.
-    found = set(re.findall(r"^([0-9]+)(?:;(\S+))?\s*$", done.stdout, re.MULTILINE)) or set(
-        re.findall(r"\bSubmitted batch job ([0-9]+)(?: on cluster (\S+))?", done.stdout)
+    submissions = set(re.findall(r"^([0-9]+)(?:;(\S+))?\s*$", result.stdout, re.MULTILINE)) or set(
+        re.findall(r"\bSubmitted batch job ([0-9]+)(?: on cluster (\S+))?", result.stdout)
     )
-    if len(found) == 1 and _REFUSED not in done.stderr:
-        ((number, cluster),) = found
-        return Submitted(int(number), cluster or None, done.stderr.strip())
-    if done.returncode != 0:
-        raise failure(argv, done.stderr, "correct `slurm` in the job spec")
-    answer = "; ".join(filter(None, map(str.strip, f"{done.stdout}\n{done.stderr}".splitlines())))
-    text = f"the job is submitted, but its number is unknown, as sbatch answered {answer[:500]!r}"
-    raise SlurmError(f"sbatch: {text}: `squeue --me` lists it")
+    if len(submissions) == 1 and _REFUSED not in result.stderr:
+        ((number, cluster),) = submissions
+        return Submitted(int(number), cluster or None, result.stderr.strip())
+    if result.returncode != 0:
+        raise failure(argv, result.stderr, "correct `slurm` in the job spec")
+    answer = "; ".join(filter(None, map(str.strip, f"{result.stdout}\n{result.stderr}".splitlines())))
+    message = f"the job is submitted, but its number is unknown, as sbatch answered {answer[:500]!r}"
+    raise SlurmError(f"sbatch: {message}: `squeue --me` lists it")
 
 
 def test_only(*arguments: str, text: str, host: Host = HERE) -> str:
     """Return what `sbatch --test-only` says about a script: when and where it could start."""
     argv = ["sbatch", "--test-only", *arguments]
-    done = call(argv, host=host, text=text)
-    if done.returncode != 0:
-        raise failure(argv, done.stderr, "correct `slurm` in the job spec")
-    lines = [re.sub(r"^sbatch: ", "", line) for line in done.stderr.splitlines()]
+    result = call(argv, host=host, text=text)
+    if result.returncode != 0:
+        raise failure(argv, result.stderr, "correct `slurm` in the job spec")
+    lines = [re.sub(r"^sbatch: ", "", line) for line in result.stderr.splitlines()]
     return "\n".join(filter(None, lines))
 
 
@@ -117,7 +117,7 @@ def hostnames(nodelist: str, host: Host = HERE) -> list[str]:
 
 def squeue(host: Host = HERE, cluster: str | None = None) -> dict[int, str]:
     """Return {id: state} of this user's jobs that have not ended, in one request. cluster: see Job."""
-    argv = ["squeue", *of_cluster(cluster), "--noheader", "--me", "--states=all", "--format=%A %T"]
+    argv = ["squeue", *cluster_option(cluster), "--noheader", "--me", "--states=all", "--format=%A %T"]
     rows = (line.split() for line in output(argv, host=host).splitlines())
     return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
 
@@ -127,13 +127,13 @@ def owner(number: int, host: Host = HERE, cluster: str | None = None) -> tuple[i
 
     Not from scontrol's record: that has texts of the job's user.
     """
-    argv = ["squeue", *of_cluster(cluster), "--noheader", "--states=all", f"--jobs={number}"]
-    text = output([*argv, "--format=%U %u"], host=host, may_be_unknown=True)
-    found = re.search(r"^ *([0-9]+) (\S+)", text, re.MULTILINE)
-    return (int(found[1]), found[2]) if found else None
+    argv = ["squeue", *cluster_option(cluster), "--noheader", "--states=all", f"--jobs={number}"]
+    answer = output([*argv, "--format=%U %u"], host=host, may_be_unknown=True)
+    match = re.search(r"^ *([0-9]+) (\S+)", answer, re.MULTILINE)
+    return (int(match[1]), match[2]) if match else None
 
 
-def of_cluster(cluster: str | None) -> list[str]:
+def cluster_option(cluster: str | None) -> list[str]:
     """Return the arguments of Slurm's commands for a cluster; None is the default one."""
     return [f"--clusters={cluster}"] if cluster else []
 
@@ -158,8 +158,8 @@ def _not_installed(command: str, host: Host) -> SlurmError:
 def failure(argv: Sequence[str], stderr: str, fix: str = "") -> SlurmError:
     """Return the error of a failed command. fix: used if its message is not known."""
     lines = [_PREFIX.sub("", line) for line in stderr.splitlines()]
-    text = "; ".join(line for line in lines if line and not line.startswith(_DNS))
-    text = text or "failed without a message"
-    known = first(SLURM_ERRORS, text)
+    message = "; ".join(line for line in lines if line and not line.startswith(_DNS))
+    message = message or "failed without a message"
+    known = first(SLURM_ERRORS, message)
     fix = known.fix if known else fix
-    return SlurmError(f"{argv[0]}: {text}" + (f": {fix}" if fix else ""))
+    return SlurmError(f"{argv[0]}: {message}" + (f": {fix}" if fix else ""))

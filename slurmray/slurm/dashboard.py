@@ -171,9 +171,9 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _answer(self, head: bytes) -> None:
         lines = head.decode("latin-1").split("\r\n")
-        if _is(lines[0].split(" ")[1:2], self.server.path):
+        if _contains(lines[0].split(" ")[1:2], self.server.path):
             self.request.sendall(self.server.welcome)
-        elif _is(_cookies(lines), self.server.key):
+        elif _contains(_cookies(lines), self.server.key):
             self._forward(head)
         else:
             self.request.sendall(_REFUSAL + _HINT)
@@ -193,20 +193,20 @@ class _Connection(socketserver.BaseRequestHandler):
                 step.terminate()
             self.server.steps.discard(step)
 
-    def _send(self, data: bytes, to: IO[bytes]) -> None:
-        with contextlib.suppress(OSError), to:
+    def _send(self, data: bytes, stdin: IO[bytes]) -> None:
+        with contextlib.suppress(OSError), stdin:
             while data:
-                to.write(data)
-                to.flush()
+                stdin.write(data)
+                stdin.flush()
                 data = self.request.recv(_CHUNK)
 
 
-def _is(found: list[str], wanted: str) -> bool:
-    return any(secrets.compare_digest(text.encode(), wanted.encode()) for text in found)
+def _contains(texts: list[str], value: str) -> bool:
+    return any(secrets.compare_digest(text.encode(), value.encode()) for text in texts)
 
 
 def _cookies(lines: list[str]) -> list[str]:
     """Return the values of COOKIE in the headers."""
-    text = "; ".join(line.partition(":")[2] for line in lines if re.match("cookie:", line, re.IGNORECASE))
-    pairs = (pair.strip().partition("=") for pair in text.split(";"))
+    header = "; ".join(line.partition(":")[2] for line in lines if re.match("cookie:", line, re.IGNORECASE))
+    pairs = (pair.strip().partition("=") for pair in header.split(";"))
     return [value for name, _, value in pairs if name == COOKIE]

@@ -28,7 +28,7 @@ def follow(
     it is true of the job's events. Errors as for Job.wait.
     """
     offsets: dict[Path, int] = {}
-    noticed = ""
+    last_line = ""
     events: Sequence[Event] = []
     is_over = False
     for end, pause in job.polls():
@@ -38,9 +38,9 @@ def follow(
         if end.state == "PENDING":
             status = job.status()
             start = f", expected at {clock(status.expected_start)}" if status.expected_start else ""
-            if (text := f"queued: {status.reason}{start}") != noticed:
-                notice(text)
-                noticed = text
+            if (line := f"queued: {status.reason}{start}") != last_line:
+                notice(line)
+                last_line = line
         until = time.monotonic() + (_END_PAUSE if is_over else min(pause, _LONGEST_PAUSE))
         while time.monotonic() < until:
             time.sleep(job.host.read_pause)

@@ -109,11 +109,11 @@ class Host:
 
     def read_all(self, paths: Sequence[Path]) -> dict[Path, bytes]:
         """Return what small files have, of those that `read` reads."""
-        found = {}
+        contents = {}
         for path in paths:
             with contextlib.suppress(OSError):
-                found[path] = self.read(path, limit=files.MAX_INPUT)
-        return found
+                contents[path] = self.read(path, limit=files.MAX_INPUT)
+        return contents
 
     def names(self, folder: Path) -> list[str]:
         """Return the names of what is in a folder; [] if it cannot be read."""
@@ -148,26 +148,26 @@ class SshHost(Host):
         timeout: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as Host.run does, but with a login shell's environment there."""
-        done = self._run(argv, text or "", folder, variables, timeout)
-        out, err = (output.decode(errors="replace") for output in (done.stdout, done.stderr))
-        return subprocess.CompletedProcess(argv, done.returncode, out, err)
+        result = self._run(argv, text or "", folder, variables, timeout)
+        out, err = (output.decode(errors="replace") for output in (result.stdout, result.stderr))
+        return subprocess.CompletedProcess(argv, result.returncode, out, err)
 
     def start(self, argv: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a command as Host.start does, but with a login shell's environment there."""
-        assigned = [f"{name}={value}" for name, value in variables.items()]
+        assignments = [f"{name}={value}" for name, value in variables.items()]
         mark = secrets.token_hex()
-        command = _through_login_shell(["env", *assigned, *argv], mark)
-        started = process.start([*self._ssh(), self.name, command])
-        assert started.stdout  # noqa: S101 - opened with PIPE
-        seen = b""
+        command = _login_shell_command(["env", *assignments, *argv], mark)
+        child = process.start([*self._ssh(), self.name, command])
+        assert child.stdout  # noqa: S101 - opened with PIPE
+        tail = b""
         # By byte: the rest is for the caller. It gets no input before: it may be another shell than bash.
-        while not seen.endswith(mark.encode()) and (byte := os.read(started.stdout.fileno(), 1)):
-            seen = seen[-len(mark) :] + byte
-        return started
+        while not tail.endswith(mark.encode()) and (byte := os.read(child.stdout.fileno(), 1)):
+            tail = tail[-len(mark) :] + byte
+        return child
 
     def run_in_foreground(self, argv: list[str], *, is_terminal: bool) -> int:
         """Run ssh with a command, see Host.run_in_foreground. is_terminal: it gets one there, too."""
-        command = [*self._ssh(is_terminal=is_terminal), self.name, _through_login_shell(argv)]
+        command = [*self._ssh(is_terminal=is_terminal), self.name, _login_shell_command(argv)]
         return process.run_in_foreground(command)
 
     @functools.cached_property
@@ -185,8 +185,8 @@ class SshHost(Host):
 
     def read_all(self, paths: Sequence[Path]) -> dict[Path, bytes]:
         """As in Host, in one request."""
-        found = self._read(paths, 0, None, files.MAX_INPUT)
-        return {path: data for path, data in found.items() if isinstance(data, bytes)}
+        contents = self._read(paths, 0, None, files.MAX_INPUT)
+        return {path: data for path, data in contents.items() if isinstance(data, bytes)}
 
     def _read(
         self, paths: Sequence[Path], start: int, last: int | None, limit: int
@@ -194,19 +194,19 @@ class SshHost(Host):
         """Return what files have, or why they are not read."""
         numbers = [str(start), "" if last is None else str(last), str(limit)]
         rest = self._run(["bash", "-c", _READ, "bash", *numbers, *map(str, paths)]).stdout
-        found: dict[Path, bytes | str] = {}
+        contents: dict[Path, bytes | str] = {}
         for path in paths:
             line, _, rest = rest.partition(b"\n")
             if line.isdigit():
-                found[path], rest = rest[: int(line)], rest[int(line) :]
+                contents[path], rest = rest[: int(line)], rest[int(line) :]
             else:
-                found[path] = line[1:].decode(errors="replace") or "no answer"
-        return found
+                contents[path] = line[1:].decode(errors="replace") or "no answer"
+        return contents
 
     def names(self, folder: Path) -> list[str]:
         """Return the names of what is in a folder there; [] if it cannot be read."""
-        done = self._run(["bash", "-c", _NAMES, "bash", str(folder)])
-        return [name.decode(errors="surrogateescape") for name in done.stdout.split(b"\0")[:-1]]
+        result = self._run(["bash", "-c", _NAMES, "bash", str(folder)])
+        return [name.decode(errors="surrogateescape") for name in result.stdout.split(b"\0")[:-1]]
 
     def expand(self, path: str) -> Path:
         """Return a path with the home folder there in place of `~`."""
@@ -221,24 +221,24 @@ class SshHost(Host):
         """
         place = self.expand(folder)
         argv = ["sh", "-c", 'mkdir -p -- "$1" && cd -- "$1" && pwd -P', "sh", str(place)]
-        done = self.run(argv, timeout=_TIMEOUT)
-        if done.returncode != 0:
-            raise UsageError(f"{self.name}: {done.stderr.strip()}; correct `folder` in the profile")
-        place = Path(done.stdout.rstrip("\n"))
+        result = self.run(argv, timeout=_TIMEOUT)
+        if result.returncode != 0:
+            raise UsageError(f"{self.name}: {result.stderr.strip()}; correct `folder` in the profile")
+        place = Path(result.stdout.rstrip("\n"))
         if files:
             self._copy(files, place)
         return place
 
     def _copy(self, files: Sequence[str], folder: Path) -> None:
         ssh = shlex.join(self._ssh())
-        to = f"{self.name}:{folder}/"
+        target = f"{self.name}:{folder}/"
         argv = ["rsync", "--archive", "--compress", "--relative", "--protect-args", f"--rsh={ssh}"]
         try:
-            done = process.run([*argv, "--", *files, to])
+            result = process.run([*argv, "--", *files, target])
         except FileNotFoundError:
             raise UsageError("rsync: no such command here; install it, or leave `sync` out") from None
-        if done.returncode != 0:
-            error = next(iter(done.stderr.splitlines()), "failed without a message")
+        if result.returncode != 0:
+            error = next(iter(result.stderr.splitlines()), "failed without a message")
             raise UsageError(f"sync: {error}")
 
     def _run(
@@ -255,13 +255,13 @@ class SshHost(Host):
         command = [*self._ssh(), self.name, f"sh -c {shlex.quote(_LOGIN_SHELL.format('-s'))}"]
         data = script.encode(errors="surrogateescape")
         try:
-            done = process.run_bytes(command, data=data, timeout=timeout)
+            result = process.run_bytes(command, data=data, timeout=timeout)
         except subprocess.TimeoutExpired:
-            text = f"ssh {self.name}: no answer within {timeout:g} s; try `ssh {self.name}`"
-            raise SlurmError(text) from None
-        code, out, err = _between_marks(done, mark.encode())
-        if code is None and done.returncode == _SSH_FAILED:
-            error = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            message = f"ssh {self.name}: no answer within {timeout:g} s; try `ssh {self.name}`"
+            raise SlurmError(message) from None
+        code, out, err = _read_output(result, mark.encode())
+        if code is None and result.returncode == _SSH_FAILED:
+            error = result.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             raise SlurmError(f"ssh {self.name}: {error or 'failed'}; try `ssh {self.name}`")
         if code is None:
             raise SlurmError(f"ssh {self.name}: {_NO_BASH}")
@@ -311,12 +311,12 @@ HERE = Host()
 
 
 @functools.cache
-def host_of(name: str | None) -> Host:
+def get_host(name: str | None) -> Host:
     """Return a host by its name for ssh; None is this one."""
     return HERE if name is None else SshHost(name)
 
 
-def _through_login_shell(argv: Iterable[str], mark: str = "") -> str:
+def _login_shell_command(argv: Iterable[str], mark: str = "") -> str:
     """Return a command line for the user's shell that runs a command with its standard input as it is.
 
     mark: printed before.
@@ -352,9 +352,9 @@ def _script(
     return "\n".join(lines) + "\n"
 
 
-def _between_marks(done: subprocess.CompletedProcess[bytes], mark: bytes) -> tuple[int | None, bytes, bytes]:
+def _read_output(result: subprocess.CompletedProcess[bytes], mark: bytes) -> tuple[int | None, bytes, bytes]:
     """Return exit code, standard output and error of a command of _script; None: it has not ended."""
-    _, _, rest = done.stdout.partition(mark)
+    _, _, rest = result.stdout.partition(mark)
     out, _, code = rest.rpartition(mark)
     number = re.match(rb"\d+", code)
-    return int(number[0]) if number else None, out, [*done.stderr.split(mark), b""][1]
+    return int(number[0]) if number else None, out, [*result.stderr.split(mark), b""][1]

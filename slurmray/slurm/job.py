@@ -19,18 +19,18 @@ from slurmray.agent.script import read_settings
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import commands
 from slurmray.slurm.attach import Place, attach_argv
-from slurmray.slurm.host import host_of
+from slurmray.slurm.host import get_host
 from slurmray.slurm.log_end import end_in_log
-from slurmray.slurm.run_directories import attempts, events_in, last_attempt
+from slurmray.slurm.run_directories import attempts, last_attempt, read_events
 from slurmray.slurm.states import (
     FINAL,
     End,
     Event,
-    end_of,
     parse_components,
     parse_end,
     parse_job,
     parse_time,
+    recorded_end,
 )
 from slurmray.slurm.status import Status, make_status
 
@@ -77,8 +77,8 @@ class Job:
             raise UsageError(f"Job: expected the number of a job, for example 1234, got {id!r}")
         self.id = id
         self.cluster = cluster
-        self._cluster_option = commands.of_cluster(cluster)
-        self.host = host_of(host)
+        self._cluster_option = commands.cluster_option(cluster)
+        self.host = get_host(host)
         self._folder = Path(folder) if host else Path(folder).absolute()
         self._run_dir = run_dir
         self._outputs: list[Path] = []
@@ -144,7 +144,7 @@ class Job:
         attempt: None is the last one.
         """
         number = last_attempt(self._runs, self.id, self.host) if attempt is None else attempt
-        events = events_in(self._runs / f"{self.id}-{number}", self.host)
+        events = read_events(self._runs / f"{self.id}-{number}", self.host)
         return [] if self._is_of_earlier_job(number, events) else events
 
     def _is_of_earlier_job(self, attempt: int, events: Sequence[Event]) -> bool:
@@ -293,7 +293,7 @@ class Job:
         run = self._runs / f"{self.id}-{number}"
         events: list[Event] = []
         with suppress(UsageError):  # logs can be read without them
-            events = events_in(run, self.host)
+            events = read_events(run, self.host)
         return run / "logs", not self._is_of_earlier_job(number, events)
 
     def outputs(self) -> list[Path]:
@@ -358,7 +358,7 @@ class Job:
         if state != "RUNNING":
             raise SlurmError(f"job {self.id}: the job is {state}; attach while it is RUNNING")
         run = self._runs / f"{self.id}-{record.get('Restarts', '0')}"
-        events = events_in(run, self.host)
+        events = read_events(run, self.host)
         if not events:
             text = f"no events in {run} yet; if there should be some, give Job the run_dir of its job spec"
             raise SlurmError(f"job {self.id}: {text}")
@@ -446,7 +446,7 @@ class Job:
     def _recorded(self) -> End:
         """Return the end that the last attempt has recorded in its run directory, or in the job's log."""
         runs = self._runs
-        end = end_of(self.events())
+        end = recorded_end(self.events())
         if end is None:
             with suppress(OSError):
                 log = self.host.read(self.outputs()[0], last=_END_OF_LOG).decode(errors="replace")

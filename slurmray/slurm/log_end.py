@@ -66,7 +66,7 @@ def log_end(log: str) -> LogEnd:
 
 
 def end_in_log(log: str) -> End | None:
-    """Return how the job ended by its log; None if slurmray wrote no last line. See states.end_of."""
+    """Return how the job ended by its log; None if slurmray wrote no last line. See states.recorded_end."""
     end = log_end(log)
     if not end.text:
         return None

@@ -19,7 +19,7 @@ from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.resources import data_folder
 from slurmray.slurm.states import FINAL, Event
 from slurmray.slurm.status import Status, Step
-from slurmray.slurm.timeline import STEPS, Count, NodeTimes, Timeline, duration, exact
+from slurmray.slurm.timeline import STEPS, Count, NodeTimes, Timeline, duration, exact_duration
 
 GENERATOR = '<meta name="generator" content="slurmray'
 """In the first lines of each page."""
@@ -88,7 +88,7 @@ class _Axis:
         days = (int(seconds / _DAY / _MAX_TICKS) + 1) * _DAY
         step = next((tick for tick in _TICKS if seconds / tick < _MAX_TICKS), days)
         times = [number * step for number in range(int(seconds / step) + 1)]
-        self.ticks = [(self.place(each), _tick_label(each, step)) for each in times]
+        self.ticks = [(self.place(moment), _tick_label(moment, step)) for moment in times]
 
     def place(self, seconds: float) -> float:
         """The place of a time."""
@@ -120,7 +120,7 @@ def render_report(
             charts=_charts(timeline, status.steps[-1]) if timeline else [],
             findings=_findings(status.findings),
             losses=[event for event in events if event["event"] == "node_loss"],
-            attempts=[_attempt(number, each) for number, each in enumerate(earlier)],
+            attempts=[_attempt(number, attempt) for number, attempt in enumerate(earlier)],
             restart=_restart(events),
             settings=_settings(text),
         )
@@ -142,7 +142,7 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "duration": duration,
         "utc": _utc,
-        "seconds": exact,
+        "seconds": exact_duration,
         "hide": hide,
         "hosts": host_list,
     }
@@ -184,7 +184,7 @@ def _bars(status: Status) -> list[tuple[Step, float, float]]:
 def _bring_up(timeline: Timeline) -> dict[str, Any]:
     """The chart of the nodes' bring-up: a row for each node."""
     count = len(timeline.nodes)
-    height, bar, text, rows_per_label = (18, 13, 12, 1) if count <= _TALL else (5, 4, 4, 4)
+    height, bar, font_size, rows_per_label = (18, 13, 12, 1) if count <= _TALL else (5, 4, 4, 4)
     axis = _Axis(timeline.seconds)
     rows = [
         _Row(
@@ -200,7 +200,7 @@ def _bring_up(timeline: Timeline) -> dict[str, Any]:
         "ticks": axis.ticks,
         "height": count * height,
         "bar": bar,
-        "text": text,
+        "text": font_size,
         "left": _LEFT,
         "width": _WIDTH,
     }
@@ -232,13 +232,13 @@ def _charts(timeline: Timeline, last: Step) -> list[dict[str, Any]]:
     """
     seconds = max(last.began + last.seconds - timeline.began, timeline.counts[-1].seconds)
     axis = _Axis(seconds)
-    found = []
+    charts = []
     for name, title in (("nodes", "Nodes in Ray"), ("gpus", "GPUs in Ray")):
         highest = max(getattr(count, name) for count in timeline.counts)
         if highest or name == "nodes":
             path = _path(timeline.counts, name, max(highest, 1), axis) + f"H{axis.place(seconds):g}"
-            found.append({"name": name, "title": title, "highest": highest, "path": path})
-    return [{**chart, "ticks": axis.ticks, **_CHART} for chart in found]
+            charts.append({"name": name, "title": title, "highest": highest, "path": path})
+    return [{**chart, "ticks": axis.ticks, **_CHART} for chart in charts]
 
 
 def _path(counts: Iterable[Count], name: str, highest: int, axis: _Axis) -> str:
@@ -264,13 +264,13 @@ def _findings(findings: Iterable[Event]) -> list[dict[str, str]]:
 
 
 def _attempt(number: int, events: Sequence[Event]) -> Attempt:
-    found = {event["event"]: event for event in events}
-    start, end = found.get("start"), found.get("end")
+    by_name = {event["event"]: event for event in events}
+    start, end = by_name.get("start"), by_name.get("end")
     if not start:
         return Attempt(number, None, None, "", "", "")
     seconds = end["time"] - start["time"] if end else None
-    text = end["text"] if end else ""
-    return Attempt(number, start["time"], seconds, host_list(start["nodes"]), text, _restart(events))
+    last_line = end["text"] if end else ""
+    return Attempt(number, start["time"], seconds, host_list(start["nodes"]), last_line, _restart(events))
 
 
 def _restart(events: Iterable[Event]) -> str:
@@ -286,25 +286,25 @@ def _settings(text: str) -> str:
         return ""
     # The command that renders the script again may have variables with their values.
     shown = {name: value for name, value in settings.items() if name != "render_again"}
-    return json.dumps(_shown(shown), indent=2, ensure_ascii=False)
+    return json.dumps(_hide_values(shown), indent=2, ensure_ascii=False)
 
 
-def _is_secret_value(before: Any, argument: Any) -> bool:
+def _is_secret_value(option: Any, argument: Any) -> bool:
     """Whether an argument is the value of the option before it, and a secret."""
-    are_texts = isinstance(before, str) and isinstance(argument, str)
-    return are_texts and bool(_SECRET_OPTION.fullmatch(before)) and not argument.startswith("-")
+    are_texts = isinstance(option, str) and isinstance(argument, str)
+    return are_texts and bool(_SECRET_OPTION.fullmatch(option)) and not argument.startswith("-")
 
 
-def _shown(value: Any) -> Any:
+def _hide_values(value: Any) -> Any:
     """A value of the settings, without values of variables, at any depth."""
     if isinstance(value, dict):
         return {
-            name: dict.fromkeys(each, _HIDDEN)
-            if name in _VARIABLES and isinstance(each, dict)
-            else _shown(each)
-            for name, each in value.items()
+            name: dict.fromkeys(item, _HIDDEN)
+            if name in _VARIABLES and isinstance(item, dict)
+            else _hide_values(item)
+            for name, item in value.items()
         }
     if isinstance(value, list):
         pairs = zip(["", *value], value, strict=False)
-        return [_HIDDEN if _is_secret_value(before, each) else _shown(each) for before, each in pairs]
+        return [_HIDDEN if _is_secret_value(option, item) else _hide_values(item) for option, item in pairs]
     return hide(value) if isinstance(value, str) else value

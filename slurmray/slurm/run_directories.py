@@ -19,10 +19,10 @@ def attempts(runs: Path, number: int | str, host: Host = HERE) -> list[int]:
     return [attempt for job, attempt in _attempts(runs, host) if job == str(number)]
 
 
-def set_aside(runs: Path, number: int | str, host: Host = HERE) -> list[str]:
+def renamed_directories(runs: Path, number: int | str, host: Host = HERE) -> list[str]:
     """Return the names of run directories that a later job with the same id has renamed: of ended jobs."""
-    name = re.compile(rf"{re.escape(str(number))}-[0-9]+\.[0-9]{{8}}-[0-9]{{6}}")
-    return [each for each in host.names(runs) if name.fullmatch(each)]
+    pattern = re.compile(rf"{re.escape(str(number))}-[0-9]+\.[0-9]{{8}}-[0-9]{{6}}")
+    return [name for name in host.names(runs) if pattern.fullmatch(name)]
 
 
 def last_attempt(runs: Path, number: int | str, host: Host = HERE) -> int:
@@ -37,11 +37,11 @@ def last_attempts(runs: Path, host: Host = HERE) -> dict[str, int]:
 
 def _attempts(runs: Path, host: Host) -> list[tuple[str, int]]:
     """Job id and number of each attempt that has a run directory, in their order."""
-    found = (re.fullmatch("([^-]*)-([0-9]{1,6})", name) for name in host.names(runs))
-    return sorted((each[1], int(each[2])) for each in found if each)
+    matches = (re.fullmatch("([^-]*)-([0-9]{1,6})", name) for name in host.names(runs))
+    return sorted((match[1], int(match[2])) for match in matches if match)
 
 
-def events_in(run: Path, host: Host = HERE) -> list[Event]:
+def read_events(run: Path, host: Host = HERE) -> list[Event]:
     """Return the events in a run directory; [] if it has none. UsageError if they cannot be read."""
     path = run / "events.jsonl"
     try:

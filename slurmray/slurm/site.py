@@ -37,21 +37,21 @@ def survey(host: Host, folder: Path) -> Iterator[Row]:
     """Ask Slurm and a login host. folder: from which jobs would be submitted. SlurmError if Slurm refuses."""
     output = functools.partial(commands.output, host=host)
     config = parse_config(output(["scontrol", "show", "config"]))
-    yield from of_config(config)
-    yield from of_partitions(output(["sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"]))
+    yield from config_rows(config)
+    yield from partition_rows(output(["sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"]))
     if "associations" in config.get("AccountingStorageEnforce", ""):
         user = output(["id", "--user", "--name"]).strip()
         show = ["show", "associations", f"user={user}", "format=account"]
-        yield of_accounts(output(["sacctmgr", "--noheader", "--parsable2", *show]))
+        yield account_row(output(["sacctmgr", "--noheader", "--parsable2", *show]))
     if "--container-image" in output(["srun", "--help"]):
         yield Row("pyxis", "srun has --container-image", "--runtime pyxis uses it")
     which = commands.call(["bash", "-c", f"command -v {' '.join(_PROGRAMS)}"], host=host).stdout
-    found = [Path(line).name for line in which.splitlines()]
-    text = "the nodes may have others, or need `setup: module load NAME`"
-    yield Row(f"runtimes on {host.name}" if host.name else "runtimes here", ", ".join(found) or "none", text)
+    names = [Path(line).name for line in which.splitlines()]
+    fix = "the nodes may have others, or need `setup: module load NAME`"
+    yield Row(f"runtimes on {host.name}" if host.name else "runtimes here", ", ".join(names) or "none", fix)
     # A program with a timeout, because a file server may hang.
     stat = commands.call(["bash", "-c", _FILE_SYSTEM, "bash", str(folder)], host=host)
-    yield of_folder(folder, stat.stdout.strip())
+    yield folder_row(folder, stat.stdout.strip())
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -59,7 +59,7 @@ def parse_config(text: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+) += (.*?) *$", text, re.MULTILINE))
 
 
-def of_config(config: dict[str, str]) -> Iterator[Row]:
+def config_rows(config: dict[str, str]) -> Iterator[Row]:
     """Yield what follows from Slurm's configuration."""
     version = config.get("SLURM_VERSION", "unknown")
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
@@ -75,19 +75,19 @@ def of_config(config: dict[str, str]) -> Iterator[Row]:
             yield Row("private /tmp", f"{name}={config[name]}", fix)
 
 
-def of_partitions(sinfo: str) -> Iterator[Row]:
+def partition_rows(sinfo: str) -> Iterator[Row]:
     """Yield a row for each partition and kind of node. sinfo: %P|%a|%l|%F|%c|%m|%G, a line each."""
     has_gpus = False
     for line in sinfo.splitlines():
         name, state, limit, counts, cpus, memory, gres = line.split("|", 6)
         elements = syntax.gres_elements(re.sub(r"\(.*?\)", "", gres))  # without (S:0-1) and (null)
-        gpus = [each.partition(":")[2] or "1" for each in elements if syntax.is_gpu(each)]
+        gpus = [element.partition(":")[2] or "1" for element in elements if syntax.is_gpu(element)]
         has_gpus |= bool(gpus)
         _, _, other, total = counts.split("/")
         out = f" ({other} down or drained)" if other != "0" else ""
         offer = f"{' and '.join(gpus) or 'no'} GPUs"
         nodes = ("1 node" if total == "1" else f"{total} nodes") + out
-        found = f"{nodes}, each {cpus} CPUs, {memory} MB, {offer}; time limit {limit}"
+        description = f"{nodes}, each {cpus} CPUs, {memory} MB, {offer}; time limit {limit}"
         options = {
             "partition": "" if name.endswith("*") else name,
             "cpus-per-task": cpus.rstrip("+"),
@@ -96,12 +96,12 @@ def of_partitions(sinfo: str) -> Iterator[Row]:
         }
         fix = " ".join(f"--{option} {value}" for option, value in options.items() if value)
         fix = f"a whole node: {fix}" if state == "up" else f"it is {state}: starts no jobs now"
-        yield Row(f"partition {name.rstrip('*')}", found, fix)
+        yield Row(f"partition {name.rstrip('*')}", description, fix)
     if not has_gpus:
         yield Row("GPUs", "Slurm knows none", "if the nodes have some, set ray.gpus_per_node, not slurm's")
 
 
-def of_accounts(sacctmgr: str) -> Row:
+def account_row(sacctmgr: str) -> Row:
     """Return the accounts of this user. sacctmgr: a name a line."""
     names = ", ".join(dict.fromkeys(sacctmgr.split()))
     if not names:
@@ -109,7 +109,7 @@ def of_accounts(sacctmgr: str) -> Row:
     return Row("account", names, "--account chooses one" if "," in names else "")
 
 
-def of_folder(folder: Path, kind: str) -> Row:
+def folder_row(folder: Path, kind: str) -> Row:
     """Return what the file system of the folder means. kind: as stat(1) names it."""
     if storage.is_remote(kind):
         return Row("this folder", f"{folder}, on {kind}")

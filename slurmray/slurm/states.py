@@ -61,7 +61,7 @@ def parse_components(text: str) -> dict[str | None, str]:
     A job that is not heterogeneous has the component None.
     """
     records = [parse_job(part) for part in text.split("\n\n")]
-    nodes = {each.get("HetJobOffset"): each.get("NodeList", "") for each in records if each}
+    nodes = {record.get("HetJobOffset"): record.get("NodeList", "") for record in records if record}
     return {number: names for number, names in nodes.items() if number} or dict([*nodes.items()][:1])
 
 
@@ -83,28 +83,28 @@ def parse_time(text: str) -> float | None:
 
 def parse_events(text: str) -> list[Event]:
     """Return the events of one attempt from its events.jsonl, without lines that do not fit."""
-    found: list[Event] = []
+    events: list[Event] = []
     for line in text.split("\n"):
         try:
             event = json.loads(line) if len(line) <= _LONGEST_LINE else None
         except (ValueError, RecursionError):  # incomplete: it is being written, or the file system is full
             continue
         if fits(event):
-            found.append(event)
-    return found
+            events.append(event)
+    return events
 
 
-def end_of(events: Iterable[Event]) -> End | None:
+def recorded_end(events: Iterable[Event]) -> End | None:
     """Return how an attempt ended; None if it has not ended, or could not record it.
 
     The batch script cannot distinguish a cancelled job from one at its time limit: both are CANCELLED.
     """
-    found = {event["event"]: event for event in events}
-    end = found.get("end")
+    by_name = {event["event"]: event for event in events}
+    end = by_name.get("end")
     if end is None:
         return None
     code = end["exit_code"]
-    if "stop" in found or end["source"] == "slurm":
+    if "stop" in by_name or end["source"] == "slurm":
         return End("CANCELLED", code, 0)
     return End("FAILED" if code else "COMPLETED", code, 0)
 

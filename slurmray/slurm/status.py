@@ -77,7 +77,7 @@ def make_status(
     by_name = {event["event"]: event for event in events}
     start = by_name.get("start", {})
     steps = _steps(record, events, now)
-    over = steps[-1].began + steps[-1].seconds if steps else now
+    end_time = steps[-1].began + steps[-1].seconds if steps else now
     is_pending = state == "PENDING"
     return Status(
         number,
@@ -90,7 +90,7 @@ def make_status(
         start.get("nodes", []),
         int(start.get("attempt", record.get("Restarts", 0))),
         steps,
-        make_timeline(events, over),
+        make_timeline(events, end_time),
         [event for event in events if event["event"] == "finding"],
         by_name.get("end"),
         record.get("StdOut", ""),
@@ -100,7 +100,7 @@ def make_status(
     )
 
 
-def phase_of(events: Sequence[Event]) -> str:
+def current_phase(events: Sequence[Event]) -> str:
     """Return the name of the step that a job is in; "" before the first one."""
     names = [name for name, _, _ in _forward(events)]
     return names[-1] if names else ""
@@ -108,22 +108,22 @@ def phase_of(events: Sequence[Event]) -> str:
 
 def _steps(record: Mapping[str, str], events: Sequence[Event], now: float) -> list[Step]:
     """The steps of the last attempt; each lasts until the next one begins."""
-    found: list[list[Any]] = []  # name, begin, text
+    rows: list[list[Any]] = []  # name, begin, text
     queued = parse_time(record.get("EligibleTime", "")) or parse_time(record.get("SubmitTime", ""))
     if queued is not None:
-        found.append(["queued", queued, ""])
-    over = next((event["time"] for event in reversed(events) if event["event"] == "end"), now)
+        rows.append(["queued", queued, ""])
+    end_time = next((event["time"] for event in reversed(events) if event["event"] == "end"), now)
     for name, time, text in _forward(events):
-        if found and found[-1][0] == name:
-            found[-1][2] = text
+        if rows and rows[-1][0] == name:
+            rows[-1][2] = text
         else:
-            found.append([name, time, text])
+            rows.append([name, time, text])
     if not is_last_attempt_over(events) and (ended := parse_time(record.get("EndTime", ""))) and ended < now:
-        over = ended  # of a job that could not record its end
-    ends = [begin for _, begin, _ in found][1:] + [over] * bool(found)
+        end_time = ended  # of a job that could not record its end
+    ends = [begin for _, begin, _ in rows][1:] + [end_time] * bool(rows)
     return [
         Step(name, begin, max(0.0, end - begin), text)
-        for (name, begin, text), end in zip(found, ends, strict=True)
+        for (name, begin, text), end in zip(rows, ends, strict=True)
     ]
 
 
@@ -131,7 +131,7 @@ def _forward(events: Sequence[Event]) -> Iterator[tuple[str, float, str]]:
     """Yield step, time and text of each event that is part of a step, but for notes of earlier steps."""
     reached = 0
     for event in events:
-        name, text = _step_of(event)
+        name, text = _step_and_text(event)
         rank = _ORDER.index(name) if name in _ORDER else reached
         is_stage_of_the_past = name not in _ORDER and reached >= _ORDER.index(_TRAINING)
         if name and rank >= reached and not is_stage_of_the_past:
@@ -139,7 +139,7 @@ def _forward(events: Sequence[Event]) -> Iterator[tuple[str, float, str]]:
             yield name, event["time"], text
 
 
-def _step_of(event: Event) -> tuple[str, str]:
+def _step_and_text(event: Event) -> tuple[str, str]:
     """Name and text of the step that an event belongs to; ("", "") for none."""
     if event["event"] == "start":
         return "preflight", ""

@@ -199,10 +199,10 @@ def directive(option: str, value: str | None) -> str:
 
 def split_extra(entry: str) -> tuple[str, str | None]:
     """Split an entry of slurm.extra, `--option[=value]`, into name and value; ValueError for a wrong one."""
-    found = re.fullmatch(r"--([A-Za-z][\w-]*)(?:=(.*))?", entry, re.DOTALL)
-    if not found:
+    match = re.fullmatch(r"--([A-Za-z][\w-]*)(?:=(.*))?", entry, re.DOTALL)
+    if not match:
         raise ValueError(f"expected one long option, e.g. --option=value, got {entry!r}")
-    name, value = found[1], found[2]
+    name, value = match[1], match[2]
     if name in RESERVED:
         raise ValueError(f"--{name}: {RESERVED[name]}")
     if name in FIELDS_ONLY:
@@ -252,14 +252,14 @@ def is_gpu(element: str) -> bool:
     return bool(re.match(r"gpu(?![\w.-])", element))
 
 
-def gpus_in_count(text: str) -> tuple[str | None, int]:
+def gpus_in_count(count: str) -> tuple[str | None, int]:
     """Return type and count of GPUs, e.g. of `8` or `h100:8`; ValueError for any other form."""
-    found = re.fullmatch(r"(?:([\w.-]+):)?(0|[1-9][0-9]*)", text)
-    if not found or found[1] == "gpu":
-        raise ValueError(f"expected a number, e.g. 8, or a type and a number, e.g. h100:8, got {text!r}")
-    if len(found[2]) > _MAX_DIGITS:
+    match = re.fullmatch(r"(?:([\w.-]+):)?(0|[1-9][0-9]*)", count)
+    if not match or match[1] == "gpu":
+        raise ValueError(f"expected a number, e.g. 8, or a type and a number, e.g. h100:8, got {count!r}")
+    if len(match[2]) > _MAX_DIGITS:
         raise ValueError(f"no node has so many GPUs; write a number of at most {_MAX_DIGITS} digits")
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def check_size(size: str) -> str:
@@ -269,10 +269,10 @@ def check_size(size: str) -> str:
     return size
 
 
-def bytes_of(size: str, unit: str = "M") -> int:
+def parse_size(size: str, unit: str = "M") -> int:
     """Return the bytes of a size, e.g. 32G or 512mb: powers of 1,024. unit: of a bare number; B is bytes."""
-    number, given = re.fullmatch("([0-9]+)([BKMGT]?)B?", size.upper()).groups()  # type: ignore[union-attr]
-    return int(number) << 10 * "BKMGT".index(given or unit)
+    number, suffix = re.fullmatch("([0-9]+)([BKMGT]?)B?", size.upper()).groups()  # type: ignore[union-attr]
+    return int(number) << 10 * "BKMGT".index(suffix or unit)
 
 
 def check_time(time: str) -> str:
@@ -293,15 +293,15 @@ CHECKS: dict[Kind, Callable[[str], str]] = {"time": check_time, "size": check_si
 
 def seconds(time: str) -> int | None:
     """Return the seconds of a time limit (man sbatch, --time); None: no limit. ValueError for a wrong one."""
-    found = re.fullmatch(PATTERNS["time"], time)
-    if not found:
+    match = re.fullmatch(PATTERNS["time"], time)
+    if not match:
         raise ValueError(f"expected a time, e.g. 1-00:00:00, 12:00:00 or minutes, got {time!r}")
-    if found[2] is None:
+    if match[2] is None:
         return None
-    numbers = [int(number) for number in found.groups()[1:] if number is not None]
+    numbers = [int(number) for number in match.groups()[1:] if number is not None]
     # The first number is hours after days or with two colons, else minutes.
-    first = 3600 if found[1] or len(numbers) == 3 else 60
-    total = int(found[1] or 0) * 86400 + sum(
+    first = 3600 if match[1] or len(numbers) == 3 else 60
+    total = int(match[1] or 0) * 86400 + sum(
         number * first // 60**place for place, number in enumerate(numbers)
     )
     return total or None

@@ -101,7 +101,7 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
 
 
-def exact(seconds: float | None) -> str:
+def exact_duration(seconds: float | None) -> str:
     """A duration for tables; "" for None."""
     return "" if seconds is None else f"{seconds:.1f} s"
 
@@ -113,12 +113,12 @@ def clock(seconds: float) -> str:
 
 def _times(events: Sequence[Event], began: float) -> dict[str, dict[str, float]]:
     """{node: {step: seconds since `began`}}, as they were recorded."""
-    found: dict[str, dict[str, float]] = {}
+    times: dict[str, dict[str, float]] = {}
     for event in events:
         if event["event"] == "nodes" and event["step"] in STEPS:
             for name in event["nodes"]:
-                found.setdefault(name, {})[event["step"]] = event["time"] - began
-    return found
+                times.setdefault(name, {})[event["step"]] = event["time"] - began
+    return times
 
 
 def _node(name: str, recorded: Mapping[str, float], is_in_ray: bool) -> NodeTimes:
@@ -126,7 +126,7 @@ def _node(name: str, recorded: Mapping[str, float], is_in_ray: bool) -> NodeTime
     steps = tuple(STEPS) if is_in_ray else _STEPS_WITHOUT_RAY
     done: dict[str, float] = {}
     for number, step in enumerate(steps):
-        times = [recorded[each] for each in steps[number:] if each in recorded]
+        times = [recorded[later] for later in steps[number:] if later in recorded]
         if times:
             done[step] = min(times)
     return NodeTimes(name, done, steps[-1] in done)

@@ -16,7 +16,7 @@ import pytest
 
 from slurmray.rehearsal.cluster import config
 from slurmray.rehearsal.cluster.config import ClusterConfig
-from slurmray.rehearsal.cluster.directives import requirements_of
+from slurmray.rehearsal.cluster.directives import read_requirements
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
@@ -101,7 +101,7 @@ def test_a_job_of_a_user(podman_cluster: SlurmCluster, folder: Path) -> None:
 
 
 def test_cluster_meets_every_directive(folder: Path) -> None:
-    requirements = requirements_of(EVERYTHING)
+    requirements = read_requirements(EVERYTHING)
     with SlurmCluster(requirements.cluster, Layout(folder, "none")) as cluster:
         cluster.run(["scontrol", "create", "reservation", "ReservationName=ours", "Nodes=ALL", "Users=root",
                  "StartTime=now", "Duration=infinite"])  # fmt: skip

@@ -19,15 +19,15 @@ EXAMPLES = {"string": "text", "integer": 3}
 
 def example(name: str) -> dict[str, Any]:
     """Return a value for each field of an event."""
-    return {field: _example_of(kind) for field, (kind, _) in events.EVENTS[name][1].items()}
+    return {field: _example_value(kind) for field, (kind, _) in events.EVENTS[name][1].items()}
 
 
-def _example_of(kind: dict[str, Any]) -> Any:
+def _example_value(kind: dict[str, Any]) -> Any:
     if "enum" in kind:
         return kind["enum"][0]
     if kind.get("pattern", "").startswith("^/"):
         return "/tmp/ray-7-0-abcdef"
-    return [_example_of(kind["items"])] if kind["type"] == "array" else EXAMPLES[kind["type"]]
+    return [_example_value(kind["items"])] if kind["type"] == "array" else EXAMPLES[kind["type"]]
 
 
 def event_line(name: str, **fields: Any) -> str:

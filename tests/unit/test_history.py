@@ -18,7 +18,7 @@ def test_jobs_are_remembered_the_newest_first() -> None:
     assert history.runs() == []
     for number in (1, 2, 3):
         history.remember(run(number, f"job {number % 2}\n"))
-    assert [each.id for each in history.runs()] == [3, 2, 1]
+    assert [job.id for job in history.runs()] == [3, 2, 1]
     assert history.runs()[0] == run(3, "job 1\n")
 
 
@@ -32,13 +32,13 @@ def test_lines_that_are_damaged_or_of_another_version_are_left_out() -> None:
     history.remember(run(1))
     with history.path().open("ab") as file:
         file.write(b'{"id": 2}\n{"id": 3, "new": 1}\n[]\n7\n\xff\n{"id":')
-    assert [each.id for each in history.runs()] == [1]
+    assert [job.id for job in history.runs()] == [1]
 
 
 def test_a_job_by_id_or_name() -> None:
     def ids(wanted: str | None) -> int | None:
-        found = history.find(wanted)
-        return found and found.id
+        job = history.find(wanted)
+        return job and job.id
 
     for number, name in ((1, "verl"), (2, "7"), (3, "verl"), (4, "eval")):
         history.remember(run(number, name))

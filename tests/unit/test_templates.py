@@ -27,7 +27,7 @@ every_story = pytest.mark.parametrize("name", STORIES)
 every_script = pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: str(file.relative_to(ROOT)))
 
 
-def output_of(*argv: str | Path) -> str:
+def run_checker(*argv: str | Path) -> str:
     """Return what a checker prints, and its exit code unless it is 0; "" if it finds nothing."""
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
     return f"{done.stdout}{done.stderr}{done.returncode or ''}"
@@ -41,10 +41,10 @@ def check(text: str, folder: Path, bash_44: str) -> None:
     """Assert that no checker finds anything in a script."""
     file = folder / "generated.sh"
     file.write_text(text)
-    assert output_of("bash", "-n", file) == ""
-    assert output_of(bash_44, "-n", file) == ""
-    assert output_of(tool("shellcheck"), file) == ""
-    assert output_of(tool("shfmt"), "-d", file) == ""
+    assert run_checker("bash", "-n", file) == ""
+    assert run_checker(bash_44, "-n", file) == ""
+    assert run_checker(tool("shellcheck"), file) == ""
+    assert run_checker(tool("shfmt"), "-d", file) == ""
 
 
 def test_a_complete_script(bash_44: str, tmp_path: Path) -> None:
@@ -65,20 +65,20 @@ def test_a_script_with_a_site_s_blocks(template: Path, bash_44: str, tmp_path: P
 def test_a_story_as_nodes_get_it(name: str, bash_44: str) -> None:
     """As the argument of `bash -c`, with nothing before or after it."""
     story = script.read_story(hello(name))
-    assert output_of("bash", "-n", "-c", story) == ""
-    assert output_of(bash_44, "-n", "-c", story) == ""
+    assert run_checker("bash", "-n", "-c", story) == ""
+    assert run_checker(bash_44, "-n", "-c", story) == ""
 
 
 @every_script
 def test_other_scripts(file: Path) -> None:
-    assert output_of("bash", "-n", file) == ""
-    assert output_of(tool("shellcheck"), file) == ""
+    assert run_checker("bash", "-n", file) == ""
+    assert run_checker(tool("shellcheck"), file) == ""
 
 
 @pytest.mark.parametrize("file", SCRIPTS + DSTACK, ids=lambda file: str(file.relative_to(ROOT)))
 def test_shfmt(file: Path) -> None:
     """shellcheck must see all parts of a dstack task together: see rendering/dstack/test_commands.py."""
-    assert output_of(tool("shfmt"), "-d", file) == ""
+    assert run_checker(tool("shfmt"), "-d", file) == ""
 
 
 # -- rules -----------------------------------------------------------------------------------------

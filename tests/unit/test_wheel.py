@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 def files_in(name: str) -> set[str]:
     """The files in a folder of the checkout, and below, without compiled files of Python."""
-    found = [file for file in (ROOT / name).rglob("*") if file.is_file() and file.suffix != ".pyc"]
-    return {str(file.relative_to(ROOT)) for file in found}
+    files = [file for file in (ROOT / name).rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    return {str(file.relative_to(ROOT)) for file in files}
 
 
 PACKAGE = files_in("slurmray")
@@ -35,7 +35,7 @@ def python(executable: Path | str, *argv: str | Path, cwd: Path | None = None) -
     return done.stdout
 
 
-def wheel_of(source: Path, folder: Path) -> Path:
+def build_wheel(source: Path, folder: Path) -> Path:
     python(sys.executable, "-m", "pip", "wheel", *BUILD, "--wheel-dir", folder, source)
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -43,7 +43,7 @@ def wheel_of(source: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return wheel_of(ROOT, tmp_path_factory.mktemp("wheel"))
+    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -102,5 +102,5 @@ def test_a_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path)
     with tarfile.open(archive) as tar:
         top = archive.name.removesuffix(".tar.gz")
         assert {f"{top}/{name}" for name in PACKAGE | BESIDE} <= set(tar.getnames())
-    again = wheel_of(archive, tmp_path)
+    again = build_wheel(archive, tmp_path)
     assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())

@@ -31,13 +31,13 @@ def rehearsal_cgroup(namespace: str, first_process: int) -> str:
 
 def controllers() -> list[str]:
     """Return the cgroup v1 controllers for hosts; RehearsalError if Slurm needs a missing one."""
-    found = sorted(_own_v1())
-    if missing := [name for name in _REQUIRED if name not in found]:
+    mounted = sorted(_own_v1())
+    if missing := [name for name in _REQUIRED if name not in mounted]:
         raise RehearsalError(
             f"jobs cannot be confined here: {', '.join(missing)} of cgroup v1 is not mounted; boot with "
             "systemd.unified_cgroup_hierarchy=0"
         )
-    return found
+    return mounted
 
 
 def create(rehearsal: str, host: str, names: Sequence[str]) -> list[Path]:
@@ -55,8 +55,8 @@ def create(rehearsal: str, host: str, names: Sequence[str]) -> list[Path]:
 
 def remove_stale() -> None:
     """Remove the cgroups of ended rehearsals of this process's PID namespace."""
-    own = re.search("^0::/?(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
-    own_folders = [Path(root, own[1] if own else "") for root in _ROOTS] + list(_own_v1().values())
+    match = re.search("^0::/?(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
+    own_folders = [Path(root, match[1] if match else "") for root in _ROOTS] + list(_own_v1().values())
     for top in (top for folder in own_folders for top in folder.glob(f"slurmray-{pid_namespace()}-*")):
         if not start_time(int(re.sub(".*-", "", top.name))):
             for folder, _, _ in os.walk(top, topdown=False):

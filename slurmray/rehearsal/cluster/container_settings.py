@@ -23,7 +23,7 @@ class ContainerSettings:
         return [Path(source) for source in resolved if source.startswith("/")]
 
 
-def container_settings_of(script: str) -> ContainerSettings:
+def read_container_settings(script: str) -> ContainerSettings:
     """Read the container settings of a script; ValueError if slurmray did not render it."""
     try:
         container = read_settings(script)["container"]
@@ -33,5 +33,5 @@ def container_settings_of(script: str) -> ContainerSettings:
             tuple(mount["source"] for mount in container["mounts"]),
         )
     except (ValueError, KeyError, TypeError):
-        text = "slurmray did not render this script; rehearse a job spec or a rendered script"
-        raise ValueError(text) from None
+        message = "slurmray did not render this script; rehearse a job spec or a rendered script"
+        raise ValueError(message) from None

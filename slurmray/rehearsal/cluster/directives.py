@@ -41,14 +41,14 @@ class Requirements:
 
     cluster: its configuration. reservations: names to create before the job is submitted.
     held: the job is submitted with --hold, and has to be released.
-    overrides: arguments for sbatch. notes: options that the rehearsal does not imitate, one line each.
+    overrides: arguments for sbatch. remarks: options that the rehearsal does not imitate, one line each.
     """
 
     cluster: ClusterConfig
     reservations: tuple[str, ...]
     held: bool
     overrides: tuple[str, ...]
-    notes: tuple[str, ...]
+    remarks: tuple[str, ...]
 
 
 def components(script: str) -> list[str]:
@@ -62,17 +62,17 @@ def split_directives(script: str) -> list[str]:
     A backslash escapes the next character, also within single and double quotes. An unquoted # starts a
     comment. Directives end at the first line that is neither empty nor a comment.
     """
-    found = []
+    arguments = []
     for line in script.split("\n"):
         if line.startswith("#SBATCH"):
-            found += _split_line(line.removeprefix("#SBATCH"))
+            arguments += _split_line(line.removeprefix("#SBATCH"))
         elif line.strip() and not line.startswith("#"):
             break
-    return found
+    return arguments
 
 
 def _split_line(line: str) -> list[str]:
-    found: list[str] = []
+    words: list[str] = []
     word, quote, open_word = "", "", False
     characters = iter(line)
     for character in characters:
@@ -88,9 +88,9 @@ def _split_line(line: str) -> list[str]:
         elif not character.isspace():
             word, open_word = word + character, True
         elif open_word:
-            found.append(word)
+            words.append(word)
             word, open_word = "", False
-    return [*found, word] if open_word else found
+    return [*words, word] if open_word else words
 
 
 def options(script: str) -> dict[str, str]:
@@ -98,33 +98,33 @@ def options(script: str) -> dict[str, str]:
 
     Accepts `--name=value` and `--name`, the forms that slurmray writes; ValueError for any other form.
     """
-    found = {}
+    values = {}
     for argument in split_directives(script):
         if not argument.startswith("--"):
             raise ValueError(f"#SBATCH {argument}: write it as --option=value to rehearse the script")
         name, _, value = argument[2:].partition("=")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
-def requirements_of(script: str) -> Requirements:
+def read_requirements(script: str) -> Requirements:
     """Return the requirements of a script; ValueError for an option that a rehearsal cannot handle."""
     parts = [options(part) for part in components(script)]
     given = parts[0]  # with the options of the whole job
     if "clusters" in given:
         raise ValueError("--clusters: needs Slurm's accounting database, which a rehearsal does not have")
     overrides = [argument for name, (argument, _) in _OVERRIDDEN.items() if name in given]
-    notes = [f"--{name}={given[name]}: {text}" for name, text in _NO_EFFECT.items() if name in given]
-    notes += [f"--{name}={given[name]}: {text}" for name, (_, text) in _OVERRIDDEN.items() if name in given]
+    remarks = [f"--{name}={given[name]}: {text}" for name, text in _NO_EFFECT.items() if name in given]
+    remarks += [f"--{name}={given[name]}: {text}" for name, (_, text) in _OVERRIDDEN.items() if name in given]
     if first := re.match("[0-9]+", given.get("array", "")):
         overrides.append(f"--array={first[0]}")
-        notes.append(f"--array={given['array']}: only the task {first[0]} runs")
+        remarks.append(f"--array={given['array']}: only the task {first[0]} runs")
     return Requirements(
         _cluster(parts),
         tuple(filter(None, given.get("reservation", "").split(","))),
         "hold" in given,
         tuple(overrides),
-        tuple(notes),
+        tuple(remarks),
     )
 
 
@@ -139,7 +139,7 @@ def _cluster(parts: Sequence[Mapping[str, str]]) -> ClusterConfig:
         absent=tuple(name for name in excluded if name not in nodes),
         cpus=max(cpus) or ClusterConfig.cpus,
         memory=max(*memory, ClusterConfig.memory),
-        gres=_merged(gres for part in parts for gres in _gres(part)),
+        gres=_merge(gres for part in parts for gres in _gres(part)),
         features=tuple(dict.fromkeys(feature for part in parts for feature in _features(part))),
         partitions=tuple(
             dict.fromkeys(name for part in parts for name in part.get("partition", "batch").split(","))
@@ -148,9 +148,9 @@ def _cluster(parts: Sequence[Mapping[str, str]]) -> ClusterConfig:
     )
 
 
-def _merged(found: Iterable[Gres]) -> tuple[Gres, ...]:
+def _merge(requests: Iterable[Gres]) -> tuple[Gres, ...]:
     numbers: dict[tuple[str, str], int] = {}
-    for name, kind, number in found:
+    for name, kind, number in requests:
         numbers[name, kind] = max(number, numbers.get((name, kind), 0))
     typed = {name for name, kind in numbers if kind}  # they are also those of a request without a type
     return tuple(
@@ -160,9 +160,9 @@ def _merged(found: Iterable[Gres]) -> tuple[Gres, ...]:
 
 def _gres(given: Mapping[str, str]) -> list[Gres]:
     kind, gpus = _gpus(given)
-    found = [Gres("gpu", kind, gpus)] if gpus else []
+    gres = [Gres("gpu", kind, gpus)] if gpus else []
     elements = syntax.gres_elements(given.get("gres", ""))
-    return found + [other for element in elements if (other := _other_gres(element))]
+    return gres + [other for element in elements if (other := _other_gres(element))]
 
 
 def _gpus(given: Mapping[str, str]) -> tuple[str, int]:
@@ -190,47 +190,47 @@ def _cpus_and_memory(given: Mapping[str, str]) -> tuple[int, int]:
     return cpus, memory
 
 
-def hosts(text: str) -> list[str]:
+def hosts(hostlist: str) -> list[str]:
     """Expand a hostlist, for example `gpu-[0,2-3],r[1-2]n[1-2]`; keeps leading zeros."""
-    found = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+    host_names = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", hostlist):
         names = [""]
         for index, piece in enumerate(re.split(r"\[([^\]]*)\]", part)):
             ends = _numbers(part, piece) if index % 2 else [piece]
             names = [name + end for name in names for end in ends]
-        found += names
-    return found
+        host_names += names
+    return host_names
 
 
 def _numbers(part: str, ranges: str) -> list[str]:
-    found = []
+    numbers = []
     for piece in ranges.split(","):
         if not re.fullmatch("[0-9]{1,9}(-[0-9]{1,9})?", piece):
             raise ValueError(f"{part}: expected numbers in the brackets, for example node[1-3,7]")
         first, _, last = piece.partition("-")
-        found += [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
-    return found
+        numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+    return numbers
 
 
-def _count(name: str, text: str | None) -> int:
-    if text and not re.fullmatch("[0-9]{1,9}", text):
-        raise ValueError(f"--{name}: expected an integer, got {text!r}")
-    return int(text or 0)
+def _count(name: str, value: str | None) -> int:
+    if value and not re.fullmatch("[0-9]{1,9}", value):
+        raise ValueError(f"--{name}: expected an integer, got {value!r}")
+    return int(value or 0)
 
 
 def _nodes(parts: Sequence[Mapping[str, str]], excluded: Collection[str]) -> tuple[str, ...]:
     listed = [hosts(part.get("nodelist", "")) for part in parts]
     more = (f"node{number}" for number in range(1, 10_000))
-    found = [name for names in listed for name in names]
+    nodes = [name for names in listed for name in names]
     for part, names in zip(parts, listed, strict=True):
         for _ in range(_count("nodes", part.get("nodes", "1").partition("-")[0]) - len(names)):
-            found.append(next(name for name in more if name not in {*found, *excluded}))
-    return tuple(found)
+            nodes.append(next(name for name in more if name not in {*nodes, *excluded}))
+    return tuple(nodes)
 
 
 def _features(given: Mapping[str, str]) -> list[str]:
-    text = " ".join(given.get(name, "") for name in ("constraint", "prefer", "batch"))
-    return re.findall(r"[A-Za-z_][\w.:-]*", text)
+    features = " ".join(given.get(name, "") for name in ("constraint", "prefer", "batch"))
+    return re.findall(r"[A-Za-z_][\w.:-]*", features)
 
 
 def _other_gres(element: str) -> Gres | None:
@@ -241,5 +241,5 @@ def _other_gres(element: str) -> Gres | None:
     return Gres(name, rest[0] if rest and not rest[0].isdecimal() else "", count)
 
 
-def _mebibytes(text: str) -> int:
-    return syntax.bytes_of(text) >> 20 if re.fullmatch(syntax.PATTERNS["size"], text) else 0
+def _mebibytes(size: str) -> int:
+    return syntax.parse_size(size) >> 20 if re.fullmatch(syntax.PATTERNS["size"], size) else 0

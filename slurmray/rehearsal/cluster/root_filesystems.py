@@ -51,12 +51,12 @@ def compose(base: Path, root: Path, etc: Mapping[str, str], devices: Iterable[st
     shutil.rmtree(base / "etc/cni", ignore_errors=True)  # Podman warns about missing plugins
     (base / "etc/mtab").unlink(missing_ok=True)
     (base / "etc/mtab").symlink_to("../proc/self/mounts")
-    for name, text in etc.items():
+    for name, content in etc.items():
         path = base / "etc" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        path.write_text(text)
-        path.chmod(0o755 if text.startswith("#!") else 0o644)
+        path.write_text(content)
+        path.chmod(0o755 if content.startswith("#!") else 0o644)
     key = base / "etc/munge/munge.key"
     key.parent.mkdir(exist_ok=True)
     key.unlink(missing_ok=True)

@@ -171,10 +171,10 @@ class SlurmCluster:
     ) -> int:
         """Submit a script and return the job's id; see `argv`. text: the script, if `script` is ""."""
         command = ["sbatch", "--parsable", *args, *filter(None, [str(script)])]
-        done = self.run(command, user, folder=folder, text=text, env=env)
-        if done.returncode != 0:
-            raise RehearsalError(f"sbatch rejected the script: {done.stderr.strip()}")
-        return int(done.stdout.split(";")[0])
+        result = self.run(command, user, folder=folder, text=text, env=env)
+        if result.returncode != 0:
+            raise RehearsalError(f"sbatch rejected the script: {result.stderr.strip()}")
+        return int(result.stdout.split(";")[0])
 
     def job(self, job: int) -> dict[str, str]:
         """Return the fields of `scontrol show job`."""
@@ -206,11 +206,11 @@ class SlurmCluster:
     def leftovers(self) -> list[str]:
         """Return leftovers of jobs on the hosts: containers, processes, files in /tmp; one line each."""
         shared = [str(self.folder), *map(str, (*self.layout.copy_on_write, *self.layout.missing))]
-        found = []
+        lines = []
         for host in self.pids:
-            done = self.run(["bash", "-c", _LEFTOVERS.read_text(), "leftovers", *shared], host=host)
-            found += [f"{host}: {line}" for line in (done.stdout + done.stderr).splitlines()]
-        return found
+            result = self.run(["bash", "-c", _LEFTOVERS.read_text(), "leftovers", *shared], host=host)
+            lines += [f"{host}: {line}" for line in (result.stdout + result.stderr).splitlines()]
+        return lines
 
     def _send(self, message: object) -> Any:
         init = self._init
@@ -230,13 +230,13 @@ class SlurmCluster:
     def _wait_idle(self) -> None:
         deadline = time.monotonic() + 60
         while True:
-            done = self.run(["sinfo", "--noheader", "--Node", "--format=%N %T"])
-            states = dict(line.split() for line in done.stdout.splitlines())
+            result = self.run(["sinfo", "--noheader", "--Node", "--format=%N %T"])
+            states = dict(line.split() for line in result.stdout.splitlines())
             waiting = [node for node in self.config.nodes if states.get(node) != "idle"]
             if not waiting:
                 return
             if time.monotonic() > deadline:
                 log = self.run(["tail", "-n5", "/var/log/slurmctld.log"]).stdout
-                errors = f"{done.stderr}{log}".strip()
+                errors = f"{result.stderr}{log}".strip()
                 raise RehearsalError(f"Slurm did not start on {shlex.join(waiting)} within 60 s: {errors}")
             time.sleep(0.05)

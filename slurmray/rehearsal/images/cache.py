@@ -45,9 +45,9 @@ def call(argv: Sequence[str], failure: str, env: Mapping[str, str] | None = None
 
     RehearsalError if it fails, with `failure` and the program's first error message.
     """
-    done = process.run(["setpriv", "--pdeathsig", "KILL", *argv], env={**os.environ, **(env or {})})
-    if done.returncode != 0:
-        lines = (done.stderr + done.stdout).strip().splitlines()
+    result = process.run(["setpriv", "--pdeathsig", "KILL", *argv], env={**os.environ, **(env or {})})
+    if result.returncode != 0:
+        lines = (result.stderr + result.stdout).strip().splitlines()
         errors = [line for line in lines if line.startswith(("E:", "ERROR", "Error"))] or lines[-1:]
         raise RehearsalError(": ".join([failure, *errors[:1]]))
 

@@ -47,13 +47,13 @@ def _load(archive: Path, runtime: Runtime, log: Log) -> Path:
 def _identity(client: str, name: str) -> str:
     if not shutil.which(client):
         return ""
-    done = process.run([client, "image", "inspect", "--format", "{{.Id}}", name])
-    return done.stdout.strip().removeprefix("sha256:")[:12] if done.returncode == 0 else ""
+    result = process.run([client, "image", "inspect", "--format", "{{.Id}}", name])
+    return result.stdout.strip().removeprefix("sha256:")[:12] if result.returncode == 0 else ""
 
 
 def _graph_root() -> Path | None:
-    done = process.run(["podman", "info", "--format", "{{.Store.GraphDriverName}} {{.Store.GraphRoot}}"])
-    driver, _, root = done.stdout.strip().partition(" ")
+    result = process.run(["podman", "info", "--format", "{{.Store.GraphDriverName}} {{.Store.GraphRoot}}"])
+    driver, _, root = result.stdout.strip().partition(" ")
     return Path(root) if driver == "overlay" else None
 
 

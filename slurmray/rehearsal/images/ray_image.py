@@ -51,7 +51,7 @@ def archive(
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise RehearsalError(f"no Ray is published for {machine}: name a container image that runs there")
-    ray, python = ray_version_of(tag), python_version_of(tag)
+    ray, python = ray_version(tag), python_version(tag)
     suite = _SUITES[python]
     pip, packages = [*_pip(machine, ray, python), *wheels], [*_DEBIAN, *debian]
     # Without the paths of interpreter and cache, which must not change the key.
@@ -77,16 +77,16 @@ def archive(
     return store.build_once(cache, f"ray-{ray}-{store.key(recipe)}.tar", build, log)
 
 
-def ray_version_of(tag: str) -> str:
+def ray_version(tag: str) -> str:
     """Return the Ray version in an image's name; RAY_VERSION if it has none."""
-    named = re.search(r"(?:^|/)rayproject/ray:([0-9]+\.[0-9]+\.[0-9]+)", tag)
-    return named.group(1) if named else RAY_VERSION
+    match = re.search(r"(?:^|/)rayproject/ray:([0-9]+\.[0-9]+\.[0-9]+)", tag)
+    return match.group(1) if match else RAY_VERSION
 
 
-def python_version_of(tag: str) -> str:
+def python_version(tag: str) -> str:
     """Return the Python version in an image's name, for example 3.13; 3.11 if no suite has it."""
-    named = re.search(r"(?:^|/)rayproject/ray:[^/]*-py3([0-9]+)", tag)
-    python = f"3.{named.group(1)}" if named else ""
+    match = re.search(r"(?:^|/)rayproject/ray:[^/]*-py3([0-9]+)", tag)
+    python = f"3.{match.group(1)}" if match else ""
     return python if python in _SUITES else "3.11"
 
 

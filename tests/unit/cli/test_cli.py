@@ -240,12 +240,12 @@ def test_options_of_sbatch_and_its_short_forms() -> None:
     argv = ["-N", "3", "-p", "gpu", "-q", "high", "-J", "my job", "--hold", "--exclusive", "-w", "node[1-3]"]
     assert run("render", *argv, "-t", "1:00:00", "-A", "me", "-c", "4", "-C", "h100&ib").returncode == 0
     script = Path("generated.sh").read_text()
-    found = set(re.findall("^#SBATCH (.*)$", script, re.MULTILINE))
+    directives = set(re.findall("^#SBATCH (.*)$", script, re.MULTILINE))
     assert {
         *("--nodes=3", "--partition=gpu", "--qos=high", '--job-name="my job"', "--hold", "--exclusive"),
         *("--nodelist=node[1-3]", "--time=1:00:00", "--account=me", "--cpus-per-task=4"),
         '--constraint="h100&ib"',
-    } <= found
+    } <= directives
     again = shlex.split(read_settings(script)["render_again"])
     assert run(*again[1:]).returncode == 0
     assert Path("generated.sh").read_text() == script
@@ -423,16 +423,16 @@ def test_every_flag_sets_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
         cli.main(["render", *args, *extra, "-o", "x.sh", "--", "python", "-c", "'\"\n", "--", "--nodes"]) == 0
     )
     (spec,) = seen
-    found = spec.model_dump()
+    fields = spec.model_dump()
     for flag in documented:
-        value: Any = found
+        value: Any = fields
         for name in FLAGS[flag].split("."):
             value = value[name]
         assert str(value) == given[flag]
-    assert found["container"]["mounts"] == ["a:/a"]
-    assert found["env"] == {"A": "b c", "B": None}
-    assert found["stop"]["grace"] == 3
-    assert found["run"] == ["python", "-c", "'\"\n", "--", "--nodes"]
+    assert fields["container"]["mounts"] == ["a:/a"]
+    assert fields["env"] == {"A": "b c", "B": None}
+    assert fields["stop"]["grace"] == 3
+    assert fields["run"] == ["python", "-c", "'\"\n", "--", "--nodes"]
     # The command in the script renders the same script, and accepts more options at its end.
     again = shlex.split(commands[0].replace(" A=... ", " 'A=b c' "))
     assert again[:2] == ["slurmray", "render"]
@@ -477,7 +477,7 @@ def test_other_values_are_in_the_command() -> None:
     assert read_settings(Path("generated.sh").read_text())["render_again"] == again
 
 
-def site_of(script: str) -> str:
+def template_name(script: str) -> str:
     """Return the name of the site's template by `slurmray verify` of an unedited script."""
     verdict = verify(Path(script).read_text())
     assert verdict
@@ -493,24 +493,24 @@ def test_the_template_of_a_site(site: Path) -> None:
         shutil.copy(site, "site.j2")
         Path(path).write_text("template: site.j2\n")
         assert cli.main(["render", path, "-o", "by-spec.sh", "--force"]) == 0
-        assert site_of("by-spec.sh") == "site.j2"
+        assert template_name("by-spec.sh") == "site.j2"
     assert cli.main(["render", "--template", "site.j2"]) == 0
-    assert site_of("generated.sh") == "site.j2"
+    assert template_name("generated.sh") == "site.j2"
     assert cli.main(["render", "--template", str(site), "-o", "absolute.sh"]) == 0
-    assert site_of("absolute.sh") == str(site)
+    assert template_name("absolute.sh") == str(site)
     assert cli.main(["render", "-o", "without.sh"]) == 0
-    assert site_of("without.sh") == ""
+    assert template_name("without.sh") == ""
 
 
 def test_the_flag_wins_over_the_template_of_the_job_spec() -> None:
     shutil.copy(SITES[0], "site.j2")
     Path("job.yaml").write_text("template: no-such-file.j2\n")
     assert cli.main(["render", "job.yaml", "--template", "site.j2"]) == 0
-    assert site_of("generated.sh") == "site.j2"
+    assert template_name("generated.sh") == "site.j2"
     again = read_settings(Path("generated.sh").read_text())["render_again"]
     assert again == "slurmray render job.yaml --template site.j2"
     assert cli.main(["render", "job.yaml", "--set", "template=null"]) == 0
-    assert site_of("generated.sh") == ""
+    assert template_name("generated.sh") == ""
 
 
 def test_a_template_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -518,7 +518,7 @@ def test_a_template_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     shutil.copy(SITES[0], tmp_path / "home/site.j2")
     assert cli.main(["render", "--template", "~/site.j2"]) == 0
-    assert site_of("generated.sh") == "~/site.j2"
+    assert template_name("generated.sh") == "~/site.j2"
 
 
 @pytest.mark.parametrize(
@@ -564,7 +564,7 @@ def test_a_script_is_rehearsed_with_the_template_of_the_site(monkeypatch: pytest
     monkeypatch.setattr("slurmray.rehearsal.session.rehearse", fake)
     Path("job.yaml").write_text(f"template: {SITES[0]}\n")
     assert cli.main(["rehearse", "job.yaml"]) == 0
-    assert site_of("seen.sh") == str(SITES[0])
+    assert template_name("seen.sh") == str(SITES[0])
 
 
 def test_ray_start_is_in_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -697,7 +697,7 @@ def test_every_field_of_the_schema_is_described(capsys: pytest.CaptureFixture[st
     assert "$id" not in document
     for part in (document, *document["$defs"].values()):
         for name, field in part["properties"].items():
-            is_section = any("$ref" in each for each in field.get("anyOf", []))
+            is_section = any("$ref" in choice for choice in field.get("anyOf", []))
             assert is_section or field.get("description"), name
 
 

@@ -61,8 +61,8 @@ def test_examples_are_completed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_exit_codes_are_completed() -> None:
-    found = completions("explain")
-    assert set(found) == {text for code in ExitCode for text in (str(code.value), code.name.lower())}
+    codes = completions("explain")
+    assert set(codes) == {text for code in ExitCode for text in (str(code.value), code.name.lower())}
     assert completions("explain", incomplete="71") == {"71": EXIT_CODES[71].meaning}
     assert completions("explain", incomplete="pre") == {
         "preflight": EXIT_CODES[65].meaning,

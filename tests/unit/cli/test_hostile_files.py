@@ -120,7 +120,7 @@ def test_no_damage_ends_a_command_with_a_traceback(
         code, out, err = main(command, capfd)
         assert code == 0, (command, err)
         assert err == "" or command[0] == "clean", (command, err)
-        assert not [each for each in out if not each.isprintable() and each not in "\n\t"]
+        assert not [char for char in out if not char.isprintable() and char not in "\n\t"]
     assert "all is well" in main(["status"], capfd)[1]
 
 
@@ -226,7 +226,7 @@ def test_nothing_acts_on_the_terminal(events: Path, capfd: pytest.CaptureFixture
     for command in COMMANDS:
         code, out, err = main(command, capfd)
         assert code == 0, err
-        assert not [each for each in out + err if not each.isprintable() and each not in "\n\t"], command
+        assert not [char for char in out + err if not char.isprintable() and char not in "\n\t"], command
     assert r"end\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\x00" in main(["status"], capfd)[1]
     assert "\x1b]0;title" in main(["logs"], capfd)[1], "in a pipe as it is"
 
@@ -247,7 +247,7 @@ def test_names_do_not_act_on_the_terminal(
         for command in (["status"], ["why"], ["logs", "--node=gpu-1"]):
             _, out, err = main(command, capfd)
             assert r"a\x07\u202e" in out + err, command
-            assert not [each for each in out + err if not each.isprintable() and each != "\n"], command
+            assert not [char for char in out + err if not char.isprintable() and char != "\n"], command
     old = tmp_path / bell / "runs/8-0/events.jsonl"
     (old.parent / "checkpoint").mkdir(parents=True)
     old.write_text(changed("phase", time=1))
@@ -257,7 +257,7 @@ def test_names_do_not_act_on_the_terminal(
     for command in (["clean", "--dry-run"], ["clean", "--yes"]):
         _, out, err = main(command, capfd)
         assert r"a\x07\u202e/runs/8-0" in out
-        assert not [each for each in out + err if not each.isprintable() and each != "\n"], command
+        assert not [char for char in out + err if not char.isprintable() and char != "\n"], command
     assert "these stay" in err
 
 
@@ -379,7 +379,7 @@ def test_damaged_lines_of_the_history() -> None:
         *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"}),
         *({"gpus": 1 << 32}, {"submitted": -1}, {"submitted": 1e300}, {"run_dir": "a\0"}),
     ]
-    lines = [json.dumps(good._asdict() | each) for each in wrong] + ["[" * 100_000]
+    lines = [json.dumps(good._asdict() | fields) for fields in wrong] + ["[" * 100_000]
     with history.path().open("a") as file:
         file.write("\n".join(lines) + "\n")
     assert history.runs() == [good]

@@ -23,5 +23,5 @@ def test_a_job_that_follows_another_starts_only_if_that_one_has_succeeded(
     history.remember(history.Run(41, "first", None, str(tmp_path), "slurmray-runs", 1.0, 1, 0))
     code, out, err = main(["submit", "--nodes=1", f"--after={named}", "--", "true"], capsys)
     assert (code, out.startswith("submitted job 42")) == (0, True), err
-    dependencies = [each for each in Path("arguments").read_text().split() if "dependency" in each]
+    dependencies = [word for word in Path("arguments").read_text().split() if "dependency" in word]
     assert dependencies == ["--dependency=afterok:41"]

@@ -14,8 +14,8 @@ def test_jobs_are_completed_by_id_and_name() -> None:
 
     def values(incomplete: str) -> list[str]:
         command = click.Command("x")
-        found = complete_job(click.Context(command), click.Argument(["job"]), incomplete)
-        return sorted(item.value for item in found)
+        items = complete_job(click.Context(command), click.Argument(["job"]), incomplete)
+        return sorted(item.value for item in items)
 
     assert values("") == ["12", "13", "14", "eval", "verl"]
     assert values("1") == ["12", "13", "14"]

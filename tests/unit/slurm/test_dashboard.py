@@ -176,8 +176,8 @@ def test_idle_connections_do_not_keep_the_user_out(
         assert len(forwarder.unknown) < 100
         assert idle[0].recv(1) == b"", "closed: a process has few descriptors"
     finally:
-        for each in idle:
-            each.close()
+        for connection in idle:
+            connection.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 

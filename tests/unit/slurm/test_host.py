@@ -86,8 +86,8 @@ def test_files_are_copied(host: SshHost, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(work)
     folder = host.prepare_folder("runs/it's", ["src", "-job"])
     assert folder == tmp_path / "home/runs/it's"
-    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    assert found == ["-job", "src/deep/a b'$.py"]
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert names == ["-job", "src/deep/a b'$.py"]
     (folder / "result").touch()
     assert host.prepare_folder(str(folder), ["src"]) == folder
     assert (folder / "result").exists()

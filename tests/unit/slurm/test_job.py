@@ -584,7 +584,7 @@ def test_no_program_of_another_user_runs_on_the_node(running: Path, tmp_path: Pa
     (tmp_path / "link").symlink_to(folder)
 
     def run(place: Path) -> tuple[int, str]:
-        argv = [each.replace(f"{FOLDER}/inside", str(place)) for each in shell]
+        argv = [argument.replace(f"{FOLDER}/inside", str(place)) for argument in shell]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 

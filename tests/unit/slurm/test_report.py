@@ -42,7 +42,7 @@ def bring_up(nodes: list[str]) -> list[Event]:
 END = event("end", 90, exit_code=0, source="trainer", kind="", node="", text="done: trainer exited with 0")
 
 
-def page_of(
+def render(
     events: list[Event], state: str = "COMPLETED", earlier: tuple[list[Event], ...] = (), text: str = ""
 ) -> str:
     now = T0 + 100
@@ -81,18 +81,18 @@ class Page(HTMLParser):
 
     def rows(self, *first: str) -> list[list[str]]:
         """The rows of the one table whose header begins with these cells."""
-        (found,) = [table for table in self.tables if table[0][: len(first)] == list(first)]
-        return found[1:]
+        (rows,) = [table for table in self.tables if table[0][: len(first)] == list(first)]
+        return rows[1:]
 
     def all(self, tag: str, class_: str = "") -> list[dict[str, str | None]]:
-        return [each for name, each in self.elements if name == tag and class_ in (each.get("class") or "")]
+        return [item for name, item in self.elements if name == tag and class_ in (item.get("class") or "")]
 
 
 def test_the_numbers_are_those_of_the_events() -> None:
     nodes = ["gpu-1", "gpu-2", "gpu-3"]
     loss = event("node_loss", 50.5, node="gpu-2", text="no heartbeat for 25 s")
     trainer = event("trainer", 6, command="python3 train.py")
-    page = Page(page_of([start(nodes), *bring_up(nodes), trainer, loss, END]))
+    page = Page(render([start(nodes), *bring_up(nodes), trainer, loss, END]))
     assert page.rows("node") == [
         [node, *(f"{step + number / 1000:.3f}" for step in range(1, 6))] for number, node in enumerate(nodes)
     ]
@@ -119,9 +119,9 @@ def test_the_numbers_are_those_of_the_events() -> None:
 def test_the_bars_of_the_chart() -> None:
     """Each node has one bar for each step, side by side; a node that is missing waits until the end."""
     nodes = ["gpu-1", "gpu-2"]
-    events = [each for each in bring_up(nodes) if each["nodes"] != ["gpu-2"] or each["step"] != "ray"]
-    page = Page(page_of([start(nodes), *events, END], "FAILED"))
-    bars = [(each["class"], float(each["x"] or ""), float(each["width"] or "")) for each in page.all("rect")]
+    events = [event for event in bring_up(nodes) if event["nodes"] != ["gpu-2"] or event["step"] != "ray"]
+    page = Page(render([start(nodes), *events, END], "FAILED"))
+    bars = [(rect["class"], float(rect["x"] or ""), float(rect["width"] or "")) for rect in page.all("rect")]
     assert [name for name, _, _ in bars] == [*STEPS, *list(STEPS)[:-1], "waiting"]
     for one, two in itertools.pairwise(bars[:5]):
         assert one[1] + one[2] == pytest.approx(two[1], abs=0.11)
@@ -136,7 +136,7 @@ def test_the_bars_of_the_chart() -> None:
 
 def test_many_nodes() -> None:
     nodes = [f"gpu-{number:04d}.cluster.example.org" for number in range(1024)]
-    text = page_of([start(nodes), *bring_up(nodes), END])
+    text = render([start(nodes), *bring_up(nodes), END])
     assert len(text.encode()) < 2_000_000
     page = Page(text)
     assert len(page.rows("node")) == 1024
@@ -205,7 +205,7 @@ def test_an_empty_job() -> None:
 
 def test_a_job_of_an_older_version() -> None:
     events = [event("start", 0, attempt=0, nodes=["a"], run_dir="/r"), END]
-    page = Page(page_of(events))
+    page = Page(render(events))
     assert "Not recorded: an older version of slurmray rendered the job's script." in page.text
     assert page.all("svg") == []
     assert "Settings\nNot available" in page.text
@@ -214,19 +214,19 @@ def test_a_job_of_an_older_version() -> None:
 def test_a_failure_has_its_fix() -> None:
     text = "failed (71 node lost): gpu-2: no heartbeat"
     end = event("end", 90, exit_code=71, source="slurmray", kind="node_lost", node="gpu-2", text=text)
-    page = Page(page_of([start(["gpu-2"]), end], "FAILED"))
+    page = Page(render([start(["gpu-2"]), end], "FAILED"))
     assert f"Fix: {EXIT_CODES[71].fix}" in page.text
     assert page.rows("time") == [["2025-11-26 01:21:30 UTC", "gpu-2", text]]
-    unrecorded = Page(page_of([start(["a"])], "NODE_FAIL")).text
+    unrecorded = Page(render([start(["a"])], "NODE_FAIL")).text
     assert "It could not record how it ended." in unrecorded
     assert "Failures\nNot recorded." in unrecorded
-    assert "No node was lost, and slurmray has not ended the job." in Page(page_of([start(["a"]), END])).text
+    assert "No node was lost, and slurmray has not ended the job." in Page(render([start(["a"]), END])).text
 
 
 def test_findings_of_several_nodes_are_one_row() -> None:
     row = {"kind": "warn", "check": "/dev/shm", "found": "64 MB", "wanted": "1 GB", "fix": "mount it"}
     events = [event("finding", 1, node=f"gpu-{number}", **row) for number in (1, 2, 3)]
-    page = Page(page_of([start(["gpu-1"]), *events]))
+    page = Page(render([start(["gpu-1"]), *events]))
     assert page.rows("nodes") == [["gpu-[1-3]", "warn", "/dev/shm", "64 MB", "1 GB", "mount it"]]
 
 
@@ -236,12 +236,12 @@ def test_earlier_attempts() -> None:
         event("requeue", 29, reason="gpu-2: lost", attempt=1),
         event("end", 30, exit_code=71, source="slurmray", kind="node_lost", node="gpu-2", text="failed"),
     ]
-    page = Page(page_of([start(["gpu-1"], attempt=2), END], earlier=(lost, [])))
+    page = Page(render([start(["gpu-1"], attempt=2), END], earlier=(lost, [])))
     assert page.rows("attempt") == [
         ["0", "2025-11-26 01:20:00 UTC", "30.0 s", "gpu-[1-2]", "failed", "gpu-2: lost"],
         ["1", "not recorded"],
     ]
-    assert "Slurm was asked to start the job again: gpu-2: lost" in Page(page_of(lost, "PENDING")).text
+    assert "Slurm was asked to start the job again: gpu-2: lost" in Page(render(lost, "PENDING")).text
 
 
 def test_settings_have_no_values_of_variables() -> None:
@@ -261,7 +261,7 @@ def test_settings_have_no_values_of_variables() -> None:
     script = render_script(plan_of(spec), "slurmray render --env NCCL_DEBUG=value-1")
     for number in range(1, 8):
         assert f"value-{number}" in script
-    page = page_of([start(["a"]), END], text=script)
+    page = render([start(["a"]), END], text=script)
     assert "value-" not in page
     for shown in ("NCCL_DEBUG", "numpy", "data.prompt_key=shown"):
         assert shown in page
@@ -273,7 +273,7 @@ def test_secrets_in_texts_of_the_events() -> None:
     row = {"kind": "preflight", "check": "x", **dict.fromkeys(("found", "wanted", "fix"), text)}
     end = event("end", 90, exit_code=66, source="slurmray", kind="preflight", node="a", text=text)
     events = [start(["a"]), event("finding", 1, node="a", **row), event("trainer", 6, command=text), end]
-    page = page_of(events, "FAILED", earlier=(events,))
+    page = render(events, "FAILED", earlier=(events,))
     assert "hunter2" not in page
     assert page.count("--token=...") >= 7
 
@@ -331,9 +331,9 @@ def test_secrets_in_commands(text: str, expected: str) -> None:
 
 
 def test_a_page_names_its_program_and_allows_no_script() -> None:
-    text = page_of([])
+    text = render([])
     assert GENERATOR in text[:500]
-    (policy,) = [each["content"] for each in Page(text).all("meta") if "http-equiv" in each]
+    (policy,) = [meta["content"] for meta in Page(text).all("meta") if "http-equiv" in meta]
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
 
 

@@ -53,7 +53,7 @@ SLURM_VERSION           = 26.05.5
     ],
 )
 def test_the_configuration(config: str, rows: list[Row]) -> None:
-    assert list(site.of_config(site.parse_config(config))) == rows
+    assert list(site.config_rows(site.parse_config(config))) == rows
 
 
 @pytest.mark.parametrize(
@@ -78,23 +78,23 @@ def test_the_configuration(config: str, rows: list[Row]) -> None:
 )
 def test_partitions(line: str, found: str, fix: str) -> None:
     name = line.partition("|")[0].removesuffix("*")
-    assert next(site.of_partitions(line + "\n")) == Row(f"partition {name}", found, fix)
+    assert next(site.partition_rows(line + "\n")) == Row(f"partition {name}", found, fix)
 
 
 def test_a_cluster_without_gpus_in_slurm() -> None:
-    rows = list(site.of_partitions("a*|up|infinite|0/2/0/2|4|100|(null)\nb|up|1:00|0/2/0/2|4|100|nic:2\n"))
+    rows = list(site.partition_rows("a*|up|infinite|0/2/0/2|4|100|(null)\nb|up|1:00|0/2/0/2|4|100|nic:2\n"))
     assert [row.check for row in rows] == ["partition a", "partition b", "GPUs"]
     assert "no GPUs" in rows[0].found
     assert "--gpus-per-node" not in rows[0].fix
 
 
 def test_accounts_and_folders() -> None:
-    assert site.of_accounts("vision\nnlp\nvision\n") == Row("account", "vision, nlp", "--account chooses one")
-    assert site.of_accounts("vision\n") == Row("account", "vision")
-    assert site.of_accounts("").is_wrong
-    assert site.of_folder(Path("/home/x"), "nfs") == Row("this folder", "/home/x, on nfs")
+    assert site.account_row("vision\nnlp\nvision\n") == Row("account", "vision, nlp", "--account chooses one")
+    assert site.account_row("vision\n") == Row("account", "vision")
+    assert site.account_row("").is_wrong
+    assert site.folder_row(Path("/home/x"), "nfs") == Row("this folder", "/home/x, on nfs")
     for kind in ("tmpfs", ""):
-        assert "submit from a folder that all nodes share" in site.of_folder(Path("/tmp"), kind).fix
+        assert "submit from a folder that all nodes share" in site.folder_row(Path("/tmp"), kind).fix
 
 
 def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import slurmray
-from slurmray.slurm.states import end_of, is_last_attempt_over, parse_end, parse_events, parse_job
+from slurmray.slurm.states import is_last_attempt_over, parse_end, parse_events, parse_job, recorded_end
 
 from ..test_events import event_line
 
@@ -33,8 +33,8 @@ def test_records_of_real_jobs(folder: Path) -> None:
     """What each Slurm printed, for root's jobs in the rehearsal; 26.05 prints the line of sbatch, too."""
 
     def record(name: str, *fields: str) -> list[str]:
-        found = parse_job((folder / f"scontrol-{name}.txt").read_text())
-        return [found[field] for field in fields]
+        job = parse_job((folder / f"scontrol-{name}.txt").read_text())
+        return [job[field] for field in fields]
 
     names = ("JobId", "JobName", "JobState", "Reason", "ExitCode", "Restarts", "WorkDir")
     assert record("failed", *names) == ["1", "a job", "FAILED", "NonZeroExitCode", "3:0", "0", "/tmp"]
@@ -76,9 +76,9 @@ def test_end_in_the_events(fields: dict[str, object], expected: slurmray.End) ->
     text = "done: trainer exited with 9"
     start = event_line("start")
     end = event_line("end", **fields, text=text) + event_line("phase")[:9]
-    assert end_of(parse_events(start)) is None
-    assert end_of(parse_events(start + end)) == expected
-    stopped = end_of(parse_events(start + event_line("stop") + end))
+    assert recorded_end(parse_events(start)) is None
+    assert recorded_end(parse_events(start + end)) == expected
+    stopped = recorded_end(parse_events(start + event_line("stop") + end))
     assert stopped == expected._replace(state="CANCELLED")
 
 
@@ -106,4 +106,4 @@ def test_damaged_events_are_left_out() -> None:
     ]
     events = parse_events(good + "\n".join(bad) + "\n" + newer)
     assert [event["event"] for event in events] == ["phase", "new"]
-    assert end_of(events) is None
+    assert recorded_end(events) is None

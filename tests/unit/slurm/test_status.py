@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slurmray.slurm.states import Event
-from slurmray.slurm.status import make_status, phase_of
+from slurmray.slurm.status import current_phase, make_status
 
 SUBMITTED = "2026-11-25T10:00:00"
 T0 = datetime.fromisoformat(SUBMITTED).timestamp()
@@ -72,15 +72,15 @@ def test_a_job_that_comes_up() -> None:
         ("ray", 0.5, "head at 10.0.0.1:1"),
         ("probe", 15.5, "2/2 nodes, 16/16 GPUs"),
     ]
-    assert phase_of(BRING_UP) == "probe"
+    assert current_phase(BRING_UP) == "probe"
 
 
 @pytest.mark.parametrize("late", ["container", "ray", "services"])
 def test_a_late_note_does_not_set_the_phase_back(late: str) -> None:
     events = [*TRAINING, phase(late, 277, "using Ray's own start: no gcs_server.out"), END]
-    found = make_status(7, "FAILED", RECORD, events, T0 + 400)
-    assert found.phase == phase_of(events) == "training"
-    assert (found.steps[-1].name, found.steps[-1].seconds) == ("training", 300 - 251)
+    status = make_status(7, "FAILED", RECORD, events, T0 + 400)
+    assert status.phase == current_phase(events) == "training"
+    assert (status.steps[-1].name, status.steps[-1].seconds) == ("training", 300 - 251)
     events = [*BRING_UP[:3], phase("services", 245), phase("container", 246, "of a slow node")]
     assert [step.name for step in make_status(7, "RUNNING", RECORD, events, T0 + 400).steps] == [
         *("queued", "preflight", "container", "ray", "services"),

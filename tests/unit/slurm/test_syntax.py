@@ -5,12 +5,12 @@ from slurmray.slurm import syntax
 
 def read_like_sbatch(line: str) -> str:
     """Parse the rest of an #SBATCH line like sbatch (src/sbatch/opt.c, get_argument)."""
-    found, quote, position = "", "", 0
+    value, quote, position = "", "", 0
     while position < len(line):
         char = line[position]
         if char == "\\" and quote != "'" and position + 1 < len(line):
             position += 1
-            found += line[position]
+            value += line[position]
         elif quote and char == quote:
             quote = ""
         elif not quote and char in "\"'":
@@ -18,10 +18,10 @@ def read_like_sbatch(line: str) -> str:
         elif not quote and (char.isspace() or char == "#"):
             break
         else:
-            found += char
+            value += char
         position += 1
     assert not quote
-    return found
+    return value
 
 
 @pytest.mark.parametrize(

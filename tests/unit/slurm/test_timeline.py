@@ -25,9 +25,9 @@ def done(step: str, after: float, *nodes: str, gpus: int = 0) -> Event:
 
 
 def timeline(events: list[Event], now: float) -> Timeline:
-    found = make_timeline(events, T0 + now)
-    assert found
-    return found
+    made = make_timeline(events, T0 + now)
+    assert made
+    return made
 
 
 FOUR = [
@@ -45,23 +45,23 @@ FOUR = [
 
 def test_who_is_done_and_who_is_missing() -> None:
     """d is not in Ray. The container of b is not recorded: it was done when Ray was."""
-    found = timeline(FOUR, 20)
-    assert found.steps == [
+    bring_up = timeline(FOUR, 20)
+    assert bring_up.steps == [
         StepProgress("agent", 4, 4, 1, "d", 2, []),
         StepProgress("checks", 4, 4, 3, "d", 3, []),
         StepProgress("image", 3, 4, 4, "b", 9, ["c"]),
         StepProgress("container", 2, 3, 12, "b", 12, ["c"]),
         StepProgress("ray", 2, 3, 12, "b", 12, ["c"]),
     ]
-    assert [(node.name, node.is_ready) for node in found.nodes] == [
+    assert [(node.name, node.is_ready) for node in bring_up.nodes] == [
         ("a", True),
         ("b", True),
         ("c", False),
         ("d", True),
     ]
-    assert found.nodes[1].done == {"agent": 1, "checks": 3, "image": 9, "container": 12, "ray": 12}
-    assert found.nodes[3].done == {"agent": 2, "checks": 3, "image": 4}
-    assert (found.began, found.seconds) == (T0, 20)
+    assert bring_up.nodes[1].done == {"agent": 1, "checks": 3, "image": 9, "container": 12, "ray": 12}
+    assert bring_up.nodes[3].done == {"agent": 2, "checks": 3, "image": 4}
+    assert (bring_up.began, bring_up.seconds) == (T0, 20)
     none = timeline(FOUR[:1], 5).steps[0]
     assert none == StepProgress("agent", 0, 4, None, "", None, ["a", "b", "c", "d"])
 
@@ -76,8 +76,8 @@ def test_how_long_the_bring_up_took() -> None:
 
 def test_times_do_not_go_back() -> None:
     """Recorded late, for example, as the events of many nodes are collected."""
-    found = timeline([start("a", ray_nodes=1), done("ray", 5, "a"), done("image", 6, "a")], 20)
-    assert found.nodes[0].done == dict.fromkeys(("agent", "checks", "image", "container", "ray"), 5)
+    bring_up = timeline([start("a", ray_nodes=1), done("ray", 5, "a"), done("image", 6, "a")], 20)
+    assert bring_up.nodes[0].done == dict.fromkeys(("agent", "checks", "image", "container", "ray"), 5)
 
 
 def test_nodes_and_gpus_over_time() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.loading.load import load_plan
-from slurmray.rehearsal.cluster.container_settings import container_settings_of
+from slurmray.rehearsal.cluster.container_settings import read_container_settings
 from slurmray.rendering.script import render_script
 
 
@@ -17,7 +17,7 @@ def test_container_settings_of_a_rendered_script() -> None:
         ("container.mounts", "['~/a b:/b:ro', /odd):/c, 'x:/d']"),
         ("container.runtime", "docker"),
     ]
-    container = container_settings_of(render_script(load_plan(None, settings, ["echo", "IMAGE=no"])))
+    container = read_container_settings(render_script(load_plan(None, settings, ["echo", "IMAGE=no"])))
     assert container.image == "docker.io/my/image:1"
     assert container.runtimes == ("docker",)
     assert container.mounts == ("~/a b", "/odd)", "x")
@@ -27,4 +27,4 @@ def test_container_settings_of_a_rendered_script() -> None:
 def test_script_that_slurmray_did_not_render() -> None:
     for text in ("#!/bin/bash\nIMAGE=x\n", "#!/bin/bash\n: <<'SETTINGS'\n[]\nSETTINGS\n"):
         with pytest.raises(ValueError, match="did not render"):
-            container_settings_of(text)
+            read_container_settings(text)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
-from slurmray.rehearsal.cluster.directives import hosts, options, requirements_of, split_directives
+from slurmray.rehearsal.cluster.directives import hosts, options, read_requirements, split_directives
 from slurmray.slurm import syntax
 
 LINE = st.text(st.characters(exclude_characters="\n\0", exclude_categories=["Cs"]))
@@ -74,7 +74,7 @@ def test_hostlist_is_expanded(text: str, expected: list[str]) -> None:
     ],
 )
 def test_cluster_has_what_the_directives_ask_for(lines: list[str], expected: ClusterConfig) -> None:
-    assert requirements_of("".join(f"#SBATCH --{line}\n" for line in lines)).cluster == expected
+    assert read_requirements("".join(f"#SBATCH --{line}\n" for line in lines)).cluster == expected
 
 
 def test_cluster_has_what_all_components_ask_for() -> None:
@@ -95,7 +95,7 @@ def test_cluster_has_what_all_components_ask_for() -> None:
 #SBATCH --constraint=nvme
 #SBATCH --mem=2T
 """
-    assert requirements_of(script).cluster == ClusterConfig(
+    assert read_requirements(script).cluster == ClusterConfig(
         nodes=("big", "node2", "node3", "node4"),
         absent=("node1",),
         cpus=64,
@@ -107,10 +107,10 @@ def test_cluster_has_what_all_components_ask_for() -> None:
 
 
 def test_options_that_are_not_imitated_are_listed() -> None:
-    requirements = requirements_of(
+    requirements = read_requirements(
         "#SBATCH --qos=high\n#SBATCH --begin=now+1hour\n#SBATCH --hold\n#SBATCH --reservation=a,b\n"
     )
-    assert [note.split(":")[0] for note in requirements.notes] == ["--qos=high", "--begin=now+1hour"]
+    assert [remark.split(":")[0] for remark in requirements.remarks] == ["--qos=high", "--begin=now+1hour"]
     assert requirements.overrides == ("--begin=now",)
     assert requirements.held
     assert requirements.reservations == ("a", "b")
@@ -118,9 +118,9 @@ def test_options_that_are_not_imitated_are_listed() -> None:
 
 @pytest.mark.parametrize("indexes", ["3", "3-19%4", "3,5"])
 def test_only_the_first_task_of_an_array_runs(indexes: str) -> None:
-    requirements = requirements_of(f"#SBATCH --array={indexes}\n")
+    requirements = read_requirements(f"#SBATCH --array={indexes}\n")
     assert requirements.overrides == ("--array=3",)
-    assert requirements.notes == (f"--array={indexes}: only the task 3 runs",)
+    assert requirements.remarks == (f"--array={indexes}: only the task 3 runs",)
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_only_the_first_task_of_an_array_runs(indexes: str) -> None:
 )
 def test_directive_that_cannot_be_rehearsed_is_rejected(line: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        requirements_of(f"#SBATCH {line}\n")
+        read_requirements(f"#SBATCH {line}\n")

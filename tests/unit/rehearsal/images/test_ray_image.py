@@ -56,7 +56,7 @@ def test_built_image_has_the_ray_version_of_the_default_image() -> None:
     ],
 )
 def test_ray_version_from_the_image_name(tag: str, version: str) -> None:
-    assert ray_image.ray_version_of(tag) == version
+    assert ray_image.ray_version(tag) == version
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_ray_version_from_the_image_name(tag: str, version: str) -> None:
     ],
 )
 def test_python_version_from_the_image_name(tag: str, python: str) -> None:
-    assert ray_image.python_version_of(tag) == python
+    assert ray_image.python_version(tag) == python
