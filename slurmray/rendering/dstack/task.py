@@ -233,7 +233,7 @@ def _convert_memory(size: str | None) -> str | None:
 
 def _convert_size(size: str, unit: str) -> str:
     """Convert a size to GB or MB, which are powers of two in dstack. unit: that of a bare number."""
-    mebibytes = -(-syntax.parse_size(text, unit) // 2**20)
+    mebibytes = -(-syntax.parse_size(size, unit) // 2**20)
     return f"{mebibytes}MB" if mebibytes % 1024 else f"{mebibytes // 1024}GB"
 
 

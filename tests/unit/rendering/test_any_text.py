@@ -60,7 +60,10 @@ def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command:
     assert settings["network"]["interface"] == fields["network"]["interface"]
     assert [item["run"][-1] for item in settings["prepare"]] == [item["run"] for item in fields["prepare"]]
     assert settings["render_again"] == command
-    assert (read_story(text), read_agent(text)) == (read_story(hello()), rendered.agent_text().removesuffix("\n"))
+    assert (read_story(text), read_agent(text)) == (
+        read_story(hello()),
+        rendered.agent_text().removesuffix("\n"),
+    )
     assert "\r" not in text, "sbatch refuses it"
 
 

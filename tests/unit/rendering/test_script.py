@@ -43,7 +43,8 @@ def test_every_example(path: Path, runtime: str | None, tmp_path: Path) -> None:
     text = render_case(path, runtime)
     assert text == render_case(path, runtime), "rendering is deterministic"
     assert read_agent(text) + "\n" == rendered.agent_text()
-    assert read_story(text) == read_story(hello(spec.container.runtime)), "the story depends on the runtime alone"
+    story = read_story(hello(spec.container.runtime))
+    assert read_story(text) == story, "the story depends on the runtime alone"
     file = tmp_path / "generated.sh"
     file.write_text(seal(text))
     done = subprocess.run(["bash", "-n", file], check=True, capture_output=True, timeout=120)

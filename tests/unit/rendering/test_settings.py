@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import is_typeddict
 
-from slurmray.agent.script import settings_of
+from slurmray.agent.script import read_settings
 from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import render_script
 from slurmray.rendering.settings import make_settings
