@@ -27,17 +27,21 @@ class Explanation:
 class Message:
     """A message of a program.
 
-    example: a line with it. source: what the words are from, e.g. a file of the program. pattern: of the
-    message, a regular expression. cause: what it means; "" if the message says it. fix: what to do; "" if
-    nothing helps. hardware: what may be broken or full, so that another one would do.
+    name: of the entry, for programs; "" where none needs it. example: a line with it. source: what the words
+    are from, e.g. a file of the program and its version, or a public thread. pattern: of the message, a regular
+    expression. cause: what it means; "" if the message says it. fix: what to do; "" if nothing helps.
+    hardware: what may be broken or full, so that another one would do. is_follow_up: another failure leads to
+    it, often on another node.
     """
 
+    name: str
     example: str
     source: str
     pattern: str
     cause: str
     fix: str
     hardware: Literal["gpu", "node", "network", "disk", "none"] = "none"
+    is_follow_up: bool = False
 
 
 def find(table: Sequence[Message], texts: Iterable[tuple[str, str]]) -> list[tuple[Message, str, str]]:

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - a table of lines
+
 """The tables of messages; each line is as the program writes it."""
 
 from __future__ import annotations
