@@ -187,10 +187,10 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "disk-full",
         "OSError: [Errno 28] No space left on device: '/ckpt/global_step_100'",
-        "Python: errno 28",
+        "Python: errno 28; without a file: github.com/NVIDIA/Megatron-LM/issues/878",
         r"No space left on device(?! \(28\))|\[Errno 28\] (?!inotify)",
-        "A disk was full: often that of checkpoints, or /tmp.",
-        "The line names the file. Free space there, or write to another file system.",
+        "A disk was full: often that of checkpoints, or /tmp; or /dev/shm if the line names no file.",
+        "Free space where that file is, or write to another file system. For /dev/shm raise container.shm_size.",
         "disk",
     ),
     Message(
@@ -331,7 +331,7 @@ MESSAGES: tuple[Message, ...] = (
         "heap-corrupted",
         "double free or corruption (!prev)",
         "glibc: malloc/malloc.c",
-        r"double free or corruption|free\(\): invalid (?:pointer|size|next size)|munmap_chunk\(\): invalid pointer"
+        r"double free or corruption|double free detected in tcache|free\(\): invalid (?:pointer|size|next size)|munmap_chunk\(\): invalid pointer"
         r"|corrupted double-linked list|malloc\(\): (?:corrupted|invalid|memory corruption|unsorted|mismatching)",
         "A compiled package corrupted its memory: often builds for different PyTorch or CUDA versions are mixed.",
         "Install builds that fit each other. Set env.PYTHONFAULTHANDLER: 1 to see where it ends.",
