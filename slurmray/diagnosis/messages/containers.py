@@ -2,7 +2,7 @@
 
 from slurmray.diagnosis.entries import Message
 
-_PYXIS = "pyxis 0.20: pyxis_slurmstepd.c"
+_PYXIS = "pyxis 0.24: pyxis_slurmstepd.c"
 
 MESSAGES: tuple[Message, ...] = (
     # GPUs
@@ -61,7 +61,7 @@ MESSAGES: tuple[Message, ...] = (
         "Podman: github.com/podman-container-tools/podman/issues/14781; Docker: volume/mounts/validate.go; "
         f"{_PYXIS}; Apptainer: internal/pkg/runtime/engine/apptainer/container_linux.go",
         r"statfs \S+ no such file or directory|bind source path does not exist"
-        r"|--container-mounts: source path does not exist|mount source \S+ doesn't exist$",
+        r"|--container-mounts: source path does not exist|mounting \S+ mount source \S+ doesn't exist",
         "A path of container.mounts does not exist on the node.",
         "Create it there, or correct container.mounts.",
         "node",
@@ -133,6 +133,16 @@ MESSAGES: tuple[Message, ...] = (
         r"the requested cgroup controller \S+ is not available",
         "The container has a limit that the node's cgroups do not give to you, e.g. of CPUs or processes.",
         "Remove --cpus, --memory and --pids-limit from container.args; Slurm limits the job.",
+    ),
+    Message(
+        "cgroup-refused",
+        "Error: creating cgroup directory '/sys/fs/cgroup/name=systemd/user.slice/libpod-62d9.scope': Permission "
+        "denied: OCI runtime permission denied error",
+        "crun: github.com/containers/crun/issues/205",
+        r"creating cgroup directory \S+ Permission denied",
+        "The container runtime may not create a cgroup of its own below the job's.",
+        "Let an administrator delegate cgroups to users on that node, or use crun, with which slurmray needs none.",
+        "node",
     ),
     Message(
         "podman-locks-used-up",
@@ -209,7 +219,7 @@ MESSAGES: tuple[Message, ...] = (
         "docker-daemon-down",
         "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
         "Docker: client/errors.go",
-        r"Cannot connect to the Docker daemon at",
+        r"Cannot connect to the Docker daemon at|failed to connect to the docker API at",
         "Docker's daemon does not run on the node.",
         "Start it there, or set container.runtime: podman.",
         "node",

@@ -141,13 +141,34 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "ray-agent-died",
-        "(raylet) agent_manager.cc:83: The raylet exited immediately because one Ray agent failed, agent_name = "
-        "dashboard_agent: dashboard_agent failed and raylet fate-shares with it.",
+        "(raylet) agent_manager.cc:87: The raylet exited immediately because one Ray agent failed, agent_name = "
+        "dashboard_agent.",
         "Ray: src/ray/raylet/agent_manager.cc",
-        r"failed and raylet fate-shares with it",
-        "An agent process of Ray ended, and the raylet with it: a package of its Python does not fit, or memory "
-        "ran out.",
+        r"The raylet exited immediately because one Ray agent failed|failed and raylet fate-shares with it",
+        "An agent process of Ray ended, and the raylet with it: a package of its Python does not fit, a port was "
+        "taken, or memory ran out.",
         f"{_LOGS} have its traceback in dashboard_agent.log or runtime_env_agent.log.",
+    ),
+    Message(
+        "ray-node-address",
+        "RuntimeError: This node has an IP address of 10.17.4.16, and Ray expects this IP address to be either the "
+        "GCS address or one of the Raylet addresses. Connected to GCS at 10.17.1.30 and found raylets at 10.17.1.30, "
+        "10.17.7.7 but none of these match this node's IP 10.17.4.16.",
+        "Ray: src/ray/gcs/gcs_client/global_state_accessor.cc; github.com/ray-project/ray/issues/35022",
+        r"but none of these match this node's IP",
+        "A process takes another address for its node's than the one with which Ray was started there.",
+        "Set network.interface to the one that connects the nodes, and let the trainer pass no _node_ip_address.",
+        "network",
+    ),
+    Message(
+        "ray-addresses-not-unique",
+        "RuntimeError: Every node should have a unique IP address. Got 2 nodes with node ids ['5ad7', '6b5f'] and 3 "
+        "unique IP addresses {'10.0.0.1', '10.0.0.2', '172.17.0.1'}.",
+        "vLLM: vllm/executor/ray_distributed_executor.py, vllm/v1/executor/ray_executor.py",
+        r"Every node should have a unique IP address",
+        "vLLM found other addresses of the nodes than Ray has, e.g. of another network.",
+        "Set network.interface to the one that connects the nodes, and leave VLLM_HOST_IP out of env.",
+        "network",
     ),
     # Lost nodes and processes
     Message(
@@ -256,6 +277,16 @@ MESSAGES: tuple[Message, ...] = (
         is_follow_up=True,
     ),
     Message(
+        "ray-job-failed",
+        "Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 "
+        "chars):",
+        "Ray: python/ray/dashboard/modules/job/job_supervisor.py",
+        r"Job entrypoint command failed with exit code \d+",
+        "The trainer, a job of Ray's job API, failed; its last lines follow.",
+        "Look for its failure before that line.",
+        is_follow_up=True,
+    ),
+    Message(
         "ray-exception-not-loaded",
         "ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception",
         _EXCEPTIONS,
@@ -356,8 +387,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "ray-actor-not-found",
-        "ValueError: Failed to look up actor with name 'explorer'. This could because 1. You are trying to look "
-        "up a named actor you didn't create.",
+        "ValueError: Failed to look up actor with name 'explorer'. You are either trying to look up a named actor "
+        "you didn't create, the named actor died, or the actor hasn't been created",
         "Ray: python/ray/_raylet.pyx",
         r"ValueError: Failed to look up actor with name",
         "A named actor does not exist: it died before, was not created, or is in another namespace.",

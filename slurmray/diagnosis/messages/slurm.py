@@ -130,10 +130,21 @@ MESSAGES: tuple[Message, ...] = (
         "node",
     ),
     Message(
+        "slurm-cpu-binding",
+        "srun: error: Task launch for StepId=7935525.0 failed on node node7: Unable to satisfy cpu bind request",
+        f"{_ERRNO}; github.com/Emmi-AI/noether/pull/233, "
+        "github.com/snakemake/snakemake-executor-plugin-slurm/issues/225",
+        r"Unable to satisfy cpu bind request|Unable to layout tasks on given cpus",
+        "The step was to be bound to CPUs that it does not have, e.g. by SLURM_CPU_BIND of the shell it was "
+        "submitted from.",
+        "Submit from a shell outside of any job, or unset SLURM_CPU_BIND there. In your own srun use "
+        "--cpu-bind=none.",
+    ),
+    Message(
         "slurm-launch-failed",
         "srun: error: Task launch for StepId=7.0 failed on node node2: Communication connection failure",
         f"{_ERRNO}; github.com/geopm/geopm/issues/1020",
-        r"Task launch for \S+ failed on node \S+ (?!Job credential expired)",
+        r"Task launch for \S+ failed on node \S+ (?!Job credential expired|Unable to)",
         "srun does not reach slurmd of a node: the host is down, or a firewall or name resolution is in the way.",
         "Submit the job again. If it happens again, leave that node out: sbatch --exclude=NODE generated.sh.",
         "node",
