@@ -263,8 +263,8 @@ MESSAGES: tuple[Message, ...] = (
         "command-not-found",
         "bash: line 3: torchrun: command not found",
         "Bash and dash, run with such commands",
-        r"bash: (?:line \d+: )?[\w./+-]+: command not found|: line \d+: [\w./+-]+: command not found"
-        r"|\bsh: \d+: \S+: not found",
+        r"(bash: |: line \d+: )(?:line \d+: )?(?!(?:nvidia-smi|rocm-smi|module|ml|tput): )[\w./+-]+: command not found"
+        r"|\bsh: \d+: (?!nvidia-smi|rocm-smi)\S+: not found",
         "A program is not installed where the command runs, or not in PATH.",
         "`setup` runs on the host, `run` and container.setup in the container: install the program there, or write "
         "its full path.",
@@ -273,8 +273,7 @@ MESSAGES: tuple[Message, ...] = (
         "script-not-executable",
         "bash: line 1: ./run.sh: Permission denied",
         "Bash and dash, run with such a script",
-        r"bash: (?:line \d+: )?\S+: Permission denied|: line \d+: \S+: Permission denied"
-        r"|\bsh: \d+: \S+: Permission denied",
+        r"(bash: |: line \d+: )(?:line \d+: )?(?!\S+/\.)\S+: Permission denied|\bsh: \d+: (?!\S+/\.)\S+: Permission denied",
         "A script is not executable or is on a file system mounted with noexec, or the shell may not write a file.",
         "Call it with bash, or run chmod +x.",
     ),

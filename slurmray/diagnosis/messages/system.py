@@ -125,7 +125,7 @@ MESSAGES: tuple[Message, ...] = (
         "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000, 1000) "
         "and data type float64",
         "NumPy: _core/_exceptions.py; Python: MemoryError",
-        r"Error: Unable to allocate .* for an array with shape|MemoryError$",
+        r"Error: Unable to allocate .* for an array with shape|MemoryError(?:$|\n)",
         "The node or the job had no memory left for the data of a Python program.",
         "Raise slurm.mem, or load less at a time.",
     ),
