@@ -75,6 +75,25 @@ MESSAGES: tuple[Message, ...] = (
         "Download in a prepare step or on a login node, to a shared env.HF_HOME, and set env.HF_HUB_OFFLINE: 1.",
     ),
     Message(
+        "hub-server-error",
+        "huggingface_hub.utils._errors.HfHubHTTPError: 503 Server Error: Service Temporarily Unavailable for url: "
+        "https://huggingface.co/timm/vit_large_patch16_384/resolve/main/model.safetensors",
+        "requests: models.py; github.com/huggingface/huggingface_hub/issues/2060 and issues/1516",
+        r"Error: 5\d\d Server Error: .* for url: https?://\S*(?:huggingface|hf\.co)",
+        "The model hub had a failure of its own.",
+        "Submit again when status.huggingface.co shows none, or use the cache with env.HF_HUB_OFFLINE: 1.",
+    ),
+    Message(
+        "hub-timeout",
+        "urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. "
+        "(read timeout=10)",
+        "urllib3: connectionpool.py; github.com/awslabs/awsome-distributed-ai/issues/445",
+        r"(Error|Timeout): \(?HTTPSConnectionPool\(host='\S*(?:huggingface|hf)\.co', port=443\): Read timed out",
+        "The model hub did not answer in time, often as many processes ask at once.",
+        "Download in a prepare step, or set env.HF_HUB_DOWNLOAD_TIMEOUT and env.HF_HUB_ETAG_TIMEOUT to 60 (seconds).",
+        "network",
+    ),
+    Message(
         "hub-offline",
         "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache and "
         "outgoing traffic has been disabled. To enable hf.co look-ups and downloads online, set "

@@ -214,7 +214,7 @@ MESSAGES: tuple[Message, ...] = (
         "stale-file-handle",
         "OSError: [Errno 116] Stale file handle: '/ckpt/optimizer.pt'",
         "Linux: errno 116; github.com/huggingface/transformers/issues/9732",
-        r"Stale (?:NFS )?file handle(?!.*/\.triton/)|\[Errno 116\] (?!Stale)",
+        r"[: ](?<!shared object: )Stale (?:NFS )?file handle(?!.*/\.triton/)|\[Errno 116\] (?!Stale)",
         "A file of a network file system was removed or replaced on another node while it was open.",
         "Let no two jobs or nodes write the same file, and keep caches on the node's own disk (e.g. env.TMPDIR, "
         "env.TRITON_CACHE_DIR).",
