@@ -20,7 +20,7 @@ MESSAGES: tuple[Message, ...] = (
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
         "initializing the engine.",
         "vLLM: vllm/v1/core/kv_cache_utils.py; github.com/vllm-project/vllm/issues/10439",
-        r"No available memory for the cache blocks",
+        r"ValueError: No available memory for the cache blocks",
         "After the weights and a trial run, vLLM's share of the GPU has nothing left for the KV cache.",
         "Raise the share (verl: rollout.gpu_memory_utilization), or the tensor parallel size, so that each GPU "
         "holds less of the model. A lower max_num_batched_tokens or max_num_seqs leaves more, too.",
@@ -41,7 +41,7 @@ MESSAGES: tuple[Message, ...] = (
         "RuntimeError: CUDA out of memory occurred when warming up sampler with 256 dummy requests. Please try "
         "lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine.",
         "vLLM: vllm/v1/worker/gpu_model_runner.py",
-        r"CUDA out of memory occurred when warming up",
+        r"Error: CUDA out of memory occurred when warming up",
         "vLLM has filled its share of the GPU, and the first sampling of a full batch found no memory.",
         "Lower max_num_seqs (verl: rollout.max_num_seqs) or the share (rollout.gpu_memory_utilization).",
     ),
@@ -61,7 +61,7 @@ MESSAGES: tuple[Message, ...] = (
         "AssertionError: Expandable segments are not compatible with memory pool. Please track "
         "https://github.com/pytorch/pytorch/issues/147851 for the latest updates.",
         "vLLM: vllm/device_allocator/cumem.py",
-        r"Expandable segments are not compatible with memory pool",
+        r"Error: Expandable segments are not compatible with memory pool",
         "vLLM's sleep mode (verl: rollout.free_cache_engine) has its own memory pool, which fails with "
         "expandable_segments:True.",
         "Remove expandable_segments:True from env.PYTORCH_CUDA_ALLOC_CONF.",
@@ -159,7 +159,7 @@ MESSAGES: tuple[Message, ...] = (
         "dict_keys(['AquilaModel'])",
         "vLLM: vllm/model_executor/models/registry.py; SGLang: srt/models/registry.py; "
         "github.com/vllm-project/vllm/issues/16183",
-        r"Model architectures .* are not supported for now"
+        r"Model architectures \[.*\] are not supported for now"
         r"|has no vLLM implementation and the Transformers implementation is not compatible",
         "The version of vLLM or SGLang in the image does not know this model.",
         "Use an image with a newer version, or another model.",
@@ -168,7 +168,7 @@ MESSAGES: tuple[Message, ...] = (
         "engine-no-weights",
         "RuntimeError: Cannot find any model weights with `/models/Qwen2.5-7B-Instruct`",
         "vLLM: vllm/model_executor/model_loader/default_loader.py; SGLang: srt/model_loader/loader.py",
-        r"Cannot find any model weights with",
+        r"Error: Cannot find any model weights with",
         "The model's folder has a configuration but no weights: an unfinished download, or the wrong folder.",
         "List the folder on the node; download the model again, and mount the whole folder with container.mounts.",
     ),
@@ -204,7 +204,7 @@ MESSAGES: tuple[Message, ...] = (
         "sglang-memory-fraction",
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
         "SGLang: srt/model_executor/model_runner.py; github.com/sgl-project/sglang/issues/4330",
-        r"Not enough memory\. Please try to increase --mem-fraction-static",
+        r"Error: Not enough memory\. Please try to increase --mem-fraction-static",
         "After the weights, SGLang's share of the GPU has nothing left for the KV cache.",
         "Raise --mem-fraction-static (verl: rollout.gpu_memory_utilization) or the tensor parallel size.",
     ),
@@ -212,7 +212,7 @@ MESSAGES: tuple[Message, ...] = (
         "sglang-cuda-graph",
         "Exception: Capture cuda graph failed: CUDA error: out of memory",
         "SGLang: srt/model_executor/cuda_graph_runner.py",
-        r"Capture cuda graph failed",
+        r"(Exception|Error): Capture cuda graph failed",
         "SGLang could not record its CUDA graphs: mostly no memory left on the GPU, else a kernel that does not "
         "compile there.",
         "Lower --mem-fraction-static (verl: rollout.gpu_memory_utilization) or --cuda-graph-max-bs, or set "
@@ -241,7 +241,7 @@ MESSAGES: tuple[Message, ...] = (
         "sglang-request-slots",
         "RuntimeError: alloc_req_slots runs out of memory. Please set a smaller number for `--max-running-requests`.",
         "SGLang: srt/mem_cache/common.py; github.com/sgl-project/sglang/issues/10408",
-        r"alloc_req_slots runs out of memory",
+        r"Error: alloc_req_slots runs out of memory",
         "SGLang accepted more requests at a time than it has slots for.",
         "Lower --max-running-requests.",
     ),
@@ -279,7 +279,7 @@ MESSAGES: tuple[Message, ...] = (
         "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for "
         "root cause.",
         "vLLM: vllm/v1/executor/multiproc_executor.py",
-        r"WorkerProc initialization failed due to",
+        r"Exception: WorkerProc initialization failed due to",
         "A process of vLLM failed at its start.",
         "The first traceback of a worker, above that line, has the cause.",
         is_follow_up=True,

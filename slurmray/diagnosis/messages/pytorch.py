@@ -42,7 +42,7 @@ MESSAGES: tuple[Message, ...] = (
         "verl-unequal-chunks",
         "AssertionError: only support equal chunk. Got size of DataProto 512 and chunk 6.",
         "verl: verl/protocol.py; github.com/hiyouga/EasyR1/issues/44, github.com/verl-project/verl/issues/473",
-        r"only support equal (chunk|split)\. Got size of",
+        r"only support equal (chunk|split)\. Got size of \S+ \d",
         "verl splits a batch over its workers, and the size of the batch is no multiple of their number.",
         "Make data.train_batch_size x rollout.n, and the size of the validation set's batches, a multiple of the "
         "last number in that line: the GPUs of all nodes, or rollout.agent.num_workers.",
@@ -86,7 +86,7 @@ MESSAGES: tuple[Message, ...] = (
         "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
         "gradient_acc_step * world_size 1152 != 8 * 16 * 6",
         "DeepSpeed: deepspeed/runtime/config.py",
-        r"train_batch_size is not equal to micro_batch_per_gpu",
+        r"train_batch_size is not equal to micro_batch_per_gpu .*\d+ != \d+",
         "DeepSpeed's three batch sizes do not fit the number of GPUs of the job.",
         "Change one of them so that the product in that line is right, or leave one of them out or on auto.",
     ),
@@ -169,7 +169,7 @@ MESSAGES: tuple[Message, ...] = (
         "process-group-twice",
         "ValueError: trying to initialize the default process group twice!",
         "PyTorch: torch/distributed/distributed_c10d.py",
-        r"trying to initialize the default process group twice",
+        r"Error: trying to initialize the default process group twice",
         "Two parts of the trainer, e.g. the trainer and the inference engine, call init_process_group in one process.",
         "Call it once, and only if torch.distributed.is_initialized() is false.",
     ),
@@ -215,7 +215,7 @@ MESSAGES: tuple[Message, ...] = (
         "sharded-checkpoint-key",
         "RuntimeError: Missing key in checkpoint state_dict: optimizer.param_groups.embed_tokens.weight.fused.",
         "PyTorch: torch/distributed/checkpoint/default_planner.py",
-        r"Missing key in checkpoint state_dict",
+        r"Error: Missing key in checkpoint state_dict",
         "The checkpoint has no entry that the trainer wants: it was saved without optimizer or data loader, by "
         "another version, or for another model.",
         "Resume with the version and options that saved it, or load only the model.",
@@ -255,7 +255,7 @@ MESSAGES: tuple[Message, ...] = (
         "RuntimeError: Failed to find C compiler. Please specify via CC environment variable or set "
         "triton.knobs.build.impl.",
         "Triton: triton/runtime/build.py",
-        r"Failed to find C compiler\. Please specify",
+        r"Error: Failed to find C compiler\. Please specify",
         "Triton compiles a small C program when it starts, and the image has no C compiler.",
         "Install gcc in the image or in container.setup, or set env.CC to a compiler.",
     ),
@@ -351,7 +351,7 @@ MESSAGES: tuple[Message, ...] = (
         "AssertionError: Rank 13: found NaN in local grad norm in backward pass before data-parallel communication "
         "collective. Device: 5, node: node2",
         "Megatron-LM: megatron/core/distributed/param_and_grad_buffer.py",
-        r"found NaN in local grad norm",
+        r"Error: .*found NaN in local grad norm",
         "A gradient is not a number: the training diverged or a batch has no valid token; if it is always the same "
         "node, a GPU may compute wrongly.",
         "Resume from an earlier checkpoint with a lower learning rate, and check that batch.",
