@@ -109,7 +109,7 @@ MESSAGES: tuple[Message, ...] = (
         "vLLM: vllm/platforms/cuda.py",
         r"Bfloat16 is only supported on GPUs with compute capability",
         "The GPUs are too old for bfloat16, in which the model is stored.",
-        "Set dtype to half (verl: rollout.dtype=half), or request newer GPUs with slurm.gpus_per_node or "
+        "Set dtype to float16 (verl: rollout.dtype=float16), or request newer GPUs with slurm.gpus_per_node or "
         "slurm.constraint.",
     ),
     Message(
