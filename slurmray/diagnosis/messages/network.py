@@ -96,6 +96,18 @@ MESSAGES: tuple[Message, ...] = (
         "network",
     ),
     Message(
+        "nvshmem-start",
+        "/sgl-workspace/nvshmem/src/host/init/init.cu:nvshmemi_check_state_and_init:1080: nvshmem initialization failed, "
+        "exiting",
+        "NVSHMEM: src/host/init/init.cu; github.com/sgl-project/sglang/issues/12533, "
+        "github.com/deepseek-ai/DeepEP/issues/223",
+        r"nvshmem initialization failed, exiting",
+        "NVSHMEM, which DeepEP uses, could not start: the container lacks devices or rights of InfiniBand, or the node's "
+        "driver or cards do not fit its transport.",
+        "The lines before it name the transport. With Podman or Docker try container.args: [--privileged].",
+        "node",
+    ),
+    Message(
         "nccl-no-plugin",
         "NCCL WARN Error: network AWS Libfabric not found.",
         "NCCL: src/net.cc, later src/plugin/net.cc",
