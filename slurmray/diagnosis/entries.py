@@ -1,9 +1,9 @@
-"""The types of the tables, and the matcher of messages."""
+"""The types of the tables, and which message a short text has. Logs: see failures.py."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,22 +44,6 @@ class Message:
     is_follow_up: bool = False
 
 
-def find(table: Sequence[Message], texts: Iterable[tuple[str, str]]) -> list[tuple[Message, str, str]]:
-    """Return each message with source and text of its first line, in the order of the table.
-
-    texts: (source, text). Lines of slurmray itself are left out: one of them has the trainer's command.
-    """
-    found: dict[Message, tuple[Message, str, str]] = {}
-    for source, whole in texts:
-        text = re.sub(r"^\[slurmray .*\n?", "", whole, flags=re.MULTILINE)
-        for message in table:
-            if message not in found and (hit := re.search(message.pattern, text)):
-                begin = text.rfind("\n", 0, hit.start()) + 1
-                line = text[begin : text.find("\n", hit.end()) if "\n" in text[hit.end() :] else len(text)]
-                found[message] = (message, source, line.strip()[:LONGEST])
-    return [found[message] for message in table if message in found]
-
-
 def first(table: Sequence[Message], text: str) -> Message | None:
     """Return the first message of the table that a text has; None without one."""
-    return next((message for message, _, _ in find(table, [("", text)])), None)
+    return next((message for message in table if re.search(message.pattern, text)), None)

@@ -38,7 +38,9 @@ def test_the_first_cause_is_found(name: str) -> None:
         assert all(each.message.is_follow_up for each in found), shown
         return
     assert found and found[0].message.name == wanted["name"], shown
-    assert (found[0].node, found[0].rank) == (wanted["node"], wanted["rank"]), found[0].line
+    # Where the line itself has none, lines above or torchrun's summary may: see test_failures.py.
+    assert wanted["node"] in ("", found[0].node), found[0]
+    assert wanted["rank"] in (None, found[0].rank), found[0]
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("silent/*.log")), ids=lambda path: path.name)
