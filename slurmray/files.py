@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from pathlib import Path
 
 MAX_INPUT = 16 << 20  # bytes of a configuration file, a template, or a job's events
@@ -30,6 +31,17 @@ def read_given(path: Path, limit: int = MAX_INPUT) -> bytes:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise OSError(errno.EFBIG, too_large(limit), str(path))
+    return data
+
+
+def read_end(path: str, last: int) -> bytes:
+    """Return at most the last bytes of a file or FIFO that the user named; - is standard input. OSError."""
+    with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
+        if file.seekable():
+            file.seek(max(0, file.seek(0, os.SEEK_END) - last))
+        data = b""
+        while part := file.read(last):
+            data = (data + part)[-last:]
     return data
 
 

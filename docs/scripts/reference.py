@@ -6,6 +6,7 @@ Of environment.md it writes the tables of layers.
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import re
@@ -22,8 +23,8 @@ from slurmray.agent.controller import state
 from slurmray.agent.wire import messages
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
+from slurmray.diagnosis import messages as known
 from slurmray.diagnosis.exit_codes import EXIT_CODES
-from slurmray.diagnosis.messages import MESSAGES
 from slurmray.errors import ExitCode
 from slurmray.slurm import syntax
 from slurmray.spec.job import JobSpec
@@ -120,8 +121,8 @@ for people, and its wording may change. Each line has `v` (the version), `time` 
 
 _MESSAGES = """# Messages
 
-Messages of trainers, PyTorch, NCCL, Slurm and Ray that name a cause. `slurmray why` looks for them in
-the logs of a job.
+Messages of trainers, PyTorch, NCCL, Slurm and Ray that name a cause, by family. `slurmray why` looks for
+them in the logs of a job, `slurmray why --log FILE` in any log, and `slurmray explain TEXT` in a line.
 """
 
 _WIRE = """# Messages and states of a job
@@ -365,8 +366,8 @@ def _exit_codes() -> Iterator[str]:
     )
     yield _EXIT_CODES.format(table=table)
     for code in ExitCode:
-        known = EXIT_CODES[code]
-        yield f"## {code.value} {_name(code)}\n\nCause: {known.cause}\n\nFix: {known.fix}\n"
+        each = EXIT_CODES[code]
+        yield f"## {code.value} {_name(code)}\n\nCause: {each.cause}\n\nFix: {each.fix}\n"
 
 
 def _events_schema() -> dict[str, Any]:
@@ -405,8 +406,13 @@ def _events() -> Iterator[str]:
 
 
 def _known_messages() -> Iterator[str]:
-    yield "| message | cause | fix |\n|---|---|---|"
-    yield from (f"| `{message.example}` | {message.cause} | {message.fix} |" for message in MESSAGES)
+    for family, entries in known.FAMILIES.items():
+        about = inspect.getdoc(importlib.import_module(f"{known.__name__}.{family}"))
+        yield f"## {family}\n\n{about}\n\n| message | cause | fix |\n|---|---|---|"
+        for entry in entries:
+            example = f"`` {entry.example} ``" if "`" in entry.example else _code(entry.example)
+            yield f"| {example} | {_cell(entry.cause)} | {_cell(entry.fix)} |"
+        yield ""
 
 
 def _with_layers(page: str) -> str:

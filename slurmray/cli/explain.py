@@ -1,4 +1,4 @@
-"""`slurmray explain`: explains an exit code and what to do about it."""
+"""`slurmray explain`: explains an exit code, a state or a message, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import re
 
 import click
 
+from slurmray import files
 from slurmray.cli.flags import completion
-from slurmray.cli.terminal import paragraph
+from slurmray.cli.terminal import escaped, paragraph
+from slurmray.diagnosis.causes import look_up_text
 from slurmray.diagnosis.exit_codes import EXIT_CODES, look_up
 from slurmray.diagnosis.states import STATES
 from slurmray.errors import ExitCode, UsageError
 
+_LAST = 4 << 20  # bytes of standard input
+_SHOWN = 5  # messages in it
+_LONGEST = 80  # characters of a text in an error
 _WHOSE = (
     "The last line of the job's log shows whose code it is, because a trainer may use the same numbers: "
     "`done`, the trainer's; `failed`, slurmray's; `stopped by Slurm`, Slurm's. Without such a line, the "
@@ -29,31 +34,49 @@ def _codes(ctx: click.Context) -> dict[str, str]:
 
 # ignore_unknown_options: -1 is a wrong code, not an option.
 @click.command(options_metavar="", context_settings={"ignore_unknown_options": True})
-@click.argument("code", required=False, metavar="[CODE]", shell_complete=completion(_codes))
-def explain(code: str | None) -> None:
-    """Explain an exit code or a job's state: its meaning, its usual cause, and what to do.
+@click.argument("text", nargs=-1, metavar="[CODE | TEXT]", shell_complete=completion(_codes))
+def explain(text: tuple[str, ...]) -> None:
+    """Explain an exit code, a job's state or a line of a log: meaning, usual cause, and what to do.
 
     CODE is a number (71), a pair as sacct and scontrol show it (71:0 or 0:15), a name (node_lost), or a state
-    (TIMEOUT). Without CODE, list slurmray's codes.
+    (TIMEOUT). TEXT is a line with an error, or - for standard input; no job is needed. Without an argument,
+    list slurmray's codes.
+
+    \b
+    Examples:
+      slurmray explain 137
+      slurmray explain "NCCL WARN Bootstrap : no socket interface found"
+      tail -n 50 train.log | slurmray explain -
     """
-    if code is None:
+    given = " ".join(text)
+    if not text:
         for each in ExitCode:
             click.echo(f"{each.value:>3}  {each.name.lower():<10}  {EXIT_CODES[each].meaning}")
         click.echo()
         click.echo("All other codes are the trainer's; 128 + n means signal n.")
         paragraph(_WHOSE)
         return
-    name = code.upper()
+    name = given.upper()
+    if given == "-":
+        given = files.read_end("-", _LAST).decode(errors="replace")
     if name in STATES:
         title, known = name, STATES[name]
+    elif causes := look_up_text(given):
+        for cause in causes[:_SHOWN]:
+            _print(f"{cause.name}: {escaped(cause.evidence)}", cause.cause, cause.fix)
+        return
     else:
-        title, known = look_up(ExitCode[name]) if name in ExitCode.__members__ else look_up(*_numbers(code))
-    paragraph(f"{title}: {known.meaning}")
-    for label, text in (("cause", known.cause), ("fix", known.fix)):
-        if text:
-            paragraph(f"{label}: {text}")
+        title, known = look_up(ExitCode[name]) if name in ExitCode.__members__ else look_up(*_numbers(given))
+    _print(f"{title}: {known.meaning}", known.cause, known.fix)
     if known.fix and title not in STATES:
         paragraph(_WHOSE)
+
+
+def _print(title: str, cause: str, fix: str) -> None:
+    paragraph(title)
+    for label, text in (("cause", cause), ("fix", fix)):
+        if text:
+            paragraph(f"{label}: {text}")
 
 
 def _numbers(text: str) -> tuple[int, int]:
@@ -62,6 +85,10 @@ def _numbers(text: str) -> tuple[int, int]:
     code, number = (int(part or 0) for part in found.groups()) if found else (-1, -1)
     if 0 <= code <= 255 and 0 <= number <= 127:
         return code, number
+    if len(text.split()) != 1:
+        line = next(iter(text.strip().splitlines()), "")[:_LONGEST]
+        hint = "docs/reference/messages.md lists them"
+        raise UsageError(f"slurmray explain: {line!r} has no message that slurmray knows; {hint}")
     names = [known.name.lower() for known in ExitCode]
     close = difflib.get_close_matches(text.lower(), [*names, *map(str.lower, STATES)], n=1)
     known_here = f"expected 0 to 255, CODE:SIGNAL, e.g. 0:15, or one of {', '.join(names)}"

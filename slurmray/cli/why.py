@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -12,7 +13,6 @@ import click
 from slurmray.cli.terminal import complete_job
 
 if TYPE_CHECKING:
-    from slurmray import history
     from slurmray.diagnosis.causes import Cause
     from slurmray.slurm.job import Job
     from slurmray.slurm.log_end import LogEnd
@@ -25,9 +25,11 @@ _WIDEST = 300  # characters of a line of a log
 class _Answer(NamedTuple):
     """What ended a job. text: slurmray's last line, or what stands for it. node: that is to blame, or "".
 
-    log: its end. causes: see diagnose. canceller: who cancelled it, and when; "" if nobody did.
+    title: the job, or the log that was given. log: its end. causes: see diagnose. canceller: who cancelled
+    it, and when; "" if nobody did.
     """
 
+    title: str
     status: Status
     text: str
     node: str
@@ -38,59 +40,122 @@ class _Answer(NamedTuple):
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
+@click.option("--log", "path", metavar="FILE", help="Read this log instead of a job's; - is standard input.")
 @click.option("--json", "is_json", is_flag=True, help="Print a JSON object.")
-def why(*, job: str | None, is_json: bool) -> None:
+def why(*, job: str | None, path: str | None, is_json: bool) -> None:
     """Say what ended a job, and what to do about it.
 
     It shows who cancelled it, or the last lines of what failed: the trainer, a service, a prepare step,
     container.setup, a container or Ray. It knows slurmray's exit codes, findings, Slurm's states, and
     messages of trainers, PyTorch, NCCL and Ray, which it looks for in the logs of the job, its nodes and
-    services. JOB is an id or a name. Without JOB it is the newest one.
+    services. It names the first failure with its node and rank, then what followed. JOB is an id or a name.
+    Without JOB it is the newest one.
+
+    --log reads any log, e.g. from another cluster, and needs no job and no Slurm.
 
     \b
     Examples:
       slurmray why
       slurmray why verl --json
+      slurmray why --log train.log
+      kubectl logs trainer-0 | slurmray why --log -
     """
     from slurmray.cli.terminal import job_argument, print_json
+    from slurmray.errors import UsageError
 
-    found, run = job_argument(job)
-    answer = _answer(found)
+    if path is not None and job is not None:
+        raise UsageError("slurmray why: give a job or --log, not both")
+    if path is not None:
+        answer, is_remembered = _answer_of_log(path), False
+    else:
+        found, run = job_argument(job)
+        answer, is_remembered = _answer(found), run.nodes > 0
     if is_json:
         print_json(_as_dict(answer))
     else:
-        _show(answer, run)
+        _show(answer, is_remembered=is_remembered)
+
+
+def _answer_of_log(path: str) -> _Answer:
+    from slurmray import files
+    from slurmray.errors import UsageError
+    from slurmray.slurm.log_end import end_in_log
+    from slurmray.slurm.status import make_status
+
+    try:
+        log = files.read_end(path, _LAST).decode(errors="replace")
+    except OSError as error:
+        raise UsageError(f"slurmray why: --log {path}: {error.strerror}") from None
+    end = end_in_log(log)
+    state, code = (end.state, end.exit_code) if end else ("FAILED", 1)
+    status = make_status(0, state, {"ExitCode": f"{code}:0"}, [], 0.0)
+    title = "standard input" if path == "-" else path
+    return _diagnosed(title, status, log, lambda _: ())
 
 
 def _answer(job: Job) -> _Answer:
-    from slurmray.diagnosis.causes import diagnose
     from slurmray.errors import SlurmrayError
-    from slurmray.slurm.log_end import log_end
 
     status = job.status()
     log = ""
     with contextlib.suppress(SlurmrayError):
         log = job.logs(last=_LAST)
+    title = f"job {status.id}" + (f", {status.name}" if status.name else "")
+    return _diagnosed(title, status, log, lambda hosts: _other_logs(job, status, hosts), job)
+
+
+def _diagnosed(
+    title: str,
+    status: Status,
+    log: str,
+    other_logs: Callable[[dict[str, str]], Iterable[tuple[str, str]]],
+    job: Job | None = None,
+) -> _Answer:
+    """other_logs: returns more logs, and adds the address of nodes that are in them."""
+    from slurmray.diagnosis.causes import LOG, diagnose
+    from slurmray.diagnosis.tracebacks import last_traceback
+    from slurmray.slurm.log_end import log_end
+
     end = log_end(log)
+    events = job.events() if job else []
     text, node = (status.end["text"], status.end["node"]) if status.end else (end.text, "")
-    losses = [event for event in job.events() if event["event"] == "node_loss"] if not text else []
+    losses = [event for event in events if event["event"] == "node_loss"] if not text else []
     if losses:  # of the head node: a worker has written it
         text, node = losses[-1]["text"], losses[-1]["node"]
     # What else is in the logs of a job that Slurm ended comes from that.
     is_whole = status.state != "CANCELLED" and not end.is_stopped
-    logs = itertools.chain([("log", end.before)], _other_logs(job, status) if is_whole else ())
-    causes = diagnose(status, text, end.lines if is_whole else (), logs)
-    canceller = _canceller(job, log, losses) if status.state == "CANCELLED" else ""
-    return _Answer(status, text, node, end, causes, canceller)
+    hosts = _head_address(events)
+    logs = itertools.chain([(LOG, end.before)], other_logs(hosts) if is_whole else ())
+    causes = diagnose(
+        status, text, end.lines if is_whole else (), logs, hosts, {event["event"] for event in events}
+    )
+    if not any(cause.role == "cause" for cause in causes) and (lines := last_traceback(end.printed)):
+        end = end._replace(source=f"{end.source}, the last traceback", lines=lines)
+    canceller = _canceller(job, log, losses) if job and status.state == "CANCELLED" else ""
+    return _Answer(title, status, text, node, end, causes, canceller)
 
 
-def _other_logs(job: Job, status: Status) -> Iterator[tuple[str, str]]:
-    """The logs of nodes and services of the last attempt, as far as they can be read."""
+def _head_address(events: list[Any]) -> dict[str, str]:
+    """{address: name} of the head node, as far as the events have it."""
+    heads = [event["head"] for event in events if event["event"] == "start"]
+    texts = [event["text"] for event in events if event["event"] == "phase" and event["phase"] == "ray"]
+    found = [re.match(r"head at \[?([0-9a-fA-F.:]+)\]?:\d+", text) for text in texts]
+    return {each[1]: heads[-1] for each in found if each and heads}
+
+
+def _other_logs(job: Job, status: Status, hosts: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The logs of nodes and services of the last attempt, as far as they can be read.
+
+    hosts gets the addresses of nodes that `ray start` has printed.
+    """
     from slurmray.errors import SlurmrayError
 
     for node in status.nodes:
         with contextlib.suppress(SlurmrayError):
-            yield f"log of {node}", job.node_log(node, last=_LAST)
+            log = job.node_log(node, last=_LAST)
+            if found := re.search(r"^\s*Local node IP: ([0-9a-fA-F.:]{3,45})\s*$", log, re.MULTILINE):
+                hosts.setdefault(found[1], node)
+            yield f"log of {node}", log
     for service in job.services():
         with contextlib.suppress(SlurmrayError):
             yield f"log of {service}", job.service_log(service, last=_LAST // max(1, len(status.nodes)))
@@ -118,15 +183,14 @@ def _canceller(job: Job, log: str, losses: list[Any]) -> str:
     return f"{at} with scancel, by you or an administrator, or by Slurm: it does not record which".strip()
 
 
-def _show(answer: _Answer, run: history.Run) -> None:
+def _show(answer: _Answer, *, is_remembered: bool) -> None:
     from slurmray.cli.terminal import escaped, paragraph
     from slurmray.slurm.states import FINAL
 
     def show(text: str) -> None:
         paragraph(escaped(text))
 
-    status, text, log = answer.status, answer.text, answer.log
-    job = f"job {status.id}" + (f", {status.name}" if status.name else "")
+    status, text, log, job = answer.status, answer.text, answer.log, answer.title
     is_over = status.state in FINAL
     if not is_over:
         show(f"{job} has not ended: {status.state}, {status.reason or status.phase}")
@@ -142,30 +206,37 @@ def _show(answer: _Answer, run: history.Run) -> None:
         for line in log.lines:
             click.echo(f"  {escaped(line)[:_WIDEST]}".rstrip())
     for cause in answer.causes:
-        for line in _lines(cause, answer, is_remembered=run.nodes > 0):
+        for line in _lines(cause, answer, is_remembered=is_remembered):
             show(line)
 
 
 def _lines(cause: Cause, answer: _Answer, *, is_remembered: bool) -> Iterator[str]:
     from slurmray.diagnosis.causes import for_job
 
+    known_node = cause.node if cause.node in answer.status.nodes else answer.node
     label = "cause" if cause.is_certain else "meaning" if cause.source else "possible cause"
     if cause.source:
-        yield f"{'' if cause.is_certain else 'earlier, in '}{cause.source}: {cause.evidence}"
+        before = {"then": "then, in ", "earlier": "earlier, in "}.get(cause.role, "")
+        where = f", on {cause.node}" if cause.node and cause.source != f"log of {cause.node}" else ""
+        rank = f", rank {cause.rank}" if cause.rank is not None else ""
+        yield f"{before}{cause.source}{where}{rank}: {cause.evidence}"
     else:
         if not cause.is_certain:
             yield "The cause is not known to slurmray." + " What it knows in general:" * bool(cause.evidence)
         if cause.evidence:
             yield cause.evidence
-    for name, text in ((label, cause.cause), ("fix", cause.fix)):
-        if text:
-            yield f"{name}: {for_job(text, answer.status, answer.node, is_remembered=is_remembered)}"
+    if cause.role != "then":
+        for name, text in ((label, cause.cause), ("fix", cause.fix)):
+            if text:
+                yield f"{name}: {for_job(text, answer.status, known_node, is_remembered=is_remembered)}"
     if cause.file:
         yield f"its output file: {cause.file}"
 
 
 def _without_text(status: Status) -> str:
     """What stands for slurmray's last line where there is none."""
+    if not status.id:
+        return "It has no last line of slurmray"
     if not status.log:
         return "Slurm has forgotten it"
     if not status.nodes and status.state == "CANCELLED":
@@ -198,7 +269,18 @@ def _as_dict(answer: _Answer) -> dict[str, Any]:
         "findings": list(status.findings),
         "last_lines": {"source": answer.log.source, "lines": answer.log.lines},
         "causes": [
-            {"source": each.source, "line": each.evidence, "cause": each.cause, "fix": each.fix}
+            {
+                "role": each.role,
+                "name": each.name,
+                "family": each.family,
+                "node": each.node,
+                "rank": each.rank,
+                "hardware": each.hardware,
+                "source": each.source,
+                "evidence": each.evidence,
+                "cause": each.cause,
+                "fix": each.fix,
+            }
             for each in answer.causes
             if each.source
         ],

@@ -4,55 +4,124 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slurmray.diagnosis.entries import LONGEST, find
+from slurmray.diagnosis.entries import Explanation
 from slurmray.diagnosis.exit_codes import EXIT_CODES, SELF_EXPLAINED, look_up, look_up_trainer
-from slurmray.diagnosis.messages import MESSAGES
+from slurmray.diagnosis.failures import Failure, clean, failures, shown
+from slurmray.diagnosis.messages import FAMILIES, MESSAGES
 from slurmray.diagnosis.states import STATES
 
 if TYPE_CHECKING:
     from slurmray.slurm.status import Status
 
 
+LOG = "log"  # the job's
+_SHOWN = 3  # messages after the first failure, and before the last errors
+_SIGKILL = 128 + 9
+
+
 @dataclass(frozen=True)
 class Cause:
     """A known message, or what an exit code or a state says in general.
 
+    role: cause, the first failure; then, what came after it; earlier, what may have had no consequences;
+    consequence, what another failure has led to that is not in the logs; general, a code or a state.
     source: the log that has the message; "" for a code. evidence: its line, or code and meaning; "" if
     nothing is known. is_certain: whether it ended the job. file: the output file that Slurm could not open.
+    name, family, hardware: of the message. node, rank: where it was printed; "" and None if nothing says so.
     """
 
+    role: str
     source: str
     evidence: str
     cause: str
     fix: str
     is_certain: bool
     file: str = ""
+    name: str = ""
+    family: str = ""
+    node: str = ""
+    rank: int | None = None
+    hardware: str = "none"
 
 
 def diagnose(
-    status: Status, text: str, last_lines: Iterable[str], logs: Iterable[tuple[str, str]]
+    status: Status,
+    text: str,
+    last_lines: Iterable[str],
+    logs: Iterable[tuple[str, str]],
+    hosts: Mapping[str, str],
+    events: Collection[str] = (),
 ) -> list[Cause]:
-    """Return what may have ended a job: known messages, then what is known in general if none is certain.
+    """Return what may have ended a job: the first failure, what else is in the logs, and what codes say.
 
-    text: slurmray's last line. last_lines: of what failed: a message among them is certain. logs: where to
-    look for messages, (source, text).
+    text: slurmray's last line. last_lines: of what failed; none if Slurm ended the job. logs: where to look
+    for messages, (source, text), the job's log first. hosts: address -> node. events: names, of the job.
+
+    The first failure is certain if it is among the last errors of the job's log, or in last_lines. What is
+    known in general is left out then.
     """
     if status.state == "COMPLETED":
         return []
     has_ended = status.state in STATES
-    last = {line.strip()[:LONGEST] for line in last_lines} if has_ended else set()
-    causes = [
-        Cause(source, line, known.cause, known.fix, is_certain=line in last)
-        for known, source, line in find(MESSAGES, logs)
-    ]
+    last = {shown(clean(line)) for line in last_lines} if has_ended else set()
+    causes: list[Cause] = []
+    for each in failures(MESSAGES, logs):
+        ended_it = bool(last) and (each.line in last or (each.is_last and each.source == LOG))
+        role = _role(each, ended_it, [cause.role for cause in causes])
+        if role:
+            causes.append(_of(each, role, status.nodes, hosts))
     is_known = says_cause(text) or any(each.is_certain for each in causes)
     if has_ended and status.state != "CANCELLED" and not is_known:
-        causes.append(_in_general(status, text))
+        causes.append(_in_general(status, text, events))
     return causes
+
+
+def _role(failure: Failure, ended_it: bool, before: list[str]) -> str:
+    """Return the role of a failure after those with the roles `before`; "" if it is left out."""
+    if failure.message.is_follow_up and not before:
+        return "consequence"
+    if not failure.message.is_follow_up and ended_it and "cause" not in before:
+        return "cause"
+    role = "then" if failure.is_last and (failure.message.is_follow_up or "cause" in before) else "earlier"
+    is_left_out = before.count(role) >= _SHOWN or (failure.message.is_follow_up and not failure.is_last)
+    return "" if is_left_out else role
+
+
+def _of(failure: Failure, role: str, nodes: Sequence[str], hosts: Mapping[str, str]) -> Cause:
+    """nodes: of the job, the head node first."""
+    known = failure.message
+    node = hosts.get(failure.node, failure.node) or failure.source.removeprefix("log of ")
+    if not failure.node:
+        driver = nodes[:1] if failure.is_driver and failure.source == LOG else ()
+        node = next(iter(driver), node if node in nodes else "")
+    if node.partition(".")[0] in nodes:
+        node = node.partition(".")[0]
+    cause = known.cause + " The first failure is not in the logs." * (role == "consequence")
+    family = next((name for name, messages in FAMILIES.items() if known in messages), "")
+    return Cause(
+        role,
+        failure.source,
+        failure.line,
+        cause.strip(),
+        known.fix,
+        is_certain=role == "cause",
+        name=known.name,
+        family=family,
+        node=node,
+        rank=failure.rank,
+        hardware=known.hardware,
+    )
+
+
+def look_up_text(text: str) -> list[Cause]:
+    """Return the messages in a text, the first failure in front; or the message with this name."""
+    named = [each for each in MESSAGES if each.name == text]
+    found = failures(named or MESSAGES, [("", named[0].example if named else text)])
+    return [_of(each, "general", (), {}) for each in found]
 
 
 def says_cause(text: str) -> bool:
@@ -63,9 +132,9 @@ def says_cause(text: str) -> bool:
 def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str:
     """Return a text for a job: with its id, and with a command to copy that leaves a node out.
 
-    node: "" if none is known. is_remembered: whether it was submitted with slurmray.
+    The id 0 is no job's. node: "" if none is known. is_remembered: whether it was submitted with slurmray.
     """
-    text = text.replace("JOBID", str(status.id))
+    text = text.replace("JOBID", str(status.id or "JOBID"))
     if not node:
         return text
     option = shlex.quote(f"--exclude={status.excluded + ',' if status.excluded else ''}{node}")
@@ -81,7 +150,7 @@ def _slurmrays(text: str) -> int | None:
     return int(found[1]) if found and int(found[1]) in EXIT_CODES else None
 
 
-def _in_general(status: Status, text: str) -> Cause:
+def _in_general(status: Status, text: str, events: Collection[str]) -> Cause:
     """What a state or an exit code says of a job with no known message."""
     if status.state != "FAILED":
         title, known = status.state, STATES[status.state]
@@ -89,10 +158,25 @@ def _in_general(status: Status, text: str) -> Cause:
         title, known = look_up(own)
     elif found := re.match(r"done: trainer exited with (\d+)", text):
         title, known = look_up_trainer(int(found[1]))
+        if int(found[1]) == _SIGKILL:
+            known = _killed(known, events)
     elif found := re.fullmatch("0:([1-9][0-9]*)", status.code):
         title, known = look_up(0, int(found[1]))
     else:
-        return Cause("", "", "", "", is_certain=False)
+        return Cause("general", "", "", "", "", is_certain=False)
     is_certain = status.state != "FAILED" or known.is_certain
     file = status.log if title == "0:53" else ""
-    return Cause("", f"{title}: {known.meaning}", known.cause, known.fix, is_certain, file)
+    return Cause("general", "", f"{title}: {known.meaning}", known.cause, known.fix, is_certain, file)
+
+
+def _killed(known: Explanation, events: Collection[str]) -> Explanation:
+    """Return what is known of a trainer that got SIGKILL: slurmray's events show whether it was slurmray."""
+    stops = [event for event in ("stop_now", "stop", "time_limit") if event in events]
+    if stops:
+        cause = f"slurmray sent it: the trainer still ran at the end of its grace period (event {stops[0]})."
+        fix = "Raise stop.grace, or let the trainer end sooner after stop.signal."
+        return Explanation(known.meaning, cause, fix, is_certain=True)
+    if not events:
+        return known
+    cause = "Often the kernel, because memory ran out. slurmray did not send it: no event says so."
+    return Explanation(known.meaning, cause, known.fix)

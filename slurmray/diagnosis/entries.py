@@ -1,9 +1,9 @@
-"""The types of the tables, and the matcher of messages."""
+"""The types of the tables, and which message a short text has. Logs: see failures.py."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,35 +27,23 @@ class Explanation:
 class Message:
     """A message of a program.
 
-    example: a line with it. source: what the words are from, e.g. a file of the program. pattern: of the
-    message, a regular expression. cause: what it means; "" if the message says it. fix: what to do; "" if
-    nothing helps. hardware: what may be broken or full, so that another one would do.
+    name: of the entry, for programs; "" where none needs it. example: a line with it. source: what the words
+    are from, e.g. a file of the program and its version, or a public thread. pattern: of the message, a regular
+    expression. cause: what it means; "" if the message says it. fix: what to do; "" if nothing helps.
+    hardware: what may be broken or full, so that another one would do. is_follow_up: another failure leads to
+    it, often on another node.
     """
 
+    name: str
     example: str
     source: str
     pattern: str
     cause: str
     fix: str
     hardware: Literal["gpu", "node", "network", "disk", "none"] = "none"
-
-
-def find(table: Sequence[Message], texts: Iterable[tuple[str, str]]) -> list[tuple[Message, str, str]]:
-    """Return each message with source and text of its first line, in the order of the table.
-
-    texts: (source, text). Lines of slurmray itself are left out: one of them has the trainer's command.
-    """
-    found: dict[Message, tuple[Message, str, str]] = {}
-    for source, whole in texts:
-        text = re.sub(r"^\[slurmray .*\n?", "", whole, flags=re.MULTILINE)
-        for message in table:
-            if message not in found and (hit := re.search(message.pattern, text)):
-                begin = text.rfind("\n", 0, hit.start()) + 1
-                line = text[begin : text.find("\n", hit.end()) if "\n" in text[hit.end() :] else len(text)]
-                found[message] = (message, source, line.strip()[:LONGEST])
-    return [found[message] for message in table if message in found]
+    is_follow_up: bool = False
 
 
 def first(table: Sequence[Message], text: str) -> Message | None:
     """Return the first message of the table that a text has; None without one."""
-    return next((message for message, _, _ in find(table, [("", text)])), None)
+    return next((message for message in table if re.search(message.pattern, text)), None)

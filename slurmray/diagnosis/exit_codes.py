@@ -125,7 +125,7 @@ _OTHER = Explanation(
 
 # Cause and fix of 128 + n, which usually means that signal n ended the trainer.
 _CRASH = (
-    "A crash in compiled code, e.g. an extension, CUDA, ROCm or NCCL.",
+    "A crash in compiled code, e.g. an extension, CUDA, ROCm or NCCL. The kernel sent the signal, nobody else.",
     "Read the trainer's last lines. Set env.PYTHONFAULTHANDLER to 1 to get a Python traceback.",
 )
 _TRAINER_SIGNALS = {
@@ -141,7 +141,12 @@ _TRAINER_SIGNALS = {
         "slurm.time.",
     ),
     "SIGBUS": ("Often /dev/shm is full.", "Raise container.shm_size."),
-    **dict.fromkeys(("SIGILL", "SIGABRT", "SIGFPE", "SIGSEGV"), _CRASH),
+    "SIGABRT": (
+        "The trainer itself, with abort(): e.g. an uncaught C++ exception, a failed assertion, or PyTorch's "
+        "watchdog after an NCCL timeout.",
+        _CRASH[1],
+    ),
+    **dict.fromkeys(("SIGILL", "SIGFPE", "SIGSEGV"), _CRASH),
 }
 
 # 0:n of Slurm: the batch script was killed, or did not start. 53: as seen with Slurm 22.05. 125: SIG_OOM in

@@ -7,7 +7,7 @@ def _reason(example: str, cause: str, fix: str = "") -> Message:
     """A reason. Many begin with what is before a bar in the example."""
     begin, bar, _ = example.partition("|")
     pattern = f"^{begin}" if bar else rf"^{begin}\b"
-    return Message(example.replace("|", ""), "man squeue, JOB REASON CODES", pattern, cause, fix)
+    return Message("", example.replace("|", ""), "man squeue, JOB REASON CODES", pattern, cause, fix)
 
 
 PENDING = (

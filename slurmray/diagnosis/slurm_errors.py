@@ -31,7 +31,7 @@ _COMMANDS = {
     "|invalid partition| specified: x": "`sinfo --format=%P` lists values for slurm.partition",
 }
 SLURM_ERRORS = tuple(
-    Message(example.replace("|", ""), source, example.split("|")[1], "", fix)
+    Message("", example.replace("|", ""), source, example.split("|")[1], "", fix)
     for source, errors in (("Slurm: src/common/slurm_errno.c", _ERRNO), ("Slurm 22.05, recorded", _COMMANDS))
     for example, fix in errors.items()
 )

@@ -20,13 +20,15 @@ class LogEnd(NamedTuple):
     """The end of the last attempt in a job's log.
 
     text: slurmray's last line about it, without its time; "" without one. source, lines: the last lines of
-    what failed, and where they are from; of a job without `text`, those of its log. before: the log up to the
-    moment when Slurm began to end the job; all of it if Slurm did not. is_stopped: whether Slurm ended it.
+    what failed, and where they are from; of a job without `text`, those of its log. printed: all of these
+    lines. before: the log up to the moment when Slurm began to end the job; all of it if Slurm did not.
+    is_stopped: whether Slurm ended it.
     """
 
     text: str
     source: str
     lines: list[str]
+    printed: str
     before: str
     is_stopped: bool
 
@@ -57,12 +59,12 @@ def log_end(log: str) -> LogEnd:
     elif end.startswith("done: "):
         shown = {}
     source, lines = next(iter(shown.items()), ("the job's log", output))
-    lines = [line for line in lines if line.strip()]
+    printed, lines = "\n".join(lines), [line for line in lines if line.strip()]
     stop = re.search(
         r"^\[slurmray +[0-9.]+ s\] (stop: |time limit or preemption near)", attempt, re.MULTILINE
     )
     before = attempt[: stop.start()] if stop else attempt
-    return LogEnd(end, source, lines[-_SHOWN:], before, bool(stop and stop[1] == "stop: "))
+    return LogEnd(end, source, lines[-_SHOWN:], printed, before, bool(stop and stop[1] == "stop: "))
 
 
 def end_in_log(log: str) -> End | None:

@@ -206,7 +206,7 @@ def test_why(jobs: Jobs) -> None:
         "fix: The line names the file. Free space there, or write to another file system.",
     ]
     (cause,) = json.loads(slurmray("why", str(known), "--json").stdout)["causes"]
-    assert cause["line"] == "OSError: [Errno 28] No space left on device: '/ckpt'"
+    assert cause["evidence"] == "OSError: [Errno 28] No space left on device: '/ckpt'"
     shown = slurmray("why", str(unknown)).stdout
     assert "The cause is not known to slurmray." in shown
     assert "139: means SIGSEGV (128 + 11)" in shown

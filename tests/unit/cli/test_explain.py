@@ -1,5 +1,8 @@
 """`slurmray explain`."""
 
+import io
+from types import SimpleNamespace
+
 import pytest
 
 from slurmray.agent import errors
@@ -70,3 +73,40 @@ def test_states_are_explained(state: str, capsys: pytest.CaptureFixture[str]) ->
     title, cause, fix = unwrapped(out)
     assert title.startswith(f"{state.upper()}: ")
     assert (cause[:7], fix[:5]) == ("cause: ", "fix: ")
+
+
+LINE = "OSError: [Errno 28] No space left on device: '/ckpt'"
+
+
+@pytest.mark.parametrize("args", [[LINE], LINE.split(" "), [f"(A pid=1) \x1b[31m{LINE}"], ["disk-full"]])
+def test_a_line_is_explained(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, err = main(["explain", *args], capsys)
+    assert (done, err) == (0, "")
+    title, cause, fix = unwrapped(out)
+    assert title.startswith("disk-full: ")
+    assert "No space left on device" in title
+    assert (cause[:7], fix[:5]) == ("cause: ", "fix: ")
+    assert "\x1b" not in out
+
+
+def test_standard_input_is_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first failure in front."""
+    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    text = f"step 1\n{died}\n{LINE}\n".encode()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+    done, out, _ = main(["explain", "-"], capsys)
+    assert done == 0
+    assert out.startswith(f"disk-full: {LINE}\n")
+    assert "\nray-actor-died: " in out
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"), [("all is well", "messages.md lists them"), ("node_lots", "did you mean node_lost?")]
+)
+def test_an_unknown_text_is_an_error(text: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done, out, err = main(["explain", text], capsys)
+    assert (done, out) == (2, "")
+    assert hint in err
+    assert len(err.splitlines()) == 1

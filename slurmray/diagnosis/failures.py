@@ -1,0 +1,189 @@
+"""Known messages in logs: which came first, on which node, of which rank. No I/O."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurmray.diagnosis.entries import LONGEST, Message
+
+_TRIES, _HITS = 1000, 20  # lines of a log that a pattern is tried on, and that are kept
+_WINDOW = 2000  # characters of a line that it is tried on
+_PLAIN = 15  # lines in a row that are about no error: what is before them did not end the trainer
+_BEFORE = 8000  # characters before a line that may say where it is from
+
+_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}[mK]")
+_REPEATED = re.compile(r" *\[repeated \d+x across cluster\].*")
+
+# What lines begin with: Ray's (WorkerDict pid=4301, ip=10.0.0.2), PyTorch's [rank3]:
+_RAY = r"\((?:raylet|(?:[\w.:<>-]{1,200} )?pid=\w{1,32})(?:, ip=([^\s,()]{1,64}))?\)"
+_PREFIX = re.compile(rf"(?:{_RAY} ?|\[rank\d+\]: ?)*")
+_RAY_PREFIX = re.compile(_RAY)
+_NCCL = re.compile(r"([A-Za-z0-9][\w.-]{0,63}):\d+:\d+ \[\d+\] (?:\S+ )*?NCCL ")
+_RANK = re.compile(r"\[[Rr]ank ?(\d{1,6})\]|\brank +: (\d{1,6}) ")
+# Of Ray, in an exception that a task or an actor raised: ray::WorkerDict.f() (pid=4301, ip=10.0.0.2, ...
+_TASK = re.compile(r"\bray::[^\s()]{1,200}\(\) \(pid=\d+, ip=([^\s,()]{1,64})|^Traceback ", re.MULTILINE)
+# Of torchrun: Root Cause (first observed failure): ... host, rank.
+_ROOT_CAUSE = re.compile(
+    r"Root Cause \(first observed failure\):\s.{0,300}?\bhost +: (\S{1,200})\s.{0,100}?\brank +: (\d{1,6}) ",
+    re.DOTALL,
+)
+# Of NCCL's watchdog, Python's logging, vLLM, Ray, slurmstepd and torchrun; glog's E1126 18:00:00.123456.
+_TIME = re.compile(
+    r"(?:\b(?:\d{4}-)?(\d\d)-(\d\d)[ T_]|\b[IWEF](\d\d)(\d\d) )(\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
+)
+_ABOUT_ERROR = re.compile(
+    r"(?:Error|Exception|Warning|Failure)\b|\b(?:ERROR|WARN|WARNING|FATAL|CRITICAL)\b|\b[Ee]rror: |\b[Ff]ailed\b"
+    r"|\b(?:[Tt]raceback|[Ff]atal|[Kk]illed|[Tt]erminat(?:e|ed|ing)|[Aa]bort(?:ed|ing)?|died|[Ww]atchdog)\b"
+    r"|frame #|File \"|core dumped|SIG[A-Z]{3,4}|[Ee]xit ?code|[Tt]imed out|NCCL INFO|^\[slurmray |^\s(?!\s*\d+%)|^wandb: |^$"
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A known message in a log.
+
+    line: without colours. node, rank: as the line says, the exception of a Ray task that it belongs to, or
+    torchrun's summary; a host or an address; "" and None without one. is_driver: whether Ray's prefix has no
+    address: the line is from the driver's node. is_last: whether only errors follow it, and no progress.
+    """
+
+    message: Message
+    source: str
+    line: str
+    node: str
+    rank: int | None
+    is_driver: bool
+    is_last: bool
+
+
+def failures(table: Sequence[Message], logs: Iterable[tuple[str, str]]) -> list[Failure]:
+    """Return each message once: those that follow from others at the end, before that those that are not last.
+
+    Otherwise the order is that of time. logs: (source, text), the most important first. Lines of slurmray
+    itself are left out: one of them has the trainer's command. Once there is a cause among the last errors of
+    a log, only the last errors of further logs are looked at.
+    """
+    found: dict[Message, tuple[tuple[bool, bool, str, int, int], Failure]] = {}
+    is_known = False
+    for number, (source, whole) in enumerate(logs):
+        text = clean(whole)
+        last = last_errors(text)
+        latest = ""
+        hits = [hit for message in table for hit in _lines(message, text, last, len(text))]
+        is_known = is_known or any(not message.is_follow_up for _, _, message in hits)
+        if not is_known:
+            hits += [hit for message in table for hit in itertools.islice(_lines(message, text, 0, last), 1)]
+        for begin, end, message in sorted(hits, key=lambda hit: hit[0]):
+            line, before = text[begin:end], text[max(0, begin - _BEFORE) : begin]
+            own = _times(line[:LONGEST])[:1]
+            latest = max([latest, *(own or _times(before[-_WINDOW:])[-1:])])
+            time = own[0] if own else latest
+            key = (message.is_follow_up, begin < last, time or "~" * (number > 0), number, begin)
+            if message not in found or key < found[message][0]:
+                near = _near(before, text, begin, last)
+                found[message] = key, _failure(message, source, line, near, is_last=begin >= last)
+    return [failure for _, failure in sorted(found.values(), key=lambda each: each[0])]
+
+
+def clean(text: str) -> str:
+    """Return text without colours, with each state of a progress bar on a line of its own."""
+    return (_COLOUR.sub("", text) if "\x1b" in text else text).replace("\r", "\n")
+
+
+def last_errors(text: str) -> int:
+    """Return where the errors at the end of a clean text begin: after lines in a row that are about none."""
+    end = len(text)
+    plain = 0
+    while end > 0 and plain < _PLAIN:
+        begin = text.rfind("\n", 0, end) + 1
+        line = text[begin : min(end, begin + LONGEST)]
+        plain = 0 if _ABOUT_ERROR.search(without_prefix(line)) else plain + 1
+        end = begin - 1
+    return end + 1
+
+
+def without_prefix(line: str) -> str:
+    """Return a line without what Ray and PyTorch put in front."""
+    return line[len(prefix(line)) :]
+
+
+def prefix(line: str) -> str:
+    """Return what Ray and PyTorch put in front of a line."""
+    found = _PREFIX.match(line)
+    return found[0] if found else ""
+
+
+@functools.cache
+def literals(pattern: str) -> tuple[str, ...]:
+    """Return texts of which each match of a pattern has one."""
+    return _literals(re._parser.parse(pattern))  # type: ignore[attr-defined]
+
+
+def _literals(items: Iterable[Any]) -> tuple[str, ...]:
+    best: tuple[str, ...] = ("",)
+    run = ""
+    for kind, value in [*items, (None, None)]:
+        name = str(kind)
+        if name == "LITERAL":
+            run += chr(value)
+            continue
+        choices: list[tuple[str, ...]] = [(run,)]
+        run = ""
+        if name == "SUBPATTERN":
+            choices.append(_literals(value[-1]))
+        elif name == "BRANCH":
+            choices.append(tuple(text for branch in value[1] for text in _literals(branch)))
+        elif name == "MAX_REPEAT" and value[0] > 0:
+            choices.append(_literals(value[2]))
+        best = max([best, *choices], key=lambda texts: min(map(len, texts)))
+    return best
+
+
+def _lines(message: Message, text: str, start: int, stop: int) -> Iterator[tuple[int, int, Message]]:
+    """Yield begin and end of lines with a message, not all of very many; of a long line a part is looked at."""
+    for literal in literals(message.pattern):
+        position = text.find(literal, start, stop)
+        hits = tries = 0
+        while position >= 0 and hits < _HITS and tries < _TRIES:
+            begin, end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
+            end = len(text) if end < 0 else end
+            part = text[max(begin, position - _WINDOW) : min(end, position + _WINDOW)]
+            if not text.startswith("[slurmray ", begin) and re.search(message.pattern, part):
+                hits += 1
+                yield begin, end, message
+            tries += 1
+            position = text.find(literal, end, stop)
+
+
+def _failure(
+    message: Message, source: str, line: str, near: tuple[str, int | None], *, is_last: bool
+) -> Failure:
+    start = line[:LONGEST]
+    ray, nccl, rank = _RAY_PREFIX.findall(prefix(start)), _NCCL.search(start), _RANK.search(start)
+    node = max(ray, key=bool, default="") or (nccl[1] if nccl else near[0])
+    number = int(rank[1] or rank[2]) if rank else near[1]
+    return Failure(message, source, shown(line), node, number, bool(ray and not node), is_last)
+
+
+def shown(line: str) -> str:
+    """Return a line of a clean text as it is shown: without Ray's marks of repetitions, and not too long."""
+    return _REPEATED.sub("", line[:_WINDOW]).strip()[:LONGEST]
+
+
+def _near(before: str, text: str, begin: int, last: int) -> tuple[str, int | None]:
+    """Return node and rank by the exception of a Ray task that a line belongs to, or by torchrun's summary."""
+    tasks = _TASK.findall(before)
+    if tasks and tasks[-1]:
+        return tasks[-1], None
+    root = _ROOT_CAUSE.search(text, last) if begin >= last else None
+    return (root[1], int(root[2])) if root else ("", None)
+
+
+def _times(text: str) -> list[str]:
+    """Return times in a text, to compare, without the year: vLLM leaves it out."""
+    return ["".join(found).replace(",", ".") for found in _TIME.findall(text)]

@@ -1,0 +1,301 @@
+"""Podman, Docker, Apptainer, pyxis, and what mounts or devices lead to."""
+
+from slurmray.diagnosis.entries import Message
+
+_PYXIS = "pyxis 0.24: pyxis_slurmstepd.c"
+
+MESSAGES: tuple[Message, ...] = (
+    # GPUs
+    Message(
+        "cdi-older-than-driver",
+        "Error: crun: cannot stat /usr/lib/x86_64-linux-gnu/libcuda.so.575.159.04: No such file or directory",
+        "crun 1.21; of 1.8: github.com/Igalia/webkit-container-sdk/issues/23; of Podman: github.com/NVIDIA/nvidia-container-toolkit/issues/885",
+        r"(cannot stat|error stat'ing file) \S*(nvidia|libcuda|libnv)\S*: [Nn]o such file"
+        r"|failed to stat CDI host device",
+        "The node's CDI specification names files that are not there any more: it is older than the driver.",
+        "Write it again on that node: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml.",
+        "node",
+    ),
+    Message(
+        "cdi-device-missing",
+        "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
+        "Podman, by github.com/cncf-tags/container-device-interface; "
+        "github.com/NVIDIA/nvidia-container-toolkit/issues/146",
+        r"unresolvable CDI devices",
+        "The node has no CDI specification of its GPUs, or one without that GPU.",
+        "Write it on that node: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, readable by all.",
+        "node",
+    ),
+    Message(
+        "docker-without-nvidia-runtime",
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        "Docker: daemon/devices.go; github.com/NVIDIA/nvidia-docker/issues/1352",
+        r"could not select device driver .* with capabilities",
+        "Docker on the node cannot hand out GPUs, as it lacks the NVIDIA Container Toolkit.",
+        "Install it on that node, run nvidia-ctk runtime configure --runtime=docker, and restart Docker.",
+        "node",
+    ),
+    Message(
+        "nvidia-cli-driver-not-loaded",
+        "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown.",
+        "libnvidia-container; github.com/NVIDIA/nvidia-docker/issues/1393",
+        r"nvidia-container-cli: .*nvml error: driver not loaded",
+        "The node's kernel has not loaded NVIDIA's driver, often after a kernel update.",
+        "Load it there with modprobe nvidia, or leave the node out: sbatch --exclude=NODE generated.sh.",
+        "node",
+    ),
+    Message(
+        "image-newer-than-driver",
+        "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to "
+        "a newer version, or use an earlier cuda container: unknown",
+        "libnvidia-container: src/cli/configure.c",
+        r"requirement error: unsatisfied condition:",
+        "The image is built for a newer CUDA than the node's driver can run.",
+        "Use an image for the CUDA version that nvidia-smi shows on the node, or nodes with a newer driver.",
+        "node",
+    ),
+    # Mounts and programs
+    Message(
+        "mount-source-missing",
+        "Error: statfs /data/gsm8k: no such file or directory",
+        "Podman: github.com/podman-container-tools/podman/issues/14781; Docker: volume/mounts/validate.go; "
+        f"{_PYXIS}; Apptainer: internal/pkg/runtime/engine/apptainer/container_linux.go",
+        r"statfs \S+ no such file or directory|bind source path does not exist"
+        r"|--container-mounts: source path does not exist|mounting \S+ mount source \S+ doesn't exist",
+        "A path of container.mounts does not exist on the node.",
+        "Create it there, or correct container.mounts.",
+        "node",
+    ),
+    Message(
+        "mount-destination-missing",
+        "FATAL:   container creation failed: mount hook function failure: mount /storage->/storage error: while "
+        "mounting /storage: destination /storage doesn't exist in container",
+        "Apptainer: github.com/apptainer/apptainer/issues/1895",
+        r"destination \S+ doesn't exist in container",
+        "Apptainer cannot create the destination of a mount, as it may not change the image.",
+        "Create that folder in the image, or let container.mounts name a destination that the image has.",
+    ),
+    Message(
+        "container-program-missing",
+        'Error response from daemon: failed to create task for container: exec: "python3": executable file not '
+        "found in $PATH: unknown",
+        "runc and Go: os/exec; crun: src/libcrun/container.c; enroot: github.com/NVIDIA/pyxis/issues/61",
+        r"executable file not found in \$PATH|executable file `\S+ not found in \$PATH"
+        r"|enroot-switchroot: failed to execute",
+        "The image has no program by that name in its PATH.",
+        "Use an image with bash, python3 and Ray; programs of the host are not in the container.",
+    ),
+    Message(
+        "wrong-architecture",
+        "standard_init_linux.go:228: exec user process caused: exec format error",
+        "runc, and Linux: errno 8",
+        r"(exec user process caused|exec /\S+): exec format error",
+        "The image or the program is built for another CPU architecture than the node's, e.g. amd64 on arm64.",
+        "Use an image for the node's architecture, which `uname -m` shows there.",
+    ),
+    # Rootless containers
+    Message(
+        "user-namespaces-refused",
+        "cannot clone: Operation not permitted",
+        "Podman: pkg/rootless/rootless_linux.c; Apptainer: cmd/starter/c/starter.c; enroot-nsenter",
+        r"cannot clone: Operation not permitted|ailed to create user namespace",
+        "The node's kernel does not let you create user namespaces, which containers without root need.",
+        "Let an administrator raise user.max_user_namespaces with sysctl on that node, and on Debian set "
+        "kernel.unprivileged_userns_clone=1.",
+        "node",
+    ),
+    Message(
+        "uid-map-refused",
+        "ERRO[0000] running `/usr/bin/newuidmap 25137 0 1000 1 1 100000 65536`: newuidmap: write to uid_map "
+        "failed: Operation not permitted",
+        "shadow: newuidmap, as Podman runs it",
+        r"new[ug]idmap: write to [ug]id_map failed",
+        "The node does not let Podman map your subordinate ids: newuidmap has no privilege, or the ranges in "
+        "/etc/subuid are wrong.",
+        "Let an administrator check /etc/subuid, /etc/subgid and the capabilities of newuidmap on that node.",
+        "node",
+    ),
+    Message(
+        "too-few-subordinate-ids",
+        "Error processing tar file(exit status 1): there might not be enough IDs available in the namespace "
+        "(requested 0:12 for /var/spool/mail): lchown /var/spool/mail: invalid argument",
+        "github.com/containers/storage; github.com/podman-container-tools/podman/issues/18447",
+        r"there might not be enough IDs available in the namespace",
+        "You have no, or too few, subordinate ids on the node, and the image has files of other users.",
+        "Let an administrator add ranges for you to /etc/subuid and /etc/subgid on the nodes, then run podman "
+        "system migrate there.",
+        "node",
+    ),
+    Message(
+        "cgroup-controller-missing",
+        "Error: OCI runtime error: crun: the requested cgroup controller `cpu` is not available",
+        "crun: src/libcrun/cgroup.c",
+        r"the requested cgroup controller \S+ is not available",
+        "The container has a limit that the node's cgroups do not give to you, e.g. of CPUs or processes.",
+        "Remove --cpus, --memory and --pids-limit from container.args; Slurm limits the job.",
+    ),
+    Message(
+        "cgroup-refused",
+        "Error: creating cgroup directory '/sys/fs/cgroup/name=systemd/user.slice/libpod-62d9.scope': Permission "
+        "denied: OCI runtime permission denied error",
+        "crun: github.com/containers/crun/issues/205",
+        r"creating cgroup directory \S+ Permission denied",
+        "The container runtime may not create a cgroup of its own below the job's.",
+        "Let an administrator delegate cgroups to users on that node, or use crun, with which slurmray needs none.",
+        "node",
+    ),
+    Message(
+        "podman-locks-used-up",
+        "Error: allocating lock for new container: allocation failed; exceeded num_locks (2048)",
+        "Podman: libpod/lock/shm/shm_lock.go",
+        r"allocation failed; exceeded num_locks",
+        "Podman on the node has as many containers and volumes as it can count, most of them left by other jobs.",
+        "Remove them on that node: podman container prune and podman volume prune.",
+        "node",
+    ),
+    Message(
+        "podman-locks-refused",
+        "Error: failed to get new shm lock manager: failed to create 2048 locks in /libpod_rootless_lock_1001: "
+        "permission denied",
+        "Podman: libpod/runtime.go; github.com/podman-container-tools/podman/issues/21810",
+        r"failed to get new shm lock manager",
+        "Podman cannot open its locks in the node's /dev/shm.",
+        "Remove /dev/shm/libpod_rootless_lock_UID on that node, with your own uid, while no container of yours "
+        "runs there.",
+        "node",
+    ),
+    Message(
+        "podman-database-mismatch",
+        "Error: database storage graph driver vfs does not match our storage graph driver overlay: database "
+        "configuration mismatch",
+        "Podman: libpod; github.com/podman-container-tools/podman/issues/2659",
+        r"database configuration mismatch",
+        "Podman's storage on the node was created with other settings than it has now.",
+        "Make storage.conf as before, or remove the storage with podman system reset on that node.",
+        "node",
+    ),
+    # Images
+    Message(
+        "image-disk-full",
+        'Error: writing blob: storing blob to file "/var/tmp/container_images_storage1/3": write '
+        "/var/tmp/container_images_storage1/3: no space left on device",
+        "github.com/containers/image; github.com/podman-container-tools/podman/issues/7351 and 19377",
+        r"(blob|layer|tar file|unpack|pull|extract).*: no space left on device",
+        "The node's disk for images, or for their download (/var/tmp), is full.",
+        "Free space there: `podman system df` or `docker system df` shows what images use. With Podman, "
+        "`export TMPDIR=...` in `setup` moves the download.",
+        "disk",
+    ),
+    Message(
+        "registry-rate-limit",
+        "Error: reading manifest 2.60.0 in docker.io/rayproject/ray: toomanyrequests: You have reached your "
+        "unauthenticated pull rate limit. https://www.docker.com/increase-rate-limit",
+        "Docker Hub, docs.docker.com/docker-hub/usage/pulls",
+        r"toomanyrequests: ",
+        "The registry lets the nodes' address pull no more images for a while.",
+        "Log in on the nodes (podman login docker.io), or pull once and set container.archive.",
+    ),
+    Message(
+        "registry-unauthorized",
+        "unauthorized: authentication required",
+        "Registries, by the OCI distribution specification; enroot: github.com/NVIDIA/pyxis/issues/168",
+        r"unauthorized: authentication required|requested access to the resource is denied"
+        r"|/manifests/\S+ returned error code: 401",
+        "There is no image by that name, or it is private and the node is not logged in to the registry.",
+        "Check container.image; log in on the nodes with podman login or docker login, with pyxis in "
+        "~/.config/enroot/.credentials.",
+    ),
+    Message(
+        "image-tag-missing",
+        "Error: initializing source docker://ghcr.io/open-telemetry/demo:1.4.0: reading manifest 1.4.0 in "
+        "ghcr.io/open-telemetry/demo: manifest unknown",
+        "Registries; github.com/open-telemetry/opentelemetry.io/issues/3057",
+        r"manifest unknown|/manifests/\S+ returned error code: 404",
+        "The registry has no image with that tag.",
+        "Correct the tag in container.image.",
+    ),
+    # Docker's daemon
+    Message(
+        "docker-daemon-down",
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+        "Docker: client/errors.go",
+        r"Cannot connect to the Docker daemon at|failed to connect to the docker API at",
+        "Docker's daemon does not run on the node.",
+        "Start it there, or set container.runtime: podman.",
+        "node",
+    ),
+    Message(
+        "docker-daemon-refused",
+        "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
+        "Docker: client/request.go",
+        r"permission denied while trying to connect to the [Dd]ocker",
+        "You may not use Docker on the node, as you are not in its group docker.",
+        "Let an administrator add you to that group, or set container.runtime: podman.",
+    ),
+    # Apptainer
+    Message(
+        "apptainer-cannot-mount-image",
+        "FATAL:   container creation failed: mount /proc/self/fd/3->/var/apptainer/mnt/session/rootfs error: while "
+        "mounting image /proc/self/fd/3: squashfuse_ll exited with status 1: fusermount3: mount failed: "
+        "Operation not permitted",
+        "Apptainer: github.com/apptainer/apptainer/issues/778, 1021 and 2324",
+        r"squashfuse(?:_ll)? exited with status|image driver squashfuse\S* instance exited"
+        r"|fuse: failed to exec fusermount",
+        "The node cannot mount the image with FUSE: fusermount is missing, the kernel is too old, or the file is "
+        "damaged.",
+        "Install fuse3 on that node, or let container.image name a sandbox: apptainer build --sandbox DIR "
+        "docker://IMAGE.",
+        "node",
+    ),
+    Message(
+        "apptainer-cannot-extract-image",
+        "FATAL:   while extracting /home/alice/ray.sif: root filesystem extraction failed: extract command failed: "
+        "WARNING: passwd file doesn't exist in container, not updating",
+        "Apptainer: github.com/apptainer/apptainer/issues/760 and 2492",
+        r"root filesystem extraction failed",
+        "Apptainer cannot mount the image on the node, and could not unpack it either.",
+        "Install squashfuse and fuse2fs on that node, or let container.image name a sandbox: apptainer build "
+        "--sandbox DIR docker://IMAGE.",
+        "node",
+    ),
+    Message(
+        "apptainer-mount-failed",
+        "FATAL:   container creation failed: mount hook function failure: mount /proc/self/fd/3, kernel reported a "
+        "bad superblock for squashfs image partition",
+        "Apptainer: github.com/apptainer/apptainer/issues/2121",
+        r"container creation failed: mount hook function failure: mount \S+ (?!.*(doesn't exist|squashfuse))",
+        "Apptainer could not mount the image or a path of container.mounts, for the reason in that line.",
+        "Correct that path, or build the image again.",
+        "node",
+    ),
+    # pyxis and enroot
+    Message(
+        "pyxis-import-failed",
+        "slurmstepd: error: pyxis: failed to import docker image: nvcr.io#nvidia/pytorch:25.10-py3",
+        f"{_PYXIS}; github.com/NVIDIA/pyxis/issues/71",
+        r"pyxis: failed to import docker image",
+        "enroot could not download the image; its own log follows, with the reason after [ERROR].",
+        "Check container.image. Try it on a node: enroot import docker://IMAGE.",
+        is_follow_up=True,
+    ),
+    Message(
+        "pyxis-start-failed",
+        "slurmstepd: error: pyxis: container start failed with error code: 1",
+        f"{_PYXIS}; github.com/NVIDIA/pyxis/issues/101",
+        r"pyxis: container start failed with error code|pyxis: couldn't start container"
+        r"|pyxis: failed to create container filesystem",
+        "enroot could not create or start the container; its own log follows.",
+        "Read the lines below it, and enroot's hooks in /etc/enroot/hooks.d on that node.",
+        "node",
+        is_follow_up=True,
+    ),
+    Message(
+        "enroot-hook-failed",
+        "slurmstepd: error: pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1",
+        "enroot: src/common.sh; github.com/NVIDIA/enroot/issues/234",
+        r"/hooks\.d/\S+ exited with return code",
+        "A hook of enroot failed on the node; 98-nvidia.sh prepares the GPUs. The line before says why.",
+        "Let an administrator check NVIDIA's driver and libnvidia-container on that node.",
+        "node",
+    ),
+)

@@ -1,0 +1,156 @@
+"""What `slurmray why` finds in logs: of a job whose Slurm is a stand-in, and of files without a job."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ..test_events import event_line
+from .command_line import main
+from .test_why import START, TRAINER, UNKNOWN, Case
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+LAST = "[slurmray   9.0 s] done: trainer exited with {}\n"
+DISK = "OSError: [Errno 28] No space left on device: '/ckpt'"
+STEPS = "".join(f"step {number}\n" for number in range(20))
+RETRIES, MANY = "retry: failed\n" * 20, "step\n" * (1 << 20)
+HEADER = "Traceback (most recent call last):\n"
+FRAMES = "".join(f'  File "a.py", line {number}, in f\n    f()\n' for number in range(20))
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Case:
+    case = Case(tmp_path, monkeypatch, capsys)
+    case.slurm("JobState=FAILED ExitCode=1:0")
+    return case
+
+
+def causes(case: Case) -> list[dict[str, object]]:
+    code, out, _ = main(["why", "7", "--json"], case.capsys)
+    assert code == 0
+    return list(json.loads(out)["causes"])
+
+
+def test_the_first_failure_has_its_node_and_rank(case: Case) -> None:
+    """The head node's address is in the events, the others' are in their logs."""
+    text = "head at 10.0.0.1:6379, dashboard on port 8265"
+    start = event_line("start", nodes=["node1", "node2"], head="node1")
+    case.events(start, event_line("phase", phase="ray", text=text))
+    logs = case.folder / "slurmray-runs/7-0/logs"
+    logs.mkdir()
+    (logs / "node2.log").write_text("Local node IP: 10.0.0.2\n")
+    first = f"(A pid=4301, ip=10.0.0.2) [rank3]: {OOM} [repeated 7x across cluster]\n"
+    case.log(f"{START}{TRAINER}{first}(B pid=1, ip=10.0.0.1) {DISK}\n{LAST.format(1)}")
+    shown = case.ask()
+    assert f"log, on node2, rank 3: (A pid=4301, ip=10.0.0.2) [rank3]: {OOM} cause: A GPU had" in shown
+    assert f"then, in log, on node1: (B pid=1, ip=10.0.0.1) {DISK}" in shown
+    assert "repeated" not in shown.partition("cause:")[0].rpartition("log, on")[2]
+    assert UNKNOWN not in shown
+    found, then = causes(case)
+    assert {name: found[name] for name in ("role", "name", "family", "node", "rank", "source")} == {
+        "role": "cause",
+        "name": "cuda-out-of-memory",
+        "family": "gpu",
+        "node": "node2",
+        "rank": 3,
+        "source": "log",
+    }
+    assert str(found["evidence"]).endswith(OOM)
+    assert (then["role"], then["node"], then["hardware"]) == ("then", "node1", "disk")
+    case.log(f"{START}{TRAINER}(A pid=4301) {DISK}\n{LAST.format(1)}")
+    assert causes(case)[0]["node"] == "node1", "the driver's node"
+
+
+def test_what_only_follows_is_no_cause(case: Case) -> None:
+    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    case.log(f"{START}{TRAINER}{died}\n{LAST.format(1)}")
+    shown = case.ask()
+    assert f" log: {died} meaning: " in shown
+    assert "The first failure is not in the logs." in shown
+    assert UNKNOWN in shown
+    case.log(f"{START}{TRAINER}{died}\n{DISK}\n{LAST.format(1)}")
+    shown = case.ask()
+    assert shown.index(f" log: {DISK} cause: ") < shown.index(f"then, in log: {died}")
+    assert "not in the logs" not in shown
+
+
+def test_what_progress_follows_is_not_certain(case: Case) -> None:
+    case.log(f"{START}{TRAINER}{DISK}\n{STEPS}{LAST.format(1)}")
+    shown = case.ask()
+    assert f"earlier, in log: {DISK} meaning: A disk was full" in shown
+    assert UNKNOWN in shown
+
+
+def test_an_unknown_failure_shows_its_traceback(case: Case) -> None:
+    """In place of the last lines; with a known cause these stay."""
+    case.log(f"{START}{TRAINER}[rank3]: x\n{HEADER}{FRAMES}KeyError: 'a'\n{RETRIES}{LAST.format(1)}")
+    shown = case.ask()
+    lines = "".join(FRAMES.splitlines(keepends=True)[-10:])
+    assert "last lines of the job's log, the last traceback: Traceback" in shown
+    assert " ".join(f"... {lines} KeyError: 'a'".split()) in shown
+    assert "line 14, in f" not in shown
+    assert UNKNOWN in shown
+    case.log(f"{START}{TRAINER}{HEADER}{FRAMES}{DISK}\n{LAST.format(1)}")
+    assert "the last traceback" not in case.ask()
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ("stop_now", "at the end of its grace period (event stop_now). fix: Raise stop.grace"),
+        ("time_limit", "at the end of its grace period (event time_limit)."),
+        ("trainer", "Often the kernel, because memory ran out. slurmray did not send it"),
+        ("", "Often the kernel, because memory ran out. Or the trainer still ran"),
+    ],
+)
+def test_who_has_killed_the_trainer(case: Case, event: str, expected: str) -> None:
+    if event:
+        case.events(event_line("start"), event_line(event))
+    case.log(f"{START}{TRAINER}step\n{LAST.format('137 (128 + signal KILL)')}")
+    assert expected in case.ask()
+    oom = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM\n"
+    case.log(f"{START}{TRAINER}step\n{LAST.format('137 (128 + signal KILL)')}{oom}")
+    assert "cause: The job used more memory than slurm.mem" in case.ask()
+
+
+@pytest.mark.parametrize("way", ["file", "-"])
+def test_a_log_without_a_job(case: Case, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """No command of Slurm runs; only the last 4 MiB are read."""
+    for name in ("scontrol", "squeue", "sacct"):
+        (case.folder / "bin" / name).write_text(f"#!/bin/sh\ntouch {case.folder}/called\n")
+    text = f"{OOM}\n{MANY}[rank5]: {DISK}\x07\n".encode()
+    (case.folder / "x.log").write_bytes(text)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+    name = "x.log" if way == "file" else "-"
+    code, out, err = main(["why", "--log", name], case.capsys)
+    assert (code, err) == (0, "")
+    shown = " ".join(out.split())
+    assert shown.startswith(f"{'x.log' if way == 'file' else 'standard input'}: FAILED. ")
+    assert f"log, rank 5: [rank5]: {DISK}\\x07 cause: A disk was full" in shown
+    assert "memory" not in shown
+    assert not (case.folder / "called").exists()
+
+
+def test_a_log_of_a_job_that_succeeded(case: Case) -> None:
+    case.log(f"{START}{TRAINER}{DISK}\n{LAST.format(0)}")
+    code, out, _ = main(["why", "--log", "slurm-7.out"], case.capsys)
+    assert (code, out) == (0, "slurm-7.out: COMPLETED. done: trainer exited with 0\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["--log", "none.log"], "slurmray why: --log none.log: No such file or directory"),
+        (["--log", "."], "slurmray why: --log .: Is a directory"),
+        (["7", "--log", "x"], "slurmray why: give a job or --log, not both"),
+    ],
+)
+def test_a_wrong_log_is_an_error(case: Case, args: list[str], error: str) -> None:
+    code, out, err = main(["why", *args], case.capsys)
+    assert (code, out) == (2, "")
+    assert error in err
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,185 @@
+"""The first failure in logs: by time, with node and rank; and the traceback at the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmray.diagnosis.entries import Message
+from slurmray.diagnosis.failures import failures, literals
+from slurmray.diagnosis.tracebacks import last_traceback
+
+FULL = Message("full", "", "", r"the disk (\S+) is full now", "", "")
+BROKEN = Message("broken", "", "", r"the card has broken|the fan has stopped", "", "")
+GONE = Message("gone", "", "", r"another rank is gone", "", "", is_follow_up=True)
+TABLE = (GONE, FULL, BROKEN)
+STEPS = "".join(f"step {number}, loss 0.1\n" for number in range(20))
+
+
+def names(*logs: str) -> list[str]:
+    return [
+        each.message.name
+        for each in failures(TABLE, [(f"log {number}", log) for number, log in enumerate(logs)])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("[2026-11-26 18:00:00.123] ", "[2026-11-26 18:00:01.123] "),
+        ("2026-11-26 18:00:00,123 ERROR ", "2026-11-26 18:00:00,124 ERROR "),
+        ("INFO 11-26 18:00:00 ", "ERROR 11-26 18:00:01 "),
+        ("[2026-11-26 18:00:00,123 E 1 2] ", "[2026-11-26 18:00:00,200 E 1 2] "),
+        ("*** JOB 7 CANCELLED AT 2026-11-26T18:00:00 ", "2026-11-26 18:00:01 "),
+        ("[rank3]:[E1126 18:00:00.000000001 x.cpp:1] ", "[rank3]:[E1126 18:00:00.000000002 x.cpp:1] "),
+        ("2026-09-30 23:59:59 ", "  time      : 2026-10-01_00:00:00 "),
+    ],
+)
+def test_the_earliest_is_the_first(first: str, second: str) -> None:
+    """Whatever the order of lines, of logs, or of the table."""
+    full, broken = f"{first}the disk /ckpt is full now\n", f"{second}the card has broken\n"
+    for logs in ((broken + full,), (full + broken,), (broken, full), (full, broken)):
+        assert names(*logs) == ["full", "broken"]
+    full, broken = f"{second}the disk /ckpt is full now\n", f"{first}the card has broken\n"
+    for logs in ((broken + full,), (full + broken,), (broken, full), (full, broken)):
+        assert names(*logs) == ["broken", "full"]
+
+
+def test_without_times_the_order_of_lines_counts() -> None:
+    full, broken = "the disk /a is full now\n", "the fan has stopped\n"
+    assert names(broken + full) == ["broken", "full"]
+    assert names(full, broken) == ["full", "broken"]
+    # A line without a time is as old as the one above it.
+    assert names(f"2026-11-26 18:00:05 x\n{broken}2026-11-26 18:00:00 {full}") == ["full", "broken"]
+    assert names(f"2026-11-26 18:00:00 x\n{broken}2026-11-26 18:00:05 {full}") == ["broken", "full"]
+
+
+def test_what_follows_from_a_failure_comes_after_it() -> None:
+    gone = "2026-11-26 18:00:00 another rank is gone\n"
+    assert names(f"{gone}2026-11-26 18:00:01 the card has broken\n") == ["broken", "gone"]
+    assert names(gone) == ["gone"]
+    assert names(gone, "the card has broken\n") == ["broken", "gone"]
+
+
+def test_progress_after_a_message_makes_it_less_likely() -> None:
+    early = "the card has broken\n" + STEPS
+    (found,) = failures(TABLE, [("log", early)])
+    assert not found.is_last
+    assert names(early + "the disk /a is full now\n") == ["full"]
+    assert names(early, "the disk /a is full now\n") == ["full", "broken"]
+    noise = "".join(
+        f"  File {number}\nKilled worker {number}\nwandb: {number}\n\nfor more, see {number}\n"
+        for number in range(20)
+    )
+    assert names("the card has broken\n" + noise + "the disk /a is full now\n") == ["broken", "full"]
+    bar = "".join(f"\r  {number}%|###   | {number}/100" for number in range(20))
+    assert not failures(TABLE, [("log", f"the card has broken\n{bar}\n")])[0].is_last
+
+
+@pytest.mark.parametrize(
+    ("line", "node", "rank"),
+    [
+        ("(WorkerDict pid=4301, ip=10.0.0.2) {}", "10.0.0.2", None),
+        ("\x1b[36m(WorkerDict pid=4301, ip=10.0.0.2)\x1b[0m {}", "10.0.0.2", None),
+        ("(EngineCore pid=1) (RayWorkerProc pid=2, ip=10.0.0.3) {}", "10.0.0.3", None),
+        ("(raylet, ip=10.0.0.4) {}", "10.0.0.4", None),
+        ("[rank3]: RuntimeError: {}", "", 3),
+        ("[rank3]:[E ProcessGroupNCCL.cpp:632] [Rank 3] {}", "", 3),
+        ("(F pid=1, ip=10.0.0.2) [rank11]: {}", "10.0.0.2", 11),
+        ("node1:123:456 [0] NCCL WARN {}", "node1", None),
+        ("node1:123:456 [0] /tmp/net_ib.cc:84 NCCL WARN {}", "node1", None),
+        ("[2026-11-26 18:00:00] node1:123:456 [0] misc/socket.cc:1 NCCL WARN {}", "node1", None),
+        ("(WorkerDict pid=4301) {}", "", None),
+        ("{}, of (f pid=4301, ip=10.0.0.2)", "", None),
+        (
+            'ray.exceptions.RayTaskError(E): ray::A.f() (pid=1, ip=10.0.0.5, actor_id=a)\n  File "a.py"\nE: {}',
+            "10.0.0.5",
+            None,
+        ),
+        ("ray::A.f() (pid=1, ip=10.0.0.5)\nE: x\nTraceback (most recent call last):\nE: {}", "", None),
+        (
+            "E: {}\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-11-26_18:00:00\n"
+            "  host      : node2\n  rank      : 5 (local_rank: 1)\n",
+            "node2",
+            5,
+        ),
+    ],
+)
+def test_node_and_rank(line: str, node: str, rank: int | None) -> None:
+    (found,) = failures(TABLE, [("log", line.format("the card has broken"))])
+    assert (found.node, found.rank) == (node, rank)
+    assert found.is_driver == (line == "(WorkerDict pid=4301) {}")
+    assert "\x1b" not in found.line
+
+
+def test_marks_of_repetitions_are_left_out() -> None:
+    line = (
+        "(A pid=1, ip=10.0.0.2) the card has broken [repeated 7x across cluster] (Ray deduplicates logs...)"
+    )
+    assert failures(TABLE, [("log", line)])[0].line == "(A pid=1, ip=10.0.0.2) the card has broken"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a long text", ("a long text",)),
+        (r"ab\d+ longer (x|y)", (" longer ",)),
+        ("first one|second|", ("",)),
+        ("first one|second two", ("first one", "second two")),
+        ("(first one|second two) x", ("first one", "second two")),
+        ("abc(def)?g", ("abc",)),
+        ("(abcdef)+g", ("abcdef",)),
+        (r"a\.b.*[xyz]ccc", ("a.b",)),
+    ],
+)
+def test_literals(pattern: str, expected: tuple[str, ...]) -> None:
+    assert literals(pattern) == expected
+
+
+@pytest.mark.attack("a log made to be slow, or large")
+def test_a_hostile_log_is_bounded() -> None:
+    """Lines that nearly fit, a very long line, and a line that is a million messages."""
+    near = "the disk " + "x" * 1000 + " is empty\n"
+    log = near * 3000 + "the disk " * 100_000 + "\n" + "the card has broken" * 100_000
+    (found,) = failures(TABLE, [("log", log)])
+    assert len(found.line) == 300
+
+
+FRAME = '  File "a.py", line {0}, in f{0}\n    f()\n'
+FRAMES = "".join(FRAME.format(number) for number in range(8))
+HEADER = "Traceback (most recent call last):\n"
+SHOWN = [line for number in range(3, 8) for line in FRAME.format(number).splitlines()]
+
+
+def prefixed(text: str, prefix: str) -> str:
+    return "".join(f"{prefix}{line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "[rank3]: ", "\x1b[36m(W pid=1, ip=10.0.0.2)\x1b[0m ", "ERROR 01-02 [a.py:1] "]
+)
+def test_the_last_traceback(prefix: str) -> None:
+    """Five frames, without what Ray, PyTorch or vLLM put in front, and without others' lines in between."""
+    first, _, second = prefixed(f"{HEADER}{FRAMES}KeyError: 'a'\nwandb: run x", prefix).partition("f1\n")
+    log = f"step 1\n{first}f1\n(other pid=2) step\n{second}\nsrun: error: node1\n"
+    assert last_traceback(log) == [HEADER.strip(), "  ...", *SHOWN, "KeyError: 'a'"]
+
+
+def test_of_a_chain_the_first_message_is_shown() -> None:
+    link = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    log = f"{HEADER}{FRAMES}KeyError: 'a'\n{link}{HEADER}{FRAMES}TypeError: b\n{link}{HEADER}{FRAMES}ValueError: c\n"
+    shown = [HEADER.strip(), "  ...", *SHOWN, "ValueError: c"]
+    assert last_traceback(log) == ["KeyError: 'a'", link.strip(), *shown]
+
+
+def test_of_a_ray_task_the_frames_of_the_task_are_shown() -> None:
+    log = f"{HEADER}{FRAME.format(9)}ray.exceptions.RayTaskError(E): ray::f() (pid=1, ip=10.0.0.1)\n{FRAMES}E: x\n"
+    assert last_traceback(log) == [HEADER.strip(), "  ...", *SHOWN, "E: x"]
+
+
+def test_other_tracebacks_are_not_shown() -> None:
+    """Of torchrun, if there is another one; and of long ago."""
+    own, torchrun = f"{HEADER}{FRAMES}E: own\n", f"{HEADER}{FRAMES}x.ChildFailedError:\n"
+    assert last_traceback(own + torchrun)[-1] == "E: own"
+    assert last_traceback(torchrun)[-1] == "x.ChildFailedError:"
+    assert last_traceback(own + STEPS) == []
+    assert last_traceback("") == []
