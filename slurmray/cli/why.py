@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from slurmray.slurm.status import Status
 
 _LAST = 4 << 20  # bytes of each log: what ended the job is near the end
-_WIDEST = 300  # characters of a line of a log
+_LONGEST, _WIDEST = 1 << 12, 300  # characters of a line that are read and shown
 
 
 class _Answer(NamedTuple):
@@ -204,7 +204,7 @@ def _show(answer: _Answer, *, is_remembered: bool) -> None:
     if is_over and status.state not in ("CANCELLED", "COMPLETED") and _has_lines(answer):
         show(f"last lines of {log.source}:" if log.lines else f"{log.source}: nothing was printed")
         for line in log.lines:
-            click.echo(f"  {escaped(line)[:_WIDEST]}".rstrip())
+            click.echo(f"  {escaped(line[:_LONGEST])[:_WIDEST]}".rstrip())
     for cause in answer.causes:
         for line in _lines(cause, answer, is_remembered=is_remembered):
             show(line)
