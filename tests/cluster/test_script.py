@@ -50,8 +50,8 @@ def test_an_edited_story_runs_on_all_nodes(jobs: Jobs) -> None:
     prepare = [{"name": "show", "run": "echo EDITED is $EDITED", "where": "all"}]
     script = jobs.script(TWO + yaml.safe_dump({"prepare": prepare}), ["true"])
     before, podman, text = script.read_text().partition("\nrun_with_podman() {\n")
-    command = 'exec "$1" run --rm '
-    assert text.lstrip().startswith(command)
+    command = 'exec "$program" run --rm '
+    assert command in text.partition("\n}\n")[0]
     script.write_text(before + podman + text.replace(command, f"{command}--env=EDITED=yes ", 1))
     job = jobs.wait_end(jobs.cluster.sbatch(script, jobs.user, folder=jobs.folder))
     assert job.code == "0:0", job.log
