@@ -25,7 +25,7 @@ from slurmray.spec.job import JobSpec
 
 from .command_line import ROOT, imported_by, main, run
 
-NOT_CODES = ["", "-1", "--nope", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
+NOT_CODES = ["-1", "--nope", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
 CODES = (
     "expected 0 to 255, CODE:SIGNAL, e.g. 0:15, or one of usage, config, preflight, image, bring_up, "
     "probe, prepare, service, node_lost, time_limit, rehearsal, internal"
@@ -626,7 +626,6 @@ def test_interrupt_and_internal_error(
 @pytest.mark.parametrize(
     ("args", "line"),
     [
-        (["explain", "71", "72"], "slurmray explain: Got unexpected extra argument (72)"),
         (["rehearse", "--env", "A=1"], "slurmray rehearse: No such option '--env'"),
         (["rehearse", "--runtime", "x"], "slurmray rehearse: Invalid value for '--runtime'"),
         (["render", "--nodes"], "slurmray render: Option '--nodes' requires an argument."),
