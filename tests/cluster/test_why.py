@@ -72,7 +72,7 @@ def test_what_failed_is_shown(jobs: Jobs) -> None:
     assert shown["trainer"][1].startswith("last lines of the job's log:")
     assert "can't open file" in shown["trainer"][2], text["trainer"]
     assert "job spec" not in text["trainer"]
-    assert "\ncause: The Python file does not exist where the trainer runs" in text["trainer"], text["trainer"]
+    assert "\ncause: The Python file does not exist where the" in text["trainer"], text["trainer"]
     for name, code in (("prepare", 69), ("service", 70)):
         assert shown[name][0].startswith(f"job {numbers[name]}, {name}: FAILED. failed ({code} {name}): node")
         assert "\n> broken step" in text[name], text[name]
