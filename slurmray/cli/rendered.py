@@ -1,4 +1,4 @@
-"""The job that a command line describes, rendered, and what its user is told about it."""
+"""Renders the job that a command line describes, and prints its remarks."""
 
 from __future__ import annotations
 

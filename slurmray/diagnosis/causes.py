@@ -31,7 +31,7 @@ class Cause:
     consequence, what another failure has led to that is not in the logs; general, a code or a state.
     source: the log that has the message; "" for a code. evidence: its line, or code and meaning; "" if
     nothing is known. is_certain: whether it ended the job. file: the output file that Slurm could not open.
-    name, family, hardware: of the message. node, rank: where it was printed; "" and None if nothing says so.
+    name, family, hardware: of the message. node, rank: where it was printed; "" and None if unknown.
     """
 
     role: str
@@ -178,5 +178,5 @@ def _killed(known: Explanation, events: Collection[str]) -> Explanation:
         return Explanation(known.meaning, cause, fix, is_certain=True)
     if not events:
         return known
-    cause = "Often the kernel, because memory ran out. slurmray did not send it: no event says so."
+    cause = "Often the kernel, because memory ran out. slurmray did not send it: its events record none."
     return Explanation(known.meaning, cause, known.fix)

@@ -113,7 +113,7 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "script-not-found",
-        "python3: can't open file '/work/train.py': [Errno 2] No such file or directory",
+        "python3: can't open file '/code/train.py': [Errno 2] No such file or directory",
         "Python: Modules/main.c",
         r": can't open file '.*': \[Errno 2\]",
         "The Python file does not exist where the trainer runs.",

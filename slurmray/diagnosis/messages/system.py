@@ -257,7 +257,7 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "text-file-busy",
-        "OSError: [Errno 26] Text file busy: '/work/bin/server'",
+        "OSError: [Errno 26] Text file busy: '/code/bin/server'",
         "Linux: errno 26",
         r"Text file busy",
         "A program was started while another process writes its file, or written while it runs.",
