@@ -45,17 +45,19 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
     argv = chosen_job.attach_argv(command, node=node, is_terminal=is_terminal)
     sys.stdout.flush()
     code = commands.run_in_foreground(argv, chosen_job.host, is_terminal=is_terminal)
-    if code in _CODES_WITHOUT_CONTAINER and not _can_attach(chosen_job, node):
+    if code in _CODES_WITHOUT_CONTAINER and not _stays(chosen_job, node):
         cause = f"its container has ended or cannot be reached; slurmray status {chosen_job.id} shows the job"
         click.echo(f"job {chosen_job.id}: {cause}", err=True)
     return code
 
 
-def _can_attach(job: Job, node: str | None) -> bool:
+def _stays(job: Job, node: str | None) -> bool:
+    """Whether a container of a job can be attached to, and runs on."""
     from slurmray.errors import SlurmError
     from slurmray.slurm import commands
 
     try:
-        return commands.call(job.attach_argv(["true"], node=node), host=job.host).returncode == 0
+        # At the end of a job other processes in the container are killed a moment before it ends.
+        return commands.call(job.attach_argv(["sleep", "3"], node=node), host=job.host).returncode == 0
     except SlurmError:
         return False

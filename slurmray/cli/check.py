@@ -38,7 +38,7 @@ def check(
     rendered = render_job(job, given(settings, flags), trainer)
     host = rendered.host
     click.echo(f"{rendered.spec.name}: {rendered.summary}")
-    rendered.show_remarks(is_submitted_here=not host.name)
+    rendered.show_remarks()
     if host.name or shutil.which("sbatch"):
         click.echo(f"Slurm: {commands.test_only(text=rendered.text, host=host)}")
     else:

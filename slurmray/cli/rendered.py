@@ -53,10 +53,10 @@ class Rendered(NamedTuple):
             message = f"env.{name} is not set in your environment; export it before {self.target.submitting}"
             click.echo(message, err=True)
 
-    def show_remarks(self, *, is_submitted_here: bool = True) -> None:
+    def show_remarks(self) -> None:
         """Print hints for the user who submits the job."""
         self.warn_of_unset()
-        for remark in self.target.remarks(self.plan, is_submitted_here):
+        for remark in self.target.remarks(self.plan, not self.host.name):
             click.echo(remark, err=True)
 
     @property

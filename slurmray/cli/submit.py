@@ -80,7 +80,7 @@ def submit(
         if earlier_job.host is not host:
             raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
         arguments = [f"--dependency=afterok:{earlier_job.id}"]
-    rendered.show_remarks(is_submitted_here=not host.name)
+    rendered.show_remarks()
     if dry_run:
         click.echo(rendered.text.encode(), nl=False)
         return 0

@@ -109,7 +109,10 @@ def _open(place: str, submit_dir: str) -> int:
         try:
             status = os.lstat(name, dir_fd=parent)
         except FileNotFoundError:
-            os.mkdir(name, 0o755, dir_fd=parent)
+            try:
+                os.mkdir(name, 0o755, dir_fd=parent)
+            except FileExistsError:
+                pass  # another job has just made it
             status = os.lstat(name, dir_fd=parent)
         is_link = stat.S_ISLNK(status.st_mode)
         # Others can have made it where they can make files, and in the last one they are not to be trusted.

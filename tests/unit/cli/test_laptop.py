@@ -130,3 +130,13 @@ def test_clean(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert err.startswith("ssh nowhere: "), "hides no other host"
     assert len(err.splitlines()) == 1
     assert [path.name for path in run.parent.iterdir()] == ["7-0"]
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("verb", ["render", "check", "submit"])
+def test_folders_of_the_host_are_not_looked_for_here(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    Path("job.yaml").write_text("slurm: {mem: 1G, output: /lab/logs/%j.log}\n")
+    code, _, err = main([verb, "job.yaml"], capsys)
+    assert (code, "/lab/logs" in err) == (0, False), err
+    _, _, err = main(["render", "job.yaml", "--profile=none", "-o", "here.sh"], capsys)
+    assert "/lab/logs" in err

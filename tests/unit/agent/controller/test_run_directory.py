@@ -50,6 +50,21 @@ def test_nobody_else_can_write_to_it(tmp_path: Path, umask: int) -> None:
     assert (runs / "7-0/mark").read_text() == "secret\none\n"
 
 
+def test_another_job_makes_the_folder_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.mkdir
+
+    def late(name: str, *arguments: Any, **options: Any) -> None:
+        if name in ("runs", "slurmray-runs"):
+            real(name, *arguments, **options)
+        real(name, *arguments, **options)
+
+    monkeypatch.setattr(os, "mkdir", late)
+    assert make(tmp_path, runs="runs/slurmray-runs") == []
+    assert (tmp_path / "runs/slurmray-runs/7-0/mark").exists()
+
+
 @pytest.fixture
 def public() -> Iterator[Path]:
     """A folder that other users can enter."""
