@@ -25,9 +25,9 @@ from statistics import median
 from typing import NamedTuple
 
 from slurmray.loading.load import load_plan
-from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.rehearsal.images import ray_image, stores, suites
 from slurmray.rehearsal.machine import cache_folder, require
 from slurmray.rendering.script import render_script

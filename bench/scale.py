@@ -33,9 +33,9 @@ from bench import simulate, stand_in_ray
 from bench.boot import log, wait_idle, wait_until
 from slurmray.loading.load import load_plan
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from slurmray.rehearsal.images import suites
 from slurmray.rendering.script import render_script
 from tests.plans import plan_of

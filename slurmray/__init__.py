@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from slurmray.api import load, render, submit
-    from slurmray.slurm.job import Job
     from slurmray.slurm.states import End
-    from slurmray.spec.job import JobSpec
+    from slurmray.slurm.submitted_job import Job
+    from slurmray.spec.job_spec import JobSpec
 
 __version__ = "0.1.0"
 __all__ = ["End", "Job", "JobSpec", "load", "render", "submit"]
 
 _LAZY_EXPORTS = {
     "End": "slurm.states",
-    "Job": "slurm.job",
-    "JobSpec": "spec.job",
+    "Job": "slurm.submitted_job",
+    "JobSpec": "spec.job_spec",
     "load": "api",
     "render": "api",
     "submit": "api",

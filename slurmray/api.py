@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from slurmray import history
 from slurmray.errors import ExitCode, UsageError
-from slurmray.slurm import commands
+from slurmray.slurm import slurm_commands
 from slurmray.slurm.environment import clean_environment
 from slurmray.slurm.host import SshHost
-from slurmray.slurm.job import Job
+from slurmray.slurm.submitted_job import Job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slurmray.loading.profile import Profile
     from slurmray.plan import Plan
     from slurmray.spec.fields import JobFields
-    from slurmray.spec.job import JobSpec
+    from slurmray.spec.job_spec import JobSpec
 
 # For messages of the job, which append options, for example `--nodes 4`.
 _RENDER_AGAIN = "render it again in Python, with the equivalent of slurmray render"
@@ -121,7 +121,7 @@ def submit_script(
         # sbatch takes the others from the login shell there.
         environment = clean_environment(os.environ)
         variables = {name: environment[name] for name in spec.env_from_submitter if name in environment}
-    submitted = commands.sbatch(*arguments, text=script, host=host, folder=folder, variables=variables)
+    submitted = slurm_commands.sbatch(*arguments, text=script, host=host, folder=folder, variables=variables)
     messages = [f"job {submitted.number}: {submitted.message}"] if submitted.message else []
     gpus = sum(
         component.nodes * (spec.ray.gpus_per_node or component.gpus) for component in spec.slurm.components

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from slurmray.errors import Problem
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from slurmray.yaml_source import Path
 
 # Facts that are only known on a node. rank: 0 is the head node. head: address of the head node. ray_port:

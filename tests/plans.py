@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurmray.plan import Plan
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 
 def plan_of(spec: JobSpec) -> Plan:

@@ -27,8 +27,8 @@ from slurmray.diagnosis import messages as known
 from slurmray.diagnosis.exit_codes import EXIT_CODES
 from slurmray.errors import ExitCode
 from slurmray.slurm import syntax
-from slurmray.spec.job import JobSpec
-from slurmray.spec.slurm import Component
+from slurmray.spec.job_spec import JobSpec
+from slurmray.spec.slurm_section import Component
 
 DOCS = Path(__file__).parents[1]
 

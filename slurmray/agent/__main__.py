@@ -13,9 +13,9 @@ def main(role: str, arguments: "List[str]", text: str = "", rest: bytes = b"") -
     text: the script. rest: bytes of the controller's messages that were read along with the script.
     """
     if role == "controller":
-        from .controller import process
+        from .controller import controller_process
 
-        return process.run_controller(text, arguments, time.time())
+        return controller_process.run_controller(text, arguments, time.time())
     if role == "node":
         from .node import agent
 
@@ -29,7 +29,7 @@ def main(role: str, arguments: "List[str]", text: str = "", rest: bytes = b"") -
 
 # Role of a process in the container -> module of the package `container`, which has a function `main`.
 IN_CONTAINER = {
-    "container": "process",
+    "container": "container_process",
     "guard": "guard",
     "probe": "ray.probe",
     "ray": "ray.preload",

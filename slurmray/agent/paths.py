@@ -2,7 +2,7 @@
 
 import os
 
-from .errors import JobError
+from .job_errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

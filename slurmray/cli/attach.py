@@ -10,7 +10,7 @@ import click
 from slurmray.cli.terminal import complete_job, complete_node, job_argument
 
 if TYPE_CHECKING:
-    from slurmray.slurm.job import Job
+    from slurmray.slurm.submitted_job import Job
 
 # Exit codes of a command whose container has ended: of Podman 4.3 137, 5.4 255, before the command starts
 # 125; of a step that Slurm ends 137 or 143. A command may have them, too.
@@ -38,13 +38,13 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
       slurmray attach 1234 -- ray status
       slurmray attach verl --node gpu-7 -- nvidia-smi
     """
-    from slurmray.slurm import commands
+    from slurmray.slurm import slurm_commands
 
     chosen_job, _ = job_argument(job)
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     argv = chosen_job.attach_argv(command, node=node, is_terminal=is_terminal)
     sys.stdout.flush()
-    code = commands.run_in_foreground(argv, chosen_job.host, is_terminal=is_terminal)
+    code = slurm_commands.run_in_foreground(argv, chosen_job.host, is_terminal=is_terminal)
     if code in _CODES_WITHOUT_CONTAINER and not _stays(chosen_job, node):
         cause = f"its container has ended or cannot be reached; slurmray status {chosen_job.id} shows the job"
         click.echo(f"job {chosen_job.id}: {cause}", err=True)
@@ -54,10 +54,10 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
 def _stays(job: Job, node: str | None) -> bool:
     """Whether a container of a job can be attached to, and runs on."""
     from slurmray.errors import SlurmError
-    from slurmray.slurm import commands
+    from slurmray.slurm import slurm_commands
 
     try:
         # At the end of a job other processes in the container are killed a moment before it ends.
-        return commands.call(job.attach_argv(["sleep", "3"], node=node), host=job.host).returncode == 0
+        return slurm_commands.call(job.attach_argv(["sleep", "3"], node=node), host=job.host).returncode == 0
     except SlurmError:
         return False

@@ -9,8 +9,8 @@ import click
 
 from slurmray import history
 from slurmray.cli.terminal import complete_job, job_argument, show
-from slurmray.slurm.job import Job
 from slurmray.slurm.states import FINAL
+from slurmray.slurm.submitted_job import Job
 
 
 @click.command()

@@ -33,13 +33,13 @@ def check(
       slurmray check job.yaml --nodes 4 -- python train.py
     """
     from slurmray.cli.rendered import given, render_job
-    from slurmray.slurm import commands
+    from slurmray.slurm import slurm_commands
 
     rendered = render_job(job, given(settings, flags), trainer)
     host = rendered.host
     click.echo(f"{rendered.spec.name}: {rendered.summary}")
     rendered.show_remarks()
     if host.name or shutil.which("sbatch"):
-        click.echo(f"Slurm: {commands.test_only(text=rendered.text, host=host)}")
+        click.echo(f"Slurm: {slurm_commands.test_only(text=rendered.text, host=host)}")
     else:
         click.echo("Slurm was not asked: there is no sbatch here", err=True)

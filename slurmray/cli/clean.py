@@ -14,7 +14,7 @@ from slurmray import history
 from slurmray.cli.flags import PROFILE_OPTION
 from slurmray.cli.terminal import show
 from slurmray.errors import SlurmError, UsageError
-from slurmray.slurm import commands
+from slurmray.slurm import slurm_commands
 from slurmray.slurm.host import Host, get_host
 from slurmray.slurm.run_directories import attempts, renamed_directories
 from slurmray.slurm.states import FINAL, parse_events
@@ -104,7 +104,7 @@ def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, .
     without = [(field, "null") for field in _NOT_REQUESTED]
     fields = [*_JOB, *without, *chosen]
     host = render_job(None, fields, []).host  # wrong options come first
-    count = ("slurm.nodes", str(len(commands.hostnames(nodelist, host))))
+    count = ("slurm.nodes", str(len(slurm_commands.hostnames(nodelist, host))))
     return follow_job(render_job(None, [*fields, count], [], only_checks=True).submit())
 
 
@@ -143,7 +143,7 @@ def _find_old(host: Host, runs: Sequence[history.Run], before: float) -> Iterato
 
     Those of jobs that have not ended are left out, and those of other clusters, which are not asked.
     """
-    busy = [number for number, state in commands.squeue(host).items() if state not in FINAL]
+    busy = [number for number, state in slurm_commands.squeue(host).items() if state not in FINAL]
     asked = [run for run in runs if run.cluster is None]
     candidates = (path for run in asked for path in _run_directories(host, run, is_busy=run.id in busy))
     paths = list(dict.fromkeys(candidates))
@@ -168,7 +168,7 @@ def _run(directory: _OldDirectory, remove: str) -> str:
     """Run clean.sh for a directory; return what it prints."""
     logs = [pattern.format(node) for node in directory.nodes for pattern in _LOGS_OF_NODE]
     argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove, *logs]
-    result = commands.call(argv, host=directory.host)
+    result = slurm_commands.call(argv, host=directory.host)
     if result.stderr:
         show(result.stderr.rstrip("\n"), err=True)
     return result.stdout

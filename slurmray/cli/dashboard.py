@@ -12,7 +12,7 @@ import click
 
 from slurmray.cli.terminal import complete_job, job_argument
 from slurmray.errors import SlurmError, UsageError
-from slurmray.slurm.job import Job
+from slurmray.slurm.submitted_job import Job
 
 _PRINT_TOKEN = '[ -z "$RAY_AUTH_TOKEN_PATH" ] || cat "$RAY_AUTH_TOKEN_PATH"'  # noqa: S105 - old Rays have none
 _EVENT_WAIT = 60.0  # seconds: Ray starts the dashboard after the nodes
@@ -40,11 +40,13 @@ def dashboard(*, job: str | None, port: int) -> None:
       slurmray dashboard
       slurmray dashboard verl --port 9000
     """
-    from slurmray.slurm import commands
-    from slurmray.slurm.dashboard import VARIABLES, Forwarder, relay
+    from slurmray.slurm import slurm_commands
+    from slurmray.slurm.dashboard_relay import VARIABLES, Forwarder, relay
 
     chosen_job, _ = job_argument(job)
-    token = commands.output(chosen_job.attach_argv(["sh", "-c", _PRINT_TOKEN]), host=chosen_job.host).strip()
+    token = slurm_commands.output(
+        chosen_job.attach_argv(["sh", "-c", _PRINT_TOKEN]), host=chosen_job.host
+    ).strip()
     _wait_for_dashboard(chosen_job)
     address, dashboard_port = chosen_job.dashboard_address()
     argv = chosen_job.attach_argv(relay("127.0.0.1" if address in _ANY_ADDRESS else address, dashboard_port))

@@ -12,7 +12,7 @@ from slurmray.cli.flags import completion
 from slurmray.cli.terminal import escaped, paragraph
 from slurmray.diagnosis.causes import look_up_text
 from slurmray.diagnosis.exit_codes import EXIT_CODES, look_up
-from slurmray.diagnosis.states import STATES
+from slurmray.diagnosis.final_states import STATES
 from slurmray.errors import ExitCode, UsageError
 
 _LAST = 4 << 20  # bytes of standard input

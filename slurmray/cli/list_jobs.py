@@ -12,11 +12,11 @@ import click
 from slurmray import history
 from slurmray.cli.terminal import print_json, printable, show
 from slurmray.errors import SlurmError
-from slurmray.slurm import commands
+from slurmray.slurm import slurm_commands
 from slurmray.slurm.host import Host, get_host
+from slurmray.slurm.job_status import current_phase
 from slurmray.slurm.run_directories import last_attempts
 from slurmray.slurm.states import FINAL, Event, parse_events, recorded_end
-from slurmray.slurm.status import current_phase
 from slurmray.slurm.timeline import duration
 
 _States = dict[int, str]
@@ -68,7 +68,7 @@ def _states(places: Iterable[tuple[str | None, str | None]]) -> dict[tuple[str |
     errors = []
     for host, cluster in places:
         try:
-            states[host, cluster] = commands.squeue(get_host(host), cluster)
+            states[host, cluster] = slurm_commands.squeue(get_host(host), cluster)
         except SlurmError as error:
             errors.append(error)
     if errors and not states:

@@ -159,7 +159,7 @@ def _has_unread_input() -> bool:
 
 def _recorded_job_file(script: Path) -> str:
     """Return the job spec's file of a script that slurmray wrote before; "" if it is not known."""
-    from slurmray.agent.script import read_settings
+    from slurmray.agent.script_parts import read_settings
     from slurmray.files import read as read_file
 
     try:

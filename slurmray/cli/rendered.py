@@ -20,10 +20,10 @@ from slurmray.loading.remarks import unset_variables
 from slurmray.plan import Plan
 from slurmray.rendering.output import seal
 from slurmray.slurm.host import Host
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 if TYPE_CHECKING:
-    from slurmray.slurm.job import Job
+    from slurmray.slurm.submitted_job import Job
 
 DEFAULT_OUTPUT = Path("generated.sh")
 

@@ -49,7 +49,7 @@ def report(*, job: str | None, output: Path | None) -> None:
 
 
 def _refuse_overwriting(path: Path) -> None:
-    from slurmray.slurm.report import GENERATOR
+    from slurmray.slurm.report_page import GENERATOR
 
     with path.open("rb") as file:
         begin = file.read(_BEGIN)

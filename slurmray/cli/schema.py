@@ -25,7 +25,7 @@ def schema() -> None:
 
 def schema_text() -> str:
     """Return the schema as JSON text."""
-    from slurmray.spec.job import JobSpec
+    from slurmray.spec.job_spec import JobSpec
 
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobSpec.model_json_schema()}
     for section in (document, *document["$defs"].values()):

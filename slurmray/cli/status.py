@@ -14,7 +14,7 @@ from slurmray.cli.terminal import complete_job
 from slurmray.errors import UsageError
 
 if TYPE_CHECKING:
-    from slurmray.slurm.status import Status
+    from slurmray.slurm.job_status import Status
     from slurmray.slurm.timeline import Timeline
 
 _REFRESH = 3.0  # seconds

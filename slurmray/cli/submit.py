@@ -13,8 +13,8 @@ from slurmray.cli.flags import FILE, job_options
 from slurmray.errors import UsageError
 
 if TYPE_CHECKING:
-    from slurmray.slurm.job import Job
     from slurmray.slurm.states import Event
+    from slurmray.slurm.submitted_job import Job
 
 INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
 
@@ -63,7 +63,7 @@ def submit(
     """
     from slurmray.cli.rendered import given, render_job
     from slurmray.cli.terminal import job_argument, print_json, show
-    from slurmray.slurm import commands
+    from slurmray.slurm import slurm_commands
 
     if is_followed and is_json:
         raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
@@ -85,7 +85,7 @@ def submit(
         click.echo(rendered.text.encode(), nl=False)
         return 0
     if test_only:
-        show(commands.test_only(*arguments, text=rendered.text, host=host))
+        show(slurm_commands.test_only(*arguments, text=rendered.text, host=host))
         return 0
     submitted = rendered.submit(*arguments)
     if is_json:

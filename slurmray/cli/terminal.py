@@ -17,7 +17,7 @@ import click
 
 from slurmray import history
 from slurmray.cli.flags import completion
-from slurmray.slurm.job import Job
+from slurmray.slurm.submitted_job import Job
 
 _WIDTH = 100
 

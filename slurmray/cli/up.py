@@ -11,7 +11,7 @@ import click
 from slurmray.cli.flags import FILE, job_options
 
 if TYPE_CHECKING:
-    from slurmray.slurm.job import Job
+    from slurmray.slurm.submitted_job import Job
 
 # In place of the trainer. It exits with 0 at the time limit, whatever stop.signal is.
 _WAIT = "trap 'exit 0' HUP INT QUIT TERM USR1 USR2; while :; do sleep 3600 & wait $!; done"

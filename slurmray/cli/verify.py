@@ -32,12 +32,12 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
       slurmray verify generated.sh
       slurmray verify --print-hash          compare with the hashes that an administrator reviewed
     """
-    from slurmray.rendering import verify as verifying
+    from slurmray.rendering import verification
     from slurmray.rendering.script import MAX_BYTES, agent_sha256, story_sha256
 
     if print_hash:
         click.echo(f"{'agent':<16} {agent_sha256()}")
-        for name, runtimes in verifying.STORIES.items():
+        for name, runtimes in verification.STORIES.items():
             click.echo(f"{'story ' + name:<16} {story_sha256(runtimes)}")
         if not files:
             return 0
@@ -49,7 +49,7 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
             with file.open("rb") as stream:
                 raw = stream.read(MAX_BYTES + 1)
             is_script = len(raw) <= MAX_BYTES
-            verdict = verifying.verify(raw.decode(errors="surrogateescape")) if is_script else None
+            verdict = verification.verify(raw.decode(errors="surrogateescape")) if is_script else None
             problem = "not rendered by slurmray" if is_script else "larger than 4 MB, which sbatch refuses"
         except OSError as error:
             verdict, problem = None, str(error.strerror)

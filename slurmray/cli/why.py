@@ -14,9 +14,9 @@ from slurmray.cli.terminal import complete_job
 
 if TYPE_CHECKING:
     from slurmray.diagnosis.causes import Cause
-    from slurmray.slurm.job import Job
+    from slurmray.slurm.job_status import Status
     from slurmray.slurm.log_end import LogEnd
-    from slurmray.slurm.status import Status
+    from slurmray.slurm.submitted_job import Job
 
 _LAST = 4 << 20  # bytes of each log: what ended the job is near the end
 _LONGEST, _WIDEST = 1 << 12, 300  # characters of a line that are read and shown
@@ -79,8 +79,8 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
 def _answer_of_log(path: str) -> _Answer:
     from slurmray import files
     from slurmray.errors import UsageError
+    from slurmray.slurm.job_status import make_status
     from slurmray.slurm.log_end import end_in_log
-    from slurmray.slurm.status import make_status
 
     try:
         log = files.read_end(path, _LAST).decode(errors="replace")

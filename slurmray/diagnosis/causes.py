@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from slurmray.diagnosis.entries import Explanation
 from slurmray.diagnosis.exit_codes import EXIT_CODES, SELF_EXPLAINED, look_up, look_up_trainer
 from slurmray.diagnosis.failures import Failure, clean, failures, shown
+from slurmray.diagnosis.final_states import STATES
 from slurmray.diagnosis.messages import FAMILIES, MESSAGES
-from slurmray.diagnosis.states import STATES
 
 if TYPE_CHECKING:
-    from slurmray.slurm.status import Status
+    from slurmray.slurm.job_status import Status
 
 
 LOG = "log"  # the job's

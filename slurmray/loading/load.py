@@ -13,9 +13,9 @@ from slurmray.errors import Problem, SpecError
 from slurmray.loading.validate import find_missing_files, make_plan
 from slurmray.plan import Plan
 from slurmray.slurm import syntax
-from slurmray.spec.job import JobSpec
-from slurmray.spec.messages import dotted
+from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.types import shown
+from slurmray.spec.validation_errors import dotted
 from slurmray.yaml_source import Source
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from slurmray.files import read as read_file
 from slurmray.loading.load import place_problem
 from slurmray.slurm import syntax
 from slurmray.slurm.host import Host, get_host
-from slurmray.spec.job import JobSpec
-from slurmray.spec.messages import dotted, list_problems
-from slurmray.spec.slurm import Component, Model
+from slurmray.spec.job_spec import JobSpec
+from slurmray.spec.slurm_section import Component, Model
 from slurmray.spec.types import Line
+from slurmray.spec.validation_errors import dotted, list_problems
 from slurmray.yaml_source import Source
 
 NONE = "none"  # in place of a name: no profile

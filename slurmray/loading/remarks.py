@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slurmray.plan import Plan
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 _HEAD_ONLY = "starts processes on the head node only, as `run` does; start them on the other nodes with Ray"
 _RUNS_ALREADY = "the job's Ray cluster runs already; leave it out"

@@ -8,7 +8,7 @@ from pathlib import Path
 from slurmray.errors import Problem, SpecError
 from slurmray.plan import Plan
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.types import shown
 
 _BUILD = ("container", "build")

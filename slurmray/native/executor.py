@@ -50,7 +50,7 @@ class RayExecutor(core.Executor):
         requeue. Without container, the job uses the Ray of this Python.
         """
         # Here, because the user's modules import this one in images that may lack pydantic.
-        from slurmray.spec.job import JobSpec
+        from slurmray.spec.job_spec import JobSpec
 
         merged = {**self.parameters, **kwargs}
         parameters = {name: value for name, value in merged.items() if value is not None}

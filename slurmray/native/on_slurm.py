@@ -15,7 +15,7 @@ from slurmray.native.bundle import pack
 from slurmray.native.driver import RUN_DIR
 from slurmray.native.parameters import TIMEOUT_MIN, add_driver, make_job_data
 from slurmray.native.watcher import Watcher
-from slurmray.slurm import commands
+from slurmray.slurm import slurm_commands
 from slurmray.slurm.run_directories import last_attempt, read_events
 from slurmray.slurm.states import is_last_attempt_over
 
@@ -47,9 +47,9 @@ class RayJob(core.Job[core.R]):
     def _interrupt(self, timeout: bool = False) -> None:  # noqa: ARG002 - submitit's
         """Do what preemption and the time limit do, for tests: the driver makes a checkpoint and exits."""
         argv = ["scancel", "--batch", "--signal=USR2", self.job_id]
-        done = commands.call(argv)
+        done = slurm_commands.call(argv)
         if done.returncode:
-            raise commands.failure(argv, done.stderr)
+            raise slurm_commands.failure(argv, done.stderr)
 
 
 class RaySlurmExecutor(core.Executor):
@@ -87,7 +87,7 @@ class RaySlurmExecutor(core.Executor):
                 job.paths.move_temporary_file(path, "submitted_pickle")
             jobs[0].paths.move_temporary_file(script, "submission_file")
         except BaseException:
-            commands.call(["scancel", number])  # without its pickle the job would fail
+            slurm_commands.call(["scancel", number])  # without its pickle the job would fail
             raise
         if submitted.message:
             warnings.warn(f"job {number}: {submitted.message}", stacklevel=2)
@@ -96,7 +96,7 @@ class RaySlurmExecutor(core.Executor):
     def script(self, array: int = 0) -> str:
         """Return the script. array: number of jobs in the array; 0: a single job."""
         from slurmray import api
-        from slurmray.spec.job import JobSpec
+        from slurmray.spec.job_spec import JobSpec
 
         data = make_job_data(self.parameters, self.folder, "%A_%a" if array else "%j")
         add_driver(data, self.folder, self.home, pack(self.home), bool(array))
@@ -105,15 +105,15 @@ class RaySlurmExecutor(core.Executor):
             warnings.warn(remark, stacklevel=2)
         return api.render_plan(plan)
 
-    def _sbatch(self, script: Path, array: int) -> commands.Submitted:
+    def _sbatch(self, script: Path, array: int) -> slurm_commands.Submitted:
         """Submit the script to the cluster that is asked for the states of jobs."""
         options = []
         if array:
             most = min(array, self.parameters.get("slurm_array_parallelism", array))
             options.append(f"--array=0-{array - 1}%{most}")
-        submitted = commands.sbatch(*options, str(script))
+        submitted = slurm_commands.sbatch(*options, str(script))
         if submitted.cluster:
-            commands.call(["scancel", f"--clusters={submitted.cluster}", str(submitted.number)])
+            slurm_commands.call(["scancel", f"--clusters={submitted.cluster}", str(submitted.number)])
             text = f"the job went to cluster {submitted.cluster}, and was cancelled: RayExecutor works with "
             raise SlurmError(f"{text}the default cluster only: unset --clusters and SBATCH_CLUSTERS")
         return submitted

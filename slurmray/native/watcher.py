@@ -8,7 +8,7 @@ from submitit.core.core import InfoWatcher
 from submitit.core.logger import get_logger
 
 from slurmray.errors import SlurmError
-from slurmray.slurm import commands
+from slurmray.slurm import slurm_commands
 from slurmray.slurm.states import FINAL
 
 # State of a job that Slurm no longer knows. submitit waits forever for UNKNOWN ones.
@@ -60,12 +60,12 @@ class Watcher(InfoWatcher):
 def _ask_squeue(jobs: list[str]) -> dict[str, _Info]:
     argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%A"]
     argv.append(f"--jobs={','.join(jobs)}")
-    return _parse(commands.output(argv, may_be_unknown=True))  # when it knows none of them
+    return _parse(slurm_commands.output(argv, may_be_unknown=True))  # when it knows none of them
 
 
 def _ask_sacct(jobs: list[str]) -> dict[str, _Info]:
     """Empty where there is no accounting."""
-    return _parse(commands.sacct("JobID,State", f"--jobs={','.join(jobs)}"))
+    return _parse(slurm_commands.sacct("JobID,State", f"--jobs={','.join(jobs)}"))
 
 
 def _parse(output: str) -> dict[str, _Info]:

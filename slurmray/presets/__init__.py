@@ -12,7 +12,7 @@ from slurmray.presets import nemo_rl, openrlhf, rlinf, roll, search_r1, skyrl, s
 from slurmray.presets.command_line import parse_command
 from slurmray.presets.context import MAX_GPUS, PresetContext
 from slurmray.presets.precision import uses_bf16
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.preset import Preset
 from slurmray.yaml_source import Source
 

@@ -11,7 +11,7 @@ from slurmray.agent.job_log import counted
 from slurmray.plan import Fact, Finding
 from slurmray.presets.command_line import CommandLine, ParsedOption, parse_integer
 from slurmray.presets.ranks import spans
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.preset import Preset
 from slurmray.spec.types import shown
 from slurmray.yaml_source import Path, Source

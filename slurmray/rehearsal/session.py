@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal import job, machine
+from slurmray.rehearsal import machine, rehearsal_job
 from slurmray.rehearsal.cluster.container_settings import read_container_settings
-from slurmray.rehearsal.cluster.directives import Requirements, read_requirements
 from slurmray.rehearsal.cluster.layout import RUNTIMES, Layout, Runtime
+from slurmray.rehearsal.cluster.requirements import Requirements, read_requirements
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import provide, suites
 
@@ -108,17 +108,17 @@ def _run(cluster: SlurmCluster, script: str, requirements: Requirements, log: Lo
     node = cluster.config.nodes[0]
     versions = [cluster.run([program, "--version"], host=node).stdout.strip() for program in programs]
     log(f"up: {', '.join(cluster.config.nodes)}; {', '.join(versions)}")
-    number = job.submit(cluster, script, requirements)
+    number = rehearsal_job.submit(cluster, script, requirements)
     log(f"submitted job {number}; its log follows")
     code = None
     try:
-        end = job.follow(cluster, number)
+        end = rehearsal_job.follow(cluster, number)
     except KeyboardInterrupt:
         log(f"interrupted: scancel {number}; press Ctrl-C again to end everything at once")
         code = 130
         cluster.run(["scancel", str(number)])
-        end = job.follow(cluster, number)
-    leftovers = job.leftovers(cluster)
+        end = rehearsal_job.follow(cluster, number)
+    leftovers = rehearsal_job.leftovers(cluster)
     for line in leftovers:
         log(f"leftover on {line}")
     code = end.shell_code if code is None else code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slurmray.slurm import syntax
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 ONE_TASK = syntax.directive("ntasks-per-node", "1")
 

@@ -11,14 +11,14 @@ import jinja2
 
 from slurmray import __version__, files
 from slurmray import agent as package
-from slurmray.agent import script as parts
+from slurmray.agent import script_parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
 from slurmray.plan import Plan
 from slurmray.rendering.directives import make_directives
+from slurmray.rendering.job_settings import list_runtimes, make_settings
 from slurmray.rendering.output import HEADER, sha256
 from slurmray.rendering.pretty_json import format_json
-from slurmray.rendering.settings import list_runtimes, make_settings
 from slurmray.resources import data_folder
 from slurmray.spec.runtimes import RUNTIMES
 
@@ -114,7 +114,7 @@ def agent_sha256() -> str:
 @functools.cache
 def story_sha256(runtimes: tuple[str, ...]) -> str:
     """Return the hash of the installed version's story for these runtimes."""
-    return sha256(parts.read_story(_render([], "{}", runtimes, story_hash="")))
+    return sha256(script_parts.read_story(_render([], "{}", runtimes, story_hash="")))
 
 
 def _render(

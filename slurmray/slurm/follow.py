@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slurmray.errors import SlurmError
-from slurmray.slurm.job import Job
 from slurmray.slurm.states import FINAL, End, Event, is_last_attempt_over
+from slurmray.slurm.submitted_job import Job
 from slurmray.slurm.timeline import clock
 
 _LONGEST_PAUSE = 15.0  # seconds between two requests to slurmctld

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from slurmray import files, process
+from slurmray import files, local_commands
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm.environment import clean_environment
 
@@ -84,11 +84,11 @@ class Host:
         its environment. timeout: seconds until subprocess.TimeoutExpired; None: no limit.
         """
         env = {**clean_environment(os.environ), **(variables or {})}
-        return process.run(argv, env=env, text=text, folder=folder or None, timeout=timeout)
+        return local_commands.run(argv, env=env, text=text, folder=folder or None, timeout=timeout)
 
     def start(self, argv: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a command of Slurm with pipes for its standard input and output."""
-        return process.start(argv, env={**clean_environment(os.environ), **variables})
+        return local_commands.start(argv, env={**clean_environment(os.environ), **variables})
 
     def run_in_foreground(self, argv: list[str], *, is_terminal: bool) -> int:
         """Run a command of Slurm with this process's streams, and return its exit code.
@@ -96,7 +96,7 @@ class Host:
         is_terminal: whether it is started on a terminal. FileNotFoundError if it is not installed.
         """
         del is_terminal  # it inherits it
-        return process.run_in_foreground(argv, clean_environment(os.environ))
+        return local_commands.run_in_foreground(argv, clean_environment(os.environ))
 
     @property
     def uid(self) -> int:
@@ -157,7 +157,7 @@ class SshHost(Host):
         assignments = [f"{name}={value}" for name, value in variables.items()]
         mark = secrets.token_hex()
         command = _login_shell_command(["env", *assignments, *argv], mark)
-        child = process.start([*self._ssh(), self.name, command])
+        child = local_commands.start([*self._ssh(), self.name, command])
         assert child.stdout  # noqa: S101 - opened with PIPE
         tail = b""
         # By byte: the rest is for the caller. It gets no input before: it may be another shell than bash.
@@ -168,7 +168,7 @@ class SshHost(Host):
     def run_in_foreground(self, argv: list[str], *, is_terminal: bool) -> int:
         """Run ssh with a command, see Host.run_in_foreground. is_terminal: it gets one there, too."""
         command = [*self._ssh(is_terminal=is_terminal), self.name, _login_shell_command(argv)]
-        return process.run_in_foreground(command)
+        return local_commands.run_in_foreground(command)
 
     @functools.cached_property
     def uid(self) -> int:
@@ -234,7 +234,7 @@ class SshHost(Host):
         target = f"{self.name}:{folder}/"
         argv = ["rsync", "--archive", "--compress", "--relative", "--protect-args", f"--rsh={ssh}"]
         try:
-            result = process.run([*argv, "--", *files, target])
+            result = local_commands.run([*argv, "--", *files, target])
         except FileNotFoundError:
             raise UsageError("rsync: no such command here; install it, or leave `sync` out") from None
         if result.returncode != 0:
@@ -255,7 +255,7 @@ class SshHost(Host):
         command = [*self._ssh(), self.name, f"sh -c {shlex.quote(_LOGIN_SHELL.format('-s'))}"]
         data = script.encode(errors="surrogateescape")
         try:
-            result = process.run_bytes(command, data=data, timeout=timeout)
+            result = local_commands.run_bytes(command, data=data, timeout=timeout)
         except subprocess.TimeoutExpired:
             message = f"ssh {self.name}: no answer within {timeout:g} s; try `ssh {self.name}`"
             raise SlurmError(message) from None
@@ -288,7 +288,7 @@ class SshHost(Host):
     def _shared_connection(self) -> dict[str, str]:
         """Options that let all commands use one connection; {} if the user's configuration does so."""
         try:
-            config = process.run(["ssh", "-G", self.name]).stdout
+            config = local_commands.run(["ssh", "-G", self.name]).stdout
         except FileNotFoundError:
             raise SlurmError("ssh: no such command here; install OpenSSH's client") from None
         if re.search("^controlpath (?!none$)", config, re.MULTILINE):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from slurmray.agent.controller.allocation import CLEAN_UP_TIME
 from slurmray.agent.node.checks import storage
 from slurmray.agent.node.runtimes import RUNTIMES, STEP
-from slurmray.slurm import commands, syntax
+from slurmray.slurm import slurm_commands, syntax
 from slurmray.slurm.host import Host
 
 OLDEST_SLURM = (20, 11)
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 def survey(host: Host, folder: Path) -> Iterator[Row]:
     """Ask Slurm and a login host. folder: from which jobs would be submitted. SlurmError if Slurm refuses."""
-    output = functools.partial(commands.output, host=host)
+    output = functools.partial(slurm_commands.output, host=host)
     config = parse_config(output(["scontrol", "show", "config"]))
     yield from config_rows(config)
     yield from partition_rows(output(["sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"]))
@@ -45,12 +45,12 @@ def survey(host: Host, folder: Path) -> Iterator[Row]:
         yield account_row(output(["sacctmgr", "--noheader", "--parsable2", *show]))
     if "--container-image" in output(["srun", "--help"]):
         yield Row("pyxis", "srun has --container-image", "--runtime pyxis uses it")
-    which = commands.call(["bash", "-c", f"command -v {' '.join(_PROGRAMS)}"], host=host).stdout
+    which = slurm_commands.call(["bash", "-c", f"command -v {' '.join(_PROGRAMS)}"], host=host).stdout
     names = [Path(line).name for line in which.splitlines()]
     fix = "the nodes may have others, or need `setup: module load NAME`"
     yield Row(f"runtimes on {host.name}" if host.name else "runtimes here", ", ".join(names) or "none", fix)
     # A program with a timeout, because a file server may hang.
-    stat = commands.call(["bash", "-c", _FILE_SYSTEM, "bash", str(folder)], host=host)
+    stat = slurm_commands.call(["bash", "-c", _FILE_SYSTEM, "bash", str(folder)], host=host)
     yield folder_row(folder, stat.stdout.strip())
 
 

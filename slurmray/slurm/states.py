@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from slurmray.diagnosis.states import STATES
+from slurmray.diagnosis.final_states import STATES
 from slurmray.events import fits
 
 FINAL = tuple(STATES)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from slurmray.spec.image_names import ImageName, find_misfit
 from slurmray.spec.mounts import MountField
 from slurmray.spec.runtimes import RUNTIMES, Choice
-from slurmray.spec.slurm import Model
+from slurmray.spec.slurm_section import Model
 from slurmray.spec.types import AbsolutePath, Count, Line, Text, find_duplicates, pattern, shown
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"

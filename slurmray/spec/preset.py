@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
-from slurmray.spec.slurm import Model
+from slurmray.spec.slurm_section import Model
 from slurmray.spec.types import Line, shown
 
 TrainerName = Literal["verl", "search-r1", "rlinf", "roll", "openrlhf", "nemo-rl", "skyrl", "slime"]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
+from slurmray.rehearsal.cluster import slurm_conf
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.rehearsal.images import ray_image, stores, suites
 from slurmray.spec.container import DEFAULT_IMAGE
 
@@ -93,7 +93,7 @@ def podman_cluster(
 ) -> Iterator[SlurmCluster]:
     """Three hosts with Podman; root and alice have the image."""
     with SlurmCluster(ClusterConfig(nodes=("node1", "node2", "node3"), gres=GPUS), podman_layout) as cluster:
-        rootless.load_for_user(cluster, archive, config.USERS[0], print)
+        rootless.load_for_user(cluster, archive, slurm_conf.USERS[0], print)
         shared_clusters.append(cluster)
         yield cluster
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from slurmray.loading.load import load_plan
-from slurmray.rehearsal.cluster.config import User
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import User
 from slurmray.rendering.output import write_scripts
 from slurmray.rendering.script import render_script
 from slurmray.slurm.states import FINAL
@@ -140,7 +140,7 @@ def passing_for(cluster: SlurmCluster, folder: Path, user: User) -> Iterator[Non
 
     folder: a new one, for the commands.
     """
-    path = slurm_commands(cluster, folder, user.name)
+    path = path_with_slurm(cluster, folder, user.name)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(cluster.folder)
         patch.setenv("PATH", path)
@@ -148,7 +148,7 @@ def passing_for(cluster: SlurmCluster, folder: Path, user: User) -> Iterator[Non
         yield
 
 
-def slurm_commands(cluster: SlurmCluster, folder: Path, user: str | None = None) -> str:
+def path_with_slurm(cluster: SlurmCluster, folder: Path, user: str | None = None) -> str:
     """Write wrappers of Slurm's commands into a folder; return a PATH with them.
 
     The commands run on the login host: as `user`, with a fresh environment, or as root with the caller's.

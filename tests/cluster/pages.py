@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from slurmray import process
+from slurmray import local_commands
 
 from .jobs import HANG, wait_until
 
@@ -54,7 +54,7 @@ def _run(line: str) -> str:
     done: list[subprocess.CompletedProcess[str]] = []
 
     def is_done() -> bool:
-        done[:] = [process.run([sys.executable, "-m", "slurmray", *arguments], timeout=HANG)]
+        done[:] = [local_commands.run([sys.executable, "-m", "slurmray", *arguments], timeout=HANG)]
         return not _NOT_YET.search(done[0].stderr)
 
     wait_until(is_done, lambda: str(done))

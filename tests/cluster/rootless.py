@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal.cluster import config
+from slurmray.rehearsal.cluster import slurm_conf
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import cache as store
 from slurmray.rehearsal.machine import cache_folder
@@ -21,7 +21,7 @@ additionalimagestores = ["{images}"]
 
 
 def load_for_user(
-    cluster: SlurmCluster, archive: Path, user: config.User, log: Callable[[str], None]
+    cluster: SlurmCluster, archive: Path, user: slurm_conf.User, log: Callable[[str], None]
 ) -> None:
     """Load the docker-archive `archive` for a user of the hosts: once, as that user, into a cached store.
 
@@ -34,7 +34,7 @@ def load_for_user(
         path.mkdir()
         os.chown(path, user.uid, user.uid)
         path.parent.chmod(0o755)
-        inside = Path(config.ROOTLESS, path.relative_to(cache_folder() / "rootless"))
+        inside = Path(slurm_conf.ROOTLESS, path.relative_to(cache_folder() / "rootless"))
         with archive.open("rb") as stream:
             load = ["podman", "--root", str(inside), "load", "--quiet"]
             done = cluster.run(load, user.name, timeout=None, stdin=stream)
@@ -42,6 +42,8 @@ def load_for_user(
             raise RehearsalError(f"Podman could not load {archive} for {user.name}: {done.stderr.strip()}")
 
     store.build_once(cache_folder() / "rootless", name, build, log)
-    storage_conf = _CONFIG.format(graphroot=config.graph_root(user), images=f"{config.ROOTLESS}/{name}")
+    storage_conf = _CONFIG.format(
+        graphroot=slurm_conf.graph_root(user), images=f"{slurm_conf.ROOTLESS}/{name}"
+    )
     write = "mkdir -p ~/.config/containers && cat >~/.config/containers/storage.conf"
     cluster.run(["bash", "-c", write], user.name, text=storage_conf)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from slurmray.rehearsal.cluster import config
+from slurmray.rehearsal.cluster import slurm_conf
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 
 from .jobs import Jobs
@@ -38,7 +38,7 @@ def test_each_address_family(addressed_cluster: SlurmCluster, folder: Path) -> N
             ["python3", "-c", "import os, ray; ray.init(); print(len(ray.nodes()), os.environ['no_proxy'])"],
         )
         direct = re.findall("^2 (.*)", job.log, re.MULTILINE)[0].split(",")
-        known = [config.addresses(addressed_cluster.config, f"node{number}") for number in (1, 2)]
+        known = [slurm_conf.addresses(addressed_cluster.config, f"node{number}") for number in (1, 2)]
         assert {"node1", "node2", *(each for node in known for each in node)} <= set(direct), job.log
         assert re.search(f"head at {V6}:[0-9]+,", job.log), job.log
     else:

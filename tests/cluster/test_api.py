@@ -14,13 +14,13 @@ import pytest
 
 import slurmray
 from slurmray.errors import SlurmError
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.slurm import commands
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
+from slurmray.slurm import slurm_commands
 from slurmray.slurm.states import FINAL
 
-from .jobs import HANG, Jobs, slurm_commands, wait_until
+from .jobs import HANG, Jobs, path_with_slurm, wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/guides/python.md").read_text()
@@ -42,7 +42,7 @@ def python(
 @pytest.fixture
 def jobs(podman_cluster: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     """Jobs of root, submitted from the current folder."""
-    monkeypatch.setenv("PATH", slurm_commands(podman_cluster, tmp_path / "commands"))
+    monkeypatch.setenv("PATH", path_with_slurm(podman_cluster, tmp_path / "commands"))
     monkeypatch.chdir(folder)
     return Jobs(podman_cluster, folder)
 
@@ -93,7 +93,7 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
         job.attach_argv()
     jobs.wait_end(job.id)
     with SlurmCluster(ClusterConfig(nodes=("node1",)), podman_layout) as cluster:  # does not know the job
-        monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "of-another-slurm"))
+        monkeypatch.setenv("PATH", path_with_slurm(cluster, tmp_path / "of-another-slurm"))
         assert slurmray.Job(job.id).wait(timeout=HANG).state == "CANCELLED"
         assert slurmray.Job(job.id, folder=jobs.folder).logs() == job.logs()
         with pytest.raises(SlurmError, match="give Job the folder in which it was submitted"):
@@ -139,9 +139,9 @@ def test_wait_survives_a_restart_of_slurmctld(
     monkeypatch.chdir(folder)
     answers: list[str] = []
     with SlurmCluster(ClusterConfig(nodes=("node1",)), podman_layout) as cluster:
-        monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "commands"))
+        monkeypatch.setenv("PATH", path_with_slurm(cluster, tmp_path / "commands"))
         job = slurmray.submit(slurmray.JobSpec(slurm={"hold": True}))
-        call = commands.call
+        call = slurm_commands.call
 
         def call_and_restart(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
             done = call(argv, **options)
@@ -163,7 +163,7 @@ def test_wait_survives_a_restart_of_slurmctld(
                 )
             return done
 
-        monkeypatch.setattr(commands, "call", call_and_restart)
+        monkeypatch.setattr(slurm_commands, "call", call_and_restart)
         assert job.wait(timeout=HANG).state == "CANCELLED"
     assert "JobState=PENDING" in answers[0]
     assert "Unable to contact slurm controller" in answers[1]
@@ -172,7 +172,7 @@ def test_wait_survives_a_restart_of_slurmctld(
 def test_a_job_of_another_user(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = slurmray.submit(slurmray.JobSpec(slurm=ONE | {"hold": True}))
     with monkeypatch.context() as other:
-        other.setenv("PATH", slurm_commands(jobs.cluster, tmp_path / "of-alice", "alice"))
+        other.setenv("PATH", path_with_slurm(jobs.cluster, tmp_path / "of-alice", "alice"))
         assert job.state() == "PENDING"
         message = r"^scancel: .*Access/permission denied: the job is another user's$"
         with pytest.raises(SlurmError, match=message):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from slurmray.rehearsal.images import ray_image, stores
 
 from .jobs import Jobs

@@ -15,9 +15,9 @@ import yaml
 
 from slurmray.agent.inherited import GPU_MASKS
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.images import suites
 
 from . import bare, rootless

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 
 from .conftest import GPUS
-from .jobs import slurm_commands, wait_clean
+from .jobs import path_with_slurm, wait_clean
 from .pages import ROOT, run_page
 
 
@@ -20,7 +20,7 @@ def test_the_first_hour(
     podman_layout: Layout, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SlurmCluster(ClusterConfig(nodes=("node1", "node2"), gres=GPUS), podman_layout) as cluster:
-        monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "commands"))
+        monkeypatch.setenv("PATH", path_with_slurm(cluster, tmp_path / "commands"))
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
         monkeypatch.chdir(folder)
         run_page(ROOT / "docs/first-hour.md")

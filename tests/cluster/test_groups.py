@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import USERS, ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import USERS, ClusterConfig
 from slurmray.rehearsal.images import suites
-from slurmray.slurm.job import Job
+from slurmray.slurm.submitted_job import Job
 
 from . import rootless
 from .conftest import GPUS

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from slurmray import process
+from slurmray import local_commands
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.config import ClusterConfig
+from slurmray.rehearsal.cluster import slurm_conf
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from slurmray.rehearsal.images import suites
 
 from . import rootless
@@ -31,7 +31,7 @@ from .conftest import GPUS
 from .jobs import HANG, wait_clean, wait_until
 from .pages import ROOT, run_page
 
-ALICE = config.USERS[0]
+ALICE = slurm_conf.USERS[0]
 GREETING = "echo Welcome to the cluster\n"
 SSHD = """\
 HostKey {folder}/host
@@ -66,7 +66,7 @@ def laptop(cluster: SlurmCluster, work: Path) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
         for key in ("host", "key"):
-            process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)])
+            local_commands.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)])
         proxy = start_sshd(cluster, folder)
         (folder / "config").write_text(SSH.format(folder=folder, proxy=proxy))
         programs = folder / "bin"
@@ -86,7 +86,7 @@ def laptop(cluster: SlurmCluster, work: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            process.run(["ssh", f"-oControlPath={folder}/.ssh/slurmray-%C", "-O", "exit", "login"])
+            local_commands.run(["ssh", f"-oControlPath={folder}/.ssh/slurmray-%C", "-O", "exit", "login"])
 
 
 def start_sshd(cluster: SlurmCluster, folder: Path) -> str:
@@ -124,7 +124,8 @@ def test_dashboard_and_clean(cluster: SlurmCluster, tmp_path: Path) -> None:
         slurmray("submit", "--nodes=1", "--cpus-per-task=2", "--mem=1G", "--", "sleep", "600")
         argv = [sys.executable, "-m", "slurmray"]
         wait_until(
-            lambda: process.run([*argv, "attach", "--", "true"]).returncode == 0, lambda: slurmray("logs")
+            lambda: local_commands.run([*argv, "attach", "--", "true"]).returncode == 0,
+            lambda: slurmray("logs"),
         )
         browser, opened = Path(os.environ["PATH"], "xdg-open"), tmp_path / "opened"
         browser.write_text(f'#!/bin/sh\necho "$1" >{opened}\n')
@@ -153,6 +154,6 @@ def test_dashboard_and_clean(cluster: SlurmCluster, tmp_path: Path) -> None:
 
 def slurmray(*args: str) -> str:
     """Run a command line that must not fail; return its standard output."""
-    done = process.run([sys.executable, "-m", "slurmray", *args], timeout=HANG)
+    done = local_commands.run([sys.executable, "-m", "slurmray", *args], timeout=HANG)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.config import ClusterConfig
+from slurmray.rehearsal.cluster import slurm_conf
 from slurmray.rehearsal.cluster.layout import Runtime
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 
 from . import rootless
 from .jobs import Jobs
@@ -23,7 +23,7 @@ def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) ->
     layout = request.getfixturevalue(f"{runtime}_layout")
     with SlurmCluster(ClusterConfig(cpus=2, memory=8000, confined=True), layout) as cluster:
         if runtime == "podman":
-            rootless.load_for_user(cluster, archive, config.USERS[0], print)
+            rootless.load_for_user(cluster, archive, slurm_conf.USERS[0], print)
         yield cluster
 
 

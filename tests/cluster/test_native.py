@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.rehearsal.images import ray_image, stores
 from tests.cluster import bare, sandbox
-from tests.cluster.jobs import HANG, slurm_commands, wait_until
+from tests.cluster.jobs import HANG, path_with_slurm, wait_until
 
 ROOT = Path(__file__).parents[2]
 # The image needs the same minor version of Python as the submitting process.
@@ -154,7 +154,7 @@ def program(
     # As root, Apptainer needs capabilities that some machines lack.
     user = "alice" if runtime == "apptainer" else None
     program = Program(
-        native_cluster, folder, slurm_commands(native_cluster, tmp_path / "commands", user), parameters
+        native_cluster, folder, path_with_slurm(native_cluster, tmp_path / "commands", user), parameters
     )
     yield program
     for process in program.started:

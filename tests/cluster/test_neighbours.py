@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.container.ray import preload
-from slurmray.rehearsal.cluster import config
+from slurmray.rehearsal.cluster import slurm_conf
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
 
@@ -128,7 +128,7 @@ class Running:
 @pytest.fixture
 def podman_users(podman_cluster: SlurmCluster, archive: Path) -> SlurmCluster:
     """Hosts on which bob has the image, too."""
-    rootless.load_for_user(podman_cluster, archive, config.USERS[1], print)
+    rootless.load_for_user(podman_cluster, archive, slurm_conf.USERS[1], print)
     return podman_cluster
 
 
@@ -198,7 +198,7 @@ def test_two_jobs_share_only_nodes(
 @pytest.mark.parametrize("host", [pytest.param("login", marks=pytest.mark.full), "node1"])
 def test_ports_reject_clients_without_the_token(alice: Running, host: str) -> None:
     ports_to_try = [
-        (config.addresses(alice.jobs.cluster.config, node)[0], port)
+        (slurm_conf.addresses(alice.jobs.cluster.config, node)[0], port)
         for node in NODES
         for _, port in alice.listeners(node)
     ]
@@ -240,7 +240,7 @@ def send_requests(
     shutil.copy(PORT_CLIENT, folder)
     run = ["podman", "run", "--rm", "--interactive", "--network=host", f"--volume={folder}:{folder}:ro"]
     run += ["--log-driver=none", "--entrypoint=python3", DEFAULT_IMAGE, f"{folder}/{PORT_CLIENT.name}"]
-    head = config.addresses(job.jobs.cluster.config, "node1")[0]
+    head = slurm_conf.addresses(job.jobs.cluster.config, "node1")[0]
     request = {"ports": ports_to_try, "token": token, "procedures": token != job.token}
     request["client"] = f"{head}:{dashboard_and_client_ports(job)[1]}"
     done = job.jobs.cluster.run(run, "bob", host, text=json.dumps(request), timeout=HANG)
@@ -284,7 +284,7 @@ def test_unauthenticated_request_crashes_ray_s_gcs(alice: Running) -> None:
     No setting of Ray prevents that; the job ends, and its log has the cause. If this test fails, Ray has been
     fixed: update docs/inside/script.md.
     """
-    head = config.addresses(alice.jobs.cluster.config, "node1")[0]
+    head = slurm_conf.addresses(alice.jobs.cluster.config, "node1")[0]
     port = dashboard_and_client_ports(alice)[1] - 1
     call = (
         f"import grpc; channel = grpc.insecure_channel('{head}:{port}')\n"

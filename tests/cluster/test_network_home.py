@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 
 from .jobs import HANG, Jobs, wait_until
 

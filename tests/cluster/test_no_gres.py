@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 
 from . import bare
 from .jobs import Jobs

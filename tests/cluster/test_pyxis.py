@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 
 from . import enroot
 from .jobs import Jobs, wait_until

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import IMAGES, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import IMAGES, ClusterConfig, Gres
 from slurmray.rehearsal.images import ray_image, stores
 from slurmray.spec.container import DEFAULT_IMAGE
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.rehearsal.cluster import config
-from slurmray.rehearsal.cluster.config import ClusterConfig
-from slurmray.rehearsal.cluster.directives import read_requirements
+from slurmray.rehearsal.cluster import slurm_conf
 from slurmray.rehearsal.cluster.layout import Layout
+from slurmray.rehearsal.cluster.requirements import read_requirements
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from slurmray.spec.container import DEFAULT_IMAGE
 
 from .jobs import HANG, wait_clean, wait_until
@@ -97,7 +97,7 @@ def test_a_job_of_a_user(podman_cluster: SlurmCluster, folder: Path) -> None:
     assert podman_cluster.wait(job, HANG) == ("FAILED", "7:0")
     log = folder / f"slurm-{job}.out"
     assert log.read_text().split() == ["alice", str(folder), "none"]
-    assert log.stat().st_uid == config.USERS[0].uid
+    assert log.stat().st_uid == slurm_conf.USERS[0].uid
 
 
 def test_cluster_meets_every_directive(folder: Path) -> None:
@@ -176,13 +176,13 @@ def test_machine_is_not_changed(folder: Path, podman_layout: Layout, tmp_path: P
     (tmp_path / "data").write_text("old")
     missing = tmp_path / "missing"
     layout = dataclasses.replace(podman_layout, folder=folder, copy_on_write=[tmp_path], missing=[missing])
-    change = f"echo new >{tmp_path}/data; touch {missing}/x /usr/x /etc/x /var/x {config.IMAGES}/x"
+    change = f"echo new >{tmp_path}/data; touch {missing}/x /usr/x /etc/x /var/x {slurm_conf.IMAGES}/x"
     with SlurmCluster(ClusterConfig(), layout) as cluster:
         cluster.run(["bash", "-c", change], host="node1")
         seen = cluster.run(["bash", "-c", f"cat {tmp_path}/data"], host="node2")
         assert seen.stdout == "new\n"
         assert cluster.run(["touch", "/usr/x"]).returncode != 0
-        assert cluster.run(["touch", f"{config.IMAGES}/x"]).returncode != 0
+        assert cluster.run(["touch", f"{slurm_conf.IMAGES}/x"]).returncode != 0
     assert (tmp_path / "data").read_text() == "old"
     assert not any(path.exists() for path in (missing, Path("/usr/x"), Path("/etc/x"), Path("/var/x")))
 

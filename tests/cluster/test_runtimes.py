@@ -13,9 +13,9 @@ import yaml
 
 import slurmray
 from slurmray.loading.load import load_plan
-from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import USERS, ClusterConfig, Gres
 from slurmray.slurm.states import FINAL
 
 from . import bare, sandbox

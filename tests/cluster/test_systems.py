@@ -20,7 +20,7 @@ from slurmray.plan import Advice
 from slurmray.presets import advise
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.spec.container import DEFAULT_IMAGE
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 from .jobs import Job, Jobs
 

@@ -23,15 +23,15 @@ from typing import Any
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from slurmray.rehearsal.images import suites
-from slurmray.slurm.job import Job
+from slurmray.slurm.submitted_job import Job
 from slurmray.slurm.timeline import STEPS
 from slurmray.spec.container import DEFAULT_IMAGE
 
-from .jobs import HANG, Jobs, slurm_commands, wait_until
+from .jobs import HANG, Jobs, path_with_slurm, wait_until
 from .jobs import Job as EndedJob
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ def cluster(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[S
 @pytest.fixture
 def jobs(cluster: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     """Jobs of root, submitted from the current folder."""
-    monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "commands"))
+    monkeypatch.setenv("PATH", path_with_slurm(cluster, tmp_path / "commands"))
     monkeypatch.chdir(folder)
     return Jobs(cluster, folder)
 
@@ -505,7 +505,7 @@ def test_a_job_that_slurm_has_forgotten(
     number = submit(*ONE, "--", "true")
     jobs.wait_end(number)
     with SlurmCluster(ClusterConfig(nodes=("node1",)), podman_layout) as cluster:  # does not know the job
-        monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "of-another-slurm"))
+        monkeypatch.setenv("PATH", path_with_slurm(cluster, tmp_path / "of-another-slurm"))
         shown = slurmray("status", str(number)).stdout
         assert re.match(rf"job {number}: COMPLETED on 1 node, head node node1\n", shown), shown
         assert re.search(r"^  training +[\d.]+ s  true$", shown, re.MULTILINE)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 
 from . import bare
-from .jobs import Jobs, slurm_commands
+from .jobs import Jobs, path_with_slurm
 from .test_verbs import slurmray, submit
 
 SLURM = {"nodes": 1, "cpus_per_task": 2, "mem": "1G"}
@@ -31,7 +31,7 @@ def cluster(none_layout: Layout) -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def jobs(cluster: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    monkeypatch.setenv("PATH", slurm_commands(cluster, tmp_path / "commands"))
+    monkeypatch.setenv("PATH", path_with_slurm(cluster, tmp_path / "commands"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(folder)
     return Jobs(cluster, folder)

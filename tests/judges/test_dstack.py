@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from slurmray.rendering.dstack.task import make_task, render_task
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.judges import documents
 from tests.judges.environments import ask
 from tests.plans import plan_of

@@ -17,7 +17,7 @@ import yaml
 
 from slurmray.plan import Advice
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.judges import documents, stale
 from tests.judges.environments import ask
 

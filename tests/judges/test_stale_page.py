@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.judges import stale
 
 PAGE = Path(__file__).parents[2] / "docs/reference/stale-flags.md"

@@ -15,7 +15,7 @@ import slurmray
 from slurmray.cli import main
 from slurmray.errors import SlurmError, SpecError, UsageError
 from slurmray.loading.load import load_plan
-from slurmray.rendering.verify import verify
+from slurmray.rendering.verification import verify
 from slurmray.resources import data_folder
 
 ROOT = Path(__file__).parents[2]

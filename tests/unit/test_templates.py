@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent import script
+from slurmray.agent import script_parts
 from slurmray.rendering.output import seal
 from slurmray.rendering.script import assemble
-from slurmray.rendering.verify import STORIES
+from slurmray.rendering.verification import STORIES
 from slurmray.resources import data_folder
 from tests.unit.examples import ROOT
 from tests.unit.rendering.cases import before_agent, hello
@@ -64,7 +64,7 @@ def test_a_script_with_a_site_s_blocks(template: Path, bash_44: str, tmp_path: P
 @every_story
 def test_a_story_as_nodes_get_it(name: str, bash_44: str) -> None:
     """As the argument of `bash -c`, with nothing before or after it."""
-    story = script.read_story(hello(name))
+    story = script_parts.read_story(hello(name))
     assert run_checker("bash", "-n", "-c", story) == ""
     assert run_checker(bash_44, "-n", "-c", story) == ""
 
@@ -88,7 +88,7 @@ def test_shfmt(file: Path) -> None:
 def bash() -> str:
     """All bash that runs on nodes."""
     return "\n".join(
-        [script.read_story(hello(name)) for name in STORIES] + [file.read_text() for file in DSTACK]
+        [script_parts.read_story(hello(name)) for name in STORIES] + [file.read_text() for file in DSTACK]
     )
 
 
@@ -120,7 +120,7 @@ def test_no_script_does(unwanted: str, bash: str) -> None:
 
 def test_steps_do_not_wait_for_each_other() -> None:
     for name in STORIES:
-        steps = re.findall(r"\bsrun --.*", script.read_story(hello(name)).replace("\\\n", " "))
+        steps = re.findall(r"\bsrun --.*", script_parts.read_story(hello(name)).replace("\\\n", " "))
         assert len(steps) == (2 if name == "pyxis" else 1)
         for step in steps:
             assert {"--overlap", "--export=ALL", "--cpu-bind=none"} <= set(step.split())

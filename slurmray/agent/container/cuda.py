@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-from ..errors import Unfit
+from ..job_errors import Unfit
 from . import variables
 
 TYPE_CHECKING = False

@@ -41,9 +41,9 @@ def main(argv: "List[str]") -> int:
         os.close(sink)
         os.dup2(source, 0)
         os.close(source)
-        from . import process
+        from . import container_process
 
-        return process.run_container_process(argv, is_guarded=True)
+        return container_process.run_container_process(argv, is_guarded=True)
     os.close(source)
     threading.Thread(target=forward_input, args=[sink], daemon=True).start()
     status = os.waitpid(pid, 0)[1]

@@ -3,7 +3,7 @@
 import subprocess
 
 from .. import nodes
-from ..errors import Finished, JobError
+from ..job_errors import Finished, JobError
 from . import preflight, process_tree, variables
 from .ray import ports, probe
 

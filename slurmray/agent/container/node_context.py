@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..wire import messages
     from ..wire.settings import Group, Job, Settings
     from .ray.command import Version
-    from .ray.network import Address
+    from .ray.node_address import Address
 
 STDOUT = 1
 

@@ -5,7 +5,7 @@ import resource
 import sys
 
 from .. import inherited
-from ..errors import JobError, Unfit
+from ..job_errors import JobError, Unfit
 from . import variables
 from .ray import command
 

@@ -1,6 +1,6 @@
 """The prepare steps of one node: commands that must succeed before the trainer starts."""
 
-from ..errors import JobError
+from ..job_errors import JobError
 from . import variables
 from .stage import Stage
 

@@ -19,7 +19,7 @@ import threading
 import time
 
 from .. import signals
-from ..errors import JobError
+from ..job_errors import JobError
 from . import variables
 from .ray import ports
 from .trainer import REFUSED

@@ -5,7 +5,7 @@ import socket
 import threading
 
 from .. import hosts
-from .ray import network
+from .ray import node_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def check_reachable(targets: "Sequence[Target]", report: "Report") -> None:
 
     def connect() -> None:
         for name, address, port in find_unreachable(targets):
-            found = "cannot reach %s at %s" % (name, network.join_host_port(address, port))
+            found = "cannot reach %s at %s" % (name, node_address.join_host_port(address, port))
             fix = "open the firewall between them, or set network.interface"
             report("preflight", "connection", found, "a connection", fix)
 

@@ -4,7 +4,7 @@ import json
 import os
 
 from .. import paths
-from ..errors import JobError
+from ..job_errors import JobError
 from . import variables
 from .readiness_check import NOT_READY
 from .stage import Stage, move_text_to_file

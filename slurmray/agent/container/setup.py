@@ -4,7 +4,7 @@ import os
 import time
 
 from .. import heartbeat, paths
-from ..errors import Unfit
+from ..job_errors import Unfit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import signal
 import time
 
 from .. import heartbeat
-from ..errors import Finished
+from ..job_errors import Finished
 from .prepare import PrepareStage
 from .services import Services
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from ..errors import JobError
+from ..job_errors import JobError
 from . import process_tree, variables
 from .ray import ports
 

@@ -8,8 +8,7 @@ docs/reference/environment.md is printed from here.
 import os
 
 from .. import inherited, nodes
-from .ray import network as addresses
-from .ray import ports
+from .ray import node_address, ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,10 +115,10 @@ def start_timeouts(context: "NodeContext") -> "Variables":
 def network(context: "NodeContext") -> "Variables":
     """`VLLM_HOST_IP`, and the interface for NCCL and Gloo. The image and all others win over them."""
     values = {"VLLM_HOST_IP": context.address}
-    interface = addresses.find_interface(context.address, context.interfaces)
+    interface = node_address.find_interface(context.address, context.interfaces)
     if interface:  # by default, Gloo may choose a bridge of Docker or the loopback
         values["GLOO_SOCKET_IFNAME"] = interface
-        if not (addresses.does_nccl_find(interface, context.interfaces) or _has_nccl_conf()):
+        if not (node_address.does_nccl_find(interface, context.interfaces) or _has_nccl_conf()):
             values["NCCL_SOCKET_IFNAME"] = "=" + interface  # without `=`, eth1 would stand for eth10, too
     return values
 
@@ -217,7 +216,7 @@ def no_proxy(context: "NodeContext") -> "Variables":
     if not any(given.get(name) or given.get(name.upper()) for name in PROXIES):
         return {}
     known = given.get("no_proxy", "") + "," + given.get("NO_PROXY", "")
-    head = addresses.split_host_port(context.gcs)[0]
+    head = node_address.split_host_port(context.gcs)[0]
     listed = [name for name in known.split(",") if name]
     listed += [*LOCAL_NAMES, context.address, head, *context.job["nodes"], *context.peers]
     direct = "*" if "*" in listed else ",".join(dict.fromkeys(listed))  # `*` is only valid alone
@@ -228,13 +227,13 @@ def no_proxy(context: "NodeContext") -> "Variables":
 
 def preset(context: "NodeContext") -> "Variables":
     """Variables of the preset that depend on the node, without those in `env`. They win over all before."""
-    head, port = addresses.split_host_port(context.gcs)
+    head, port = node_address.split_host_port(context.gcs)
     facts = {
         "rank": str(context.rank),
         "nodes": str(len(context.ray_nodes)),
         "head": head,
         "ray_port": str(port),
-        "interface": addresses.find_interface(context.address, context.interfaces),
+        "interface": node_address.find_interface(context.address, context.interfaces),
     }
     return {name: facts[fact] for name, fact in context.settings["preset_env"].items()}
 

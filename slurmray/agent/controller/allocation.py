@@ -2,7 +2,7 @@
 
 import os
 
-from .. import commands, errors, job_log, paths
+from .. import command_runner, job_errors, job_log, paths
 from . import job_record, step_environment
 
 TYPE_CHECKING = False
@@ -46,7 +46,7 @@ def find_components(settings: "Settings", nodes: "List[str]") -> "List[Component
     count, wanted = sum(len(component.nodes) for component in parts), sum(group["nodes"] for group in groups)
     if count != wanted:
         message = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
-        raise errors.JobError("config", message % (count, wanted))
+        raise job_errors.JobError("config", message % (count, wanted))
     shown = _read_output(["scontrol", "show", "job", env["SLURM_JOB_ID"]], 20)
     for component in parts:
         component.record = job_record.find_record(shown, component.env["SLURM_JOB_ID"])
@@ -59,7 +59,7 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
     missing = [name for name in settings["env_from_submitter"] if name not in env]
     if missing:
         message = "env.%s is not set where the job was submitted: export it and run sbatch again"
-        raise errors.JobError("config", message % missing[0])
+        raise job_errors.JobError("config", message % missing[0])
     number = env["SLURM_JOB_ID"]
     config = _slurm_config()
     attempt = job_record.read_restarts(record)
@@ -101,7 +101,7 @@ def _check(component: Component, render_again: str) -> None:
         if place:
             fix = "give sbatch no options for it"
         message = "the allocation has %s%s, the script is for %d: %s"
-        raise errors.JobError("config", message % (job_log.counted(given, name), place, wanted, fix))
+        raise job_errors.JobError("config", message % (job_log.counted(given, name), place, wanted, fix))
 
 
 def _cpus(group: "Group", env: "Dict[str, str]") -> int:
@@ -117,7 +117,7 @@ def _name_for_commands(number: str, record: str) -> str:
     """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks."""
     if "SLURM_ARRAY_TASK_ID" in os.environ and not record:
         reason = "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"
-        raise errors.JobError("config", reason % number)
+        raise job_errors.JobError("config", reason % number)
     return job_record.read_array_task(record) or number
 
 
@@ -139,5 +139,5 @@ def _grace(wanted: int, config: "Dict[str, str]", log: "job_log.JobLog") -> int:
 
 def _read_output(argv: "List[str]", seconds: float) -> str:
     """Standard output of a command of Slurm; "" where it fails to run."""
-    done = commands.run_slurm(argv, seconds)
-    return "" if done.code == commands.TIMEOUT else done.out
+    done = command_runner.run_slurm(argv, seconds)
+    return "" if done.code == command_runner.TIMEOUT else done.out

@@ -1,7 +1,7 @@
 """The controller's decisions: what happens next, and how the job ends.
 
 `Controller` gets messages and the time and acts through `Actions`, so tests can simulate everything
-around it. process.py has the real process.
+around it. controller_process.py has the real process.
 """
 
 import re
@@ -403,7 +403,7 @@ class Controller:
         import shlex
 
         from .. import paths
-        from . import attach
+        from . import attach_command
 
         job, container = self.job, self.settings["container"].copy()
         if message["runtime"] == "pyxis":
@@ -411,7 +411,7 @@ class Controller:
         component = "0" if len(self.settings["groups"]) > 1 else None
         name = paths.container_name(job["id"], job["attempt"], self.head)
         node = (job["name_for_commands"], component, self.head, name)
-        argv = attach.attach_argv(*node, container, message, message["command"])
+        argv = attach_command.attach_argv(*node, container, message, message["command"])
         command = " ".join(map(shlex.quote, argv))
         facts = {"runtime": message["runtime"], "folder": message["folder"], "unset": message["unset"]}
         self.log.event("attach", command=command, **facts)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from .. import background_io, commands, heartbeat, job_log, loader, paths, script, signals
+from .. import background_io, command_runner, heartbeat, job_log, loader, paths, script_parts, signals
 from ..nodes import places
 from ..wire import codec
 from . import step_environment
@@ -54,7 +54,7 @@ class JobRun(Actions):
         turns: "Loop",
     ) -> None:
         self.text = text
-        self.settings = script.read_settings(text)
+        self.settings = script_parts.read_settings(text)
         self.job = job
         self.log = log
         self.clock = heartbeat.Clock()
@@ -172,7 +172,7 @@ class JobRun(Actions):
                 for step in running:
                     if step.number:
                         name = "%s.%s" % (step.job, step.number)
-                        commands.run_slurm(["scancel", "--signal=" + signals[0], name], 10)
+                        command_runner.run_slurm(["scancel", "--signal=" + signals[0], name], 10)
                 signals, due = signals[1:], now + SIGNAL_WAIT
         for service in list(self._services.values()):
             _end(service, SERVICE_WAIT)  # the node agents have ended its tasks
@@ -203,7 +203,7 @@ class JobRun(Actions):
                     "cannot write to %s: the next attempt counts against requeue.max" % job["run_dir"]
                 )
         self.log.event("requeue", reason=reason, attempt=job["attempt"] + 1)
-        done = commands.run_slurm(["scontrol", "requeue", job["name_for_commands"]], 20)
+        done = command_runner.run_slurm(["scontrol", "requeue", job["name_for_commands"]], 20)
         if done.code:
             self.log.write("scontrol requeue exited with %d: %s" % (done.code, done.err.strip() or done.why))
 
@@ -223,7 +223,7 @@ class JobRun(Actions):
 
     def read_trainer_output(self, folder: str) -> None:
         """Start processes that copy the trainer's output. Slurm and runtimes would buffer it."""
-        program = loader.split_sections(script.read_agent(self.text))["controller/copy_output.py"]
+        program = loader.split_sections(script_parts.read_agent(self.text))["controller/copy_output.py"]
         ignored = ["TERM", *signals.NAMES.split()]  # after scancel the trainer still has its grace period
         for name, target in (("out", 1), ("err", 2)):
             path = os.path.join(folder, "inside", name)
@@ -232,7 +232,7 @@ class JobRun(Actions):
 
     def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
         def find() -> None:
-            active = commands.active_jobs(jobs, lambda argv: commands.run_slurm(argv, 20))
+            active = command_runner.active_jobs(jobs, lambda argv: command_runner.run_slurm(argv, 20))
             ended = [] if active is None else [job for job in jobs if job not in active]
             self.send({"type": "ended_jobs", "node": node, "jobs": ended})
 
@@ -243,7 +243,7 @@ class JobRun(Actions):
             from .. import hosts
 
             answers = hosts.find_answering(addresses, self.job["slurmd_port"], CONNECT_TIMEOUT)
-            if not answers and commands.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
+            if not answers and command_runner.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
                 answers = {SLURMCTLD}
             self._answers.extend(answers)
 
@@ -266,7 +266,7 @@ class JobRun(Actions):
             options += ["--no-kill", "--kill-on-bad-exit=0"]
         options += container_options(settings, job, service["image"])
         logs = os.path.join(job["run_dir"], "logs")
-        argv = script.story_command(
+        argv = script_parts.story_command(
             self.text, "start_service", str(len(nodes)), str(job["cpus"][0]), folder, name, logs, *options
         )
         env = step_environment.step_environment(os.environ, self.text, self._parts[0].record)

@@ -2,7 +2,7 @@
 
 import re
 
-from .. import errors, signals
+from .. import job_errors, signals
 from ..node.facts import LOGIN_SESSION
 from ..node.runtimes import RUNTIMES
 
@@ -35,7 +35,7 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "heartbeat": {"doing": _ANY, "field": lambda value: value is None or isinstance(value, str)},
     "phase": {"phase": _ANY, "text": _ANY},
     "finding": {
-        "kind": _text("|".join([*errors.EXIT_CODES, "warn"])),
+        "kind": _text("|".join([*job_errors.EXIT_CODES, "warn"])),
         "check": _ANY,
         "found": _ANY,
         "wanted": _ANY,
@@ -63,7 +63,7 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "exit": {"code": _number(255)},
     "signal": {"name": _text("|".join(signals.PASSED_ON))},
     "healthy": {},
-    "failed": {"kind": _text("|".join([*errors.EXIT_CODES, "ray"])), "message": _ANY},
+    "failed": {"kind": _text("|".join([*job_errors.EXIT_CODES, "ray"])), "message": _ANY},
     "stop_requested": {},
     "signalled": {},
     "tether_lost": {},

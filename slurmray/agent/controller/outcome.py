@@ -2,7 +2,7 @@
 
 import signal
 
-from .. import errors
+from .. import job_errors
 from .host_list import and_names, host_list
 from .state import CHECKED, STARTED
 
@@ -50,8 +50,8 @@ class Outcome:
 
     @classmethod
     def failed(cls, kind: str, node: str, text: str) -> "Outcome":
-        """The outcome of a failed job. kind: as in errors.EXIT_CODES."""
-        code = errors.EXIT_CODES[kind]
+        """The outcome of a failed job. kind: as in job_errors.EXIT_CODES."""
+        code = job_errors.EXIT_CODES[kind]
         label = "failed (%d %s): " % (code, kind.replace("_", " "))
         return cls(code, "slurmray", label + text, kind, node)
 

@@ -8,8 +8,8 @@ import os
 import stat
 import time
 
-from .. import commands, job_log, paths
-from ..errors import JobError
+from .. import command_runner, job_log, paths
+from ..job_errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
     )
     if settings["checks"]["same_commit"]:
         path = paths.expand_in_batch("checks.same_commit", settings["checks"]["same_commit"])
-        job["commit"] = commands.read_commit(paths.host_path(path))
+        job["commit"] = command_runner.read_commit(paths.host_path(path))
     _count_attempts(job, settings["requeue"], earlier, log)
 
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import zlib
 
-from .. import background_io, loader, script
+from .. import background_io, loader, script_parts
 from ..wire import codec
 from . import step_environment
 
@@ -44,17 +44,17 @@ class Step:
 
 def start_steps(text: str, job: "Job", parts: "List[Component]") -> "List[Step]":
     """Start one task on every node, and send each the script. parts: the components of the job."""
-    settings = script.read_settings(text)
+    settings = script_parts.read_settings(text)
     options = ["--no-kill"] if settings["on_node_loss"] == "continue" else []
     options += container_options(settings, job, settings["container"]["image"])
-    agent = script.read_agent(text)
+    agent = script_parts.read_agent(text)
     sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
     data = zlib.compress(sent.encode("utf-8", "surrogateescape"))
     steps = []
     for number, component in enumerate(parts):
         counts = [str(len(component.nodes)), str(component.cpus)]
         group = ["--het-group=%d" % number] if len(parts) > 1 else []
-        argv = script.story_command(text, "start_step", *counts, *group, *options)
+        argv = script_parts.story_command(text, "start_step", *counts, *group, *options)
         env = step_environment.step_environment(component.env, text, component.record, number)
         env["SLURM_JOB_ID"] = job["id"]  # srun refuses the id of a component
         env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python

@@ -7,8 +7,8 @@ import os
 import signal
 import threading
 
-from .. import errors, heartbeat, inherited, job_log, nodes, paths, script
-from .api import NodeApi
+from .. import heartbeat, inherited, job_errors, job_log, nodes, paths, script_parts
+from .agent_interface import NodeApi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class NodeAgent(NodeApi):
 
     def work(self) -> None:
         """Do the work of this node from the first check to the clean-up, which always happens."""
-        from . import checks, facts, job_folder, leftovers, runtimes, variables
+        from . import checks, facts, job_folder, leftovers, node_variables, runtimes
 
         runtime: "Optional[Runtime]" = None
         try:
@@ -66,9 +66,9 @@ class NodeAgent(NodeApi):
             self.env = facts.drop_foreign_session(self.env)
             checks.expand_paths(self)
             checks.check_node(self)
-            self._env_file = variables.env_file(self)
-            self._node_env = variables.node_env(self)
-            self.folder = job_folder.make(self, script.read_agent(self.text))
+            self._env_file = node_variables.env_file(self)
+            self._node_env = node_variables.node_env(self)
+            self.folder = job_folder.make(self, script_parts.read_agent(self.text))
             runtime = runtimes.choose(self)
             leftovers.remove(self, runtime)
             runtime.prepare()
@@ -76,12 +76,12 @@ class NodeAgent(NodeApi):
             runtime.ensure_images()
             self.require_no_findings()
             self._run_container(runtime)
-        except errors.Unfit:
+        except job_errors.Unfit:
             self.send({"type": "unfit"})
             self.mail.await_stop()  # the controller ends the job when all nodes have reported
-        except errors.Stopped:
+        except job_errors.Stopped:
             pass
-        except errors.JobError as error:
+        except job_errors.JobError as error:
             self.send({"type": "failed", "kind": error.kind, "message": error.message})
         except Exception as error:
             kind, message = job_log.describe(error)
@@ -105,7 +105,7 @@ class NodeAgent(NodeApi):
         self.log_path = os.path.join(job["run_dir"], "logs", self.name + ".log")
 
     def _end_checks(self) -> None:
-        """Tell the controller that this node is checked. Raises errors.Stopped if that was all of the job."""
+        """Tell the controller that this node is checked. Raises Stopped if that was all of the job."""
         from . import facts
 
         addresses = facts.all_addresses(self.name)
@@ -115,7 +115,7 @@ class NodeAgent(NodeApi):
         self.require_no_findings()
         if self.settings["only_checks"]:
             self.mail.await_stop()  # the controller ends the job when all nodes are checked
-            raise errors.Stopped
+            raise job_errors.Stopped
 
     def _run_setup(self) -> None:
         """Run the job spec's `setup`. Its environment is that of everything started on this node."""
@@ -147,7 +147,7 @@ class NodeAgent(NodeApi):
                     name = signal.Signals(code - 128).name
                     message = "the container process was killed (exit code %d, %s)" % (code, name)
                 cause = runtime.likely_cause() or job_log.why_full(os.path.dirname(self.log_path))
-                raise errors.JobError("ray", ": ".join(filter(None, [message, cause])))
+                raise job_errors.JobError("ray", ": ".join(filter(None, [message, cause])))
             if code == 0:
                 return
             latest = self._container_heartbeat()
@@ -155,7 +155,7 @@ class NodeAgent(NodeApi):
                 seen, seen_at = latest, clock.now()
             elif seen and clock.now() - seen_at > self.settings["timeouts"]["heartbeat"]:
                 message = "the container process does not answer for %d s. Has somebody stopped it?"
-                raise errors.JobError("ray", message % self.settings["timeouts"]["heartbeat"])
+                raise job_errors.JobError("ray", message % self.settings["timeouts"]["heartbeat"])
             for name, service_code in self._services.poll() if self._services else ():
                 self.mail.send_to_container({"type": "service_ended", "name": name, "code": service_code})
 

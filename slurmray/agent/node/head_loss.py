@@ -3,7 +3,7 @@
 import os
 import time
 
-from .. import commands, job_log
+from .. import command_runner, job_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,5 +66,5 @@ def _report(job: "Job", message: str) -> None:
             job_log.append(path, job_log.log_line(job["started"], message))
 
 
-def _slurm(argv: "List[str]") -> commands.Result:
-    return commands.run_slurm(argv, 10, is_logged=True)
+def _slurm(argv: "List[str]") -> command_runner.Result:
+    return command_runner.run_slurm(argv, 10, is_logged=True)

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple
 
-    from .api import NodeApi
+    from .agent_interface import NodeApi
     from .runtimes.base import Runtime
 
 STOP_EACH = 1.0  # seconds between stopping one service and the next

@@ -10,9 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, List, Optional
 
-    from ..commands import Result
+    from ..command_runner import Result
     from ..wire.settings import Build
-    from .api import NodeApi
+    from .agent_interface import NodeApi
     from .runtimes.engine import Engine
 
 TRIES = 3

@@ -10,13 +10,13 @@ import signal
 import time
 
 from .. import paths
-from ..errors import JobError
+from ..job_errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional
 
-    from .api import NodeApi
+    from .agent_interface import NodeApi
     from .runtimes.base import Runtime
 
 TASK = "task"

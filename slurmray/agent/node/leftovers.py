@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set, Tuple
 
-    from .api import NodeApi
+    from .agent_interface import NodeApi
     from .runtimes.base import Runtime
 
     Attempt = Tuple[str, str]  # job id, attempt
@@ -117,7 +117,7 @@ def _active_jobs(node: "NodeApi", runtime: "Runtime", jobs: "Set[str]") -> "Opti
     """Jobs that may still use a node; None if Slurm does not answer. jobs: their ids."""
     if not runtime.has_slurm:
         return jobs - node.ended_jobs(jobs)
-    from .. import commands, inherited
+    from .. import command_runner, inherited
 
     env = inherited.drop_command_options(node.env)
-    return commands.active_jobs(jobs, lambda argv: node.run(argv, env=env))
+    return command_runner.active_jobs(jobs, lambda argv: node.run(argv, env=env))

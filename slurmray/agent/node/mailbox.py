@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 
-from .. import background_io, errors, heartbeat, loop
+from .. import background_io, heartbeat, job_errors, loop
 from ..wire import codec
 
 TYPE_CHECKING = False
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ..wire import messages
     from ..wire.settings import Job
-    from .api import NodeApi
+    from .agent_interface import NodeApi
     from .detached_process import DetachedProcess
 
 ANSWER_WAIT = 30.0  # seconds for the controller's answer about leftovers
@@ -201,11 +201,11 @@ class Mailbox:
         with self._changed:
             while not is_met() and time.monotonic() < due:
                 if self.is_stopped:
-                    raise errors.Stopped
+                    raise job_errors.Stopped
                 self._changed.wait(min(1.0, max(0.0, due - time.monotonic())))
 
     def await_job(self) -> "Job":
-        """Wait for the description of the job. Raises errors.Stopped."""
+        """Wait for the description of the job. Raises job_errors.Stopped."""
         self.wait_until(lambda: self.job)
         assert self.job
         return self.job

@@ -10,14 +10,14 @@ import select
 import threading
 
 from .. import background_io, paths
-from ..errors import JobError
+from ..job_errors import JobError
 from ..nodes import places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict
 
-    from .api import NodeApi
+    from .agent_interface import NodeApi
 
 READ_SIZE = 65536
 

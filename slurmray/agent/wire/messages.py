@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """A row of the table of findings."""
 
         type: Literal["finding"]
-        kind: str  # a name in `agent/errors.py`, or `warn`
+        kind: str  # a name in `agent/job_errors.py`, or `warn`
         check: str
         found: str
         wanted: str
@@ -150,7 +150,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """The job cannot go on."""
 
         type: Literal["failed"]
-        kind: str  # a name in `agent/errors.py`
+        kind: str  # a name in `agent/job_errors.py`
         message: str
         log: NotRequired[str]  # which log shows why, if not the node's
 

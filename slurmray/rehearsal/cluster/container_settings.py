@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmray.agent.script import read_settings
+from slurmray.agent.script_parts import read_settings
 
 
 @dataclass(frozen=True)

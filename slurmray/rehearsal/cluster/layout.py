@@ -1,4 +1,4 @@
-"""The plan for a rehearsal's first process (`init.py`): the cluster's configuration on this machine."""
+"""The plan for a rehearsal's first process (`first_process.py`): the cluster on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from slurmray.rehearsal.cluster import cgroups, config
+from slurmray.rehearsal.cluster import cgroups, slurm_conf
 from slurmray.rehearsal.images.cache import PATH
 from slurmray.rehearsal.images.suites import slurm_major
 from slurmray.rehearsal.machine import cache_folder, is_root
@@ -46,12 +46,12 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{PATH}", "PYTHONPATH": packages}
 
 
-def plan(cluster: config.ClusterConfig, layout: Layout) -> dict[str, Any]:
+def plan(cluster: slurm_conf.ClusterConfig, layout: Layout) -> dict[str, Any]:
     """Return the plan, JSON types only."""
-    daemons = dict.fromkeys(cluster.nodes, "slurmd") | {config.LOGIN: "munged slurmctld"}
+    daemons = dict.fromkeys(cluster.nodes, "slurmd") | {slurm_conf.LOGIN: "munged slurmctld"}
     if layout.runtime == "docker":
         daemons |= dict.fromkeys(cluster.nodes, "dockerd slurmd")
-    images = [(str(layout.store), config.IMAGES)] if layout.store and layout.runtime == "podman" else []
+    images = [(str(layout.store), slurm_conf.IMAGES)] if layout.store and layout.runtime == "podman" else []
     mount_point = cache_folder() / "cluster"
     rootless = cache_folder() / "rootless"
     for folder in (mount_point, rootless):
@@ -59,23 +59,24 @@ def plan(cluster: config.ClusterConfig, layout: Layout) -> dict[str, Any]:
     return {
         "mount_point": str(mount_point),
         "root": str(layout.root),
-        "etc": config.etc_files(cluster, slurm_major(layout.root), _limits(), str(Path.home())),
+        "etc": slurm_conf.etc_files(cluster, slurm_major(layout.root), _limits(), str(Path.home())),
         "pid_namespace": cgroups.pid_namespace(),
         "controllers": cgroups.controllers() if cluster.confined else [],
-        "devices": config.gres_devices(cluster),
+        "devices": slurm_conf.gres_devices(cluster),
         "overlay_options": "" if is_root() else ",userxattr",
         "docker_root": str(layout.store or "") if layout.runtime == "docker" else "",
         "copy_on_write": [str(path) for path in _distinct(layout.copy_on_write)],
         "missing": [str(path) for path in layout.missing],
         "read_only": [*images, *((str(path), str(path)) for path in layout.files)],
-        "binds": [(str(layout.folder), str(layout.folder)), (str(rootless), config.ROOTLESS)],
-        "homes": {user.home: user.uid for user in config.USERS} if is_root() else {},
-        "gateways": [config.GATEWAY_V4, config.GATEWAY_V6],
+        "binds": [(str(layout.folder), str(layout.folder)), (str(rootless), slurm_conf.ROOTLESS)],
+        "homes": {user.home: user.uid for user in slurm_conf.USERS} if is_root() else {},
+        "gateways": [slurm_conf.GATEWAY_V4, slurm_conf.GATEWAY_V6],
         "hosts": {
             host: {
                 "daemons": daemons[host],
                 "addresses": [
-                    f"{address}/{64 if ':' in address else 16}" for address in config.addresses(cluster, host)
+                    f"{address}/{64 if ':' in address else 16}"
+                    for address in slurm_conf.addresses(cluster, host)
                 ],
             }
             for host in cluster.hosts

@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from slurmray import process
+from slurmray import local_commands
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster import cgroups
-from slurmray.rehearsal.cluster.config import LOGIN, ClusterConfig
 from slurmray.rehearsal.cluster.layout import Layout, environment, plan
+from slurmray.rehearsal.cluster.slurm_conf import LOGIN, ClusterConfig
 from slurmray.slurm.states import FINAL, parse_job
 
 _LEFTOVERS = Path(__file__).with_name("leftovers.sh")
@@ -60,9 +60,9 @@ class SlurmCluster:
         argv = ["setpriv", "--pdeathsig", "KILL"] if self.tethered else []
         argv += ["unshare", *([] if machine.is_root() else ["--user", "--map-auto", "--map-root-user"])]
         argv += ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child=KILL"]
-        argv += [sys.executable, "-P", "-m", "slurmray.rehearsal.cluster.init"]
+        argv += [sys.executable, "-P", "-m", "slurmray.rehearsal.cluster.first_process"]
         plan_text = plan(self.config, self.layout)
-        self._init = process.start(argv, env=environment(), stderr=self._errors.fileno())
+        self._init = local_commands.start(argv, env=environment(), stderr=self._errors.fileno())
         self.first_process = self._send(plan_text)
         self.power_on(LOGIN)
         self.power_on(*self.config.nodes)
@@ -157,7 +157,7 @@ class SlurmCluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a host and wait for its end; see `argv`. timeout: seconds."""
         command = self.argv(argv, user, host, folder=folder)
-        return process.run(command, timeout=timeout, text=text, stdin=stdin, env=env)
+        return local_commands.run(command, timeout=timeout, text=text, stdin=stdin, env=env)
 
     def sbatch(
         self,

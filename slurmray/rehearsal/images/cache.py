@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slurmray import process
+from slurmray import local_commands
 from slurmray.errors import RehearsalError
 
 # Folders of packaged programs. The caller's PATH may lack sbin, or may have wrappers in front.
@@ -45,7 +45,7 @@ def call(argv: Sequence[str], failure: str, env: Mapping[str, str] | None = None
 
     RehearsalError if it fails, with `failure` and the program's first error message.
     """
-    result = process.run(["setpriv", "--pdeathsig", "KILL", *argv], env={**os.environ, **(env or {})})
+    result = local_commands.run(["setpriv", "--pdeathsig", "KILL", *argv], env={**os.environ, **(env or {})})
     if result.returncode != 0:
         lines = (result.stderr + result.stdout).strip().splitlines()
         errors = [line for line in lines if line.startswith(("E:", "ERROR", "Error"))] or lines[-1:]

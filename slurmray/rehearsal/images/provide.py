@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from slurmray import process
+from slurmray import local_commands
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.cluster.layout import Runtime
 from slurmray.rehearsal.images import cache as store
@@ -47,12 +47,14 @@ def _load(archive: Path, runtime: Runtime, log: Log) -> Path:
 def _identity(client: str, name: str) -> str:
     if not shutil.which(client):
         return ""
-    result = process.run([client, "image", "inspect", "--format", "{{.Id}}", name])
+    result = local_commands.run([client, "image", "inspect", "--format", "{{.Id}}", name])
     return result.stdout.strip().removeprefix("sha256:")[:12] if result.returncode == 0 else ""
 
 
 def _graph_root() -> Path | None:
-    result = process.run(["podman", "info", "--format", "{{.Store.GraphDriverName}} {{.Store.GraphRoot}}"])
+    result = local_commands.run(
+        ["podman", "info", "--format", "{{.Store.GraphDriverName}} {{.Store.GraphRoot}}"]
+    )
     driver, _, root = result.stdout.strip().partition(" ")
     return Path(root) if driver == "overlay" else None
 

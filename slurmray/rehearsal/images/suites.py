@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from slurmray import process
+from slurmray import local_commands
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.images import cache as store
 
@@ -74,7 +74,7 @@ def hosts_root(cache: Path, suite: str | None, log: Callable[[str], None]) -> Pa
 def slurm_major(root: Path) -> int:
     """Return the major version of the Slurm in a root filesystem: 22 for 22.05."""
     chroot = shutil.which("chroot", path=store.PATH) or "chroot"  # an ordinary user's PATH lacks /usr/sbin
-    result = process.run([*store.as_root(), chroot, str(root), "/usr/sbin/slurmctld", "-V"])
+    result = local_commands.run([*store.as_root(), chroot, str(root), "/usr/sbin/slurmctld", "-V"])
     if result.returncode != 0:
         raise RehearsalError(f"slurmctld does not run: {result.stderr.strip()}")
     return int(result.stdout.split()[1].split(".")[0])

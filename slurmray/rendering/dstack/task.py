@@ -18,12 +18,12 @@ from slurmray.agent.container.ray import ports as port_places
 from slurmray.agent.paths import VARIABLE
 from slurmray.errors import Problem, SpecError
 from slurmray.plan import Plan
-from slurmray.rendering.dstack.commands import FACTS, choose_ports, make_commands, make_environment
+from slurmray.rendering.dstack.node_commands import FACTS, choose_ports, make_commands, make_environment
 from slurmray.slurm import syntax
-from slurmray.spec.job import JobSpec
-from slurmray.spec.messages import dotted
+from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.mounts import Mount
 from slurmray.spec.types import shown
+from slurmray.spec.validation_errors import dotted
 
 # Fields and sections that a task uses.
 USED = {

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from slurmray.rehearsal import machine
-from slurmray.rehearsal.cluster.config import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import USERS, ClusterConfig, Gres
 from slurmray.rehearsal.images import ray_image, suites
 from tests.cluster import enroot, rootless
 

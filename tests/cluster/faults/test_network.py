@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from slurmray.rehearsal.cluster.config import ClusterConfig, Gres
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from tests.cluster.jobs import HANG
 
 from .case import KILL_WAIT, Fault

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 
 from .case import Fault
 

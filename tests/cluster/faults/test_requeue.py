@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from slurmray.rehearsal.cluster.config import ClusterConfig
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from tests.cluster.jobs import HANG, Job
 
 from .case import RAY_START, Fault

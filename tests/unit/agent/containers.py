@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmray.agent import loader
-from slurmray.agent.node.api import NodeApi
+from slurmray.agent.node.agent_interface import NodeApi
 from slurmray.agent.node.service_logs import ServiceLogs
 from slurmray.rendering.script import agent_text
 

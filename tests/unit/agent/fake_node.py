@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from slurmray.agent import errors
-from slurmray.agent.commands import Result
-from slurmray.agent.node.api import NodeApi
+from slurmray.agent import job_errors
+from slurmray.agent.command_runner import Result
+from slurmray.agent.node.agent_interface import NodeApi
 
 from .containers import SETTINGS, group
 
@@ -99,7 +99,7 @@ class FakeNode(NodeApi):
 
     def require_no_findings(self) -> None:
         if any(finding[0] != "warn" for finding in self.findings):
-            raise errors.Unfit
+            raise job_errors.Unfit
 
     def run(self, argv: list[str], timeout: float = 20.0, env: dict[str, str] | None = None) -> Result:
         self.commands.append(argv)
@@ -133,5 +133,5 @@ class FakeNode(NodeApi):
 
     def wait(self, seconds: float) -> None:
         if self.is_stopped:
-            raise errors.Stopped
+            raise job_errors.Stopped
         self.waited.append(seconds)

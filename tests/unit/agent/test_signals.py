@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from slurmray.agent import signals
-from slurmray.agent.script import read_story
+from slurmray.agent.script_parts import read_story
 
 from ..rendering.cases import hello
-from .container.test_process import shell, wait_for_output
+from .container.test_container_process import shell, wait_for_output
 from .containers import cluster, settings
-from .controller.test_process import Job
+from .controller.test_controller_process import Job
 from .node.test_agent import NodeProcess, nodes, start  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[3]

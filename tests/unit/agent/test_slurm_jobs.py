@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmray.agent.commands import Result, active_jobs
+from slurmray.agent.command_runner import Result, active_jobs
 
 INVALID = Result(1, "", "slurm_load_jobs error: Invalid job id specified")
 

@@ -17,11 +17,11 @@ import pytest
 from bench import scale, simulate, stand_in_ray
 from bench.scale import BARE, SLURMRAY, Measured
 from bench.simulated_step import AT_ONCE, SPREAD
-from slurmray.agent import loader, script
+from slurmray.agent import loader, script_parts
 from slurmray.agent.container.ray import preload
 from slurmray.agent.controller.step import CONTROLLER_ONLY
 from slurmray.rendering.script import render_script
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 
 HANG = 120  # seconds; bounds a hang
@@ -186,6 +186,6 @@ def test_the_size_of_the_script_in_the_documentation() -> None:
     figure = re.search(r"(\d+) KB of compressed script", page)
     assert figure
     text = render_script(plan_of(JobSpec()))
-    agent = script.read_agent(text)
+    agent = script_parts.read_agent(text)
     sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
     assert len(zlib.compress(sent.encode())) == pytest.approx(int(figure[1]) * 1000, rel=0.15)

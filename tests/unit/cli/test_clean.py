@@ -12,7 +12,7 @@ import pytest
 
 import slurmray
 from slurmray import history
-from slurmray.agent import script
+from slurmray.agent import script_parts
 
 from ..test_events import event_line
 from .command_line import main
@@ -230,7 +230,7 @@ def test_nodes_are_cleaned_up_by_a_small_job(
     assert {"exclusive", "mem", "gpus-per-node", "gres"} & options.keys() == set()
     wanted = {"nodes": "2", "nodelist": "node[1-2]", "account": "mine", "partition": "gpu", "time": "10"}
     assert options.items() >= wanted.items()
-    assert script.read_settings(submitted.read_text())["only_checks"]
+    assert script_parts.read_settings(submitted.read_text())["only_checks"]
     assert names(runs) == ALL
 
 

@@ -14,14 +14,14 @@ import pytest
 
 import slurmray
 from slurmray import cli
-from slurmray.agent.script import read_settings
+from slurmray.agent.script_parts import read_settings
 from slurmray.cli import flags, rendered
 from slurmray.errors import ExitCode
 from slurmray.loading.load import FLAGS
 from slurmray.plan import Plan
-from slurmray.rendering.verify import verify
+from slurmray.rendering.verification import verify
 from slurmray.resources import data_folder
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 from .command_line import ROOT, imported_by, main, run
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurmray.agent import errors
+from slurmray.agent import job_errors
 from slurmray.diagnosis.exit_codes import EXIT_CODES
 from slurmray.errors import ExitCode
 
@@ -25,7 +25,7 @@ def test_slurmrays_codes_are_explained(code: ExitCode, capsys: pytest.CaptureFix
     assert title == f"{code.value} {code.name.lower()}: {known.meaning}"
     assert (cause, fix) == (f"cause: {known.cause}", f"fix: {known.fix}")
     assert "the job's log shows whose code it is" in whose
-    assert errors.EXIT_CODES.get(code.name.lower(), code) == code, "the agent's number"
+    assert job_errors.EXIT_CODES.get(code.name.lower(), code) == code, "the agent's number"
     for other in (f"{code.value}:0", code.name.lower(), code.name):
         assert main(["explain", other], capsys) == (0, out, "")
 

@@ -19,14 +19,14 @@ from slurmray.agent import job_log
 from slurmray.agent.container import variables
 from slurmray.agent.container.node_context import NodeContext
 from slurmray.agent.container.ray import readiness
-from slurmray.agent.controller.attach import attach_argv
+from slurmray.agent.controller.attach_command import attach_argv
 from slurmray.cli import slurmray, split
 from slurmray.diagnosis import exit_codes
 from slurmray.errors import ExitCode
 from slurmray.events import EVENTS
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 
 from ..agent.simulation import Cluster

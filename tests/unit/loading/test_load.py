@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slurmray.errors import ExitCode, SpecError, UsageError
 from slurmray.loading.load import STDIN, load_plan
 from slurmray.rendering.script import render_script
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 
 pytestmark = pytest.mark.usefixtures("current_folder")

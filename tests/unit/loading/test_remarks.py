@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slurmray.loading.remarks import remarks
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 
 

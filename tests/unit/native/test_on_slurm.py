@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from slurmray.agent.script import read_settings
+from slurmray.agent.script_parts import read_settings
 from slurmray.errors import SlurmError, SpecError
 from slurmray.native import RayExecutor
 from slurmray.native.driver import REQUEUE_EXIT_CODE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 MAIN = ["uv", "run", "examples/run_grpo.py"]
 OF_GENERATION = "policy.generation.colocated.resources"

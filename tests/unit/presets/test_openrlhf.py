@@ -7,7 +7,7 @@ import pytest
 
 from slurmray.plan import Advice
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 MAIN = ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
 GRPO = "--advantage_estimator group_norm --remote_rm_url http://x"

@@ -9,7 +9,7 @@ import pytest
 from slurmray.errors import SpecError
 from slurmray.loading.load import load_plan
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 PYTHON = ["python", "examples/reasoning/main_grpo.py", "--config-name", "math"]
 SCRIPT = ["bash", "examples/math/run_main_math_grpo_megatron.sh", "math"]

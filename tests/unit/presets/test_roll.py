@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 RUN = ["python", "examples/start_agentic_pipeline.py", "--config_path", "x", "--config_name", "roll"]
 NODE_ENV = {

@@ -11,7 +11,7 @@ import pytest
 
 from slurmray.loading.load import load_plan
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 MAIN = ["python3", "-m", "verl.trainer.main_ppo"]
 FILLED_IN = ["trainer.nnodes=2", "trainer.n_gpus_per_node=8"]

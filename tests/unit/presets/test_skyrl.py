@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 MAIN = ["python3", "-m", "skyrl.train.entrypoints.main_base"]
 ENGINES = "generator.inference_engine"

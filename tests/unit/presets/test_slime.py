@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.presets import advise
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 
 MAIN = ["python3", "train.py"]
 FILLED_IN = ["--actor-num-nodes", "2", "--actor-num-gpus-per-node", "8"]

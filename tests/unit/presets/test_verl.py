@@ -10,8 +10,8 @@ from slurmray.errors import ExitCode, SpecError
 from slurmray.loading.load import load_plan
 from slurmray.plan import Advice
 from slurmray.presets import advise
-from slurmray.rendering.settings import make_settings
-from slurmray.spec.job import JobSpec
+from slurmray.rendering.job_settings import make_settings
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 
 MAIN = ["python3", "-m", "verl.trainer.main_ppo"]

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
-from slurmray.rendering.verify import STORIES
+from slurmray.rendering.verification import STORIES
 from slurmray.slurm import syntax
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 from tests.unit.examples import EXAMPLES, ROOT
 

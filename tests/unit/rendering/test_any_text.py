@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from slurmray.agent import script
-from slurmray.agent.script import read_agent, read_story
+from slurmray.agent import script_parts
+from slurmray.agent.script_parts import read_agent, read_story
 from slurmray.rendering import script as rendered
+from slurmray.rendering.job_settings import make_settings
 from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import assemble, render_script
-from slurmray.rendering.settings import make_settings
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 from tests.unit.texts import TEXTS, TOKENS
 
@@ -51,7 +51,7 @@ SPECS = st.fixed_dictionaries(
 def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command: str) -> None:
     spec = JobSpec.model_validate(fields)
     text = render_script(plan_of(spec), command)
-    settings: Any = script.read_settings(text)
+    settings: Any = script_parts.read_settings(text)
     assert settings == make_settings(plan_of(spec), command)
     run, container = fields["run"], fields["container"]
     assert settings["trainer"]["command"] == (["bash", "-c", run] if isinstance(run, str) else run)
@@ -87,7 +87,7 @@ def test_bash_runs_nothing_of_the_job_spec(
 ) -> None:
     spec = JobSpec.model_validate(fields)
     text = run_script(bash, tmp_path_factory.mktemp("job"), render_script(plan_of(spec), command))
-    assert script.read_settings(text) == make_settings(plan_of(spec), command)
+    assert script_parts.read_settings(text) == make_settings(plan_of(spec), command)
 
 
 @pytest.mark.parametrize("path", sorted(GOLDENS.glob("hostile*.yaml")), ids=lambda path: path.stem)
@@ -96,13 +96,15 @@ def test_hostile_job_specs(path: Path, bash: str, tmp_path: Path) -> None:
     spec = load_case(path, None)
     command = "it's `id` $HOME \\ \u202e\n"
     text = run_script(bash, tmp_path, render_script(plan_of(spec), command))
-    assert script.read_settings(text) == make_settings(plan_of(spec), command)
+    assert script_parts.read_settings(text) == make_settings(plan_of(spec), command)
 
 
 def test_a_file_name_that_is_not_utf_8() -> None:
     """`slurmray render $'\\xff.yaml'`: the settings contain this command."""
     text = render_script(plan_of(JobSpec()), "slurmray render '\udcff.yaml'")
-    assert script.read_settings(text.encode().decode())["render_again"] == "slurmray render '\udcff.yaml'"
+    assert (
+        script_parts.read_settings(text.encode().decode())["render_again"] == "slurmray render '\udcff.yaml'"
+    )
 
 
 @pytest.mark.parametrize("options", [TOKENS, []], ids=["any", "none"])

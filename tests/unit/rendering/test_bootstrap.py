@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent import loader
-from slurmray.agent import script as parts
+from slurmray.agent import script_parts as parts
 from slurmray.agent.controller.step import CONTROLLER_ONLY
 from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import agent_text, assemble

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent import loader, script
+from slurmray.agent import loader, script_parts
 from slurmray.cli.rendered import render_job
 from slurmray.rendering.script import render_script
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 
 from .cases import GOLDENS, MARKED
@@ -29,11 +29,11 @@ def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
 @pytest.mark.usefixtures("in_checkout")
 def test_a_complete_script(request: pytest.FixtureRequest) -> None:
     text = render_job(Path("examples/hello.yaml"), [], [])[1]
-    agent = script.read_agent(text)
+    agent = script_parts.read_agent(text)
     files = len(loader.split_sections(agent))
     compare("hello.sh", text.replace(agent, f"{files} files of slurmray/agent"), request)
 
 
 def test_the_settings_of_every_field(request: pytest.FixtureRequest) -> None:
     text = render_script(plan_of(JobSpec.model_validate(MARKED)), "slurmray render job.yaml")
-    compare("every-field.settings", text[: text.index(script.STORY_BEGIN)], request)
+    compare("every-field.settings", text[: text.index(script_parts.STORY_BEGIN)], request)

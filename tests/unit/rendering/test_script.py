@@ -9,7 +9,7 @@ import pytest
 
 from slurmray import agent
 from slurmray.agent import loader
-from slurmray.agent.script import read_agent, read_settings, read_story
+from slurmray.agent.script_parts import read_agent, read_settings, read_story
 from slurmray.errors import UsageError
 from slurmray.rendering import script as rendered
 from slurmray.rendering.output import seal
@@ -20,9 +20,9 @@ from slurmray.rendering.script import (
     render_script,
     story_sha256,
 )
-from slurmray.rendering.verify import STORIES
+from slurmray.rendering.verification import STORIES
 from slurmray.resources import data_folder
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 from tests.unit.examples import ROOT
 
@@ -141,7 +141,7 @@ def test_the_agent_is_the_package() -> None:
     assert set(files) == names
     assert next(iter(files)) == "loader.py"
     assert list(files)[1:] == sorted(names - {"loader.py"})
-    assert {"__init__.py", "wire/codec.py", "wire/settings.py", "script.py"} <= names
+    assert {"__init__.py", "wire/codec.py", "wire/settings.py", "script_parts.py"} <= names
 
 
 @pytest.mark.parametrize("file", sorted(AGENT.rglob("*.py")), ids=lambda file: str(file.relative_to(AGENT)))

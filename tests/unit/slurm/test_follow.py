@@ -9,9 +9,9 @@ import pytest
 
 from slurmray.slurm import follow
 from slurmray.slurm.host import Host
-from slurmray.slurm.job import Job
+from slurmray.slurm.job_status import Status, make_status
 from slurmray.slurm.states import End, Event
-from slurmray.slurm.status import Status, make_status
+from slurmray.slurm.submitted_job import Job
 
 OVER: list[Event] = [{"event": "end", "time": 2.0, "exit_code": 3, "source": "trainer", "text": "done"}]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.errors import SlurmError, UsageError
-from slurmray.slurm import commands
+from slurmray.slurm import slurm_commands
 from slurmray.slurm.host import HERE, SshHost
 
 from .. import ssh
@@ -50,10 +50,10 @@ def test_what_is_not_there(host: SshHost, tmp_path: Path) -> None:
     assert host.names(tmp_path / "none") == []
     assert host.read_all([tmp_path / "none"]) == {}
     with pytest.raises(SlurmError, match=r"^sview: no such command on login: `ssh login bash -lc sview`"):
-        commands.call(["sview"], host=host)
+        slurm_commands.call(["sview"], host=host)
     assert host.run(["sh", "-c", "exit 255"]).returncode == 255, "not ssh's"
     with pytest.raises(SlurmError, match=r"^ssh nowhere: .*: Connection refused; try `ssh nowhere`$"):
-        commands.squeue(SshHost("nowhere"))
+        slurm_commands.squeue(SshHost("nowhere"))
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\xff\n\n", b"no newline", b"-1\n7\n", bytes(300_000)])
@@ -100,7 +100,7 @@ def test_files_are_copied(host: SshHost, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_host_that_hangs(host: SshHost) -> None:
     with pytest.raises(SlurmError, match=r"^ssh login: no answer within 0\.1 s; try `ssh login`$"):
-        commands.call(["sleep", "60"], host=host, timeout=0.1)
+        slurm_commands.call(["sleep", "60"], host=host, timeout=0.1)
 
 
 @pytest.mark.usefixtures("host")

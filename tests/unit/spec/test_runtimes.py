@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from slurmray.agent.node import runtimes as agent
-from slurmray.agent.node.api import NodeApi
+from slurmray.agent.node.agent_interface import NodeApi
 from slurmray.agent.node.runtimes import apptainer, base, docker, none, podman, pyxis
 from slurmray.resources import data_folder
 from slurmray.spec.container import Container

@@ -5,7 +5,7 @@ import re
 import sys
 
 from . import ports as port_places
-from .network import NetworkError
+from .node_address import NetworkError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

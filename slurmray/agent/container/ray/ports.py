@@ -10,7 +10,7 @@ import time
 import zlib
 
 from .. import process_tree
-from .network import NetworkError
+from .node_address import NetworkError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

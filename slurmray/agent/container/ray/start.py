@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 from ... import nodes
-from ...errors import JobError
+from ...job_errors import JobError
 from .. import process_tree, reachability, variables
-from . import command, network, ports, preload
+from . import command, node_address, ports, preload
 from .watch import RayWatch, show_last_lines
 
 TYPE_CHECKING = False
@@ -67,13 +67,13 @@ class RayProcess:
         """Lease ports and send the preloaded process its argv. cluster: None on the head node."""
         context = self.context
         settings = context.settings
-        context.address, context.interfaces = address, network.local_addresses()
+        context.address, context.interfaces = address, node_address.local_addresses()
         if self._lease:
             self._lease.close()
         self._lease, context.ports = ports.lease_ports(context.attempt_name, self._tries)
         if cluster is None:
             self._take_fixed_ports()
-        context.gcs = cluster or network.join_host_port(address, context.ports[ports.GCS])
+        context.gcs = cluster or node_address.join_host_port(address, context.ports[ports.GCS])
         if cluster and self._tries == 0 and settings["preflight"] != "none":
             self._check_connections(cluster)
         extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
@@ -109,7 +109,7 @@ class RayProcess:
     def does_gcs_answer(self) -> bool:
         """Whether the GCS of this head node accepts connections, and is a process of the job."""
         port = self.context.ports[ports.GCS]
-        if network.is_open(self.context.address, port) and not self.watch.is_port_taken():
+        if node_address.is_open(self.context.address, port) and not self.watch.is_port_taken():
             self.watch.has_gcs_answered = port in self.watch.own_ports
         return self.watch.has_gcs_answered
 
@@ -143,6 +143,6 @@ class RayProcess:
         """Check connections from this worker to the head node and back."""
         context, port = self.context, self.context.ports[ports.REACHABILITY_PORT]
         reachability.accept_once(context.address, port)
-        host, gcs_port = network.split_host_port(cluster)
+        host, gcs_port = node_address.split_host_port(cluster)
         reachability.check_reachable([("the head node", host, gcs_port)], context.finding)
         context.send({"type": "reachable_at", "address": context.address, "port": port})

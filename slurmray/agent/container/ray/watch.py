@@ -4,7 +4,7 @@ import os
 import sys
 import time
 
-from ...errors import JobError
+from ...job_errors import JobError
 from .. import process_tree
 from . import ports, preload
 

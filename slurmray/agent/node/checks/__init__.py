@@ -2,14 +2,14 @@
 
 import os
 
-from ... import commands
+from ... import command_runner
 from . import gpus, storage
 from .expansion import expand_paths
-from .run_directory import open_run_directory
+from .shared_run_directory import open_run_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..api import NodeApi
+    from ..agent_interface import NodeApi
 
 __all__ = ["check_node", "expand_paths", "open_run_directory"]
 
@@ -50,7 +50,7 @@ def _check_commit(node: "NodeApi") -> None:
     folder = node.settings["checks"]["same_commit"]
     if not folder:
         return
-    commit, wanted = commands.read_commit(node.host_path(folder)), node.job["commit"]
+    commit, wanted = command_runner.read_commit(node.host_path(folder)), node.job["commit"]
     if commit != wanted:
         found = "%s at %s" % (folder, commit or "no commit")
         wanted = wanted or "a commit on the head node"

@@ -6,7 +6,7 @@ from ... import paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..api import NodeApi
+    from ..agent_interface import NodeApi
 
 
 def expand_paths(node: "NodeApi") -> None:

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
-    from ..api import NodeApi
+    from ..agent_interface import NodeApi
     from ..runtimes.base import Base
 
 # Set to `none` in rehearsals on machines without GPUs: skips counting and passing them.

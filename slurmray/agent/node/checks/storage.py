@@ -4,7 +4,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..api import NodeApi
+    from ..agent_interface import NodeApi
 
 MIB = 1024 * 1024
 FREE = 100  # MiB in the temp folder: logs and sockets of Ray

@@ -5,7 +5,7 @@ import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..api import NodeApi
+    from ..agent_interface import NodeApi
     from .base import Runtime
 
 # How a command gets into a container from outside: by the runtime's `exec`, by a program of the job's folder,

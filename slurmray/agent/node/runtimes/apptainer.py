@@ -2,11 +2,11 @@
 
 import os
 
-from ...errors import JobError
+from ...job_errors import JobError
 from .. import image, job_folder
 from ..checks import gpus, storage
 from .base import Base
-from .mounts import mount_options
+from .mount_options import mount_options
 from .none import remove_processes
 
 TYPE_CHECKING = False

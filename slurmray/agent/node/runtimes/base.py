@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Protocol  # novermin
 
-    from ..api import NodeApi
+    from ..agent_interface import NodeApi
     from ..checks.gpus import Devices
 else:
     Protocol = object

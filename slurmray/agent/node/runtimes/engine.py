@@ -4,7 +4,7 @@ from .. import facts, image, job_folder
 from ..checks import gpus
 from .base import Base
 from .limits import allocation_options, step_cgroup
-from .mounts import mount_options
+from .mount_options import mount_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
 
-    from ..api import NodeApi
+    from ..agent_interface import NodeApi
 
 
 def step_cgroup(root: str = "/") -> str:

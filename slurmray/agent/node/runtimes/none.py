@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
 
-    from ..api import NodeApi
+    from ..agent_interface import NodeApi
 
 LOCK_TIMEOUT = 10.0  # seconds
 

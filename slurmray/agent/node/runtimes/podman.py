@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Tuple
 
-    from ..api import NodeApi
+    from ..agent_interface import NodeApi
 
 # Under Slurm, Podman 4.3 to 5.1 moves itself, and so the container, into a cgroup below user.slice, even with
 # --cgroups=disabled. It does so by the user's systemd, which it does not find with this address.

@@ -4,8 +4,8 @@ import os
 import re
 
 from ... import paths
-from ...errors import JobError
-from .mounts import normalize
+from ...job_errors import JobError
+from .mount_options import normalize
 from .none import NoRuntime
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import errors
+from slurmray.agent import job_errors
 from slurmray.agent.container import cuda, node_context
 from slurmray.rendering.script import agent_text
 from tests.unit.agent import containers
@@ -88,7 +88,7 @@ def check(folder: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], **
     if codes:
         try:
             check.ended(codes[0])
-        except errors.Unfit:
+        except job_errors.Unfit:
             return sent, None
     return sent, check.is_open
 

@@ -13,7 +13,7 @@ import pytest
 
 from slurmray.agent.container import node_context, preflight
 from slurmray.agent.container.ray import command
-from slurmray.agent.errors import JobError, Unfit
+from slurmray.agent.job_errors import JobError, Unfit
 from slurmray.agent.wire import codec
 
 NEW = (2, 60)

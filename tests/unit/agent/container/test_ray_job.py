@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.container import ray_job as role
-from slurmray.agent.errors import JobError
+from slurmray.agent.job_errors import JobError
 from tests.processes import bounded
 from tests.unit.agent.containers import cluster, settings, write_agent
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from slurmray.agent.container import node_context, stages, variables
-from slurmray.agent.errors import Finished, JobError
 from slurmray.agent.heartbeat import Timer
+from slurmray.agent.job_errors import Finished, JobError
 from slurmray.agent.node.service_logs import ServiceLogs
 from tests.unit.agent.containers import LogAgent, group, job, settings, write_agent
 from tests.unit.agent.wire_types import TO_CONTROLLER, checked

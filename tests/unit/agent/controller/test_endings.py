@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ..simulation import Cluster
-from .test_process import HANG, Job
+from .test_controller_process import HANG, Job
 
 
 def events(cluster: Cluster) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.controller import run_directory
-from slurmray.agent.errors import JobError
+from slurmray.agent.job_errors import JobError
 
 BOB, ALICE = 65530, 65531  # users without names
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")

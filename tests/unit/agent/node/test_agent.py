@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import heartbeat, script
+from slurmray.agent import heartbeat, script_parts
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
 from tests.unit.agent.containers import quick
@@ -76,7 +76,7 @@ class NodeProcess:
         run = f'run_with_none() {{\n\texec {sys.executable} {folder}/container.py {folder} "{does}"\n}}\n'
         self.text = re.sub(r"run_with_none\(\) \{.*?\n\}\n", lambda _: run, text, count=1, flags=re.DOTALL)
         self.process = subprocess.Popen(
-            ["bash", "-c", LIMITED, "bash", *script.story_command(self.text, "start_node")],
+            ["bash", "-c", LIMITED, "bash", *script_parts.story_command(self.text, "start_node")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

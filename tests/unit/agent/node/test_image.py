@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import errors
+from slurmray.agent import job_errors
 from slurmray.agent.node.runtimes.podman import Podman
 
 from ..fake_node import FakeNode
@@ -197,7 +197,7 @@ def test_a_wait_that_is_stopped_leaves_no_lock(tmp_path: Path) -> None:
     other = lock_file(node).open("w")
     fcntl.flock(other, fcntl.LOCK_EX)
     node.is_stopped = True
-    with pytest.raises(errors.Stopped):
+    with pytest.raises(job_errors.Stopped):
         runtime.ensure_images()
     assert node.doing == ""
     other.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent.errors import JobError
+from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import job_folder
 from slurmray.rendering.script import agent_text
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent.errors import JobError
+from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import service_logs
 from slurmray.agent.node.service_logs import ServiceLogs
 

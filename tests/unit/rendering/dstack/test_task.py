@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from slurmray.cli.rendered import render_job
 from slurmray.errors import ExitCode, SpecError
 from slurmray.rendering.dstack.task import LEFT_OUT, USED, make_task, remarks
-from slurmray.spec.job import JobSpec
+from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 
 ROOT = Path(__file__).parents[4]

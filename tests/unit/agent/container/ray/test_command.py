@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent.container.ray import command as ray_command
-from slurmray.agent.container.ray import network
+from slurmray.agent.container.ray import node_address
 from slurmray.agent.container.ray import ports as port_places
 
 PORTS = list(range(20001, 20016))
@@ -62,7 +62,7 @@ def test_the_users_options_come_last() -> None:
 
 
 def test_ray_before_2_49_has_no_ipv6() -> None:
-    with pytest.raises(network.NetworkError, match=r"fd00::5: Ray 2\.48 has no IPv6\. Use .* 2\.49"):
+    with pytest.raises(node_address.NetworkError, match=r"fd00::5: Ray 2\.48 has no IPv6\. Use .* 2\.49"):
         ray_command.start_command("n", "fd00::5", PORTS, None, (2, 48), "/tmp/r", 4, 8, 10**9, None, [])
     assert ray_command.start_command("n", "fd00::5", PORTS, None, (2, 49), "/tmp/r", 4, 8, 10**9, None, [])
 

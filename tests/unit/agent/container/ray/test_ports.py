@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent.container.ray import network, ports
+from slurmray.agent.container.ray import node_address, ports
 
 LISTDIR = os.listdir
 JOB = f"{os.getpid()}-0"  # the search for ports begins at a place that depends on the job id
@@ -25,10 +25,10 @@ def listener() -> Iterator[socket.socket]:
 def test_a_port_that_is_taken(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     assert not ports.is_free(port)
-    assert network.is_open("127.0.0.1", port)
+    assert node_address.is_open("127.0.0.1", port)
     listener.close()
     assert ports.is_free(port)
-    assert not network.is_open("127.0.0.1", port)
+    assert not node_address.is_open("127.0.0.1", port)
 
 
 def test_the_port_of_a_server_that_has_ended() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent.container.ray import network, ports
-from slurmray.agent.errors import JobError
+from slurmray.agent.container.ray import node_address, ports
+from slurmray.agent.job_errors import JobError
 
 from .fake_context import ray_process
 
@@ -31,7 +31,7 @@ def test_a_port_that_is_taken_after_workers_got_the_address(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ports, "listeners", lambda _: ({1}, set()))
-    monkeypatch.setattr(network, "is_open", lambda *_: True)
+    monkeypatch.setattr(node_address, "is_open", lambda *_: True)
     ray = ray_process(tmp_path)
     ray.context.ports = [1]
     ray.watch.begin([1, 20001], [], 0)

@@ -10,7 +10,7 @@ import pytest
 
 from slurmray.agent.container import process_tree
 from slurmray.agent.container.ray import ports, preload, watch
-from slurmray.agent.errors import JobError
+from slurmray.agent.job_errors import JobError
 
 from .fake_context import ray_process
 

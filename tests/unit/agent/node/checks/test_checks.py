@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent import commands
+from slurmray.agent import command_runner
 from slurmray.agent.node import checks
 
 from ...fake_node import FakeNode
@@ -56,7 +56,7 @@ def test_commit_differs_from_the_head_node_s(tmp_path: Path, monkeypatch: pytest
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
     node.findings = []
-    node.job["commit"] = commands.read_commit(str(submit))
+    node.job["commit"] = command_runner.read_commit(str(submit))
     assert len(node.job["commit"]) == 40
     checks.check_node(node)
     assert not findings(node, "checks.same_commit")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import errors, paths
+from slurmray.agent import job_errors, paths
 from slurmray.agent.node import checks
 
 from ...fake_node import FakeNode
@@ -69,7 +69,7 @@ def test_all_paths_of_the_settings(tmp_path: Path) -> None:
 
 def test_findings_about_variables(tmp_path: Path) -> None:
     node = node_with_paths(tmp_path, "$S/x")
-    with pytest.raises(errors.Unfit):
+    with pytest.raises(job_errors.Unfit):
         checks.expand_paths(node)
     rows = {finding[1:3] for finding in node.findings}
     fields = ["image", "archive", "workdir", "build.file", "build.context", "mounts"]
@@ -86,7 +86,7 @@ def test_findings_about_variables(tmp_path: Path) -> None:
 def test_a_temp_folder_that_ray_cannot_use(tmp_path: Path, value: str, wanted: str) -> None:
     node = FakeNode(tmp_path, temp_dir="$T")
     node.env["T"] = value
-    with pytest.raises(errors.Unfit):
+    with pytest.raises(job_errors.Unfit):
         checks.expand_paths(node)
     assert node.findings[0][1:3] == ("ray.temp_dir", value)
     assert node.findings[0][3].startswith(wanted)

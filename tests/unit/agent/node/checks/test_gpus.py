@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.commands import Result
+from slurmray.agent.command_runner import Result
 from slurmray.agent.node import runtimes
 from slurmray.agent.node.checks import gpus
 from slurmray.agent.node.runtimes import cdi

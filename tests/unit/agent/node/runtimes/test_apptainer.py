@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import errors
+from slurmray.agent import job_errors
 from slurmray.agent.node import runtimes
 from slurmray.agent.node.runtimes import apptainer
 
@@ -79,7 +79,7 @@ def test_an_image_that_cannot_be_started(tmp_path: Path) -> None:
 def test_no_apptainer(tmp_path: Path) -> None:
     node, _ = make(tmp_path)
     node.env["PATH"] = "/no"
-    with pytest.raises(errors.Unfit):
+    with pytest.raises(job_errors.Unfit):
         runtimes.choose(node)
     assert node.findings[0][2:4] == ("apptainer: not found", "apptainer")
 
@@ -117,7 +117,9 @@ def test_a_cache_of_the_user_s_choice(tmp_path: Path) -> None:
     assert runtime.image == f"{tmp_path}/cache/slurmray/ray-1-abc.sif"
     node.env["APPTAINER_CACHEDIR"] = "/proc/no"
     runtime = apptainer.Apptainer(node)
-    with pytest.raises(errors.JobError, match=r"cannot write to /proc/no/slurmray: .* APPTAINER_CACHEDIR"):
+    with pytest.raises(
+        job_errors.JobError, match=r"cannot write to /proc/no/slurmray: .* APPTAINER_CACHEDIR"
+    ):
         runtime.ensure_images()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import errors
+from slurmray.agent import job_errors
 from slurmray.agent.node import runtimes
 from slurmray.agent.node.facts import user_name
 from slurmray.agent.node.runtimes import docker, engine, limits, podman
@@ -61,7 +61,7 @@ def test_the_runtime_that_has_the_image(
 def test_no_runtime_works(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, {"runtimes": ["podman", "docker"]})
     node.env["PATH"] = f"{tmp_path}/bin"
-    with pytest.raises(errors.Unfit):
+    with pytest.raises(job_errors.Unfit):
         runtimes.choose(node)
     fix = "install it on node1, load its module in setup, or set container.runtime"
     why = "podman: not found; docker: not found"
@@ -82,7 +82,7 @@ def test_docker_without_its_daemon(tmp_path: Path, why: str, info: str, fix: str
     (tmp_path / "info").write_text(info)
     node = FakeNode(tmp_path, {"runtimes": ["docker"]})
     node.program("docker", f'cat "{tmp_path}/$1" >&2\nexit 1')
-    with pytest.raises(errors.Unfit):
+    with pytest.raises(job_errors.Unfit):
         runtimes.choose(node)
     ((_, _, found, _, given),) = node.findings
     assert found == why
@@ -93,7 +93,7 @@ def test_a_podman_without_its_pause_process(tmp_path: Path) -> None:
     message = 'invalid internal status, try resetting the pause process with "podman system migrate": gone'
     node = FakeNode(tmp_path)
     node.program("podman", f"echo '{message}' >&2; exit 1")
-    with pytest.raises(errors.Unfit):
+    with pytest.raises(job_errors.Unfit):
         runtimes.choose(node)
     assert node.findings[0][4] == f"on node1, as {user_name()}: podman system migrate"
 

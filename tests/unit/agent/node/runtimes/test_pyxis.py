@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent import errors, script
+from slurmray.agent import job_errors, script_parts
 from slurmray.agent.node import runtimes
 from tests.unit.rendering.cases import hello
 
@@ -47,7 +47,7 @@ def test_step_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "--container-mount-home",
     ]
     for path in ("/a b", "/a,b", "/a\nb", "/a:b"):
-        with pytest.raises(errors.JobError, match="pyxis cannot mount") as error:
+        with pytest.raises(job_errors.JobError, match="pyxis cannot mount") as error:
             monkeypatch.setenv("SLURM_SUBMIT_DIR", path)
             pyxis.step_options(node.settings, node.job, "a")
         assert error.value.kind == "config"
@@ -71,7 +71,7 @@ def step(node: FakeNode) -> Iterator[subprocess.Popen[bytes]]:
     """The step of the service web."""
     logs = Path(node.log_path).parent
     args = ["2", "4", node.folder, "web", str(logs), "--nodelist=node1"]
-    argv = script.story_command(hello("pyxis"), "start_service", *args)
+    argv = script_parts.story_command(hello("pyxis"), "start_service", *args)
     with (logs / "service-web.log").open("wb") as log:
         step = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=node.env, start_new_session=True
@@ -86,7 +86,7 @@ def use(node: FakeNode, service: str) -> subprocess.Popen[bytes]:
     """Begin the service, as HostServices does."""
     Path(node.inside, "service-web").write_text(service)
     _, function, *args = runtimes.make("pyxis", node).service_argv("web", "x", "")
-    argv = script.story_command(hello("pyxis"), function, *args)
+    argv = script_parts.story_command(hello("pyxis"), function, *args)
     return subprocess.Popen(argv, stdin=subprocess.PIPE, env=node.env)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent import script
+from slurmray.agent import script_parts
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
 from tests.processes import bounded
@@ -24,7 +24,7 @@ def test_exit_code_of_a_service(tmp_path: Path, answer: str, code: int) -> None:
     inside.mkdir()
     for name in ("tether-web", "code-web", "closed-web"):
         os.mkfifo(inside / name)
-    argv = script.story_command(text, "use_service", str(tmp_path), "web")
+    argv = script_parts.story_command(text, "use_service", str(tmp_path), "web")
 
     def end_service() -> None:
         with (inside / "tether-web").open("rb"):

@@ -1,0 +1,409 @@
+"""The container process of each node: starts Ray, and on the head node also readiness probe and trainer.
+
+Standard input has messages from the node agent and is the tether: when it ends, everything in the container
+ends. Standard output is for messages to the controller. Standard error is the node's log. Without a
+container, guard.py is the parent of this process.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+from .. import heartbeat, inherited, job_log, loop, ray_logs
+from ..job_errors import Finished, JobError, Unfit
+from ..wire import codec
+from . import cuda, preflight, process_tree, reachability, setup, variables
+from .head import Head
+from .node_context import NodeContext
+from .ray import attach_programs, node_address
+from .ray.start import RayProcess
+from .trainer import Trainer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from ..wire import messages
+    from .stages import Stages
+
+# Seconds between two turns of the loop:
+SHORT_PAUSE = 0.05  # while it has to poll for an event
+LONG_PAUSE = 1.0  # while it only watches Ray's start or a stage
+# Seconds that a worker adds to the grace period: Ray must stay up while the trainer writes a checkpoint.
+WORKER_MARGIN = 2.0
+
+
+class ContainerProcess:
+    """Reacts to messages, ended child processes and the time."""
+
+    def __init__(self, folder: str, node: str) -> None:
+        self.context = NodeContext(folder, node, self.child_ended)
+        self.ray = RayProcess(self.context)
+        self.setup = setup.Setup(self.context)
+        self.gpus = cuda.GpuCheck(self.context)
+        self.trainer = Trainer(self.context)
+        self.head = Head(self.context, self.ray, self.trainer, self.are_stages_done)
+        self.stages: "Optional[Stages]" = None  # None without prepare steps and services
+        self.is_signalled = False  # this process got SIGTERM or SIGINT
+        self.is_input_over = False
+        self.decoder = codec.LineDecoder()
+        self.handlers: "Dict[str, Callable[[Any], None]]" = {
+            "settings": self.on_settings,
+            "job": self.on_job,
+            "node": self.on_node,
+            "start_ray": self.on_start_ray,
+            "head_versions": self.on_head_versions,
+            "check_reachable": self.on_check_reachable,
+            "join": self.on_join,
+            "ready": self.on_ready,
+            "stage_done": self.on_stage_done,
+            "service_ended": self.on_service_ended,
+            "succeeded": self.on_succeeded,
+            "check_health": self.on_check_health,
+            "signal": self.on_signal,
+            "stop": self.on_stop,
+            "stop_at_limit": self.on_stop_at_limit,
+        }
+
+    # -- from start to trainer ---------------------------------------------------------------------------
+
+    def on_settings(self, message: "messages.ScriptSettings") -> None:
+        """Store the settings of the script."""
+        self.context.settings = message["settings"]
+
+    def on_job(self, message: "messages.StartOfJob") -> None:
+        """Store the description of this attempt."""
+        self.context.job = message["job"]
+
+    def on_node(self, message: "messages.Node") -> None:
+        """Store the description of this node."""
+        context = self.context
+        context.rank = message["rank"]
+        context.user = message["user"]
+        context.memory = message["memory"]
+        context.addresses = message["addresses"]
+        context.runtime = message["runtime"]
+        context.unset = message["unset"]
+        context.workdir = message["workdir"]
+        context.children.umask = message["umask"]
+        context.gpu_masks = message["gpu_masks"]
+        context.env_file, context.node_env = message["env_file"], message["node_env"]
+
+    def on_start_ray(self, message: "messages.StartRay") -> None:
+        """Run container.setup, then start Ray."""
+        context = self.context
+        context.peers = message["peers"]
+        if context.settings["container"]["setup"]:
+            preflight.enter_workdir(context.workdir)
+            self.setup.start(variables.collect(variables.SETUP, context))
+        else:
+            self.start_ray()
+
+    def start_ray(self) -> None:
+        """Prepare the start of Ray, and start it on the head node.
+
+        A node that is not in Ray only begins its stages.
+        """
+        context = self.context
+        if context.is_in_ray:
+            self.ray.version_text, context.ray_version = preflight.require_ray(context)
+        preflight.enter_workdir(context.workdir)
+        if context.is_in_ray:
+            self.trainer.require_job_api()
+            preflight.check_node(context)
+        if context.settings["prepare"] or context.settings["services"]:
+            from .stages import Stages
+
+            self.stages = Stages(context)
+        self.ray.write_token()
+        self.gpus.start()
+        if self.stages and self.gpus.is_open:
+            self.stages.begin()
+        if not context.is_in_ray:
+            return
+        self.ray.preload()
+        if context.is_head:
+            self.head.preload_probe()
+            self.ray.start(self.choose_address(context.settings["network"]["family"]))
+            self.head.wait_for_gcs()
+
+    def on_head_versions(self, message: "messages.HeadVersions") -> None:
+        """Compare the versions on this worker with those on the head node."""
+        if not self.context.is_head and self.ray.version_text:
+            own = preflight.versions(self.ray.version_text)
+            preflight.compare_versions(self.context, own, message["text"])
+
+    def on_check_reachable(self, message: "messages.CheckReachable") -> None:
+        """Check from the head node that workers which are about to join can be reached."""
+        if self.context.is_head:
+            targets = [(node, address, port) for node, address, port in message["targets"]]
+            reachability.check_reachable(targets, self.context.finding)
+
+    def on_join(self, message: "messages.Join") -> None:
+        """Start Ray on a worker: the head node is in the GCS."""
+        if not self.context.is_head and self.ray.version_text:
+            family = node_address.address_family(node_address.split_host_port(message["address"])[0])
+            self.ray.start(self.choose_address(family), message["address"])
+
+    def on_ready(self, _message: "messages.Ready") -> None:
+        """Continue with stages and trainer: the cluster is ready."""
+        context = self.context
+        context.is_ready = True
+        self.ray.watch.release_ports()
+        env = variables.collect(variables.ATTACHED, context)
+        attach_programs.write_programs(context.folder, context.workdir, context.children.umask, env)
+        if context.is_head:
+            self.head.report_attach()
+        if self.stages:
+            self.stages.begin()
+        self.head.start_trainer_if_ready()
+
+    def on_stage_done(self, message: "messages.StageDone") -> None:
+        """Continue with the next stage or the trainer: all nodes are done with a stage."""
+        if self.stages:
+            self.stages.on_stage_done(message["stage"])
+            self.head.start_trainer_if_ready()
+
+    def on_service_ended(self, message: "messages.ServiceEnded") -> None:
+        """Handle the end of a service outside this container."""
+        if self.stages:
+            self.stages.services.on_service_ended(message["name"], message["code"])
+
+    def on_succeeded(self, _message: "messages.Succeeded") -> None:
+        """Note that the trainer exited with 0."""
+        self.context.has_succeeded = True
+
+    def on_check_health(self, _message: "messages.CheckHealth") -> None:
+        """Answer if Ray runs here. The trainer has failed; the controller looks for a lost node."""
+        is_healthy = not self.context.is_in_ray or self.ray.watch.is_healthy()
+        if self.context.deadline is None and is_healthy:
+            self.context.send({"type": "healthy"})
+
+    def choose_address(self, family: str) -> str:
+        """Choose the address of this node. family: as `network.family`."""
+        options = self.context.settings["network"]
+        return node_address.choose_address(
+            self.context.addresses,
+            node_address.local_addresses(),
+            family,
+            options["interface"],
+            options["subnet"],
+        )
+
+    def are_stages_done(self) -> bool:
+        """Whether the stages allow the trainer to start."""
+        return self.stages.are_done() if self.stages else self.context.deadline is None
+
+    # -- children ----------------------------------------------------------------------------------------
+
+    def child_ended(self, role: str, code: int) -> None:
+        """Handle the end of a child process. code: 128 + n for signal n."""
+        if role == setup.ROLE:
+            self.send_unfit(self.setup_ended, code)
+        elif role == cuda.ROLE:
+            self.send_unfit(self.gpus_ended, code)
+        elif role == "ray":
+            self.ray.ended(code)
+        elif role == "probe":
+            self.head.probe_ended(code)
+        elif role == "trainer":
+            self.trainer.ended(code)
+        elif self.stages:
+            self.stages.child_ended(role, code)
+
+    def setup_ended(self, code: int) -> None:
+        """Start Ray after container.setup, and handle the messages that came meanwhile."""
+        if self.context.deadline is not None:
+            return
+        self.setup.ended(code)
+        preflight.restore_search_path()  # it may have made the folder of the user's packages
+        self.start_ray()
+        for line in self.setup.waiting:
+            self.dispatch(line)
+
+    def gpus_ended(self, code: int) -> None:
+        """Continue with opened GPUs, and handle the messages that waited for them."""
+        if self.context.deadline is not None or not self.gpus.is_running:
+            return
+        self.gpus.ended(code)
+        if self.stages:
+            self.stages.begin()
+        for line in self.gpus.waiting:
+            self.dispatch(line)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def on_signal(self, message: "messages.Signal") -> None:
+        """Pass a signal on to the trainer, if it runs."""
+        self.trainer.pass_on(message["name"])
+
+    def on_stop(self, message: "messages.Stop") -> None:
+        """Send the trainer the stop signal: Slurm ends the job."""
+        self.stop(message["seconds"], is_warning=False)
+
+    def on_stop_at_limit(self, message: "messages.StopAtLimit") -> None:
+        """Send the trainer the warning signal: the time limit is near."""
+        self.stop(message["seconds"], is_warning=True)
+
+    def stop(self, seconds: "Optional[float]", is_warning: bool) -> None:
+        """Signal the trainer or prepare steps; SIGKILL follows after `seconds` (None: the grace period)."""
+        context = self.context
+        if context.rank < 0:  # nothing has been started
+            raise Finished
+        now, grace = time.monotonic(), float(context.job["grace"] if seconds is None else seconds)
+        if context.deadline is not None:  # a second stop can only bring it forward
+            context.deadline = min(context.deadline, now + grace)
+            return
+        name = self.trainer.signal_name(is_warning)
+        is_signal_sent = self.trainer.send_signal(name) or bool(self.stages and self.stages.send_signal(name))
+        if not is_signal_sent and context.is_head:
+            raise Finished
+        context.deadline = now + grace + (0 if context.is_head else WORKER_MARGIN)
+
+    def end(self) -> None:
+        """Kill the trainer and stop services in order, before everything else is killed."""
+        self.trainer.send_signal("KILL")
+        if self.stages:
+            self.stages.stop_services()
+
+    # -- the loop ----------------------------------------------------------------------------------------
+
+    def loop(self) -> None:
+        """Handle messages, ended children and the time until the input ends."""
+        turns = loop.Loop(lambda _: None)  # the controller passes these signals on to the trainer
+        turns.catch(signal.SIGCHLD, lambda: None)
+        for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
+            turns.catch(number, lambda: setattr(self, "is_signalled", True))
+        turns.add(0, self.receive)
+        while True:
+            turns.turn(self.pause())
+            if self.is_input_over:
+                return
+            self.context.children.reap()
+            self.tick()
+
+    def receive(self, data: bytes) -> None:
+        """Handle messages, or the end of the input."""
+        self.is_input_over = not data
+        for line in self.decoder.feed(data):
+            self.dispatch(line)
+
+    def dispatch(self, line: bytes) -> None:
+        """Handle a message; other lines and types are ignored."""
+        message = codec.decode(line)
+        handle = self.handlers.get(message["type"]) if message else None
+        if message and self.setup.is_running and message["type"] not in setup.MEANWHILE:
+            self.setup.waiting.append(line)
+        elif message and not self.gpus.is_open and message["type"] in cuda.HELD:
+            self.gpus.waiting.append(line)
+        elif message and handle:
+            self.send_unfit(handle, message)
+
+    def send_unfit(self, handle: "Callable[[Any], None]", argument: "Any") -> None:
+        """Call a function, and send `unfit` where a check in it has failed."""
+        try:
+            handle(argument)
+        except Unfit:
+            self.context.send({"type": "unfit"})
+            self.ray.version_text = ""
+
+    def pause(self) -> "Optional[float]":
+        """Seconds until the next turn of the loop if nothing happens; None: wait for an event."""
+        if self.head.is_waiting or self.context.deadline is not None:
+            return SHORT_PAUSE
+        is_checking = self.setup.is_running or self.gpus.is_running or self.ray.watch.is_active
+        is_busy = is_checking or (self.stages and self.stages.doing)
+        return LONG_PAUSE if is_busy else None
+
+    def tick(self) -> None:
+        """Act on signals and the time. Called in each turn of the loop."""
+        if self.is_signalled:
+            self.is_signalled = False
+            self.context.send({"type": "signalled"})
+            self.stop(None, is_warning=False)
+        self.setup.tick()
+        if self.gpus.kill_if_late():
+            self.send_unfit(self.gpus_ended, 0)
+        self.ray.watch.tick()
+        if self.stages:
+            self.stages.tick()
+        self.head.tick()
+        deadline = self.context.deadline
+        if deadline is not None and time.monotonic() > deadline and not self.trainer.send_signal("KILL"):
+            raise Finished
+
+
+def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
+    """Run until the input or the job ends, then empty the job's folder.
+
+    argv: NODE. is_guarded: guard.py is the parent.
+    """
+    preflight.restore_search_path()
+    folder = os.path.dirname(os.path.abspath(sys.argv[0]))
+    process = ContainerProcess(folder, argv[0])
+    context = process.context
+    context.is_guarded = is_guarded
+    inherited.raise_soft_limits()
+    os.umask(0o022)  # its children get the submitter's
+    process_tree.lock_folder(folder)
+    process_tree.adopt_orphans()
+    path = os.path.join(folder, heartbeat.FILE)
+    open(path, "w").close()
+    threading.Thread(target=send_heartbeats, args=(path,), daemon=True).start()
+    try:
+        process.loop()
+        context.send({"type": "tether_lost"})
+    except Finished:
+        pass
+    except JobError as error:
+        context.send({"type": "failed", "kind": error.kind, "message": error.message, "log": error.log})
+    except node_address.NetworkError as error:
+        context.send({"type": "failed", "kind": "preflight", "message": str(error)})
+    except Exception as error:
+        kind, message = job_log.describe(error)
+        more = ". The node's log has the traceback" if kind == "internal" else ""
+        context.send({"type": "failed", "kind": kind, "message": message + more})
+    finally:
+        process.end()
+        process_tree.kill_descendants()
+        if context.rank >= 0 and ray_logs.are_kept(context.settings, context.has_succeeded):
+            try:
+                ray_logs.set_aside(folder)
+            except OSError as error:
+                sys.stderr.write("cannot keep Ray's logs: %s\n" % error)
+        empty_folder(folder)
+    return 0
+
+
+def send_heartbeats(path: str) -> None:
+    """Change the time of a file, which the node agent watches, as long as it exists.
+
+    Runs in a thread: the loop may take long over a check. A process that is stopped has no running thread.
+    """
+    while True:
+        time.sleep(heartbeat.INTERVAL)
+        try:
+            os.utime(path)
+        except FileNotFoundError:  # the folder is being emptied
+            return
+        except OSError:
+            pass
+
+
+def empty_folder(folder: str) -> None:
+    """Remove everything in a folder but Ray's logs that were set aside."""
+    import shutil
+
+    for name in os.listdir(folder):
+        if name == ray_logs.FOLDER:
+            continue
+        path = os.path.join(folder, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+
+
+main = run_container_process  # for the role `container`; the story refers to the function by this name

@@ -1,0 +1,73 @@
+"""The controller's process in the batch script, on the head node: from the allocation to the exit code."""
+
+import os
+import signal
+import subprocess
+import traceback
+
+from .. import background_io, inherited, job_errors, job_log, loop, script_parts, signals
+from . import allocation, run_directory
+from .job_run import JobRun
+from .outcome import Outcome
+from .state import Requests
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional
+
+    from ..wire.settings import Job
+
+
+def run_controller(text: str, nodes: "List[str]", started: float) -> int:
+    """Run the job to its end and return its exit code.
+
+    text: the script. nodes: their names, the head node first. started: time.time() when the batch script
+    began.
+    """
+    inherited.add_account(os.environ)
+    inherited.raise_soft_limits()
+    settings = script_parts.read_settings(text)
+    log = job_log.JobLog(started)
+    files = background_io.CallQueue()  # for writes to the run directory
+    requests = Requests()
+    turns = _catch_signals(requests)
+    job: "Optional[Job]" = None
+    try:
+        parts = allocation.find_components(settings, nodes)
+        job = allocation.make_job(settings, parts, started, log)
+        run_directory.begin(job, settings, log)
+        outcome = JobRun(text, job, parts, log, files, requests, turns).run()
+    except job_errors.JobError as error:
+        outcome = _make_outcome(error, requests)
+    except Exception as error:
+        traceback.print_exc()
+        what = "%s: %s. Please report it with the lines above" % (type(error).__name__, error)
+        outcome = _make_outcome(job_errors.JobError("internal", what), requests)
+    log.event(
+        "end",
+        exit_code=outcome.code,
+        source=outcome.source,
+        kind=outcome.kind,
+        node=outcome.node,
+        text=outcome.text,
+    )
+    files.finish(job_log.FLUSH_SECONDS)
+    log.finish()
+    if job and script_parts.has_function(text, "site_epilogue"):
+        argv = script_parts.story_command(text, "site_epilogue", job["run_dir"], str(outcome.code))
+        subprocess.call(argv, stdin=subprocess.DEVNULL)
+    return outcome.code
+
+
+def _catch_signals(requests: Requests) -> loop.Loop:
+    """Make the loop of this process, in which Slurm's signals are requests."""
+    turns = loop.Loop(requests.signals.append)
+    turns.catch(signal.SIGTERM, lambda: setattr(requests, "is_stopping", True))
+    turns.catch(signals.WARNING, lambda: setattr(requests, "is_time_up", True))
+    return turns
+
+
+def _make_outcome(error: job_errors.JobError, requests: Requests) -> Outcome:
+    if requests.is_stopping:  # it failed because Slurm is ending the job
+        return Outcome.stopped()
+    return Outcome.failed(error.kind, "", error.message)

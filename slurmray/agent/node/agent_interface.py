@@ -1,0 +1,178 @@
+"""The node agent as checks, runtimes and clean-up use it: commands, findings, facts about the node."""
+
+import os
+import subprocess
+
+from .. import background_io, command_runner, job_errors, job_log, paths, script_parts
+from .mailbox import Mailbox
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Set
+
+    from ..command_runner import Result
+    from ..wire import messages
+    from ..wire.settings import Group, Job
+
+
+class NodeApi:
+    """One node of the job. Its methods are called in a second thread; the main thread sends heartbeats.
+
+    text: the script. rest: bytes of messages read along with it.
+    """
+
+    is_head: bool
+    job: "Job"
+    group: "Group"  # of this node
+    cpus: int  # of the job on this node
+    container_name: str
+    log_path: str
+
+    def __init__(self, text: str, rest: bytes) -> None:
+        self.text = text
+        self.settings = script_parts.read_settings(text)
+        self.name = os.environ["SLURMD_NODENAME"]
+        self.env = dict(os.environ)  # after `setup`; for everything started on the node
+        self.folder = ""  # the job's folder on the node, once it is made
+        self.has_head_started = False  # whether Ray runs on the head node
+        self.doing = ""  # sent with heartbeats: what takes long at the moment
+        self.field = ""  # sent with heartbeats: the field of the job spec whose commands run at the moment
+        self.is_cleaning_up = False  # commands are not interrupted, although the node is stopped
+        self._is_unfit = False
+        self.mail = Mailbox(self, rest)
+
+    @property
+    def inside(self) -> str:
+        """The part of the folder that containers see, mounted at the path of `folder`."""
+        return self.folder + "/inside"
+
+    def service_log_path(self, service: str) -> str:
+        """The path of a service's log."""
+        name = paths.service_log(service, self.name) + ".log"
+        return os.path.join(os.path.dirname(self.log_path), name)
+
+    def send(self, message: "messages.ToController") -> None:
+        """Send a message to the controller."""
+        self.mail.send(message)
+
+    def phase(self, phase: str, text: str) -> None:
+        """Log progress."""
+        self.send({"type": "phase", "phase": phase, "text": text})
+
+    def finding(self, kind: str, check: str, found: str, wanted: str, fix: str) -> None:
+        """Record a finding. kind: config, preflight or image, which end the job; or warn."""
+        self._is_unfit = self._is_unfit or kind != "warn"
+        self.send(
+            {
+                "type": "finding",
+                "kind": kind,
+                "check": check,
+                "found": str(found),
+                "wanted": str(wanted),
+                "fix": fix,
+            }
+        )
+
+    def soft_finding(self, check: str, found: str, wanted: str, fix: str) -> None:
+        """Record a finding that is a warning with `preflight: warn`, and none with `preflight: none`."""
+        level = self.settings["preflight"]
+        if level != "none":
+            self.finding("warn" if level == "warn" else "preflight", check, found, wanted, fix)
+
+    def require_no_findings(self) -> None:
+        """Raise job_errors.Unfit if a finding ends the job."""
+        if self._is_unfit:
+            raise job_errors.Unfit
+        if self.mail.is_stopped:
+            raise job_errors.Stopped
+
+    def run(
+        self, argv: "List[str]", timeout: float = 20.0, env: "Optional[Dict[str, str]]" = None
+    ) -> "Result":
+        """Run a short command. Its standard error also goes to the node's log. Raises errors.Stopped.
+
+        timeout: seconds. During clean-up a command is not interrupted when the job ends.
+        """
+        return self._run(argv, timeout, env)
+
+    def run_long(self, argv: "List[str]", doing: str, env: "Optional[Dict[str, str]]" = None) -> "Result":
+        """Run a command without a timeout. Raises errors.Stopped.
+
+        doing: see the field. Output and standard error go to the node's log and, as one text, to `out`.
+        """
+        self.doing = doing
+        try:
+            return self._run(argv, None, env)
+        finally:
+            self.doing = ""
+
+    def _run(
+        self, argv: "List[str]", timeout: "Optional[float]", env: "Optional[Dict[str, str]]"
+    ) -> "Result":
+        done = command_runner.run(argv, self.env if env is None else env, timeout, self._is_interrupted)
+        self._require_time()
+        return done
+
+    def _is_interrupted(self) -> bool:
+        """Whether running commands are to be ended."""
+        return self.mail.is_stopped and not self.is_cleaning_up
+
+    def _require_time(self) -> None:
+        if self._is_interrupted():
+            raise job_errors.Stopped
+
+    def environment_after(self, program: str, field: str) -> "Dict[str, str]":
+        """Run commands (bash) of a field of the job spec on this host, and return their environment.
+
+        JobError where they fail. Raises errors.Stopped.
+        """
+        output = bytearray()
+        reader, writer = os.pipe()
+        # The commands travel through standard input, as `ps` shows arguments to everybody. The story's
+        # function writes the environment to descriptor 3. Output goes to the log: a daemon may keep it open.
+        argv = ["/bin/bash", "-p", "-c", 'exec "$@" 3>&"$0"-', str(writer), *self.story_command("run_setup")]
+        begin = os.fstat(2).st_size
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=2, stderr=2, env=self.env, pass_fds=[writer],
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(writer)
+        assert process.stdin
+        pipe = background_io.PipeWriter(os.dup(process.stdin.fileno()))
+        process.stdin.close()
+        pipe.send(program.encode("utf-8", "surrogateescape"))
+        pipe.close()
+        self.field = field  # not `doing`: commands that hang must not extend ray.ready_timeout
+        try:
+            command_runner.collect(process, {reader: output.extend}, float("inf"), self._is_interrupted)
+        finally:
+            self.field = ""
+            os.close(reader)
+        self._require_time()
+        if process.returncode or not output:
+            lines = paths.last_lines(self.log_path, 3, begin)
+            message = "%s exited with %d: %s" % (field, process.returncode, " / ".join(lines) or "no output")
+            raise job_errors.JobError("preflight", message)
+        pairs = (entry.partition("=") for entry in output.decode("utf-8", "surrogateescape").split("\0"))
+        return {name: value for name, equals, value in pairs if equals}
+
+    def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
+        """Those of these jobs that have ended, by the controller; none if it does not know."""
+        return self.mail.ended_jobs(jobs)
+
+    def story_command(self, function: str, *args: str) -> "List[str]":
+        """The command that runs a bash function of the script's story."""
+        return script_parts.story_command(self.text, function, *args)
+
+    def host_path(self, path: str) -> str:
+        """Make a path of the job spec absolute: see paths.host_path."""
+        return paths.host_path(path, self.env)
+
+    def log(self, text: str) -> None:
+        """Write to the node's log."""
+        if text:
+            job_log.write_stderr((text.rstrip("\n") + "\n").encode("utf-8", "surrogateescape"))
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, unless the job ends. Raises job_errors.Stopped."""
+        self.mail.wait_until(lambda: False, seconds)

@@ -1,0 +1,245 @@
+"""From a script's `#SBATCH` lines to a cluster that can run it. Pure functions, no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
+from slurmray.slurm import syntax
+
+# Accepted, but without effect on one machine or without an accounting database.
+_NO_EFFECT = {
+    "account": "the rehearsal has no accounts, any is accepted",
+    "bb": "there is no burst buffer",
+    "bbf": "there is no burst buffer",
+    "cpu-freq": "the CPUs keep their frequency",
+    "gpu-freq": "there are no GPUs, only their number",
+    "mail-type": "no mail is sent",
+    "mail-user": "no mail is sent",
+    "mcs-label": "there are no security labels",
+    "network": "there is no interconnect",
+    "power": "there is no power management",
+    "qos": "the rehearsal has no QOS, any is accepted",
+    "reboot": "the nodes have just booted",
+    "switches": "the nodes have one switch",
+    "wckey": "the rehearsal has no accounting",
+}
+# Options that would delay the job, each with the argument of sbatch that overrides it.
+_OVERRIDDEN = {
+    "begin": ("--begin=now", "the job starts now"),
+    "deadline": ("--deadline=now+7days", "the deadline is next week"),
+    "dependency": ("--dependency=", "the job waits for no other"),
+    "priority": ("--priority=1", "there are no other jobs"),
+}
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """A script's requirements of the rehearsal's cluster.
+
+    cluster: its configuration. reservations: names to create before the job is submitted.
+    held: the job is submitted with --hold, and has to be released.
+    overrides: arguments for sbatch. remarks: options that the rehearsal does not imitate, one line each.
+    """
+
+    cluster: ClusterConfig
+    reservations: tuple[str, ...]
+    held: bool
+    overrides: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def components(script: str) -> list[str]:
+    """Return the script, or for each component of a heterogeneous job the lines with its options."""
+    return re.split(rf"^{syntax.NEXT_COMPONENT}$", script, flags=re.MULTILINE)
+
+
+def split_directives(script: str) -> list[str]:
+    """Return the arguments in the `#SBATCH` lines, split as sbatch does (src/sbatch/opt.c, _get_argument).
+
+    A backslash escapes the next character, also within single and double quotes. An unquoted # starts a
+    comment. Directives end at the first line that is neither empty nor a comment.
+    """
+    arguments = []
+    for line in script.split("\n"):
+        if line.startswith("#SBATCH"):
+            arguments += _split_line(line.removeprefix("#SBATCH"))
+        elif line.strip() and not line.startswith("#"):
+            break
+    return arguments
+
+
+def _split_line(line: str) -> list[str]:
+    words: list[str] = []
+    word, quote, open_word = "", "", False
+    characters = iter(line)
+    for character in characters:
+        if character == "\\":
+            word += next(characters, "")
+            open_word = True
+        elif quote:
+            quote, word = ("", word) if character == quote else (quote, word + character)
+        elif character in "\"'":
+            quote, open_word = character, True
+        elif character == "#":
+            break
+        elif not character.isspace():
+            word, open_word = word + character, True
+        elif open_word:
+            words.append(word)
+            word, open_word = "", False
+    return [*words, word] if open_word else words
+
+
+def options(script: str) -> dict[str, str]:
+    """Return the long options of a script, name -> value ("" without one); a later one wins.
+
+    Accepts `--name=value` and `--name`, the forms that slurmray writes; ValueError for any other form.
+    """
+    values = {}
+    for argument in split_directives(script):
+        if not argument.startswith("--"):
+            raise ValueError(f"#SBATCH {argument}: write it as --option=value to rehearse the script")
+        name, _, value = argument[2:].partition("=")
+        values[name] = value
+    return values
+
+
+def read_requirements(script: str) -> Requirements:
+    """Return the requirements of a script; ValueError for an option that a rehearsal cannot handle."""
+    parts = [options(part) for part in components(script)]
+    given = parts[0]  # with the options of the whole job
+    if "clusters" in given:
+        raise ValueError("--clusters: needs Slurm's accounting database, which a rehearsal does not have")
+    overrides = [argument for name, (argument, _) in _OVERRIDDEN.items() if name in given]
+    remarks = [f"--{name}={given[name]}: {text}" for name, text in _NO_EFFECT.items() if name in given]
+    remarks += [f"--{name}={given[name]}: {text}" for name, (_, text) in _OVERRIDDEN.items() if name in given]
+    if first := re.match("[0-9]+", given.get("array", "")):
+        overrides.append(f"--array={first[0]}")
+        remarks.append(f"--array={given['array']}: only the task {first[0]} runs")
+    return Requirements(
+        _cluster(parts),
+        tuple(filter(None, given.get("reservation", "").split(","))),
+        "hold" in given,
+        tuple(overrides),
+        tuple(remarks),
+    )
+
+
+def _cluster(parts: Sequence[Mapping[str, str]]) -> ClusterConfig:
+    """Return a cluster with nodes for each component of a job. Each node has what any of them asks for."""
+    cpus, memory = zip(*map(_cpus_and_memory, parts), strict=True)
+    licenses = parts[0].get("licenses", "")
+    excluded = dict.fromkeys(name for part in parts for name in hosts(part.get("exclude", "")))
+    nodes = _nodes(parts, excluded)
+    return ClusterConfig(
+        nodes=nodes,
+        absent=tuple(name for name in excluded if name not in nodes),
+        cpus=max(cpus) or ClusterConfig.cpus,
+        memory=max(*memory, ClusterConfig.memory),
+        gres=_merge(gres for part in parts for gres in _gres(part)),
+        features=tuple(dict.fromkeys(feature for part in parts for feature in _features(part))),
+        partitions=tuple(
+            dict.fromkeys(name for part in parts for name in part.get("partition", "batch").split(","))
+        ),
+        options={"Licenses": licenses.replace("|", ",")} if licenses else {},
+    )
+
+
+def _merge(requests: Iterable[Gres]) -> tuple[Gres, ...]:
+    numbers: dict[tuple[str, str], int] = {}
+    for name, kind, number in requests:
+        numbers[name, kind] = max(number, numbers.get((name, kind), 0))
+    typed = {name for name, kind in numbers if kind}  # they are also those of a request without a type
+    return tuple(
+        Gres(name, kind, number) for (name, kind), number in numbers.items() if kind or name not in typed
+    )
+
+
+def _gres(given: Mapping[str, str]) -> list[Gres]:
+    kind, gpus = _gpus(given)
+    gres = [Gres("gpu", kind, gpus)] if gpus else []
+    elements = syntax.gres_elements(given.get("gres", ""))
+    return gres + [other for element in elements if (other := _other_gres(element))]
+
+
+def _gpus(given: Mapping[str, str]) -> tuple[str, int]:
+    """Return type ("" for any) and number of the GPUs of each node."""
+    kind, gpus = syntax.gpus_in_gres(given.get("gres", ""))
+    if "gpus-per-node" in given and given["gpus-per-node"] != "0":
+        kind, gpus = syntax.gpus_in_count(given["gpus-per-node"])
+    return kind or "", gpus
+
+
+def _cpus_and_memory(given: Mapping[str, str]) -> tuple[int, int]:
+    """Return CPUs and MiB of each node."""
+    _, gpus = _gpus(given)
+    cpus = max(
+        _count("cpus-per-task", given.get("cpus-per-task"))
+        * (_count("ntasks-per-node", given.get("ntasks-per-node")) or 1),
+        _count("cpus-per-gpu", given.get("cpus-per-gpu")) * gpus,
+        _count("mincpus", given.get("mincpus")),
+    )
+    memory = max(
+        _mebibytes(given.get("mem", "")),
+        _mebibytes(given.get("mem-per-cpu", "")) * (cpus or 1),
+        _mebibytes(given.get("mem-per-gpu", "")) * gpus,
+    )
+    return cpus, memory
+
+
+def hosts(hostlist: str) -> list[str]:
+    """Expand a hostlist, for example `gpu-[0,2-3],r[1-2]n[1-2]`; keeps leading zeros."""
+    host_names = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", hostlist):
+        names = [""]
+        for index, piece in enumerate(re.split(r"\[([^\]]*)\]", part)):
+            ends = _numbers(part, piece) if index % 2 else [piece]
+            names = [name + end for name in names for end in ends]
+        host_names += names
+    return host_names
+
+
+def _numbers(part: str, ranges: str) -> list[str]:
+    numbers = []
+    for piece in ranges.split(","):
+        if not re.fullmatch("[0-9]{1,9}(-[0-9]{1,9})?", piece):
+            raise ValueError(f"{part}: expected numbers in the brackets, for example node[1-3,7]")
+        first, _, last = piece.partition("-")
+        numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+    return numbers
+
+
+def _count(name: str, value: str | None) -> int:
+    if value and not re.fullmatch("[0-9]{1,9}", value):
+        raise ValueError(f"--{name}: expected an integer, got {value!r}")
+    return int(value or 0)
+
+
+def _nodes(parts: Sequence[Mapping[str, str]], excluded: Collection[str]) -> tuple[str, ...]:
+    listed = [hosts(part.get("nodelist", "")) for part in parts]
+    more = (f"node{number}" for number in range(1, 10_000))
+    nodes = [name for names in listed for name in names]
+    for part, names in zip(parts, listed, strict=True):
+        for _ in range(_count("nodes", part.get("nodes", "1").partition("-")[0]) - len(names)):
+            nodes.append(next(name for name in more if name not in {*nodes, *excluded}))
+    return tuple(nodes)
+
+
+def _features(given: Mapping[str, str]) -> list[str]:
+    features = " ".join(given.get(name, "") for name in ("constraint", "prefer", "batch"))
+    return re.findall(r"[A-Za-z_][\w.:-]*", features)
+
+
+def _other_gres(element: str) -> Gres | None:
+    name, *rest = element.split(":")
+    if not name or name in ("gpu", "none"):
+        return None
+    count = int(rest[-1]) if rest and rest[-1].isdecimal() else 1
+    return Gres(name, rest[0] if rest and not rest[0].isdecimal() else "", count)
+
+
+def _mebibytes(size: str) -> int:
+    return syntax.parse_size(size) >> 20 if re.fullmatch(syntax.PATTERNS["size"], size) else 0

@@ -1,0 +1,494 @@
+"""A submitted job: its state, log and end; how to cancel it, and attach to it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import tarfile
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurmray.agent.container.head import dashboard_host
+from slurmray.agent.paths import CANCEL_NOW
+from slurmray.agent.script_parts import read_settings
+from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm import slurm_commands
+from slurmray.slurm.attach_step import Place, attach_argv
+from slurmray.slurm.host import get_host
+from slurmray.slurm.job_status import Status, make_status
+from slurmray.slurm.log_end import end_in_log
+from slurmray.slurm.run_directories import attempts, last_attempt, read_events
+from slurmray.slurm.states import (
+    FINAL,
+    End,
+    Event,
+    parse_components,
+    parse_end,
+    parse_job,
+    parse_time,
+    recorded_end,
+)
+
+if TYPE_CHECKING:
+    from slurmray.agent.wire.settings import Settings
+
+# Seconds between two requests to slurmctld: the first pause, its growth, the longest one.
+_FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
+_MAX_ATTEMPTS = 1000  # that a report shows
+_MAX_RAY_LOGS = 64 << 20  # bytes; the node agent keeps less, see agent/ray_logs.py
+_END_OF_LOG = 1 << 16  # bytes
+_CLOCK_DIFFERENCE = 300.0  # seconds, between slurmctld and the head node: munge accepts no more
+_SLURMCTLD_TIMEOUT = 600  # seconds; a restart of slurmctld takes less
+
+
+# Writes into a file of the user that is empty. bash looks at the open file where a condition has the name
+# /dev/fd/3: somebody may replace it by a link meanwhile.
+_WRITE_NOW = """[[ -f $1 && ! -L $1 && -O $1 ]] && exec 3<>"$1" || exit
+[[ -f /dev/fd/3 && -O /dev/fd/3 ]] && { [[ -s /dev/fd/3 ]] || echo now >&3; }"""
+
+
+class Job:
+    """A Slurm job whose script slurmray rendered.
+
+    `submit` returns one. Job(ID) makes it from its id, in any process that can run Slurm's commands.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        *,
+        folder: str | Path = ".",
+        run_dir: str = "slurmray-runs",
+        cluster: str | None = None,
+        host: str | None = None,
+    ) -> None:
+        """Make the job with an id. UsageError if it is no positive integer.
+
+        run_dir: as in its job spec. folder: where it was submitted, for a job that Slurm has forgotten.
+        cluster: None is the default one. host: with Slurm's commands and the files, as for ssh; None is this
+        one.
+        """
+        if isinstance(id, bool) or not isinstance(id, int) or id < 1:
+            raise UsageError(f"Job: expected the number of a job, for example 1234, got {id!r}")
+        self.id = id
+        self.cluster = cluster
+        self._cluster_option = slurm_commands.cluster_option(cluster)
+        self.host = get_host(host)
+        self._folder = Path(folder) if host else Path(folder).absolute()
+        self._run_dir = run_dir
+        self._outputs: list[Path] = []
+        self._shown = ""  # of scontrol, in the last request about the job
+        self._is_own = False  # Slurm has said so
+
+    def __repr__(self) -> str:
+        return f"Job({self.id})"
+
+    def state(self) -> str:
+        """Return Slurm's name of the state: PENDING, RUNNING, COMPLETED, FAILED and so on.
+
+        SlurmError if Slurm does not answer, or neither Slurm nor the run directory knows the job.
+        """
+        return (self._current() or self._past()).state
+
+    def wait(self, timeout: float | None = None) -> End:
+        """Wait until the job has ended, and return how; TimeoutError after `timeout` seconds.
+
+        Polls slurmctld, at first after a second, then less and less often, down to twice a minute. A requeued
+        job has not ended. SlurmError as for `state`, but once slurmctld has answered, only after 10 minutes
+        without an answer.
+        """
+        begun = time.monotonic()
+        for now, pause in self.polls():
+            if now.state in FINAL:
+                return now
+            left = pause if timeout is None else begun + timeout - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(pause, left))
+        raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
+
+    def polls(self) -> Iterator[tuple[End, float]]:
+        """Yield state and exit code each time it is resumed, and seconds to wait before the next time.
+
+        Without end; errors as for `wait`.
+        """
+        answered, pause, now = float("-inf"), _FIRST_PAUSE, End("UNKNOWN", 0, 0)
+        while True:
+            try:
+                now = self._current() or self._past()
+                answered = time.monotonic()
+            except SlurmError:
+                if time.monotonic() - answered > _SLURMCTLD_TIMEOUT:
+                    raise
+            yield now, pause
+            pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+
+    def status(self) -> Status:
+        """Return where the job stands: phase, steps with their times, findings, and how it ended.
+
+        SlurmError as for `state`. Without a readable run directory it has only what Slurm knows.
+        """
+        record = self._record()
+        end = parse_end(record["JobState"], record["ExitCode"]) if record else self._past()
+        known = record or {"ExitCode": f"{end.exit_code}:{end.signal}"}
+        return make_status(self.id, end.state, known, self.events(), time.time())
+
+    def events(self, attempt: int | None = None) -> list[Event]:
+        """Return the events of an attempt, see docs/reference/events.md; [] before it has some.
+
+        attempt: None is the last one.
+        """
+        number = last_attempt(self._runs, self.id, self.host) if attempt is None else attempt
+        events = read_events(self._runs / f"{self.id}-{number}", self.host)
+        return [] if self._is_of_earlier_job(number, events) else events
+
+    def _is_of_earlier_job(self, attempt: int, events: Sequence[Event]) -> bool:
+        """Whether a run directory is of an earlier job with the same id, by the last request about this one.
+
+        Not by the submit time: a job of another cluster may be later. Each job sets such a directory aside
+        when it starts. Slurm knows the start of the last attempt; for a job that was cancelled before, that
+        is when it was cancelled.
+        """
+        record = parse_job(self._shown)
+        if not events or "StartTime" not in record or attempt < int(record.get("Restarts", 0)):
+            return False
+        began = None if record["JobState"] == "PENDING" else parse_time(record["StartTime"])
+        return began is None or bool(events[0]["time"] < began - _CLOCK_DIFFERENCE)
+
+    def report(self) -> str:
+        """Return a page about the last attempt, as HTML that needs no other file.
+
+        Errors as for `status`. It has the settings of the job's script, without values of variables, while
+        Slurm knows the job.
+        """
+        from slurmray.slurm.report_page import render_report
+
+        status = self.status()
+        known = attempts(self._runs, self.id, self.host)
+        numbers = range(min(status.attempt, _MAX_ATTEMPTS))
+        earlier = [self.events(number) if number in known else [] for number in numbers]
+        return render_report(status, self.events(), earlier, self._script(), time.time())
+
+    def _script(self) -> str:
+        """Return the job's script; "" if Slurm does not have it any more, or refuses to show it."""
+        self._check_owner()
+        argv = self._argv("scontrol", "write", "batch_script", str(self.id), "-")
+        return slurm_commands.call(argv, host=self.host).stdout
+
+    def logs(self, last: int | None = None) -> str:
+        """Return the job's log so far: its stdout and, if `slurm.error` sets another file, its stderr.
+
+        last: at most so many bytes of each, from the end; None: all.
+
+        Empty before the job starts. UsageError if the log cannot be read here, or if Slurm has forgotten the
+        job and the log is not in its folder.
+        """
+        known = bool(self._outputs or self._record())
+        parts = []
+        for path in self.outputs():
+            try:
+                parts.append(self.host.read(path, last=last).decode(errors="replace"))
+            except FileNotFoundError:
+                if not known:
+                    raise UsageError(
+                        f"{path}: no such file: slurm.output of job {self.id} may name another one, "
+                        "or give Job the folder in which it was submitted"
+                    ) from None
+            except OSError as error:
+                raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        return "".join(parts)
+
+    def node_log(self, node: str, attempt: int | None = None, last: int | None = None) -> str:
+        """Return what was printed on a node. attempt: None is the last one. last: as for `logs`.
+
+        UsageError if there is no log.
+        """
+        folder = self._log_folder(attempt)
+        try:
+            return self.host.read(folder / f"{_node_name(node)}.log", last=last).decode(errors="replace")
+        except FileNotFoundError:
+            logs = [name for name in self.host.names(folder) if name.endswith(".log") and "@" not in name]
+            known = sorted(name.removesuffix(".log") for name in logs)
+            hint = f"there are those of {', '.join(known[:8])}" if known else "it has no logs"
+            raise UsageError(f"{folder}: no log of the node {node}; {hint}") from None
+        except OSError as error:
+            raise UsageError(f"{folder}/{node}.log: cannot be read: {error.strerror}") from None
+
+    def services(self) -> list[str]:
+        """Return the names of the services that have a log in the last attempt; [] before it has some."""
+        folder, is_own = self._logs(None)
+        return sorted(self._service_logs(folder)) if is_own else []
+
+    def service_log(
+        self, service: str, node: str | None = None, attempt: int | None = None, last: int | None = None
+    ) -> str:
+        """Return what a service printed, and its readiness check.
+
+        node: None is all nodes; if there are several, the text of each follows a line `==> NODE <==`.
+        attempt: None is the last one. last: of each node, as for `logs`. UsageError if there is no log.
+        """
+        folder = self._log_folder(attempt)
+        known = self._service_logs(folder)
+        paths = known.get(service, {})
+        if not paths:
+            hint = f"there are those of {', '.join(sorted(known))}" if known else "it has none of services"
+            raise UsageError(f"{folder}: no log of the service {service}; {hint}")
+        if node is not None and node not in paths:
+            raise UsageError(f"{folder}: {service} has no log on {node}, only on {', '.join(sorted(paths))}")
+        try:
+            texts = {
+                each: self.host.read(paths[each], last=last).decode(errors="replace")
+                for each in sorted(paths)
+                if node in (None, each)
+            }
+        except OSError as error:
+            raise UsageError(f"{error.filename}: cannot be read: {error.strerror}") from None
+        if not texts.get("srun", "srun"):
+            del texts["srun"]
+        if len(texts) == 1:
+            return "".join(texts.values())
+        return "\n".join(f"==> {each} <==\n{text}" for each, text in texts.items())
+
+    def _service_logs(self, folder: Path) -> dict[str, dict[str, Path]]:
+        """Return {service: {node: its log}}. With pyxis there may be one of `srun`, of the service's step."""
+        found: dict[str, dict[str, Path]] = {}
+        for name in self.host.names(folder):
+            if name.startswith("service-") and name.endswith(".log"):
+                service, _, node = name.removeprefix("service-").removesuffix(".log").partition("@")
+                found.setdefault(service, {})[node or "srun"] = folder / name
+        return found
+
+    def ray_logs(self, node: str, attempt: int | None = None) -> dict[str, str]:
+        """Return Ray's logs of a node by file name, of each the end: see `ray.keep_logs` in the job spec.
+
+        attempt: None is the last one. UsageError if the node has none.
+        """
+        path = self._log_folder(attempt) / f"{_node_name(node)}-ray.tar.gz"
+        try:
+            data = self.host.read(path, limit=_MAX_RAY_LOGS)
+            return {name: text.decode(errors="replace") for name, text in _files_in(data)}
+        except FileNotFoundError:
+            hint = "they are kept when the trainer has failed, or with ray.keep_logs: always"
+            raise UsageError(f"{path}: no such file; {hint}") from None
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except (tarfile.TarError, ArithmeticError, EOFError, ValueError, zlib.error) as error:
+            raise UsageError(f"{path}: cannot be read: {error}") from None
+
+    def _log_folder(self, attempt: int | None) -> Path:
+        self._record()  # for the folder
+        folder, is_own = self._logs(attempt)
+        if not is_own:
+            raise UsageError(f"{folder}: is of an earlier job with the same id; this one has no logs yet")
+        return folder
+
+    def _logs(self, attempt: int | None) -> tuple[Path, bool]:
+        """Return the folder of an attempt's logs, and whether it is this job's."""
+        number = last_attempt(self._runs, self.id, self.host) if attempt is None else attempt
+        run = self._runs / f"{self.id}-{number}"
+        events: list[Event] = []
+        with suppress(UsageError):  # logs can be read without them
+            events = read_events(run, self.host)
+        return run / "logs", not self._is_of_earlier_job(number, events)
+
+    def outputs(self) -> list[Path]:
+        """Return the files of the job's log, as Slurm has named them in the last request about the job."""
+        return self._outputs or [self._folder / f"slurm-{self.id}.out"]
+
+    def cancel(self, *, now: bool = False) -> bool:
+        """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses.
+
+        now: without the trainer's grace period; one that has begun ends. Return whether that was possible:
+        not if an older version rendered the job, or its run directory cannot be written here. Then, and
+        without `now`, the trainer has its grace period.
+        """
+        self._check_owner()
+        slurm_commands.output(self._argv("scancel", str(self.id)), host=self.host)
+        return now and self._end_grace_period()
+
+    def _end_grace_period(self) -> bool:
+        """Write into the file that the job reads while its trainer has its grace period; see `cancel`."""
+        record = self._record()
+        if record.get("JobState") in (*FINAL, None):
+            return True
+        path = self._runs / f"{self.id}-{record.get('Restarts', '0')}" / CANCEL_NOW
+        # A job that an older version rendered has no such file, and would not read it.
+        argv = ["bash", "-c", _WRITE_NOW, "bash", str(path)]
+        return slurm_commands.call(argv, host=self.host).returncode == 0
+
+    def attach_argv(
+        self, command: Sequence[str] = (), *, node: str | None = None, is_terminal: bool = False
+    ) -> list[str]:
+        """Return `srun --overlap ...`, which runs a command with the cluster's address and token.
+
+        command: empty is a shell. node: in whose container; None is the head node's. is_terminal: whether
+        srun is started on a terminal.
+
+        UsageError for another node, or if the run directory cannot be read here. SlurmError while the cluster
+        is not ready.
+        """
+        record = self._record()
+        events = self._running(record)
+        settings, place = self._settings(), self._place(record, node)
+        try:
+            argv = attach_argv(place, settings, _last(events, "attach"), command, is_terminal=is_terminal)
+        except SlurmError as error:
+            raise SlurmError(f"job {self.id}: {error}") from None
+        return [*argv[:1], *self._cluster_option, *argv[1:]]
+
+    def dashboard_address(self) -> tuple[str, int]:
+        """Return address and port of Ray's dashboard on the head node. SlurmError while there is none."""
+        record = self._record()
+        events, settings = self._running(record), self._settings()
+        try:
+            fixed = settings["ray"]["dashboard_port"]
+            port = _last(events, "dashboard")["port"] if fixed == "auto" else int(fixed)
+        except SlurmError as error:
+            raise SlurmError(f"job {self.id}: {error}") from None
+        return dashboard_host(settings), port
+
+    def _running(self, record: Mapping[str, str]) -> list[Event]:
+        """Return the events of the running attempt. SlurmError if the job does not run, or has none."""
+        state = record.get("JobState", "not known to Slurm")
+        if state != "RUNNING":
+            raise SlurmError(f"job {self.id}: the job is {state}; attach while it is RUNNING")
+        run = self._runs / f"{self.id}-{record.get('Restarts', '0')}"
+        events = read_events(run, self.host)
+        if not events:
+            text = f"no events in {run} yet; if there should be some, give Job the run_dir of its job spec"
+            raise SlurmError(f"job {self.id}: {text}")
+        return events
+
+    def _settings(self) -> Settings:
+        """Return the settings of the job's script, as Slurm keeps it. SlurmError if it is not slurmray's."""
+        try:
+            return read_settings(self._script())
+        except ValueError:
+            raise SlurmError(f"job {self.id}: its script was not rendered by slurmray") from None
+
+    def _place(self, record: Mapping[str, str], node: str | None) -> Place:
+        """Return a node of the job, by Slurm's record; None is the head node. UsageError for another node."""
+        name = str(self.id)
+        if "ArrayTaskId" in record:
+            name = f"{record['ArrayJobId']}_{record['ArrayTaskId']}"
+        nodes = {
+            number: slurm_commands.hostnames(names, self.host)
+            for number, names in parse_components(self._shown).items()
+        }
+        known = [each for names in nodes.values() for each in names]
+        node = node or known[0]
+        if node not in known:
+            text = f"no node {node}; its nodes are {', '.join(known[:8])}"
+            raise UsageError(f"job {self.id}: --node: {text}")
+        component = next(number for number, names in nodes.items() if node in names)
+        return Place(name, self.id, int(record.get("Restarts", "0")), node, component)
+
+    def _current(self) -> End | None:
+        """Return state and exit code from slurmctld; None if it does not know the job (any more)."""
+        record = self._record()
+        return parse_end(record["JobState"], record["ExitCode"]) if record else None
+
+    def _record(self) -> dict[str, str]:
+        """Return the fields of `scontrol show job`, {} for an unknown job; store folder and log."""
+        self._check_owner()
+        argv = self._argv("scontrol", "show", "job", str(self.id))
+        # Seconds since 1970: the host may be in another time zone.
+        variables = {"SLURM_TIME_FORMAT": "%s"}
+        self._shown = slurm_commands.output(argv, host=self.host, variables=variables, may_be_unknown=True)
+        record = parse_job(self._shown)
+        if record:
+            self._folder = Path(record["WorkDir"])
+            paths = (record.get("StdOut"), record.get("StdErr"))
+            self._outputs = [Path(path) for path in dict.fromkeys(paths) if path]
+        return record
+
+    def _check_owner(self) -> None:
+        """UsageError for a job of another user, whose files could have anything in them."""
+        if self._is_own:
+            return
+        owner = slurm_commands.owner(self.id, self.host, self.cluster)
+        if owner and owner[0] != self.host.uid:
+            raise UsageError(f"job {self.id} is {owner[1]}'s, not yours")
+        self._is_own = bool(owner)
+
+    def _past(self) -> End:
+        """Return the end of a job that slurmctld has forgotten, from the accounting or the run directory."""
+        return self._accounted() or self._recorded()
+
+    def _accounted(self) -> End | None:
+        """Return the end in the accounting; None without accounting, or if the job has no end there."""
+        selected = (*self._cluster_option, f"--jobs={self.id}")
+        output = slurm_commands.sacct("UID,User,State,ExitCode", *selected, host=self.host)
+        # A heterogeneous job has a line for each component.
+        uid, user, state, code = (output.partition("\n")[0].split("|") + [""] * 4)[:4]
+        if uid and uid != str(self.host.uid):
+            raise UsageError(f"job {self.id} is {user}'s, not yours")
+        end = parse_end(state, code) if code else None
+        return end if end and end.state in FINAL else None
+
+    def cancelled_by(self) -> tuple[str, bool] | None:
+        """Return who cancelled the job, and whether that is its owner; None if Slurm does not know.
+
+        Only Slurm's accounting has it.
+        """
+        output = slurm_commands.sacct("State,UID", *self._cluster_option, f"--jobs={self.id}", host=self.host)
+        found = re.match(r"CANCELLED by (\d+)\|(\d+)", output)
+        if not found:
+            return None
+        name = slurm_commands.call(["id", "-nu", found[1]], host=self.host).stdout.strip()
+        return name or f"uid {found[1]}", found[1] == found[2]
+
+    def _recorded(self) -> End:
+        """Return the end that the last attempt has recorded in its run directory, or in the job's log."""
+        runs = self._runs
+        end = recorded_end(self.events())
+        if end is None:
+            with suppress(OSError):
+                log = self.host.read(self.outputs()[0], last=_END_OF_LOG).decode(errors="replace")
+                end = end_in_log(log)
+        if end is None:
+            fix = "give Job the folder in which it was submitted, and run_dir of its job spec"
+            raise SlurmError(f"job {self.id}: unknown to Slurm, and {runs} does not show how it ended: {fix}")
+        return end
+
+    @property
+    def _runs(self) -> Path:
+        """The folder of the run directories."""
+        return self._folder / self.host.expand(self._run_dir)
+
+    def _argv(self, command: str, *arguments: str) -> list[str]:
+        return [command, *self._cluster_option, *arguments]
+
+
+def _last(events: Sequence[Event], name: str) -> Event:
+    """Return the last event with a name. SlurmError without one."""
+    found = [event for event in events if event["event"] == name]
+    if not found:
+        raise SlurmError("cluster not ready; see the job's log")
+    return found[-1]
+
+
+def _node_name(node: str) -> str:
+    """Return the name of a node, which is a part of a file's name. UsageError if it cannot be one."""
+    if not re.fullmatch(r"[\w.-]+", node) or node.startswith("."):
+        raise UsageError(f"--node: {node!r} is no name of a node")
+    return node
+
+
+def _files_in(archive: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each file in a .tar.gz. ValueError if it has too much; errors of tarfile."""
+    left = _MAX_RAY_LOGS
+    # It may unpack to any size, so the end of what is read is an error of tarfile.
+    data = gzip.GzipFile(fileobj=io.BytesIO(archive)).read(2 * left)
+    with tarfile.open(fileobj=io.BytesIO(data)) as files:
+        for member in files:
+            left -= member.size
+            if left < 0:
+                raise ValueError("it has too much")
+            if member.isreg() and (file := files.extractfile(member)):
+                yield member.name, file.read()

@@ -1,0 +1,454 @@
+"""The controller as a real process of a batch script; a stand-in for srun plays the node."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmray.agent import loader
+from slurmray.agent import script_parts as parts
+from slurmray.agent.controller import step
+from slurmray.loading.load import load_plan
+from slurmray.rendering.script import render_script
+from tests.unit.agent.containers import quick
+
+HANG = 30  # seconds
+
+# Plays the only node of a job: reads the script, then answers messages. plays: see Job.
+SRUN = """
+import json, os, sys, time, zlib
+sys.path.insert(0, {root!r})
+from tests.unit.agent.peer import Peer
+from tests.unit.agent.wire_types import TO_CONTROLLER, TO_NODES
+plays, folder = {plays!r}, {folder!r}
+stream = zlib.decompressobj()
+text = b""
+while not stream.eof:
+    text += stream.decompress(os.read(0, 65536))
+peer = Peer(0, 1, TO_CONTROLLER, TO_NODES, node="node1")
+peer.feed(stream.unused_data)
+send = peer.send
+
+def receive(kind):
+    while (message := peer.next()) and message["type"] != kind:
+        pass
+    return message
+
+send("started", step="0")
+job = receive("job")["job"]
+json.dump(dict(job, text=len(text), srun_env=dict(os.environ)), open(folder + "/job.json", "w"))
+if plays == "nothing":
+    sys.exit(3)
+if plays == "asks":
+    send("leftover_jobs", jobs=["5", "6"])
+    json.dump(receive("ended_jobs"), open(folder + "/ended", "w"))
+print("hello from somebody else", flush=True)
+if plays == "hostile":
+    for line in (b'{{"v":1,"type":"started"}}', b'{{"v":2,"type":"ready"}}', b"\\xff", b'{{"v":' * 600):
+        os.write(1, line + b"\\n")
+    send("started", step="0 --signal=KILL 9")
+    os.mkdir(job["run_dir"] + "/prepared-x")
+    send("prepared", name="x/../../../here")
+    send("prepared", name="a\\0b")
+if plays == "fails":
+    send("failed", kind="image", message="no such image")
+else:
+    inside = job["run_dir"] + "/../../temp/ray-7-0-" + job["mark"][:6] + "/inside"
+    os.makedirs(inside)
+    for name in ("out", "err"):
+        os.mkfifo(inside + "/" + name)
+    send("checked", addresses=["10.0.0.1"], proxy=False, folder=os.path.dirname(inside))
+    receive("start_ray")
+    send("ready")
+    receive("ready")
+    send("prepared", name="data@node1")
+    send("trainer", command="python3 train.py")
+    with open(inside + "/out", "w") as out, open(inside + "/err", "w") as err:
+        out.write("trained\\n")
+        err.write("warned\\n")
+    if plays == "waits":
+        open(folder + "/waits", "w").close()
+        open(folder + "/stop", "w").write(json.dumps(receive(sys.argv[-1])))
+    send("exit", code=int(plays) if plays.isdigit() else 5)
+    send("healthy")
+if receive("succeeded"):
+    open(folder + "/succeeded", "w").close()
+send("gone")
+"""
+
+# Of `scontrol show job`. Job 14 was submitted from within job 12_3, and belongs to no array.
+RECORD = (
+    r"JobId=%s JobName=x\n   Requeue=1 Restarts=%d BatchFlag=1\n"
+    r"   MinCPUsNode=2 MinMemoryNode=1G MinTmpDiskNode=0\n\n"
+)
+RECORDS = "".join(
+    RECORD % row
+    for row in [
+        ("7", 0),
+        ("8", 3),
+        ("13 ArrayJobId=12 ArrayTaskId=0", 0),
+        ("12 ArrayJobId=12 ArrayTaskId=3", 0),
+        ("14", 0),
+    ]
+)
+
+
+class Job:
+    """A running batch script.
+
+    plays: the trainer's exit code, `nothing` (the step ends), `fails` (the node fails), `asks` (the node
+    has leftovers), `hostile` (a program prints messages) or `waits` (the trainer waits for a signal).
+    """
+
+    def __init__(
+        self, folder: Path, plays: str, variables: dict[str, str] | None = None, **spec: Any
+    ) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        root = str(Path(__file__).parents[4])
+        srun = SRUN.format(root=root, plays=plays, folder=str(folder))
+        self.program("srun", srun, f"#!{sys.executable}")
+        answers = '[ -z "$SLURM_CLUSTERS" ] || exit 1\n'
+        answers += 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;;'
+        answers += f" job) printf '{RECORDS}' ;; esac"
+        self.program("scontrol", answers + '\necho "$*" >>"$CALLS"')
+        settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
+        settings["ray"] = {"temp_dir": "/tmp"}
+        (folder / "job.yaml").write_text(json.dumps(settings))
+        text = quick(render_script(load_plan(folder / "job.yaml", [], [])))
+        self.script = folder / "generated.sh"
+        self.script.write_text(text.replace('"temp_dir": "/tmp"', f'"temp_dir": "{folder}/temp"'))
+        self.process = subprocess.Popen(
+            ["bash", str(self.script)],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=(folder / "log").open("wb"),
+            stderr=subprocess.STDOUT,
+            env={
+                "PATH": f"{folder}/bin:{os.environ['PATH']}",
+                "HOME": str(folder),
+                "CALLS": str(folder / "calls"),
+                "SLURMD_NODENAME": "node1",
+                "SLURM_JOB_ID": "7",
+                "SLURM_JOB_NODELIST": "node1",
+                "SLURM_JOB_NUM_NODES": "1",
+                "SLURM_JOB_CPUS_PER_NODE": "4(x2),2",
+                "SLURM_SUBMIT_DIR": str(folder),
+                **(variables or {}),
+            },
+        )
+
+    def program(self, name: str, body: str, shebang: str = "#!/bin/sh") -> None:
+        path = self.folder / "bin" / name
+        path.write_text(f"{shebang}\n{body}\n")
+        path.chmod(0o755)
+
+    def wait(self) -> tuple[int, str]:
+        """Return exit code and log."""
+        try:
+            code = self.process.wait(HANG)
+        finally:
+            self.process.kill()
+        return code, self.log()
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def wait_for(self, name: str) -> Path:
+        deadline = time.monotonic() + HANG
+        while not (path := self.folder / name).exists():
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+        return path
+
+    def wait_for_log(self, text: str) -> None:
+        deadline = time.monotonic() + HANG
+        while text not in self.log():
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
+    def job(self) -> dict[str, Any]:
+        """Return the field `job` of the message to the nodes, with environment and script size of srun."""
+        job: dict[str, Any] = json.loads((self.folder / "job.json").read_text())
+        return job
+
+    def events(self, attempt: int = 0) -> list[dict[str, Any]]:
+        lines = (self.folder / f"slurmray-runs/7-{attempt}/events.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_from_start_to_end(tmp_path: Path, code: int) -> None:
+    job = Job(tmp_path, str(code))
+    assert job.wait()[0] == code, job.log()
+    lines = job.log().splitlines()
+    assert "trained" in lines
+    assert "warned" in lines
+    assert lines[-1].endswith(f"s] done: trainer exited with {code}")
+    assert any(line.endswith("] hello from somebody else") for line in lines)
+    sent = job.job()
+    agent = parts.read_agent(job.script.read_text())
+    saved = len(agent.encode()) - len(loader.remove_sections(agent, step.CONTROLLER_ONLY).encode())
+    assert sent["text"] == len(job.script.read_bytes()) - saved
+    assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], [2], 10)
+    assert (sent["id"], sent["name_for_commands"]) == ("7", "7")
+    assert (tmp_path / "slurmray-runs/7-0/mark").read_text() == sent["mark"] + "\n\n"
+    events = job.events()
+    nodes = [event for event in events if event["event"] == "nodes"]
+    assert [(event["step"], event["nodes"]) for event in nodes] == [
+        ("agent", ["node1"]),
+        ("checks", ["node1"]),
+    ]
+    assert [event["event"] for event in events if event not in nodes] == ["start", "trainer", "end"]
+    assert events[0]["ray_nodes"] == 1
+    assert (events[-1]["exit_code"], events[-1]["source"]) == (code, "trainer")
+    assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
+
+
+@pytest.mark.parametrize(("squeue", "ended"), [("echo 5 R", ["6"]), ("exit 0", ["5", "6"]), ("exit 1", [])])
+def test_a_node_without_slurm_s_commands_has_leftovers(tmp_path: Path, squeue: str, ended: list[str]) -> None:
+    job = Job(tmp_path, "asks")
+    job.program("squeue", squeue)
+    assert job.wait()[0] == 5, job.log()
+    assert json.loads((tmp_path / "ended").read_text()) == {
+        "type": "ended_jobs",
+        "node": "node1",
+        "jobs": ended,
+    }
+
+
+def test_a_node_that_fails(tmp_path: Path) -> None:
+    code, log = Job(tmp_path, "fails").wait()
+    assert code == 66, log
+    assert log.splitlines()[-1].endswith("failed (66 image): node1: no such image")
+
+
+def test_a_step_that_ends_by_itself(tmp_path: Path) -> None:
+    code, log = Job(tmp_path, "nothing").wait()
+    assert code == 67
+    assert log.splitlines()[-1].endswith("node1: the step ended unexpectedly; srun exited with 3")
+
+
+def test_what_srun_prints(tmp_path: Path) -> None:
+    """It names a host that has rebooted, then ends all tasks."""
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    lines = "srun: error: Aborting, io error and missing step on node 0\n" + "x" * 100_000 + "\n"
+    stop = f"(sys.stderr.write({lines!r}), sys.stderr.flush(), send('tether_lost'), receive('end'))"
+    srun.write_text(srun.read_text().replace("receive(sys.argv[-1])", stop))
+    code, log = job.wait()
+    assert code == 71, log
+    assert log.count("x") >= 100_000
+    assert log.splitlines()[-1].endswith("node1: its host closed the connection to srun. Has it rebooted?")
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGTERM, "stop"), (signal.SIGURG, "stop_at_limit")])
+def test_slurms_signals(tmp_path: Path, number: signal.Signals, kind: str) -> None:
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    srun.write_text(srun.read_text().replace("sys.argv[-1]", repr(kind)))
+    job.wait_for("waits")
+    job.process.send_signal(number)
+    code, log = job.wait()
+    assert json.loads((tmp_path / "stop").read_text())["type"] == kind
+    assert code == (5 if kind == "stop" else 72), log
+
+
+def test_slurmray_cancel_now(tmp_path: Path) -> None:
+    """While the grace period runs. Slurm passes on no signals then."""
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    srun.write_text(
+        srun.read_text().replace(
+            "json.dumps(receive(sys.argv[-1]))",
+            'json.dumps([receive("stop"), open(folder + "/stops", "w").close(), receive("stop")])',
+        )
+    )
+    job.wait_for("waits")
+    file = tmp_path / "slurmray-runs/7-0/cancel-now"
+    assert file.read_text() == ""
+    job.process.send_signal(signal.SIGTERM)
+    job.wait_for("stops")
+    file.write_text("now\n")
+    code, log = job.wait()
+    first, _, second = json.loads((tmp_path / "stop").read_text())
+    assert (first["seconds"], second["seconds"]) == (10, 0)
+    assert code == 5, log
+    names = [event["event"] for event in job.events() if event["event"] != "nodes"]
+    assert names == ["start", "trainer", "stop", "stop_now", "end"]
+
+
+def test_a_job_that_is_not_cancelled_ignores_the_file(tmp_path: Path) -> None:
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    receive = "receive(sys.argv[-1])"
+    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(4)][-1]'))
+    job.wait_for("waits")
+    (tmp_path / "slurmray-runs/7-0/cancel-now").write_text("now\n")
+    code, log = job.wait()
+    assert code == 5, log
+    assert "stop" not in [event["event"] for event in job.events()]
+
+
+def test_heartbeats_while_the_run_directory_stalls(tmp_path: Path) -> None:
+    (tmp_path / "slurmray-runs/7-0").mkdir(parents=True)
+    events = tmp_path / "slurmray-runs/7-0/events.jsonl"
+    os.mkfifo(events)  # opening it to write waits for a reader
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    receive = "receive(sys.argv[-1])"
+    assert receive in srun.read_text()
+    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(3)][-1]'))
+    job.wait_for("stop")
+    reader = os.open(events, os.O_RDWR)  # the file system answers again
+    code, log = job.wait()
+    os.close(reader)
+    assert code == 5, log
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "text"),
+    [
+        ({"SLURM_JOB_NUM_NODES": "2"}, 64, "the allocation has 2 nodes, the script is for 1"),
+        ({"SLURM_CPUS_PER_TASK": "1"}, 64, "the allocation has 1 CPU, the script is for 2"),
+        ({"SLURM_CPUS_PER_TASK": "3"}, 64, "the allocation has 3 CPUs, the script is for 2"),
+        ({"SLURMD_NODENAME": "node9"}, 64, "scontrol show hostnames found 2 nodes, the script is for 1"),
+        ({"SLURM_JOB_ID": "8", "SLURM_CLUSTERS": "other"}, 71, "Slurm has restarted the job 3 times"),
+        ({"SLURM_JOB_ID": "8"}, 71, "Slurm has restarted the job 3 times; requeue.max is 2"),
+        ({"SLURM_SUBMIT_DIR": "/proc"}, 64, "cannot make the run directory /proc/slurmray-runs/7-0"),
+        ({"SLURM_JOB_CPUS_PER_NODE": "many"}, 79, "Please report it"),
+    ],
+)
+def test_errors_before_the_step(tmp_path: Path, env: dict[str, str], code: int, text: str) -> None:
+    cpus = {"cpus_per_task": 2} if "SLURM_CPUS_PER_TASK" in env else {}
+    job = Job(tmp_path, "0", env, slurm={"nodes": 1, **cpus}, requeue={"max": 2})
+    assert job.wait()[0] == code, job.log()
+    assert text in job.log().splitlines()[-1]
+    assert not (tmp_path / "job.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [("13", "12_0"), ("12", "12_3"), ("14", "14")],
+)
+def test_commands_name_only_this_job_of_an_array(number: str, expected: str, tmp_path: Path) -> None:
+    """The array's own id would end or requeue all of its jobs."""
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": number, "SLURM_ARRAY_TASK_ID": "3"})
+    assert job.wait()[0] == 66, job.log()
+    assert (job.job()["id"], job.job()["name_for_commands"]) == (number, expected)
+
+
+def test_a_job_of_an_array_that_slurm_does_not_know(tmp_path: Path) -> None:
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3"})
+    assert job.wait()[0] == 64
+    assert "scontrol does not show the job 9, a task of an array" in job.log()
+
+
+def test_a_number_of_restarts_of_another_job(tmp_path: Path) -> None:
+    """As in a job that is submitted from inside a restarted one."""
+    job = Job(tmp_path, "fails", {"SLURM_RESTART_COUNT": "3"})
+    assert job.wait()[0] == 66, job.log()
+    assert job.job()["attempt"] == 0
+
+
+def test_the_grace_period_is_over_before_slurm_kills(tmp_path: Path) -> None:
+    job = Job(tmp_path, "fails", stop={"grace": 60})
+    assert job.wait()[0] == 66, job.log()
+    assert job.job()["grace"] == 23
+    assert "stop.grace is 23 s here: the cluster's KillWait is 30 s" in job.log()
+    assert [event["event"] for event in job.events()] == ["grace", "start", "nodes", "end"]
+
+
+def test_srun_gets_the_variables_of_the_submitter(tmp_path: Path) -> None:
+    """Except variables that change how srun handles input and output."""
+    theirs = {"SCRATCH": "/scratch/me", "NODES": "a b", "LINES": "a\nb"}
+    unwanted = ("SRUN_LABEL", "SLURM_LABELIO", "SLURM_EXPORT_ENV", "SLURM_STDOUTMODE", "SLURM_UNBUFFEREDIO")
+    job = Job(tmp_path, "fails", {**theirs, **dict.fromkeys(unwanted, "1")})
+    assert job.wait()[0] == 66, job.log()
+    srun_env = job.job()["srun_env"]
+    assert {name: srun_env.get(name) for name in theirs} == theirs
+    assert not set(unwanted) & srun_env.keys()
+
+
+def test_srun_gets_no_options_of_another_allocation(tmp_path: Path) -> None:
+    """As in a job that is submitted from inside another one."""
+    foreign = {
+        **{"SLURM_MEM_PER_CPU": "100", "SLURM_GRES": "gpu:1", "SLURM_GPUS_PER_TASK": "1"},
+        **{"SLURM_NTASKS_PER_GPU": "1", "SLURM_TIMELIMIT": "1", "SLURM_DISTRIBUTION": "cyclic"},
+        **{"SLURM_GPU_BIND": "single:1", "SLURM_STEP_GRES": "none", "SLURM_EXACT": "1"},
+    }
+    own = {"SLURM_MEM_PER_NODE": "1024", "SLURM_GPUS_PER_NODE": "4", "SLURM_HINT": "nomultithread"}
+    slurm = {"nodes": 1, "mem": "1G", "gpus_per_node": 4, "hint": "nomultithread"}
+    job = Job(tmp_path, "fails", {**foreign, **own, "SLURM_CPUS_PER_TASK": "64"}, slurm=slurm)
+    assert job.wait()[0] == 66, job.log()
+    sent = job.job()
+    assert sent["cpus"] == [2]
+    assert not foreign.keys() & sent["srun_env"].keys()
+    assert own.items() <= sent["srun_env"].items()
+
+
+def test_a_value_of_the_submitter(tmp_path: Path) -> None:
+    job = Job(tmp_path, "0", {"KEY": "secret"}, env={"KEY": None})
+    assert job.wait()[0] == 0, job.log()
+    assert job.job()["env"] == {"KEY": "secret"}
+    assert "secret" not in job.log() + job.script.read_text()
+
+
+def test_a_value_that_the_submitter_does_not_have(tmp_path: Path) -> None:
+    job = Job(tmp_path, "0", env={"KEY": None})
+    assert job.wait()[0] == 64, job.log()
+    assert "env.KEY is not set where the job was submitted" in job.log()
+
+
+@pytest.mark.attack("messages that a program in the container writes", inputs=7)
+def test_a_program_that_prints_messages(tmp_path: Path) -> None:
+    job = Job(tmp_path, "hostile")
+    assert job.wait()[0] == 5, job.log()
+    assert "message of protocol version 2, this agent uses version 1" in job.log()
+    assert not (tmp_path / "here").exists()
+    assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
+
+
+def test_a_restart_that_the_trainer_requests(tmp_path: Path) -> None:
+    """Nobody else can write to files of the run directory, even without a umask."""
+    old = os.umask(0)
+    try:
+        job = Job(tmp_path, "75", requeue={"exit_code": 75})
+    finally:
+        os.umask(old)
+    assert job.wait()[0] == 75, job.log()
+    paths = list((tmp_path / "slurmray-runs").rglob("*"))
+    names = {"events.jsonl", "heartbeat", "requeue-requested", "prepared-data@node1"}
+    assert names <= {path.name for path in paths}
+    assert not [path for path in paths if path.stat().st_mode & 0o022]
+    assert "requeue 7\n" in (tmp_path / "calls").read_text()
+    assert (tmp_path / "slurmray-runs/7-0/requeue-requested").exists()
+    assert "requeue: requested by the trainer with exit code 75; attempt 1 follows" in job.log()
+
+
+def test_restarts_that_the_trainer_requested_do_not_count(tmp_path: Path) -> None:
+    """Job 8 has been restarted 3 times: twice as its trainer requested, and once after a lost node."""
+    for attempt in (0, 2):
+        folder = tmp_path / f"slurmray-runs/8-{attempt}"
+        folder.mkdir(parents=True)
+        (folder / "requeue-requested").touch()
+        (folder / "mark").write_text("0123\n\n")  # the second line is the cluster, which has no name
+    job = Job(tmp_path, "nothing", {"SLURM_JOB_ID": "8"}, requeue={"max": 1, "exit_code": 75})
+    job.wait()
+    assert job.job()["chances"] == 0
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_nodes_hear_whether_the_trainer_succeeded(code: int, tmp_path: Path) -> None:
+    """Otherwise they keep Ray's logs."""
+    job = Job(tmp_path, str(code))
+    assert job.wait()[0] == code, job.log()
+    assert (tmp_path / "succeeded").exists() is (code == 0)

@@ -1,0 +1,242 @@
+"""Connections to a dashboard; a web server of this test is the dashboard, and there is no srun."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmray import local_commands
+from slurmray.slurm import dashboard_relay
+from slurmray.slurm.dashboard_relay import COOKIE, Forwarder, relay
+
+
+class Dashboard(http.server.BaseHTTPRequestHandler):
+    """Answers with path and body, without a newline at the end; keeps the connection."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        text = f"{self.path} ".encode() + body
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *args: object) -> None:
+        """Be quiet."""
+
+
+def forward(port: int, token: str, listen: int = 0) -> Forwarder:
+    """Forward a port of this host."""
+    argv = relay("127.0.0.1", port)
+    return Forwarder(lambda: local_commands.start(argv), token, listen)
+
+
+@pytest.fixture(params=["the token", ""])
+def forwarder(request: pytest.FixtureRequest) -> Iterator[Forwarder]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dashboard) as dashboard_relay:
+        threading.Thread(target=dashboard_relay.serve_forever, args=(0.05,), daemon=True).start()
+        with forward(dashboard_relay.server_address[1], request.param) as server:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            yield server
+            server.shutdown()
+        dashboard_relay.shutdown()
+
+
+def connect(forwarder: Forwarder) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", forwarder.port, timeout=60)
+
+
+def signed_in(forwarder: Forwarder) -> str:
+    """Sign in as a browser does; return its cookie."""
+    connection = connect(forwarder)
+    connection.request("GET", forwarder.url.partition(str(forwarder.port))[2])
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    cookie, *attributes = answer.headers["Set-Cookie"].split("; ")
+    assert attributes == ["Path=/", "HttpOnly", "SameSite=Strict"]
+    return str(cookie)
+
+
+def test_a_browser(forwarder: Forwarder) -> None:
+    """Many requests on one connection, and large ones."""
+    cookie = signed_in(forwarder)
+    connection = connect(forwarder)
+    for body in (b"small", bytes(range(256)) * 10000, b""):
+        connection.request("POST", "/api/x", body, {"Cookie": f"other=1; {cookie}; more=2"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"/api/x " + body)
+
+
+def test_a_port_that_is_taken(forwarder: Forwarder) -> None:
+    with pytest.raises(OSError, match="in use"):
+        forward(1, "", forwarder.port)
+
+
+def test_it_listens_at_one_address(forwarder: Forwarder) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", forwarder.port))
+
+
+def test_a_dashboard_that_is_still_starting() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        with forward(port, "") as server:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            connection = connect(server)
+            connection.request("GET", "/", headers={"Cookie": f"{COOKIE}={server.key}"})
+            (step,) = wait_for_step(server)
+            with pytest.raises(subprocess.TimeoutExpired):
+                step.wait(1)
+            reserved.listen()
+            accepted, _ = reserved.accept()
+            with accepted:
+                assert accepted.recv(100).startswith(b"GET / HTTP/1.1\r\n")
+            server.shutdown()
+
+
+def wait_for_step(server: Forwarder) -> set[subprocess.Popen[bytes]]:
+    while not server.steps:
+        time.sleep(0.01)
+    return server.steps
+
+
+@pytest.mark.parametrize("headers", [{}, {"Cookie": f"{COOKIE}="}, {"Cookie": f"{COOKIE}=x; x={COOKIE}"}])
+def test_others_are_refused(forwarder: Forwarder, headers: dict[str, str]) -> None:
+    for path in ("/", "/?key=", "/?key=x", f"{forwarder.path}x"):
+        connection = connect(forwarder)
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Set-Cookie"]) == (403, None)
+        assert b"open the address that" in answer.read()
+
+
+def test_what_is_not_http(forwarder: Forwarder) -> None:
+    connection = connect(forwarder)
+    connection.connect()
+    connection.sock.sendall(b"\r\n\r\n\xff")
+    assert connection.sock.recv(100).startswith(b"HTTP/1.1 403 ")
+
+
+def test_a_relay_that_cannot_start(forwarder: Forwarder) -> None:
+    """As for a job that has ended: the connection is closed."""
+    cookie = signed_in(forwarder)
+    forwarder.start = lambda: local_commands.start(["false"])
+    connection = connect(forwarder)
+    connection.request("POST", "/", b"", {"Cookie": cookie})
+    with pytest.raises(http.client.RemoteDisconnected):
+        connection.getresponse()
+
+
+def open_connections(forwarder: Forwarder, count: int, text: bytes = b"") -> list[socket.socket]:
+    """Open connections as another user of this host does, who has no key; send the same on each."""
+    made = []
+    for _ in range(count):
+        made.append(socket.create_connection(("127.0.0.1", forwarder.port), timeout=60))
+        made[-1].sendall(text)
+    return made
+
+
+@pytest.mark.attack("connections that stay idle", inputs=2)
+@pytest.mark.parametrize("forwarder", ["the token"], indirect=True)
+def test_idle_connections_do_not_keep_the_user_out(
+    forwarder: Forwarder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither silent ones nor those whose headers do not end; nor do they close one that is in use."""
+    monkeypatch.setattr(dashboard_relay, "_HEAD_SECONDS", 600)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    idle: list[socket.socket] = []
+    cookie, before = signed_in(forwarder), connect(forwarder)
+
+    def is_served(connection: http.client.HTTPConnection) -> bool:
+        connection.request("POST", "/api/x", b"1", {"Cookie": cookie})
+        return connection.getresponse().read() == b"/api/x 1"
+
+    assert is_served(before)
+    try:
+        for text in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n"):
+            idle += open_connections(forwarder, 512, text)
+        cookie = signed_in(forwarder)
+        assert is_served(connect(forwarder))
+        assert is_served(before)
+        assert len(forwarder.unknown) < 100
+        assert idle[0].recv(1) == b"", "closed: a process has few descriptors"
+    finally:
+        for connection in idle:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.attack("connections that stay idle", inputs=1)
+@pytest.mark.parametrize("forwarder", ["the token"], indirect=True)
+def test_headers_have_a_deadline(forwarder: Forwarder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many bytes come one after the other."""
+    monkeypatch.setattr(dashboard_relay, "_HEAD_SECONDS", 0.5)
+    (slow,) = open_connections(forwarder, 1)
+    with slow, pytest.raises(OSError, match=r"reset|[Pp]ipe"):
+        for _ in range(600):
+            slow.sendall(b"x")
+            time.sleep(0.05)
+
+
+@pytest.mark.attack("connections that stay idle", inputs=1)
+@pytest.mark.parametrize("forwarder", ["the token"], indirect=True)
+def test_headers_have_a_limit(forwarder: Forwarder) -> None:
+    """They are kept until they end."""
+    (large,) = open_connections(forwarder, 1, b"x" * 65536)
+    with large:
+        assert large.recv(100).startswith(b"HTTP/1.1 403 ")
+
+
+LISTENER = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+family = socket.AF_INET6 if ":" in sys.argv[2] else socket.AF_INET
+with socket.create_server((sys.argv[2], 0), family=family) as it:
+    print(it.getsockname()[1], flush=True)
+    it.settimeout(20)
+    accepted, _ = it.accept()
+    accepted.settimeout(20)
+    print(accepted.recv(100), flush=True)
+"""
+
+
+@pytest.mark.attack("another user listens on a port of the job", inputs=1)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs processes of two users")
+@pytest.mark.parametrize("user", [1002, 0])
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_nothing_is_sent_to_a_process_of_another_user(address: str, user: int) -> None:
+    """And to one of this user everything."""
+    if ":" in address and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 on this machine")
+    argv = [sys.executable, "-c", LISTENER, str(user), address]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout
+        port = int(listener.stdout.readline())
+        request = b"GET / HTTP/1.1\r\nCookie: ray-authentication-token=secret\r\n\r\n"
+        done = subprocess.run(
+            relay(address, port), input=request, capture_output=True, check=False, timeout=60
+        )
+        received = listener.stdout.readline()
+    if user:
+        assert received == "b''\n"
+        assert done.stdout.startswith(b"HTTP/1.1 502 ")
+        assert done.stdout.endswith(
+            b"another user's process listens on port %d. It got nothing; see the job's log\n" % port
+        )
+    else:
+        assert received == f"{request!r}\n"

@@ -1,0 +1,103 @@
+"""Errors and answers of Slurm's commands."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from slurmray.errors import SlurmError
+from slurmray.slurm import slurm_commands
+from slurmray.slurm.slurm_commands import call, failure
+
+
+# Messages of Slurm 22.05.
+@pytest.mark.parametrize(
+    ("stderr", "expected"),
+    [
+        (
+            "sbatch: error: invalid partition specified: x\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified\n",
+            "sbatch: invalid partition specified: x; Invalid partition name specified: "
+            "`sinfo --format=%P` lists values for slurm.partition",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Job size specification\n",
+            "sbatch: Job size specification: correct it",
+        ),
+        (
+            "slurm_load_jobs error: Invalid job id specified\n\n",
+            "sbatch: Invalid job id specified: correct it",
+        ),
+        (
+            "sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+            "sbatch: error: fetch_config: DNS SRV lookup failed\n"
+            "sbatch: error: _establish_config_source: failed to fetch config\n"
+            "sbatch: fatal: Could not establish a configuration source\n",
+            "sbatch: Could not establish a configuration source: this host is not set up for Slurm: "
+            "use a login node",
+        ),
+        (  # 24.11, for 2 GPUs on a node with one, and for another type than it has
+            "sbatch: error: Batch job submission failed: Requested node configuration is not available\n",
+            "sbatch: Requested node configuration is not available: `sinfo --Node --format='%N %c %m %G'` "
+            "lists CPUs, MiB and GPUs (type and number) of each node; ask for what one has",
+        ),
+        ("", "sbatch: failed without a message: correct it"),
+    ],
+)
+def test_a_failure_is_one_line_with_a_fix(stderr: str, expected: str) -> None:
+    assert str(failure(["sbatch", "--parsable"], stderr, "correct it")) == expected
+
+
+def test_a_command_without_an_answer_times_out() -> None:
+    with pytest.raises(SlurmError, match=r"^sleep: no answer within 0\.1 s: try again later$"):
+        call(["sleep", "60"], timeout=0.1)
+
+
+@pytest.mark.parametrize("version", ["21.08", "22.05", "24.11", "26.05"])
+def test_squeue(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each Slurm printed; tests/unit/slurm/records has the records of these jobs, too."""
+    answer = Path(__file__).parent / f"records/{version}/squeue.txt"
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec /bin/cat {shlex.quote(str(answer))}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    pending = dict.fromkeys((2, 4, 5, 6), "PENDING")
+    assert slurm_commands.squeue() == {1: "FAILED", 3: "RUNNING", **pending}
+
+
+ANSWERS = {
+    "12": (12, None),
+    "12;c2": (12, "c2"),
+    "Submitted batch job 12": (12, None),
+    "Submitted batch job 12 on cluster c2": (12, "c2"),
+    "Welcome!\nBudget: 7 hours\n\n12;c2\nBye": (12, "c2"),
+    "sbatch: lua: ok\nSubmitted batch job 12\n*** 2 days left ***": (12, None),
+    "Job 12 is submitted": None,
+    "12\n13": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_what_sbatch_answers(answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is queued is never said to have failed, or people submit it twice."""
+    (tmp_path / "answer").write_text(answer + "\n")
+    program = f"#!/bin/sh\n/bin/cat {tmp_path}/answer; echo note >&2; exit ${{CODE:-0}}\n"
+    (tmp_path / "sbatch").write_text(program)
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    expected = ANSWERS[answer]
+    if expected:
+        assert slurm_commands.sbatch() == (*expected, "note")
+        monkeypatch.setenv("CODE", "3")
+        assert slurm_commands.sbatch()[0] == 12, "with --wait, the code is the job's"
+    else:
+        text = (
+            r"^sbatch: the job is submitted, but its number is unknown, as sbatch answered '.*note': `squeue"
+        )
+        with pytest.raises(SlurmError, match=text):
+            slurm_commands.sbatch()
+        monkeypatch.setenv("CODE", "1")
+        with pytest.raises(SlurmError, match=r"^sbatch: note: correct"):
+            slurm_commands.sbatch()
