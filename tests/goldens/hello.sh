@@ -91,16 +91,16 @@ SETTINGS
 # changing an option here changes the job.
 #
 #   resolve nodes            the head node runs this script; others by scontrol           main, below
-#   allocation, run dir      nodes and CPUs match the script                              controller/process.run_controller
+#   allocation, run dir      nodes and CPUs match the script                              controller_process.run_controller
 #   start step               one srun, one task on each node                              start_step, below
 #   node checks              setup, run directory, GPUs, mounts, temp folder, leftovers   node/agent.run_node
 #   image                    pulled, built or loaded if it is missing                     node/image.ensure
-#   container                one on each node; ends when its standard input does          container/process.run_container_process
-#   Ray head and workers     head address by IPv4 or IPv6, free ports, then ray start     container/process.on_start_ray
-#   readiness probe          all nodes and GPUs are in Ray                                container/process.on_ready
-#   prepare and services     on the head node or all nodes, before the trainer            container/stages.begin
-#   trainer                  on the head node; its output goes to the job's               controller/job_run.read_trainer_output
-#   exit code                the trainer's own, or 64 to 79 with the reason               controller/outcome.outcome_of
+#   container                one on each node; ends when its standard input does          container_process.run_container_process
+#   Ray head and workers     head address by IPv4 or IPv6, free ports, then ray start     container_process.on_start_ray
+#   readiness probe          all nodes and GPUs are in Ray                                container_process.on_ready
+#   prepare and services     on the head node or all nodes, before the trainer            stages.begin
+#   trainer                  on the head node; its output goes to the job's               job_run.read_trainer_output
+#   exit code                the trainer's own, or 64 to 79 with the reason               outcome.outcome_of
 #   clean-up                 by each node itself, even without the controller             node/agent.run_node
 # Variables begin with SLURMRAY_, as assigning to an exported variable of the submitter would change it for the job.
 set -Eeuo pipefail
