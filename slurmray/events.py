@@ -25,7 +25,8 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         {
             "job": (_NAME, "Slurm's job id"),
             "attempt": (_COUNT, "how often Slurm has restarted the job"),
-            "nodes": (_NODES, "names of all nodes, the head node first"),
+            "nodes": (_NODES, "names of all nodes but the spare ones, the head node first"),
+            "spares": (_NAMES, "names of the spare nodes"),
             "nodes_text": (_TEXT, "their number, for people"),
             "components": (
                 _COUNTS,
@@ -109,6 +110,19 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "A node is lost, and the job continues without it; or the head node is, and this is the last event.",
         {"node": (_NAME, "its name"), "text": (_TEXT, "why")},
     ),
+    "set_aside": (
+        "A spare node failed; the job goes on without it.",
+        {"node": (_NAME, "its name"), "text": (_TEXT, "why")},
+    ),
+    "restart": (
+        "Ray and trainer are started again in the same allocation, as a node failed.",
+        {
+            "restart": (_COUNT, "how often a trainer was started again"),
+            "nodes": (_NODES, "names of the nodes from now on, the head node first"),
+            "spares": (_NAMES, "names of the spare nodes that are left"),
+            "text": (_TEXT, "why, and which node takes whose place"),
+        },
+    ),
     "stop": ("Slurm ends the job: scancel, preemption or the time limit.", {}),
     "stop_now": ("The grace period ends, by `slurmray cancel --now`.", {}),
     "time_limit": (
@@ -133,7 +147,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
 
 
 # Event -> fields that were added later: jobs that older versions have rendered do not write them.
-_NEW_FIELDS = {"start": {"components", "ray_nodes"}, "attach": {"runtime", "folder", "unset"}}
+_NEW_FIELDS = {"start": {"components", "ray_nodes", "spares"}, "attach": {"runtime", "folder", "unset"}}
 
 
 def fits(event: Any) -> TypeGuard[dict[str, Any]]:

@@ -27,6 +27,8 @@ LINES: "Dict[str, str]" = {
     "nodes": "",
     "trainer": "trainer: {command}",
     "node_loss": "node loss: {node}: {text}; the job continues without it",
+    "set_aside": "set aside: {node}: {text}",
+    "restart": "{text}",
     "stop": "stop: scancel, preemption or the time limit ends the job",
     "stop_now": "stop: the grace period ends, by slurmray cancel --now",
     "time_limit": "time limit or preemption near: the trainer gets {signal}, and has {seconds} s",

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
 
 def group_number(settings: "Settings", rank: int) -> int:
-    """The index of a node's group."""
-    for number, group in enumerate(settings["groups"]):
+    """The index of a node's group. Spare nodes are like those of the last one."""
+    groups = settings["groups"]
+    for number, group in enumerate(groups):
         if rank < group["nodes"]:
             return number
         rank -= group["nodes"]
-    raise IndexError(rank)
+    return len(groups) - 1
 
 
 def ray_gpus(settings: "Settings", rank: int) -> int:

@@ -14,17 +14,23 @@ def make_directives(spec: JobSpec) -> list[str]:
     """Return the `#SBATCH` lines, quoted for sbatch."""
     groups = spec.slurm.groups
     options = [*spec.slurm.given()]
+    if spec.spares:
+        nodes = str(spec.slurm.nodes + spec.spares)
+        options = [(name, nodes if name == "nodes" else value) for name, value in options]
     if groups:
         options = [option for option in options if option[0] in syntax.OF_WHOLE_JOB] + [*groups[0].given()]
     lines = [syntax.directive("job-name", spec.name), *_component(options)]
-    lines += make_section_lines(spec.stop.lead, spec.on_node_loss == "continue", spec.requeue.is_possible)
+    lines += make_section_lines(spec.stop.lead, spec.outlives_nodes, spec.requeue.is_possible)
     for group in groups[1:]:
         lines += [syntax.NEXT_COMPONENT, *_component(group.given())]
     return lines
 
 
 def make_section_lines(lead: object, goes_on: bool, is_requeued: bool) -> list[str]:
-    """Return the lines that follow from the sections `stop`, `on_node_loss` and `requeue`. lead: seconds."""
+    """Return the lines that follow from the sections `stop` and `requeue`. lead: seconds.
+
+    goes_on: whether the job outlives its nodes.
+    """
     # B: only to the batch script. Not TERM, which Slurm sends when it cancels a job; nor one with which
     # somebody may ask the trainer for something: see WARNING of agent/signals.py.
     lines = [syntax.directive("signal", f"B:URG@{lead}")] if lead else []

@@ -39,7 +39,9 @@ def make_settings(plan: Plan, render_again: str, *, only_checks: bool = False) -
         "temp_dir": spec.ray.temp_dir,
         "setup": spec.setup,
         "preflight": spec.preflight,
+        "spares": spec.spares,
         "on_node_loss": spec.on_node_loss,
+        "restart": {"max": spec.restart.max},
         "requeue": {"max": spec.requeue.max, "exit_code": spec.requeue.exit_code},
         "stop": {
             "lead": spec.stop.lead,

@@ -152,7 +152,7 @@ def _unusual_directives(lines: list[str], settings: Mapping[str, Any], has_site:
     own.update(
         make_section_lines(
             _look_up(settings, "stop.lead"),
-            _look_up(settings, "on_node_loss") == "continue",
+            _look_up(settings, "on_node_loss") != "fail" or bool(_look_up(settings, "spares")),
             bool(_look_up(settings, "requeue.max") or _look_up(settings, "requeue.exit_code")),
         )
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from slurmray.spec.container import Container
-    from slurmray.spec.job_spec import Checks, Network, Requeue, Stop
+    from slurmray.spec.job_spec import Checks, Network, Requeue, Restart, Stop
     from slurmray.spec.prepare_and_services import Prepare, Service
     from slurmray.spec.preset import Preset
     from slurmray.spec.ray_section import Ray
@@ -38,7 +38,9 @@ class JobFields(TypedDict, total=False):
     run: Sequence[str | float] | str | None
     launch: str | None
     stop: Stop | Section | None
+    spares: int | None
     on_node_loss: str | None
+    restart: Restart | Section | None
     heartbeat_timeout: int | None
     requeue: Requeue | Section | None
     sync: Sequence[str] | None

@@ -115,6 +115,13 @@ class Requeue(Model):
         return bool(self.max or self.exit_code)
 
 
+class Restart(Model):
+    """How often the trainer starts again in the same allocation, with on_node_loss: restart."""
+
+    max: Integer = Field(default=3, ge=1)
+    """Maximum number of restarts in an allocation. SLURMRAY_RESTART counts them."""
+
+
 def _check_below(path: str) -> str:
     if path[0] in "/~" or ".." in PurePosixPath(path).parts:
         raise ValueError(f"{path} is not below the current folder; go to one above both")
@@ -173,8 +180,18 @@ class JobSpec(Model):
     launch: Literal["exec", "ray-job"] = Field(default="exec", validate_default=True)
     """exec: the trainer is a process in the head node's container. ray-job: a job of Ray's job API."""
     stop: Stop = Field(default_factory=Stop, validate_default=True)
-    on_node_loss: Literal["fail", "continue"] = "fail"
-    """continue: the job continues if a worker node is lost while the trainer runs."""
+    spares: Integer = Field(default=0, ge=0)
+    """Nodes in addition to slurm.nodes, which take the place of nodes that fail.
+
+    They are checked like the others, have image and container, and wait. The trainer does not count them.
+    """
+    on_node_loss: Literal["fail", "continue", "restart"] = "fail"
+    """What happens if a node is lost while the trainer runs.
+
+    continue: the trainer goes on without a worker node. restart: Ray and trainer are started again on the
+    other nodes and the spare ones, with what the preset adds to resume.
+    """
+    restart: Restart = Field(default_factory=Restart)
     heartbeat_timeout: Integer = Field(default=25, ge=20)
     """Seconds without a heartbeat after which a node is lost, unless its host answers to a new connection.
 
@@ -295,7 +312,7 @@ class JobSpec(Model):
     @classmethod
     def _check_node_loss(cls, value: str, info: ValidationInfo) -> str:
         # Seen with Slurm 22.05 and 24.11 when a node is set DOWN, even with --no-kill in each component.
-        if value == "continue" and "slurm" in info.data and info.data["slurm"].groups:
+        if value != "fail" and "slurm" in info.data and info.data["slurm"].groups:
             raise ValueError("Slurm ends a job with groups when it loses one of its nodes; use fail")
         return value
 
@@ -361,6 +378,11 @@ class JobSpec(Model):
         if wrong:
             raise ValueError(*wrong)
         return value
+
+    @property
+    def outlives_nodes(self) -> bool:
+        """Whether the job goes on when Slurm marks one of its nodes down."""
+        return self.on_node_loss != "fail" or self.spares > 0
 
     @property
     def env_from_submitter(self) -> list[str]:

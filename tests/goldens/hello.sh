@@ -35,7 +35,9 @@
   "temp_dir": "/tmp",
   "setup": "",
   "preflight": "fail",
+  "spares": 0,
   "on_node_loss": "fail",
+  "restart": {"max": 3},
   "requeue": {"max": 0, "exit_code": 0},
   "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
   "timeouts": {"ready": 600, "heartbeat": 25},
@@ -213,5 +215,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-97 files of slurmray/agent
+98 files of slurmray/agent
 AGENT

@@ -104,16 +104,17 @@ class ContainerProcess:
     def start_ray(self) -> None:
         """Prepare the start of Ray, and start it on the head node.
 
-        A node that is not in Ray only begins its stages.
+        A node that is not in Ray only begins its stages; a spare node waits.
         """
         context = self.context
-        if context.is_in_ray:
+        needs_ray = context.is_in_ray or context.is_spare
+        if needs_ray:
             self.ray.version_text, context.ray_version = preflight.require_ray(context)
         preflight.enter_workdir(context.workdir)
-        if context.is_in_ray:
+        if needs_ray:
             self.trainer.require_job_api()
             preflight.check_node(context)
-        if context.settings["prepare"] or context.settings["services"]:
+        if (context.settings["prepare"] or context.settings["services"]) and not context.is_spare:
             from .stages import Stages
 
             self.stages = Stages(context)
@@ -143,7 +144,7 @@ class ContainerProcess:
 
     def on_join(self, message: "messages.Join") -> None:
         """Start Ray on a worker: the head node is in the GCS."""
-        if not self.context.is_head and self.ray.version_text:
+        if not self.context.is_head and self.context.is_in_ray and self.ray.version_text:
             family = node_address.address_family(node_address.split_host_port(message["address"])[0])
             self.ray.start(self.choose_address(family), message["address"])
 

@@ -40,7 +40,7 @@ class NodeContext:
         self.children = process_tree.Children(on_child_end)
         self.settings: "Settings"
         self.job: "Job"
-        self.rank = -1  # index in job["nodes"]; -1: unknown so far
+        self.rank = -1  # index in job["nodes"], and after these in job["spares"]; -1: unknown so far
         self.user = ""
         self.memory = 0  # MiB of the job on this node; 0: unknown
         self.addresses: "List[str]" = []  # of the node's name, in the resolver's order
@@ -89,6 +89,11 @@ class NodeContext:
     def is_in_ray(self) -> bool:
         """Whether this node is one of them."""
         return self.rank < self.settings["ray"]["nodes"]
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether this node waits for another one to fail."""
+        return self.name in self.job["spares"]
 
     @property
     def attempt_name(self) -> str:

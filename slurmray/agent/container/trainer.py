@@ -62,7 +62,7 @@ class Trainer:
             return False
         context, settings = self.context, self.context.settings["trainer"]
         argv = settings["command"] or [*context.program("check"), str(len(context.ray_nodes))]
-        if context.job["attempt"]:
+        if context.job["attempt"] or context.job["restart"]:
             argv = argv + settings["resume"]
         env = variables.collect(variables.TRAINER, context)
         out, err = self._streams["out"], self._streams["err"]

@@ -42,8 +42,9 @@ def find_components(settings: "Settings", nodes: "List[str]") -> "List[Component
         if component is not parts[0]:
             argv = ["scontrol", "show", "hostnames", component.env["SLURM_JOB_NODELIST"]]
             component.nodes = _read_output(argv, 20).split()
-        _check(component, settings["render_again"])
-    count, wanted = sum(len(component.nodes) for component in parts), sum(group["nodes"] for group in groups)
+        _check(component, settings["spares"], settings["render_again"])
+    count = sum(len(component.nodes) for component in parts)
+    wanted = settings["spares"] + sum(group["nodes"] for group in groups)
     if count != wanted:
         message = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
         raise job_errors.JobError("config", message % (count, wanted))
@@ -66,13 +67,17 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
     if attempt is None:
         attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
     run_dir = paths.expand_in_batch("run_dir", settings["run_dir"])
+    nodes = [node for component in parts for node in component.nodes]
     return {
         "id": number,
         "name": env.get("SLURM_JOB_NAME", ""),
         "name_for_commands": _name_for_commands(number, record),
         "attempt": attempt,
         "chances": 0,
-        "nodes": [node for component in parts for node in component.nodes],
+        "restart": 0,
+        "batch_host": nodes[0],
+        "nodes": nodes[: len(nodes) - settings["spares"]],
+        "spares": nodes[len(nodes) - settings["spares"] :],
         "cpus": [component.cpus for component in parts],
         "grace": _grace(settings["stop"]["grace"], config, log),
         "slurmd_port": int(config.get("SlurmdPort", "").partition("-")[0] or SLURMD_PORT),
@@ -87,12 +92,12 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
     }
 
 
-def _check(component: Component, render_again: str) -> None:
+def _check(component: Component, spares: int, render_again: str) -> None:
     """Check that the allocation has the nodes and CPUs of a group."""
     group = component.group
     place = " in group " + group["name"] if group["name"] else ""
     for name, given, wanted, option in (
-        ("node", int(component.env["SLURM_JOB_NUM_NODES"]), group["nodes"], "--nodes"),
+        ("node", int(component.env["SLURM_JOB_NUM_NODES"]) - spares, group["nodes"], "--nodes"),
         ("CPU", component.cpus, group["cpus_per_node"] or component.cpus, "--cpus-per-task"),
     ):
         if given == wanted:

@@ -6,7 +6,7 @@ import subprocess
 import traceback
 
 from .. import background_io, inherited, job_errors, job_log, loop, script_parts, signals
-from . import allocation, run_directory
+from . import allocation, roster, run_directory
 from .job_run import JobRun
 from .outcome import Outcome
 from .state import Requests
@@ -36,7 +36,14 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
         parts = allocation.find_components(settings, nodes)
         job = allocation.make_job(settings, parts, started, log)
         run_directory.begin(job, settings, log)
-        outcome = JobRun(text, job, parts, log, files, requests, turns).run()
+        healthy = roster.Roster(settings, job)
+        while True:
+            run = JobRun(text, job, parts, log, files, requests, turns)
+            outcome = run.run()
+            if not healthy.restart(run.controller, outcome):
+                break
+            job = _next_start(job, healthy, run, log)
+        run.requeue_if_wanted(outcome)
     except job_errors.JobError as error:
         outcome = _make_outcome(error, requests)
     except Exception as error:
@@ -57,6 +64,19 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
         argv = script_parts.story_command(text, "site_epilogue", job["run_dir"], str(outcome.code))
         subprocess.call(argv, stdin=subprocess.DEVNULL)
     return outcome.code
+
+
+def _next_start(job: "Job", healthy: roster.Roster, run: JobRun, log: job_log.JobLog) -> "Job":
+    """The description of the next start in this allocation, after `run`."""
+    log.event(
+        "restart",
+        restart=healthy.restarts,
+        nodes=healthy.nodes,
+        spares=healthy.spares,
+        text=healthy.describe(run.controller, job["nodes"]),
+    )
+    token = os.urandom(32).hex()
+    return dict(job, nodes=healthy.nodes, spares=healthy.spares, restart=healthy.restarts, token=token)  # type: ignore[return-value]
 
 
 def _catch_signals(requests: Requests) -> loop.Loop:

@@ -84,12 +84,12 @@ class Controller:
         self.actions = actions
         self.head = job["nodes"][0]
         self.requests = requests
-        self.state = state.JobState(job["nodes"], requests)
+        self.state = state.JobState([*job["nodes"], *job["spares"]], requests)
         self.nodes = self.state.nodes
         self._ignored: "Set[str]" = set()  # log lines about messages that were ignored
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
         self.findings = findings.Findings(log)
-        self.bring_up = BringUp(log, len(job["nodes"]))
+        self.bring_up = BringUp(log, len(self.nodes))
         self.is_step_over = False
         self.not_ready: "List[Tuple[str, str]]" = []  # (node, why)
         self._heartbeat = heartbeat.Timer()
@@ -229,6 +229,7 @@ class Controller:
             self.actions.send({"type": "heartbeat"})
             self.actions.write_heartbeat_file()
         self._detect_lost_nodes(now)
+        self._start_ray_if_checked(now)
         self._send_targets(now)
         self._log_stages(now)
         self.bring_up.record_if_due(now)
@@ -354,8 +355,13 @@ class Controller:
             if self.state.has_trained:
                 self.findings.show()
             return
+        text = "%s: %s; %s" % (row[0], row[1], fix)
+        if node in self.job["spares"]:
+            self._fail(node, kind, text)
+            return
+        self.nodes[node].has_finding = True
         if not self.state.failure:
-            self.state.failure = Failure([node], kind, "%s: %s; %s" % (row[0], row[1], fix))
+            self.state.failure = Failure([node], kind, text)
         self._is_unfit_late = self._is_unfit_late or self.nodes[node].has_been_checked
         self._unfit_until = now + FINDINGS_WAIT
 
@@ -372,7 +378,10 @@ class Controller:
         if node == self.head:
             self._folder = message["folder"]
         self._is_proxy_set = self._is_proxy_set or message["proxy"]
-        if self.state.have_all(state.CHECKED):
+        self._start_ray_if_checked(now)
+
+    def _start_ray_if_checked(self, now: float) -> None:
+        if self.state.have_all(state.CHECKED) and self.state.progress == state.CHECKING:
             self.findings.show()
             if not self.state.failure and not self.settings["only_checks"]:
                 self.actions.start_services(self._folder)
@@ -508,15 +517,20 @@ class Controller:
 
         log: as in Failure.
         """
+        for node in [] if self.state.is_ending else [node for node in nodes if node in self.job["spares"]]:
+            nodes = [name for name in nodes if name != node]
+            if self.state.leave_out(node):
+                self.log.event("set_aside", node=node, text=text)
+            if not nodes:
+                return
         is_loss = kind in ("ray", "node_lost")
         may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
         if self.state.is_ending:
             self.log.write("%s: %s" % (and_names(nodes), text))
         elif may_continue and is_loss and self.head not in nodes:
             for node in nodes:
-                if not self.nodes[node].is_left_out:
+                if self.state.leave_out(node):
                     self.log.event("node_loss", node=node, text=text)
-                self.nodes[node].is_left_out = True
         elif not self.state.failure:
             self.state.failure = Failure(nodes, kind, text, log)
 
@@ -552,7 +566,7 @@ class Controller:
     def _unchecked(self) -> "List[str]":
         if self.state.have_all(state.CHECKED):  # called in each turn
             return []
-        return [node.name for node in self.nodes.values() if not node.has_been_checked]
+        return [n.name for n in self.nodes.values() if not (n.has_been_checked or n.is_left_out)]
 
     # -- stages ------------------------------------------------------------------------------------------
 

@@ -94,11 +94,7 @@ class JobRun(Actions):
             self.log.write("not ready: " + text)
         for name in controller.logs_to_show():
             self._show_log(name)
-        outcome = outcome_of(state, self.settings, srun_code)
-        reason = controller.restart_reason(outcome)
-        if reason:
-            self._restart(reason, controller.is_requeue_requested())
-        return outcome
+        return outcome_of(state, self.settings, srun_code)
 
     def _run_once(self) -> None:
         """Wait for messages and signals, at most half a second, and handle them."""
@@ -191,10 +187,12 @@ class JobRun(Actions):
                 reader.kill()
             _end(reader, OUTPUT_WAIT)
 
-    def _restart(self, reason: str, is_requested: bool) -> None:
-        """Requeue the job; Slurm then ends this process. is_requested: by the trainer."""
-        job = self.job
-        if is_requested:
+    def requeue_if_wanted(self, outcome: "Outcome") -> None:
+        """Requeue the job if another attempt is to follow; Slurm then ends this process."""
+        job, reason = self.job, self.controller.restart_reason(outcome)
+        if not reason:
+            return
+        if self.controller.is_requeue_requested():
             try:
                 path = os.path.join(job["run_dir"], "requeue-requested")
                 open(path, "w", opener=paths.own_file).close()
@@ -262,7 +260,7 @@ class JobRun(Actions):
         settings, job, name = self.settings, self.job, service["name"]
         nodes = places(service["where"], job["nodes"], settings["ray"]["nodes"])
         options = ["--nodelist=" + ",".join(nodes)]
-        if settings["on_node_loss"] == "continue":
+        if settings["on_node_loss"] != "fail":
             options += ["--no-kill", "--kill-on-bad-exit=0"]
         options += container_options(settings, job, service["image"])
         logs = os.path.join(job["run_dir"], "logs")
@@ -290,6 +288,7 @@ class JobRun(Actions):
         self._files.submit(write)
 
     def mark_done(self, name: str) -> None:
+        self.job["done_before"].append(name)  # for a restart
         path = os.path.join(self.job["run_dir"], "prepared-" + name)
         self._files.submit(lambda: job_log.append(path, ""))
 

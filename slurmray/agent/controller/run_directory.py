@@ -34,6 +34,7 @@ def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
         job=job["id"],
         attempt=job["attempt"],
         nodes=job["nodes"],
+        spares=job["spares"],
         nodes_text=job_log.counted(len(job["nodes"]), "node"),
         components=[group["nodes"] for group in settings["groups"]],
         ray_nodes=0 if settings["only_checks"] else settings["ray"]["nodes"],

@@ -71,6 +71,7 @@ class Node:
         "addresses",
         "end",
         "field",
+        "has_finding",
         "is_healthy",
         "is_left_out",
         "is_signalled",
@@ -86,6 +87,7 @@ class Node:
         self.field = ""  # of the job spec, whose commands run there
         self.is_healthy = False  # it has answered that Ray runs
         self.is_signalled = False  # its container process got SIGTERM
+        self.has_finding = False  # that ends the job
         self.is_left_out = False  # lost or failed, and the job continues without it
 
     @property
@@ -112,6 +114,16 @@ class JobState:
         self.trainer_code: "Optional[int]" = None
         self._count = dict.fromkeys([*NODE, *ENDS], 0)  # nodes that have come so far, at any time
 
+    def leave_out(self, name: str) -> bool:
+        """Continue without a node; return whether that is new."""
+        node = self.nodes[name]
+        if node.is_left_out:
+            return False
+        node.is_left_out = True
+        for state in NODE[NODE.index(node.progress) + 1 :]:  # nothing waits for it
+            self._count[state] += 1
+        return True
+
     def refusal(self, name: str, kind: str) -> str:
         """Why a message has no effect now; "" where it has one. name: of its node."""
         node = self.nodes[name]
@@ -137,7 +149,7 @@ class JobState:
             if ENDS.index(end) > ENDS.index(node.end):
                 node.end = end
                 self._count[end] += 1
-            elif kind in NEXT_OF_NODE and self._may_advance(node, kind):
+            elif kind in NEXT_OF_NODE and not node.is_left_out and self._may_advance(node, kind):
                 node.progress = NEXT_OF_NODE[kind]
                 self._count[node.progress] += 1
 

@@ -45,21 +45,24 @@ class Step:
 def start_steps(text: str, job: "Job", parts: "List[Component]") -> "List[Step]":
     """Start one task on every node, and send each the script. parts: the components of the job."""
     settings = script_parts.read_settings(text)
-    options = ["--no-kill"] if settings["on_node_loss"] == "continue" else []
+    options = ["--no-kill"] if settings["on_node_loss"] != "fail" or settings["spares"] else []
     options += container_options(settings, job, settings["container"]["image"])
     agent = script_parts.read_agent(text)
     sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
     data = zlib.compress(sent.encode("utf-8", "surrogateescape"))
     steps = []
     for number, component in enumerate(parts):
-        counts = [str(len(component.nodes)), str(component.cpus)]
+        nodes = [node for node in component.nodes if node in job["nodes"] or node in job["spares"]]
+        counts = [str(len(nodes)), str(component.cpus)]
         group = ["--het-group=%d" % number] if len(parts) > 1 else []
+        if nodes != component.nodes:  # some were set aside
+            group.append("--nodelist=" + ",".join(nodes))
         argv = script_parts.story_command(text, "start_step", *counts, *group, *options)
         env = step_environment.step_environment(component.env, text, component.record, number)
         env["SLURM_JOB_ID"] = job["id"]  # srun refuses the id of a component
         env["SLURMRAY_SETUP"] = settings["setup"]  # for a node where only `setup` provides a Python
         name = component.env["SLURM_JOB_ID"] if number else job["name_for_commands"]
-        steps.append(Step(argv, env, name, component.nodes))
+        steps.append(Step(argv, env, name, nodes))
         steps[-1].outbox.send(data)
     return steps
 

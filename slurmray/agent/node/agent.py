@@ -96,7 +96,7 @@ class NodeAgent(NodeApi):
 
     def _await_job(self) -> None:
         job = self.job = self.mail.await_job()
-        self._rank = job["nodes"].index(self.name)
+        self._rank = [*job["nodes"], *job["spares"]].index(self.name)
         self.is_head = self._rank == 0
         number = nodes.group_number(self.settings, self._rank)
         self.group, self.cpus = self.settings["groups"][number], job["cpus"][number]

@@ -20,7 +20,8 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
 
     name: of this node. seconds: without heartbeats. does_head_answer: whether the head node's host does.
     """
-    head, others = job["nodes"][0], job["nodes"][1:]
+    head = job["batch_host"]
+    others = [node for node in [*job["nodes"], *job["spares"]] if node != head]
     message = "%s: no heartbeat from the head node %s for %d s. Has it lost power or its network?"
     message = message % (name, head, seconds)
     job_log.write_stderr(job_log.log_line(job["started"], message).encode("utf-8", "surrogateescape"))
@@ -61,7 +62,8 @@ def _report(job: "Job", message: str) -> None:
         if not os.access(path, os.W_OK):
             continue
         if path.endswith(".jsonl"):
-            job_log.append(path, job_log.event_line("node_loss", {"node": job["nodes"][0], "text": message}))
+            fields = {"node": job["batch_host"], "text": message}
+            job_log.append(path, job_log.event_line("node_loss", fields))
         else:
             job_log.append(path, job_log.log_line(job["started"], message))
 

@@ -85,7 +85,7 @@ class Mailbox:
         from .. import hosts
 
         assert self.job
-        address = self._node.env.get("SLURM_LAUNCH_NODE_IPADDR") or self.job["nodes"][0]
+        address = self._node.env.get("SLURM_LAUNCH_NODE_IPADDR") or self.job["batch_host"]
         return hosts.find_answering({"head": [address]}, self.job["slurmd_port"], 3)
 
     def _receive(self, data: bytes) -> None:

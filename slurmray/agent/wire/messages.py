@@ -275,7 +275,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """Facts about this node."""
 
         type: Literal["node"]
-        rank: int  # index in job["nodes"]; 0 is the head node
+        rank: int  # index in job["nodes"], and after these in job["spares"]; 0 is the head node
         user: str  # name of the submitter
         umask: int
         memory: int  # MiB of the job on this node; 0: unknown

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
         max: int  # restarts after a lost node or preemption
         exit_code: int  # with which a trainer requests another attempt; 0: none
 
+    class Restart(TypedDict):
+        """The job spec's `restart`."""
+
+        max: int  # restarts of the trainer in this allocation
+
     class Stop(TypedDict):
         """The job spec's `stop`."""
 
@@ -127,7 +132,9 @@ if TYPE_CHECKING:
         temp_dir: str
         setup: str
         preflight: str  # "fail", "warn", "none"
-        on_node_loss: str  # "fail", "continue"
+        spares: int  # nodes in addition to those of `groups`
+        on_node_loss: str  # "fail", "continue", "restart"
+        restart: Restart
         requeue: Requeue
         stop: Stop
         timeouts: Timeouts
@@ -151,8 +158,11 @@ if TYPE_CHECKING:
         name: str
         name_for_commands: str  # the job for Slurm's commands: the id, or ARRAY_TASK
         attempt: int  # 0 is the first
+        restart: int  # how often the trainer was started again in this attempt
         chances: int  # remaining restarts
+        batch_host: str  # name of the node with the controller
         nodes: List[str]  # the head node first
+        spares: List[str]  # nodes that wait for one of these to fail
         cpus: List[int]  # of each node, by group
         grace: int  # seconds
         slurmd_port: int

@@ -46,6 +46,7 @@ FIXES = {
     "network.family": "dstack chooses the addresses of the nodes; set it to auto",
     "ray.head": "under dstack all nodes offer the same; leave ray.head out",
     "sync": "dstack copies files by its own `files`; leave sync out",
+    "spares": "dstack replaces no nodes; leave spares out",
     "on_node_loss": "dstack ends a run when it loses a node; set it to fail",
 }
 _NO_VARIABLES = "dstack expands no variables; write the path"

@@ -47,13 +47,15 @@ class Cluster(Actions):
     same. sent: the controller's messages except heartbeats.
     """
 
-    def __init__(self, nodes: int = 3, head: str = "node1", **settings: Any) -> None:
-        self.nodes = [head, *(f"node{number}" for number in range(2, nodes + 1))]
+    def __init__(self, nodes: int = 3, head: str = "node1", spares: int = 0, **settings: Any) -> None:
+        self.nodes = [head, *(f"node{number}" for number in range(2, nodes + spares + 1))]
         self.settings: Any = {
             "render_again": "slurmray render",
             "only_checks": False,
             "setup": "",
+            "spares": spares,
             "on_node_loss": "fail",
+            "restart": {"max": 3},
             "requeue": {"max": 0, "exit_code": 0},
             "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
             "timeouts": {"ready": 600, "heartbeat": 25},
@@ -64,8 +66,8 @@ class Cluster(Actions):
             "groups": [{}],
             **settings,
         }
-        self.job: Any = {"nodes": self.nodes, "grace": 10, "chances": 0}
-        self.job.update(id="9", attempt=0, name_for_commands="9")
+        self.job: Any = {"nodes": self.nodes[:nodes], "spares": self.nodes[nodes:], "grace": 10, "chances": 0}
+        self.job.update(batch_host=head, id="9", attempt=0, restart=0, name_for_commands="9")
         self.log = RecordedLog()
         self.controller = Controller(
             cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()

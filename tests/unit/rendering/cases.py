@@ -132,7 +132,9 @@ MARKED: dict[str, Any] = {
     "checks": {"paths": ["Zmark-path"], "same_commit": "Zmark-commit"},
     "preflight": "warn",
     "stop": {"lead": 58644, "signal": "QUIT", "grace": 17},
-    "on_node_loss": "continue",
+    "spares": 8642015,
+    "on_node_loss": "restart",
+    "restart": {"max": 8642016},
     "heartbeat_timeout": 8642014,
     "requeue": {"max": 8642011, "exit_code": 249},
 }

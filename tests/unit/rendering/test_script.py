@@ -86,10 +86,11 @@ def test_only_the_containers_of_the_runtime_are_in_the_story(runtime: str) -> No
 
 def test_the_table_of_the_story_names_functions_of_the_agent() -> None:
     table = read_story(hello()).partition("set -Eeuo")[0]
-    named = re.findall(r"([a-z_]+/[a-z_]+)\.([a-z_]+)\b", table)
+    named = re.findall(r" (?:[a-z]+/)?([a-z_]+)\.([a-z_]+)$", table, re.M)
     assert len(named) > 8
     for module, function in named:
-        assert f"def {function}(" in (AGENT / f"{module}.py").read_text(), f"{module}.{function}"
+        (path,) = AGENT.rglob(f"{module}.py")  # file names occur once
+        assert f"def {function}(" in path.read_text(), f"{module}.{function}"
 
 
 @pytest.mark.parametrize(

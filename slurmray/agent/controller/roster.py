@@ -1,0 +1,83 @@
+"""Which nodes of the allocation take part in the next start of Ray and trainer, and which ones are set aside.
+
+Without I/O. docs/guides/requeue.md describes it to users.
+"""
+
+from .host_list import and_names
+from .state import LOST, UNFIT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+    from ..wire.settings import Job, Settings
+    from .decisions import Controller
+    from .outcome import Outcome
+
+# Kinds of failures before the trainer has started that another node may not have.
+OF_NODES = ("preflight", "image", "bring_up", "probe", "node_lost")
+
+
+class Roster:
+    """The nodes of an allocation, over all starts in it. job: of the first start."""
+
+    def __init__(self, settings: "Settings", job: "Job") -> None:
+        self._settings = settings
+        self._batch_host = job["batch_host"]
+        self._wanted = len(job["nodes"])
+        self._healthy = [*job["nodes"], *job["spares"]]
+        self.restarts = 0  # of a trainer that had started
+
+    def restart(self, controller: "Controller", outcome: "Outcome") -> bool:
+        """Whether Ray and trainer are started again, on what `nodes` and `spares` have from now on."""
+        if controller.requests.is_end_requested or not controller.state.failure:
+            return False
+        has_trained = controller.state.has_trained
+        if has_trained:
+            limit = self._settings["restart"]["max"]
+            may_restart = self._settings["on_node_loss"] == "restart" and self.restarts < limit
+            if not may_restart or outcome.kind != "node_lost":
+                return False
+        elif not self._settings["spares"] or outcome.kind not in OF_NODES:
+            return False
+        aside = _list_unhealthy(controller)
+        healthy = [node for node in self._healthy if node not in aside]
+        # The trainer's output is read on the batch host.
+        if not aside or len(healthy) < self._wanted or self._batch_host in aside:
+            return False
+        self._healthy = healthy
+        self.restarts += has_trained
+        return True
+
+    @property
+    def nodes(self) -> "List[str]":
+        """The nodes of the next start, the head node first."""
+        return self._healthy[: self._wanted]
+
+    @property
+    def spares(self) -> "List[str]":
+        """The nodes that wait for one of these to fail."""
+        return self._healthy[self._wanted :]
+
+    def describe(self, controller: "Controller", before: "List[str]") -> str:
+        """Why there is another start, and on which nodes. before: the nodes of the one that failed."""
+        gone = [node for node in before if node not in self.nodes]
+        new = [node for node in self.nodes if node not in before]
+        verb = "takes" if len(new) == 1 else "take"
+        replacement = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))
+        limit = self._settings["restart"]["max"]
+        label = "restart %d of %d" % (self.restarts, limit) if controller.state.has_trained else "start again"
+        return "%s: %s; %s" % (label, controller.state.failure, replacement)
+
+
+def _list_unhealthy(controller: "Controller") -> "Dict[str, None]":
+    """The nodes that failed, in this start; each once."""
+    failure = controller.state.failure
+    late = [node for node, _ in controller.not_ready]
+    blamed = failure.nodes if failure and not late else late
+    others = [
+        node.name
+        for node in controller.nodes.values()
+        if node.end in (UNFIT, LOST) or node.is_left_out or node.has_finding
+    ]
+    return dict.fromkeys([*blamed, *others])
