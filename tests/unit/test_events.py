@@ -89,9 +89,10 @@ def test_only_fields_that_older_versions_do_not_write_may_be_missing(name: str) 
     missing = {
         field for field in example(name) if events.fits({k: v for k, v in event.items() if k != field})
     }
-    assert missing == {"start": {"components", "ray_nodes"}, "attach": {"runtime", "folder", "unset"}}.get(
-        name, set()
-    )
+    assert missing == {
+        "start": {"components", "ray_nodes", "spares"},
+        "attach": {"runtime", "folder", "unset"},
+    }.get(name, set())
 
 
 def test_lines_of_the_log_have_no_control_characters(capfd: pytest.CaptureFixture[str]) -> None:

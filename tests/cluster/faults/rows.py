@@ -47,6 +47,10 @@ ROWS = {
         "within 45 s the job ends by itself and names the host; no restart unless asked for; the next job "
         "there removes the leftovers and starts"
     ),
+    "a spare node": (
+        "takes the place of a node that fails its checks, and with on_node_loss: restart of one that is lost "
+        "while the trainer runs; the trainer then starts again on the nodes that are left; clean hosts"
+    ),
     "a network cut that heals": "the job goes on, if the cut was not longer than heartbeat_timeout",
     "a port is taken": "another is used, or there is one clear error; no stack trace",
     "a container of that name exists": (

@@ -84,7 +84,7 @@ def test_a_finding_before_ray_starts(node: str) -> None:
 
 
 def test_a_spare_node_that_fails_ends_nothing() -> None:
-    cluster, roster = with_spares()
+    cluster, _ = with_spares()
     cluster.receive_from_all("started", step="0")
     for node in cluster.nodes[:3]:
         cluster.receive(node, "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)

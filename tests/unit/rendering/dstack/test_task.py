@@ -255,7 +255,8 @@ def test_every_field_is_used_left_out_or_refused() -> None:
         *("container.runtime", "container.build", "container.archive", "container.args"),
         *("container.command", "container.step_args", "container.setup", "container.setup_timeout"),
         *("env_file", "node_env", "network.subnet", "sync"),
-        *("network.interface", "network.family", "spares", "on_node_loss", "restart.max", "requeue.exit_code"),
+        *("network.interface", "network.family", "requeue.exit_code"),
+        *("spares", "on_node_loss", "restart.max"),
         *(
             "ray.head.gpus",
             "ray.head.cpus",
