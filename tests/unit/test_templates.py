@@ -77,7 +77,7 @@ def test_other_scripts(file: Path) -> None:
 
 @pytest.mark.parametrize("file", SCRIPTS + DSTACK, ids=lambda file: str(file.relative_to(ROOT)))
 def test_shfmt(file: Path) -> None:
-    """shellcheck must see all parts of a dstack task together: see rendering/dstack/test_commands.py."""
+    """shellcheck must see all parts of a dstack task together: see rendering/dstack/test_node_commands.py."""
     assert run_checker(tool("shfmt"), "-d", file) == ""
 
 

@@ -1,4 +1,4 @@
-"""Any text of the job spec reaches the agent unchanged; the trainer: container/test_process.py."""
+"""Any text of the job spec reaches the agent unchanged; the trainer: container/test_container_process.py."""
 
 import json
 import os
