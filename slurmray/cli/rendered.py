@@ -70,6 +70,8 @@ class Rendered(NamedTuple):
         spec = self.spec
         nodes = spec.slurm.node_count
         parts = [counted(nodes, "node")]
+        if spec.spares:
+            parts.append(counted(spec.spares, "spare node"))
         if spec.slurm.groups:
             parts += [
                 f"{group.name}: {group.nodes} with {counted(group.gpus, 'GPU') if group.gpus else 'no GPUs'}"

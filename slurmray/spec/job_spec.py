@@ -314,6 +314,15 @@ class JobSpec(Model):
         # Seen with Slurm 22.05 and 24.11 when a node is set DOWN, even with --no-kill in each component.
         if value != "fail" and "slurm" in info.data and info.data["slurm"].groups:
             raise ValueError("Slurm ends a job with groups when it loses one of its nodes; use fail")
+        if value == "restart" and info.data.get("spares") == 0:
+            raise ValueError("restart needs a node to start on; set spares: 1")
+        return value
+
+    @field_validator("spares")
+    @classmethod
+    def _check_spares(cls, value: int, info: ValidationInfo) -> int:
+        if value and "slurm" in info.data and info.data["slurm"].groups:
+            raise ValueError("a job with groups has no spare nodes yet; leave it out")
         return value
 
     @field_validator("prepare", "services")

@@ -242,3 +242,12 @@ def test_a_template_that_is_not_there(tmp_path: Path) -> None:
     odd.write_text('{% extends "job.sbatch.j2" %}{% block site_prologue %}true{% endblock %}')
     text = assemble([], "{}", ["podman"], odd)
     assert "\nrm -rf" not in text
+
+
+def test_spare_nodes_are_nodes_of_the_allocation_alone() -> None:
+    text = hello(slurm={"nodes": 2}, spares=1)
+    assert "\n#SBATCH --nodes=3\n" in text
+    assert "\n#SBATCH --no-kill\n" in text, "else Slurm ends the job with the first node"
+    settings = read_settings(text)
+    assert (settings["groups"][0]["nodes"], settings["trainer"]["nnodes"], settings["spares"]) == (2, 2, 1)
+    assert "#SBATCH --no-kill" not in hello(slurm={"nodes": 2})

@@ -528,6 +528,8 @@ def test_gpus_of_groups(
         ({"groups": [{"nodes": 1}, GPU_NODES]}, {}, "slurm.groups, item 1, name: is required"),
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"ray": {"gpus_per_node": 8}}, "gpus_per_node is of all nodes"),
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"on_node_loss": "continue"}, "on_node_loss: Slurm ends a job"),
+        ({"groups": [CPU_HEAD, GPU_NODES]}, {"spares": 1}, "spares: a job with groups has no spare nodes"),
+        ({}, {"on_node_loss": "restart"}, "on_node_loss: restart needs a node to start on; set spares: 1"),
         (
             {"groups": [CPU_HEAD, GPU_NODES]},
             {"ray": {"head": {"gpus": 1}}},
