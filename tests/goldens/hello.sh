@@ -130,6 +130,17 @@ start_step() {
 		--mpi=none --kill-on-bad-exit=0 --wait=0 "${@:3}" /bin/bash -p -c "$BASH_EXECUTION_STRING" slurmray start_node
 }
 
+# read_output NODE FIFO: prints the trainer's output, if the head node is another host: a spare one took its place.
+read_output() {
+	exec srun --overlap --export=ALL --nodes=1 --ntasks=1 --nodelist="$1" --cpu-bind=none --mpi=none --unbuffered \
+		/bin/bash -p -c "$BASH_EXECUTION_STRING" slurmray print_output "$2"
+}
+
+# print_output FIFO: the task of read_output. After scancel the trainer still has its grace period.
+print_output() {
+	trap '' TERM && exec cat -- "$1"
+}
+
 # start_node: the task on a node. It becomes the node agent, which reads this script and then messages from standard input.
 start_node() {
 	find_python "${SLURMRAY_SETUP-}" ||

@@ -481,25 +481,16 @@ class Controller:
             return
         if now >= self._ask:
             self._ask = now + ASK_INTERVAL
-            own = self.nodes[self.head].addresses  # other hosts may have some of these, e.g. of a bridge
-            self.actions.find_answers(
-                {
-                    node: [
-                        address
-                        for address in self.nodes[node].addresses
-                        if address not in own or node == self.head
-                    ]
-                    for node in overdue
-                }
-            )
+            self.actions.find_answers({node: self.nodes[node].addresses for node in overdue})
         lost = self.monitor.lost(now)
         if not lost:
             return
-        others = [node for node in self.nodes.values() if node.name != self.head]
+        host = self.job["batch_host"]
+        others = [node for node in self.nodes.values() if node.name != host]
         is_cut_off = now - self._slurmctld_answered > heartbeat.ANSWER_WAIT + ASK_INTERVAL
-        if is_cut_off and self.head not in lost and all(node.is_over or node.name in lost for node in others):
+        if is_cut_off and host not in lost and all(node.is_over or node.name in lost for node in others):
             text = "no heartbeat from any other node, and slurmctld does not answer. Has it lost its network?"
-            self._fail(self.head, "node_lost", text)
+            self._fail(host, "node_lost", text)
         for node in lost:
             self.monitor.forget(node)
         self.state.advance(lost, "lost")

@@ -16,7 +16,7 @@ from .step import container_options, start_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import IO, Any, Dict, List, Optional
 
     from ..loop import Loop
     from ..wire import messages
@@ -224,9 +224,20 @@ class JobRun(Actions):
         program = loader.split_sections(script_parts.read_agent(self.text))["controller/copy_output.py"]
         ignored = ["TERM", *signals.NAMES.split()]  # after scancel the trainer still has its grace period
         for name, target in (("out", 1), ("err", 2)):
-            path = os.path.join(folder, "inside", name)
+            path, source = os.path.join(folder, "inside", name), None
+            if self.job["nodes"][0] != self.job["batch_host"]:
+                source, path = self._read_elsewhere(path), "/dev/stdin"
             argv = [sys.executable, "-I", "-S", "-c", program, path, *ignored]
-            self._readers.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=target))
+            self._readers.append(subprocess.Popen(argv, stdin=source or subprocess.DEVNULL, stdout=target))
+
+    def _read_elsewhere(self, fifo: str) -> "IO[bytes]":
+        """Start a step that reads a FIFO of the head node, where that is another host; return its output."""
+        argv = script_parts.story_command(self.text, "read_output", self.job["nodes"][0], fifo)
+        env = step_environment.step_environment(os.environ, self.text, self._parts[0].record)
+        reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env)
+        self._readers.append(reader)
+        assert reader.stdout
+        return reader.stdout
 
     def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
         def find() -> None:
@@ -240,7 +251,12 @@ class JobRun(Actions):
         def find() -> None:
             from .. import hosts
 
-            answers = hosts.find_answering(addresses, self.job["slurmd_port"], CONNECT_TIMEOUT)
+            own = hosts.reachable_addresses()  # others may have some of these, too, e.g. of a bridge
+            asked = {
+                node: [address for address in given if address not in own or node == self.job["batch_host"]]
+                for node, given in addresses.items()
+            }
+            answers = hosts.find_answering(asked, self.job["slurmd_port"], CONNECT_TIMEOUT)
             if not answers and command_runner.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
                 answers = {SLURMCTLD}
             self._answers.extend(answers)

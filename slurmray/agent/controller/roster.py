@@ -23,7 +23,6 @@ class Roster:
 
     def __init__(self, settings: "Settings", job: "Job") -> None:
         self._settings = settings
-        self._batch_host = job["batch_host"]
         self._wanted = len(job["nodes"])
         self._healthy = [*job["nodes"], *job["spares"]]
         self.restarts = 0  # of a trainer that had started
@@ -42,8 +41,7 @@ class Roster:
             return False
         aside = _list_unhealthy(controller)
         healthy = [node for node in self._healthy if node not in aside]
-        # The trainer's output is read on the batch host.
-        if not aside or len(healthy) < self._wanted or self._batch_host in aside:
+        if not aside or len(healthy) < self._wanted:
             return False
         self._healthy = healthy
         self.restarts += has_trained

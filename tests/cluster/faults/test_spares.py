@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -33,13 +34,13 @@ def restarts(job: Job) -> list[dict[str, object]]:
     return [event for event in map(json.loads, lines) if event["event"] == "restart"]
 
 
-def check_restarted(job: Job) -> None:
-    """Check that the trainer ran again on the spare node, once."""
+def check_restarted(job: Job, nodes: Sequence[str] = ("node1", "node3")) -> None:
+    """Check that the trainer ran again on these nodes, once."""
     assert job.last_line == "done: trainer exited with 0", job.log
     assert "\nrestart 1 on 2\n" in job.log, job.log
-    assert "\nin Ray: node1 node3\n" in job.log, job.log
+    assert "\nin Ray: " + " ".join(nodes) in job.log, job.log
     (restart,) = restarts(job)
-    assert (restart["restart"], restart["nodes"], restart["spares"]) == (1, ["node1", "node3"], [])
+    assert (restart["restart"], restart["nodes"], restart["spares"]) == (1, [*nodes], [])
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
@@ -48,6 +49,13 @@ def test_a_raylet_dies(fault: Fault) -> None:
     fault.kill("node2", "--full", "raylet/raylet")
     fault.wait_for_log("restart 1 of 3: node2: ray start exited with")
     check_restarted(fault.wait_end())
+
+
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+def test_the_container_of_the_head_dies(fault: Fault) -> None:
+    fault.start_trainer(TRAINER, spares=1, on_node_loss="restart")
+    fault.kill_container("node1")
+    check_restarted(fault.wait_end("restart 1 of 3: node1: "), ["node2", "node3"])
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")

@@ -56,7 +56,7 @@ def test_the_story_is_short(runtime: str) -> None:
     story = read_story(hello(runtime))
     assert story.startswith("# ---- 2. story")
     assert story.endswith('\n"${@:-main}"\n')
-    assert len([line for line in story.splitlines() if not line.startswith("#")]) < 100
+    assert len([line for line in story.splitlines() if line and not line.startswith("#")]) < 100
     assert max(map(len, story.splitlines())) <= 130
 
 
@@ -71,7 +71,7 @@ def test_the_story_shows_the_commands_themselves() -> None:
     for command in ("scontrol show hostnames", "exec srun --overlap"):
         assert command in story
     assert story.count('exec "$program" run --rm --interactive') == 2  # Podman and Docker
-    assert len(re.findall(r"\bsrun --", story)) == 1
+    assert len(re.findall(r"\bsrun --", story)) == 2  # the nodes, and a head node on another host
     assert {"--export=ALL", "--mpi=none", "--overlap"} <= set(story.split())
     assert 'exec "$program" exec --containall' in read_story(hello("apptainer"))
     assert read_story(hello("singularity")) == read_story(hello("apptainer"))

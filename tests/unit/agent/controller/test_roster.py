@@ -106,9 +106,10 @@ def test_a_job_that_is_being_cancelled() -> None:
     assert not restarts(cluster, roster)
 
 
-def test_the_batch_host_is_not_replaced() -> None:
+def test_another_head_node() -> None:
     cluster, roster = with_spares(on_node_loss="restart")
     cluster.train()
     cluster.receive("node1", "failed", kind="ray", message="the container process was killed")
     assert cluster.wait(20)
-    assert not restarts(cluster, roster)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node2", "node3", "node4"]
