@@ -123,12 +123,14 @@ def test_marks_of_repetitions_are_left_out() -> None:
     [
         ("a long text", ("a long text",)),
         (r"ab\d+ longer (x|y)", (" longer ",)),
-        ("first one|second|", ("",)),
+        ("first one|second|", ("first one", "second", "")),
         ("first one|second two", ("first one", "second two")),
         ("(first one|second two) x", ("first one", "second two")),
         ("abc(def)?g", ("abc",)),
         ("(abcdef)+g", ("abcdef",)),
         (r"a\.b.*[xyz]ccc", ("a.b",)),
+        (r"abcde[]|)]fg|long \[?er\]{1,3}x", ("abcde", "long ")),
+        (r"ab(?!longer|long)(?:cdef|ghi)?x{0,2}yz|(?<=long )abcd+e", ("ab", "abcd")),
     ],
 )
 def test_literals(pattern: str, expected: tuple[str, ...]) -> None:
