@@ -40,6 +40,15 @@ _ABOUT_ERROR = re.compile(
     r"|\b(?:[Tt]raceback|[Ff]atal|[Kk]illed|[Tt]erminat(?:e|ed|ing)|[Aa]bort(?:ed|ing)?|died|[Ww]atchdog)\b"
     r"|frame #|File \"|core dumped|SIG[A-Z]{3,4}|[Ee]xit ?code|[Tt]imed out|NCCL INFO|^\[slurmray |^\s(?!\s*\d+%)|^wandb: |^$"
 )
+# Not about an error, whatever else they say: progress as 1.2it/s or step 7, loss: 1.2; counts as failures: 0 or
+# error=0.12. Each branch begins with a letter, which is five times as fast as with \b.
+_PROGRESS = re.compile(
+    r"it/s\b|s/it\b|%\||tep[s :=]{0,4}\d.{0,200}?[:=|] ?-?\d|poch[s :=]{0,4}\d.{0,200}?[:=|] ?-?\d"
+    r"|iter[a-z :=]{0,20}\d.{0,200}?[:=|] ?-?\d|0(?<!\w0) (?:errors?|failures?|failed|warnings?)\b"
+)
+_COUNT = re.compile(
+    r"(?:rrors?|ailed|ailures?|imed out|illed|borted)[ \w]{0,20}?[:= ] ?(?:0(?![\w.])|\d+\.\d+(?![\w.]))"
+)
 # Of a pattern: the begin of a group, an end of a branch, a letter, or anything else, e.g. [a-z].
 _ATOM = re.compile(
     r"(?:(?P<group>\((?:\?(?:[:=!]|<[=!]))?)|(?P<end>[|)])|(?P<literal>\\[^a-zA-Z0-9]|[^\\\[.^$])"
@@ -106,7 +115,8 @@ def last_errors(text: str) -> int:
     while end > 0 and plain < _PLAIN:
         begin = text.rfind("\n", 0, end) + 1
         line = without_prefix(text[begin : min(end, begin + LONGEST)])
-        plain = 0 if _ABOUT_ERROR.search(line) else plain + 1
+        is_error = _ABOUT_ERROR.search(line) and not _PROGRESS.search(line) and not _COUNT.search(line)
+        plain = 0 if is_error else plain + 1
         end = begin - 1
     return end + 1
 
