@@ -95,6 +95,29 @@ LINES = [
     ),
     ("open files", "OSError: [Errno 24] Too many open files: '/proc/1/stat'"),
     ("A port", "OSError: [Errno 98] Address already in use"),
+    # Wordings of later versions: vLLM 0.33, verl 0.10, NCCL 2.30, Ray 2.60.
+    (
+        "something else holds part of it",
+        "ValueError: Free memory on device cuda:0 (31.44/47.38 GiB) on startup is less than the engine's budget after",
+    ),
+    (
+        "as many free GPUs",
+        "ValueError: Cannot provide a placement group requiring 4 GPUs (placement_group_specs=[]) within",
+    ),
+    (
+        "A process of vLLM died",
+        "Worker proc VllmWorker-3 died unexpectedly (exit code: -9), shutting down executor.",
+    ),
+    ("tensor parallel size", "AssertionError: rollout world_size: 1 is not divisible by infer_world_size: 2"),
+    (
+        "could not connect",
+        "NCCL WARN ncclOsSocketTryConnect: connect to 10.0.0.2<54263> failed : No route to host",
+    ),
+    (
+        "cannot be loaded here",
+        "Failed to deserialize exception. Refer to https://docs.ray.io/en/latest/ray-core/",
+    ),
+    ("raylet has ended", "core_worker.cc:201: Failed to register worker to Raylet: IOError: Broken pipe"),
 ]
 
 
