@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 LOG = "log"  # the job's
 _SHOWN = 3  # messages after the first failure, and before the last errors
-_SIGKILL = 128 + 9
+_SIGKILL, _SIGTERM = 128 + 9, 128 + 15
+_OUT_OF_MEMORY = ("slurm-oom-kill", "kernel-oom-kill")  # messages that say who has sent SIGKILL
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,20 @@ def diagnose(
     text: slurmray's last line. last_lines: of what failed; none if Slurm ended the job. logs: where to look
     for messages, (source, text), the job's log first. hosts: address -> node. events: names, of the job.
 
-    The first failure is certain if it is among the last errors of the job's log, or in last_lines. What is
-    known in general is left out then.
+    The first failure is certain if it is among the last errors of the job's log, or in last_lines, or if the
+    trainer got SIGKILL, not from slurmray, and the kernel killed processes on its node. What is known in general
+    is left out then.
     """
     if status.state == "COMPLETED":
         return []
     has_ended = status.state in STATES
     last = {shown(clean(line)) for line in last_lines} if has_ended else set()
+    is_killed = _trainers(text) == _SIGKILL and not _sent(events)
+    head_log = f"log of {status.nodes[0]}" if status.nodes else ""
     causes: list[Cause] = []
     for each in failures(MESSAGES, logs):
         ended_it = bool(last) and (each.line in last or (each.is_last and each.source == LOG))
+        ended_it |= is_killed and each.source == head_log and each.message.name in _OUT_OF_MEMORY
         role = _role(each, ended_it, [cause.role for cause in causes])
         if role:
             causes.append(_of(each, role, status.nodes, hosts))
@@ -150,16 +155,27 @@ def _slurmrays(text: str) -> int | None:
     return int(found[1]) if found and int(found[1]) in EXIT_CODES else None
 
 
+def _trainers(text: str) -> int | None:
+    """The trainer's exit code in slurmray's last line; None if it has none."""
+    found = re.match(r"done: trainer exited with (\d+)", text)
+    return int(found[1]) if found else None
+
+
+def _sent(events: Collection[str]) -> str:
+    """The event with which slurmray sent the trainer a signal; "" without one."""
+    return next((event for event in ("stop_now", "stop", "time_limit") if event in events), "")
+
+
 def _in_general(status: Status, text: str, events: Collection[str]) -> Cause:
     """What a state or an exit code says of a job with no known message."""
     if status.state != "FAILED":
         title, known = status.state, STATES[status.state]
     elif own := _slurmrays(text):
         title, known = look_up(own)
-    elif found := re.match(r"done: trainer exited with (\d+)", text):
-        title, known = look_up_trainer(int(found[1]))
-        if int(found[1]) == _SIGKILL:
-            known = _killed(known, events)
+    elif (code := _trainers(text)) is not None:
+        title, known = look_up_trainer(code)
+        if code in (_SIGKILL, _SIGTERM):
+            known = _signalled(known, events, is_killed=code == _SIGKILL)
     elif found := re.fullmatch("0:([1-9][0-9]*)", status.code):
         title, known = look_up(0, int(found[1]))
     else:
@@ -169,14 +185,18 @@ def _in_general(status: Status, text: str, events: Collection[str]) -> Cause:
     return Cause("general", "", f"{title}: {known.meaning}", known.cause, known.fix, is_certain, file)
 
 
-def _killed(known: Explanation, events: Collection[str]) -> Explanation:
-    """Return what is known of a trainer that got SIGKILL: slurmray's events show whether it was slurmray."""
-    stops = [event for event in ("stop_now", "stop", "time_limit") if event in events]
-    if stops:
-        cause = f"slurmray sent it: the trainer still ran at the end of its grace period (event {stops[0]})."
-        fix = "Raise stop.grace, or let the trainer end sooner after stop.signal."
-        return Explanation(known.meaning, cause, fix, is_certain=True)
+def _signalled(known: Explanation, events: Collection[str], *, is_killed: bool) -> Explanation:
+    """Return what is known of a trainer that got SIGKILL or SIGTERM: the events show whether slurmray sent it."""
     if not events:
         return known
-    cause = "Often the kernel, because memory ran out. slurmray did not send it: its events record none."
-    return Explanation(known.meaning, cause, known.fix)
+    event = _sent(events)
+    if event and is_killed:
+        cause = f"slurmray sent it: the trainer still ran at the end of its grace period (event {event})."
+        fix = "Raise stop.grace, or let the trainer end sooner after stop.signal."
+        return Explanation(known.meaning, cause, fix, is_certain=True)
+    if event:
+        return known
+    cause = (
+        "Often the kernel, because memory ran out." if is_killed else "A process of the trainer, or somebody."
+    )
+    return Explanation(known.meaning, f"{cause} slurmray did not send it: its events record none.", known.fix)

@@ -132,8 +132,8 @@ _TRAINER_SIGNALS = {
     "SIGKILL": (
         "Often the kernel, because memory ran out. Or the trainer still ran stop.grace seconds after "
         "stop.signal.",
-        "If `dmesg` on the node or `sacct -j JOBID` shows out of memory, raise slurm.mem or let the trainer "
-        "use less.",
+        "If the node's log, `dmesg` on the node or `sacct -j JOBID` says that memory ran out, raise slurm.mem or "
+        "let the trainer use less.",
     ),
     "SIGTERM": (
         "scancel, preemption or the time limit.",

@@ -191,6 +191,7 @@ class NodeAgent(NodeApi):
     def _clean_up(self, runtime: "Optional[Runtime]") -> None:
         """Remove everything of the job from this node."""
         from . import job_folder
+        from .runtimes.limits import oom_kills
 
         self.is_cleaning_up = True
         if self._services:
@@ -199,6 +200,11 @@ class NodeAgent(NodeApi):
             self._container.end(CLIENT_WAIT)
         if runtime and self._container and not runtime.remove():
             self.phase("end", "cannot end all processes of %s on %s" % (self.container_name, self.name))
+        kills = oom_kills() if self._container else 0
+        if kills:  # `slurmray why` looks for this line
+            self.log(
+                "slurmray: memory ran out: the kernel killed %d of the step's processes (oom_kill)" % kills
+            )
         if self._service_logs:
             self._service_logs.finish(SERVICE_LOGS_WAIT)
         if self.folder and self._container:

@@ -8,8 +8,9 @@ MESSAGES: tuple[Message, ...] = (
         "ValueError: Free memory on device (31.44/47.38 GiB) on startup is less than desired GPU memory "
         "utilization (0.95, 45.01 GiB). Decrease GPU memory utilization or reduce GPU memory used by other "
         "processes.",
-        "vLLM 0.9 and later: vllm/v1/worker/gpu_worker.py; github.com/vllm-project/vllm/issues/20305",
-        r"on startup is less than desired GPU memory utilization",
+        "vLLM 0.33: vllm/v1/worker/utils.py; since 0.9: vllm/v1/worker/gpu_worker.py; "
+        "github.com/vllm-project/vllm/issues/20305",
+        r"on startup is less than (?:desired GPU memory utilization|the engine's budget)",
         "vLLM wants a share of the whole GPU, and something else holds part of it: mostly the trainer's own "
         "model on the same GPU, else a process that an earlier run left there.",
         "Lower the share (verl: rollout.gpu_memory_utilization; vLLM: --gpu-memory-utilization), or offload the "
@@ -19,7 +20,8 @@ MESSAGES: tuple[Message, ...] = (
         "vllm-no-memory-for-cache",
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
         "initializing the engine.",
-        "vLLM: vllm/v1/core/kv_cache_utils.py; github.com/vllm-project/vllm/issues/10439",
+        "vLLM 0.33: vllm/v1/core/kv_cache_planning.py, before kv_cache_utils.py; "
+        "github.com/vllm-project/vllm/issues/10439",
         r"ValueError: No available memory for the cache blocks",
         "After the weights and a trial run, vLLM's share of the GPU has nothing left for the KV cache.",
         "Raise the share (verl: rollout.gpu_memory_utilization), or the tensor parallel size, so that each GPU "
@@ -29,7 +31,8 @@ MESSAGES: tuple[Message, ...] = (
         "vllm-cache-below-max-len",
         "ValueError: To serve at least one request with the models's max seq len (1048576), (24.00 GiB KV cache is "
         "needed, which is larger than the available KV cache memory (9.97 GiB).",
-        "vLLM: vllm/v1/core/kv_cache_utils.py; github.com/vllm-project/vllm/issues/16118; before: "
+        "vLLM 0.33: vllm/v1/core/kv_cache_planning.py, before kv_cache_utils.py; "
+        "github.com/vllm-project/vllm/issues/16118; before: "
         "github.com/vllm-project/vllm/issues/2418",
         r"To serve at least one request with the model|max seq len \(\d+\) is larger than the maximum number of tokens",
         "The KV cache that fits on the GPU cannot hold one sequence of the longest length that is allowed.",
@@ -60,7 +63,7 @@ MESSAGES: tuple[Message, ...] = (
         "vllm-expandable-segments",
         "AssertionError: Expandable segments are not compatible with memory pool. Please track "
         "https://github.com/pytorch/pytorch/issues/147851 for the latest updates.",
-        "vLLM: vllm/device_allocator/cumem.py",
+        "vLLM before 0.33: vllm/device_allocator/cumem.py",
         r"Error: Expandable segments are not compatible with memory pool",
         "vLLM's sleep mode (verl: rollout.free_cache_engine) has its own memory pool, which fails with "
         "expandable_segments:True.",
@@ -88,7 +91,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "vllm-placement-group-too-small",
         "ValueError: The number of required GPUs exceeds the total number of available GPUs in the placement group.",
-        "vLLM: vllm/v1/executor/ray_utils.py; github.com/vllm-project/vllm/issues/26028",
+        "vLLM before 0.33: vllm/v1/executor/ray_utils.py; github.com/vllm-project/vllm/issues/26028",
         r"ValueError: The number of required GPUs exceeds the total number of",
         "vLLM runs in a Ray placement group that has fewer GPUs than its tensor and pipeline parallel sizes need.",
         "Lower the tensor parallel size, or reserve as many GPUs for each engine.",
@@ -98,7 +101,7 @@ MESSAGES: tuple[Message, ...] = (
         "ValueError: Cannot provide a placement group of placement_group_specs=[{'GPU': 1.0}, {'GPU': 1.0}] within "
         "1800 seconds. See `ray status` and `ray list nodes` to make sure the cluster has enough resources.",
         "vLLM: vllm/v1/executor/ray_utils.py",
-        r"Cannot provide a placement group of placement_group_specs",
+        r"Cannot provide a placement group (?:of placement_group_specs|requiring \d+ GPUs)",
         "Ray had not as many free GPUs as vLLM asked for: others hold them, or the job has too few.",
         "Compare the line with `ray status`; lower the tensor parallel size, or raise slurm.nodes.",
     ),
@@ -147,7 +150,7 @@ MESSAGES: tuple[Message, ...] = (
         "vllm-prompt-too-long",
         "ValueError: The decoder prompt (length 8357) is longer than the maximum model length of 8192. Make sure that "
         "`max_model_len` is no smaller than the number of text tokens.",
-        "vLLM: vllm/v1/engine/processor.py",
+        "vLLM: vllm/v1/engine/input_processor.py, before processor.py",
         r"ValueError: .*is longer than the maximum model length",
         "A prompt, often after several turns or tool calls, is longer than the engine accepts.",
         "Raise max_model_len (verl: rollout.max_model_len), or filter long prompts (data.filter_overlong_prompts="
@@ -185,7 +188,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "vllm-lora-rank",
         "ValueError: LoRA rank 32 is greater than max_lora_rank 16.",
-        "vLLM: vllm/lora/worker_manager.py",
+        "vLLM: vllm/lora/peft_helper.py",
         r"LoRA rank \d+ is greater than max_lora_rank",
         "The adapter's rank is larger than vLLM has room for.",
         "Set --max-lora-rank to the adapter's rank or more.",
@@ -203,7 +206,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "sglang-memory-fraction",
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
-        "SGLang: srt/model_executor/model_runner.py; github.com/sgl-project/sglang/issues/4330",
+        "SGLang 0.5.23: srt/model_executor/pool_configurator.py, before model_runner.py; "
+        "github.com/sgl-project/sglang/issues/4330",
         r"Error: Not enough memory\. Please try to increase --mem-fraction-static",
         "After the weights, SGLang's share of the GPU has nothing left for the KV cache.",
         "Raise --mem-fraction-static (verl: rollout.gpu_memory_utilization) or the tensor parallel size.",
@@ -211,7 +215,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "sglang-cuda-graph",
         "Exception: Capture cuda graph failed: CUDA error: out of memory",
-        "SGLang: srt/model_executor/cuda_graph_runner.py",
+        "SGLang 0.5.23: srt/model_executor/runner/decode_cuda_graph_runner.py, before cuda_graph_runner.py",
         r"(Exception|Error): Capture cuda graph failed",
         "SGLang could not record its CUDA graphs: mostly no memory left on the GPU, else a kernel that does not "
         "compile there.",
@@ -222,7 +226,7 @@ MESSAGES: tuple[Message, ...] = (
         "sglang-memory-unbalanced",
         "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
         "min_per_gpu_memory=16.28, local_gpu_memory=46.81, local_gpu_memory * 0.9=42.13",
-        "SGLang: srt/model_executor/model_runner.py",
+        "SGLang 0.5.23: srt/distributed/bootstrap.py, before srt/model_executor/model_runner.py",
         r"Error: The memory capacity is unbalanced",
         "One GPU of a tensor parallel group has less free memory than the others: a process that is left there, or "
         "a part of the trainer's model.",
@@ -232,7 +236,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "sglang-token-pool-full",
         "RuntimeError: Prefill out of memory. Try to lower your batch size.",
-        "SGLang: srt/mem_cache/common.py, srt/managers/schedule_batch.py",
+        "SGLang 0.5.23: srt/mem_cache/allocation.py, before common.py and srt/managers/schedule_batch.py",
         r"ut of memory\. Try to lower your batch size",
         "SGLang's KV cache had no room for the next tokens.",
         "Lower --max-running-requests or --chunked-prefill-size, or raise --mem-fraction-static.",
@@ -240,7 +244,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "sglang-request-slots",
         "RuntimeError: alloc_req_slots runs out of memory. Please set a smaller number for `--max-running-requests`.",
-        "SGLang: srt/mem_cache/common.py; github.com/sgl-project/sglang/issues/10408",
+        "SGLang 0.5.23: srt/mem_cache/allocation.py, before common.py; github.com/sgl-project/sglang/issues/10408",
         r"Error: alloc_req_slots runs out of memory",
         "SGLang accepted more requests at a time than it has slots for.",
         "Lower --max-running-requests.",
@@ -269,7 +273,7 @@ MESSAGES: tuple[Message, ...] = (
         "ERROR 11-08 11:01:29 [multiproc_executor.py:135] Worker proc VllmWorker-3 died unexpectedly, shutting down "
         "executor.",
         "vLLM: vllm/v1/executor/multiproc_executor.py, ray_executor_v2.py; github.com/intel/llm-scaler/issues/154",
-        r"died unexpectedly, shutting down executor",
+        r"died unexpectedly(?: \(exit code: \S+\))?, shutting down executor",
         "A process of vLLM died, and vLLM ended with it. The lines before it say why, unless the kernel killed it.",
         "If there is none, the job's memory may have been used up: raise slurm.mem.",
         is_follow_up=True,
@@ -328,7 +332,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "sglang-child-failed",
         "Received sigquit from a child process. It usually means the child failed.",
-        "SGLang: srt/entrypoints/engine.py, srt/managers/tokenizer_manager.py",
+        "SGLang: srt/entrypoints/engine.py, before srt/managers/tokenizer_manager.py",
         r"Received sigquit from a child proc",
         "A process of SGLang failed, and the server ended.",
         "The first traceback of a scheduler, above that line, has the cause.",

@@ -20,7 +20,7 @@ MESSAGES: tuple[Message, ...] = (
         "ps-8:795:822 [0] include/socket.h:409 NCCL WARN Net : Connect to 192.168.1.9<54263> failed : No route to host",
         "NCCL: src/misc/socket.cc, src/os/linux.cc; github.com/NVIDIA/nccl/issues/1105, "
         "github.com/sgl-project/sglang/issues/3820",
-        r"Connect to \S+<\d+> (failed : |returned \d+\()|connect (to \S+ )?returned .*, exceeded error retry count",
+        r"[Cc]onnect to \S+<\d+> (failed : |returned \d+\()|connect (to \S+ )?returned .*, exceeded error retry count",
         "A process could not connect to one on another node: NCCL uses an interface that does not reach it, a "
         "firewall is between them, or (with `Connection refused`) that process has ended.",
         "Set network.interface to the one that connects the nodes, and let the nodes reach each other's ports.",
@@ -119,7 +119,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "nccl-duplicate-gpu",
         "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10",
-        "NCCL: src/init.cc; github.com/verl-project/verl/issues/161, 1096, 1752",
+        "NCCL before 2.30: src/init.cc; github.com/verl-project/verl/issues/161, 1096, 1752",
         r"Duplicate GPU detected : rank \d+ and rank \d+ both on",
         "Two processes of one group use the same GPU: the trainer started more on a node than it has GPUs, or "
         "CUDA_VISIBLE_DEVICES was not set for each of them.",
@@ -151,7 +151,8 @@ MESSAGES: tuple[Message, ...] = (
         "nccl-shared-memory",
         "node1:9621:9688 [3] misc/shmutils.cc:112 NCCL WARN Error while creating shared memory segment "
         "/dev/shm/nccl-KWfVyt (size 5967872)",
-        "NCCL: src/misc/shmutils.cc; github.com/NVIDIA/nccl-tests/issues/166, github.com/NVIDIA/nccl/issues/290",
+        "NCCL: src/os/linux.cc, before 2.30 src/misc/shmutils.cc; github.com/NVIDIA/nccl-tests/issues/166, "
+        "github.com/NVIDIA/nccl/issues/290",
         r"failed to extend /dev/shm/nccl-|Error while creating shared memory segment (/dev/shm/)?nccl-",
         "The shared memory (/dev/shm) was full: NCCL needs some for the GPUs of a node.",
         "Raise container.shm_size. Without a container: remove what ended jobs left in /dev/shm.",

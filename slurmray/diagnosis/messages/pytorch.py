@@ -7,7 +7,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "gpus-fewer-than-wanted",
         "ValueError: Total available GPUs 8.0 is less than total desired GPUs 16",
-        "verl: verl/trainer/ppo/ray_trainer.py",
+        "verl: verl/single_controller/ray/base.py, before verl/trainer/ppo/ray_trainer.py",
         r"Total available GPUs \S+ is less than total desired GPUs \S+",
         "The trainer wants more GPUs than Ray has.",
         "Make trainer.nnodes x trainer.n_gpus_per_node fit the job, or leave both to preset: verl.",
@@ -50,15 +50,15 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "verl-rollout-gpus-not-divisible",
         "AssertionError: rollout world_size: 1 is not divisible by infer_tp: 2",
-        "verl: verl/workers/fsdp_workers.py, verl/workers/engine_workers.py",
-        r"world_size: \d+ is not divisible by infer_tp",
+        "verl: verl/workers/engine_workers.py, before verl/workers/fsdp_workers.py",
+        r"world_size: \d+ is not divisible by infer_(?:tp|world_size)",
         "The rollout's tensor parallel size does not divide the number of GPUs of the job.",
         "Set rollout.tensor_model_parallel_size to a divisor of that number.",
     ),
     Message(
         "verl-prompt-too-long",
         "RuntimeError: Prompt length 2210 is longer than 1024.",
-        "verl: verl/utils/dataset/rl_dataset.py; EasyR1: verl/utils/dataset.py",
+        "verl before 0.9: verl/utils/dataset/rl_dataset.py; EasyR1: verl/utils/dataset.py",
         r"Prompt length \d+ is longer than \d+\.",
         "A prompt of the data set has more tokens than data.max_prompt_length.",
         "Raise data.max_prompt_length, or set data.filter_overlong_prompts=True or data.truncation=left.",

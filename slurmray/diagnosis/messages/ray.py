@@ -10,7 +10,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "ray-no-node-fits",
         "No available node types can fulfill resource requests {'GPU': 9.0}*1.",
-        "Ray: ray/autoscaler/v2/event_logger.py",
+        "Ray: python/ray/autoscaler/v2/event_logger.py",
         r"No available node types can fulfill",
         "A task or placement group asks for resources that no node offers to Ray, and waits for ever.",
         "Compare the request in that line with the nodes: GPUs, CPUs and custom resources of each.",
@@ -47,7 +47,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "ray-object-store-full",
         "The local object store is full of objects that are still in scope and cannot be evicted.",
-        "Ray: ray/exceptions.py",
+        "Ray: python/ray/exceptions.py",
         r"local object store is full of objects that are still in scope",
         "Ray's object store is full of objects that the trainer still refers to.",
         "Raise container.shm_size and slurm.mem, or pass smaller batches; `ray memory` lists the objects.",
@@ -122,8 +122,8 @@ MESSAGES: tuple[Message, ...] = (
         "ray-worker-cannot-register",
         "core_worker.cc:201: Failed to register worker 01000000ffffffff to Raylet. IOError: [RayletClient] "
         "Unable to register worker with raylet. No such file or directory",
-        "Ray: src/ray/raylet_client/raylet_client.cc",
-        r"Unable to register worker with raylet",
+        "Ray 2.60: src/ray/raylet_ipc_client/raylet_ipc_client.cc, before src/ray/raylet_client/raylet_client.cc",
+        r"Unable to register worker with raylet|Failed to register worker to Raylet: ",
         "The node's raylet has ended or did not start: often too few CPUs, open files or processes for the "
         "number of workers.",
         f"Raise slurm.cpus_per_task and the limits that `ulimit -n` and `ulimit -u` show. {_LOGS} have the "
@@ -154,7 +154,7 @@ MESSAGES: tuple[Message, ...] = (
         "RuntimeError: This node has an IP address of 10.17.4.16, and Ray expects this IP address to be either the "
         "GCS address or one of the Raylet addresses. Connected to GCS at 10.17.1.30 and found raylets at 10.17.1.30, "
         "10.17.7.7 but none of these match this node's IP 10.17.4.16.",
-        "Ray: src/ray/gcs/gcs_client/global_state_accessor.cc; github.com/ray-project/ray/issues/35022",
+        "Ray 2.60: src/ray/gcs_rpc_client/global_state_accessor.cc; github.com/ray-project/ray/issues/35022",
         r"but none of these match this node's IP",
         "A process takes another address for its node's than the one with which Ray was started there.",
         "Set network.interface to the one that connects the nodes, and let the trainer pass no _node_ip_address.",
@@ -164,7 +164,7 @@ MESSAGES: tuple[Message, ...] = (
         "ray-addresses-not-unique",
         "RuntimeError: Every node should have a unique IP address. Got 2 nodes with node ids ['5ad7', '6b5f'] and 3 "
         "unique IP addresses {'10.0.0.1', '10.0.0.2', '172.17.0.1'}.",
-        "vLLM: vllm/executor/ray_distributed_executor.py, vllm/v1/executor/ray_executor.py",
+        "vLLM before 0.33: vllm/executor/ray_distributed_executor.py, vllm/v1/executor/ray_executor.py",
         r"Every node should have a unique IP address",
         "vLLM found other addresses of the nodes than Ray has, e.g. of another network.",
         "Set network.interface to the one that connects the nodes, and leave VLLM_HOST_IP out of env.",
@@ -175,7 +175,7 @@ MESSAGES: tuple[Message, ...] = (
         "ray-node-lost",
         "The node with node id: 5ad7fa5dd64fc1fe and address: 10.0.0.2 and node name: 10.0.0.2 has been marked "
         "dead because the detector has missed too many heartbeats from it.",
-        "Ray: src/ray/gcs/gcs_server/gcs_node_manager.cc, gcs_health_check_manager.cc",
+        "Ray 2.60: src/ray/gcs/gcs_node_manager.cc, gcs_health_check_manager.cc",
         r"has been marked dead because the detector has missed too many heartbeats"
         r"|health check failed due to missing too many heartbeats",
         "Ray lost a node: its raylet was killed, often as memory ran out, its network failed, or it was too busy "
@@ -206,7 +206,7 @@ MESSAGES: tuple[Message, ...] = (
         "ray-gcs-lost",
         "[2026-11-26 10:31:05,798 E 177479 178526] gcs_rpc_client.h:554: Failed to connect to GCS within 60 "
         "seconds. GCS may have been killed.",
-        "Ray: src/ray/gcs/gcs_client/gcs_rpc_client.h; github.com/ray-project/ray/issues/45570",
+        "Ray 2.60: src/ray/gcs_rpc_client/rpc_client.h; github.com/ray-project/ray/issues/45570",
         r"GCS may have been killed",
         "Ray's GCS on the head node ended, or the network to it is cut.",
         "Look at the end of the head node's log. If `dmesg` there shows out of memory, raise slurm.mem.",
@@ -214,7 +214,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "ray-gcs-unreachable",
         "ray.exceptions.RpcError: Timed out while waiting for GCS to become available.",
-        "Ray: src/ray/gcs/gcs_client/gcs_rpc_client.h, and python/ray/exceptions.py",
+        "Ray 2.60: src/ray/rpc/retryable_grpc_client.cc",
         r"RpcError: Timed out while waiting for GCS to become available",
         "A process does not reach Ray's GCS on the head node: it has ended, or the address or a firewall is in "
         "the way.",
@@ -290,9 +290,9 @@ MESSAGES: tuple[Message, ...] = (
         "ray-exception-not-loaded",
         "ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception",
         _EXCEPTIONS,
-        r"Failed to unpickle serialized exception",
-        "A task failed with an exception that cannot be loaded here, so that its text is missing.",
-        "Look for the traceback that the worker printed before, with its prefix.",
+        r"Failed to unpickle serialized exception|Failed to deserialize exception\. Refer to",
+        "A task failed with an exception that cannot be loaded here.",
+        "Look for the task's own traceback: before that line, with the worker's prefix, or after it.",
         is_follow_up=True,
     ),
     Message(
@@ -321,7 +321,7 @@ MESSAGES: tuple[Message, ...] = (
         "ray-actor-owner-died",
         "The actor is dead because its owner has died. Owner Id: 05000000ffff Owner Ip address: 10.0.0.2 Owner "
         "worker exit type: SYSTEM_ERROR Worker exit detail: Owner's node has crashed.",
-        "Ray: src/ray/gcs/gcs_server/gcs_actor_manager.cc",
+        "Ray 2.60: src/ray/gcs/actor/gcs_actor_manager.cc",
         r"The actor is dead because its owner has died",
         "The process that had created the actor ended, and Ray ended the actor with it.",
         "Look for what ended that process, on the node of `Owner Ip address`.",
@@ -330,7 +330,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "ray-actor-node-died",
         "The actor died because its node has died. Node Id: 5ad7fa5dd64fc1fec7a82cceecabed8e5eb247ec",
-        "Ray: src/ray/gcs/gcs_server/gcs_actor_manager.cc",
+        "Ray 2.60: src/ray/gcs/actor/gcs_actor_manager.cc",
         r"The actor died because its node has died",
         "Ray lost the node of an actor; the next line says why.",
         "Look at the end of that node's log. Leave a bad node out: sbatch --exclude=NODE generated.sh.",
@@ -340,7 +340,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "ray-actor-unreferenced",
         "The actor is dead because all references to the actor were removed.",
-        "Ray: src/ray/gcs/gcs_server/gcs_actor_manager.cc",
+        "Ray 2.60: src/ray/gcs/actor/gcs_actor_manager.cc",
         r"The actor is dead because all references to the actor were removed",
         "No process holds a handle of the actor any more, often as the one that had it failed.",
         "Look for the failure before, or keep the handle in a variable that lives as long as the actor.",

@@ -360,6 +360,7 @@ MESSAGES: tuple[Message, ...] = (
         r"\d Killed          ",
         "A process was ended with SIGKILL: by the kernel as there was no memory left, or as the job was stopped.",
         "Raise slurm.mem if the job was not stopped.",
+        is_follow_up=True,
     ),
     Message(
         "aborted",

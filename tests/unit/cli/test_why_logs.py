@@ -18,6 +18,7 @@ LAST = "[slurmray   9.0 s] done: trainer exited with {}\n"
 DISK = "OSError: [Errno 28] No space left on device: '/ckpt'"
 STEPS = "".join(f"step {number}\n" for number in range(20))
 RETRIES, MANY = "retry: failed\n" * 20, "step\n" * (1 << 20)
+KILLED = "killed 2 of the step's processes (oom_kill)"
 HEADER = "Traceback (most recent call last):\n"
 FRAMES = "".join(f'  File "a.py", line {number}, in f\n    f()\n' for number in range(20))
 
@@ -115,6 +116,36 @@ def test_who_has_killed_the_trainer(case: Case, event: str, expected: str) -> No
     oom = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM\n"
     case.log(f"{START}{TRAINER}step\n{LAST.format('137 (128 + signal KILL)')}{oom}")
     assert "cause: The job used more memory than slurm.mem" in case.ask()
+
+
+@pytest.mark.parametrize(
+    ("node", "event", "role"),
+    [("node1", "trainer", "cause"), ("node2", "trainer", "earlier"), ("node1", "stop_now", "earlier")],
+)
+def test_the_kernel_has_killed_processes_of_the_trainer_s_node(
+    case: Case, node: str, event: str, role: str
+) -> None:
+    case.events(event_line("start", nodes=["node1", "node2"], head="node1"), event_line(event))
+    case.log(f"{START}{TRAINER}step\n{LAST.format('137 (128 + signal KILL)')}")
+    logs = case.folder / "slurmray-runs/7-0/logs"
+    logs.mkdir()
+    (logs / f"{node}.log").write_text(f"step\nslurmray: memory ran out: the kernel {KILLED}\n")
+    (found,) = causes(case)
+    assert (found["name"], found["node"], found["role"]) == ("slurm-oom-kill", node, role)
+    assert ("137: means SIGKILL" in case.ask()) == (role == "earlier")
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ("stop", "cause: scancel, preemption or the time limit."),
+        ("trainer", "cause: A process of the trainer, or somebody. slurmray did not send it"),
+    ],
+)
+def test_who_has_terminated_the_trainer(case: Case, event: str, expected: str) -> None:
+    case.events(event_line("start"), event_line(event))
+    case.log(f"{START}{TRAINER}step\n{LAST.format('143 (128 + signal TERM)')}")
+    assert expected in case.ask()
 
 
 @pytest.mark.parametrize("way", ["file", "-"])

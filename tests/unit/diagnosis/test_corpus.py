@@ -65,6 +65,7 @@ def test_names_are_unique() -> None:
 def test_a_pattern_is_fast(message: Message) -> None:
     """It has a text to look for first, and no repetition within a repetition."""
     assert min(map(len, literals(message.pattern))) >= 8, literals(message.pattern)
+    assert any(literal in message.example for literal in literals(message.pattern))
     assert not re.search(r"\((?:[^()\\]|\\.)*[*+](?:[^()\\]|\\.)*\)[*+{]", message.pattern)
     assert not message.pattern.startswith("(?")
 

@@ -76,6 +76,38 @@ def test_progress_after_a_message_makes_it_less_likely() -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "step 7 | loss 1.2 | error: 0.12",
+        "(TaskRunner pid=1) step:41 - val/error: 3 - actor/loss:0.0021",
+        "Epoch 2: 100%|####| 9/9 [00:11<00:00,  1.04it/s, reward Error: 0.2]",
+        "  iteration  100/ 1000 | failed retries: 2 |",
+        "rollout: ok=512 failed=0 timed out=0",
+        "sandbox: 128 cases, 0 failed",
+        "eval error: 0.125",
+    ],
+)
+def test_progress_that_speaks_of_errors_is_progress(line: str) -> None:
+    (found,) = failures(TABLE, [("log", "the card has broken\n" + f"{line}\n" * 20 + "KeyError: 'a'\n")])
+    assert not found.is_last
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "error: cannot open 10.0.0.1",
+        "connection failed: 10.0.0.1:6379",
+        "RuntimeError: rank 3 failed at step 12",
+        "pool: 3 workers failed",
+        "Failed to load step 7",
+    ],
+)
+def test_errors_with_numbers_are_errors(line: str) -> None:
+    (found,) = failures(TABLE, [("log", "the card has broken\n" + f"{line}\n" * 20)])
+    assert found.is_last
+
+
+@pytest.mark.parametrize(
     ("line", "node", "rank"),
     [
         ("(WorkerDict pid=4301, ip=10.0.0.2) {}", "10.0.0.2", None),
@@ -123,12 +155,14 @@ def test_marks_of_repetitions_are_left_out() -> None:
     [
         ("a long text", ("a long text",)),
         (r"ab\d+ longer (x|y)", (" longer ",)),
-        ("first one|second|", ("",)),
+        ("first one|second|", ("first one", "second", "")),
         ("first one|second two", ("first one", "second two")),
         ("(first one|second two) x", ("first one", "second two")),
         ("abc(def)?g", ("abc",)),
         ("(abcdef)+g", ("abcdef",)),
         (r"a\.b.*[xyz]ccc", ("a.b",)),
+        (r"abcde[]|)]fg|long \[?er\]{1,3}x", ("abcde", "long ")),
+        (r"ab(?!longer|long)(?:cdef|ghi)?x{0,2}yz|(?<=long )abcd+e", ("ab", "abcd")),
     ],
 )
 def test_literals(pattern: str, expected: tuple[str, ...]) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from typing import Any
 
+import click
 import pytest
 
+from slurmray.cli import slurmray
+from slurmray.cli.schema import schema_text
 from slurmray.diagnosis.entries import Message
+from slurmray.diagnosis.exit_codes import look_up, look_up_trainer
 from slurmray.diagnosis.failures import failures
+from slurmray.diagnosis.final_states import STATES
 from slurmray.diagnosis.messages import MESSAGES
 from slurmray.diagnosis.pending import PENDING, in_words
 from slurmray.diagnosis.slurm_errors import SLURM_ERRORS
@@ -95,6 +103,29 @@ LINES = [
     ),
     ("open files", "OSError: [Errno 24] Too many open files: '/proc/1/stat'"),
     ("A port", "OSError: [Errno 98] Address already in use"),
+    # Wordings of later versions: vLLM 0.33, verl 0.10, NCCL 2.30, Ray 2.60.
+    (
+        "something else holds part of it",
+        "ValueError: Free memory on device cuda:0 (31.44/47.38 GiB) on startup is less than the engine's budget after",
+    ),
+    (
+        "as many free GPUs",
+        "ValueError: Cannot provide a placement group requiring 4 GPUs (placement_group_specs=[]) within",
+    ),
+    (
+        "A process of vLLM died",
+        "Worker proc VllmWorker-3 died unexpectedly (exit code: -9), shutting down executor.",
+    ),
+    ("tensor parallel size", "AssertionError: rollout world_size: 1 is not divisible by infer_world_size: 2"),
+    (
+        "could not connect",
+        "NCCL WARN ncclOsSocketTryConnect: connect to 10.0.0.2<54263> failed : No route to host",
+    ),
+    (
+        "cannot be loaded here",
+        "Failed to deserialize exception. Refer to https://docs.ray.io/en/latest/ray-core/",
+    ),
+    ("raylet has ended", "core_worker.cc:201: Failed to register worker to Raylet: IOError: Broken pipe"),
 ]
 
 
@@ -134,3 +165,48 @@ def test_progress_is_no_cause() -> None:
 )
 def test_reasons_in_words(reason: str, expected: str) -> None:
     assert in_words(reason) == expected
+
+
+def fixes() -> list[str]:
+    """What messages, states and exit codes tell to do, with the cause, which may name fields, too."""
+    known = [*STATES.values(), *(look_up(0, signal)[1] for signal in range(1, 128))]
+    known += [each(code)[1] for each in (look_up, look_up_trainer) for code in range(256)]
+    messages = [*MESSAGES, *SLURM_ERRORS, *PENDING]
+    return sorted(
+        {f"{each.cause} {each.fix}" for each in known} | {f"{each.cause} {each.fix}" for each in messages}
+    )
+
+
+def fields(schema: dict[str, Any], definitions: dict[str, Any], parent: str = "") -> Iterator[str]:
+    """Yield the fields of the job spec, e.g. container.mounts; of a service without `services`."""
+    for name, value in schema.get("properties", {}).items():
+        yield f"{parent}{name}"
+        for found in re.findall(r"#/\$defs/(\w+)", json.dumps(value)):
+            is_item = value.get("type", "") == ["array", "null"]
+            yield from fields(definitions[found], definitions, "" if is_item else f"{parent}{name}.")
+
+
+SCHEMA = json.loads(schema_text())
+FIELDS = set(fields(SCHEMA, SCHEMA["$defs"]))
+# Names with dots that are no fields: keys of verl, Python, sysctl, files, hosts.
+OTHERS = re.compile(
+    r"(actor|actor_rollout_ref|data|model|rollout|trainer|torch|verl|vm|fs|kernel|user|status)\.|e\.g$"
+    r"|ray\.(init|kill|util)\b|.*\.(co|conf|err|io|json|jsonl|log|out|sh|txt)$"
+)
+
+
+def test_fixes_name_fields_and_commands_that_exist() -> None:
+    wrong = []
+    for text in fixes():
+        for name in re.findall(r"(?<![\w/.@-])[a-z_]+(?:\.[A-Za-z_]\w*)+", text):
+            field = "env" if re.fullmatch(r"env\.[A-Za-z_]\w*", name) else name
+            if field not in FIELDS and not OTHERS.match(name):
+                wrong.append(name)
+        for verb, options in re.findall(r"`?\bslurmray ([a-z]+)((?: (?:[A-Z]+|--[\w-]+))*)`", text):
+            command = slurmray.get_command(click.Context(slurmray), verb)
+            known = {option for each in (command.params if command else []) for option in each.opts}
+            wrong += [f"slurmray {verb}"] * (command is None)
+            wrong += [option for option in re.findall(r"--[\w-]+", options) if option not in known]
+        for option in re.findall(r"sbatch --([\w-]+)", text):
+            wrong += [f"sbatch --{option}"] * (f"slurm.{option.replace('-', '_')}" not in FIELDS)
+    assert wrong == []

@@ -1,4 +1,4 @@
-"""CPU and memory limits for containers outside the job's cgroup."""
+"""The job's cgroup: processes killed in it, and its limits for containers outside it."""
 
 import os
 
@@ -30,6 +30,28 @@ def read_cgroups(pid: str, root: str = "/") -> "List[str]":
     """The lines of /proc/PID/cgroup (cgroups(7)). OSError where there is no such process."""
     with open(os.path.join(root, "proc", pid, "cgroup")) as file:
         return file.read().splitlines()
+
+
+def oom_kills(root: str = "/") -> int:
+    """Processes of the task's step that the kernel has killed as memory ran out; 0 where it does not say.
+
+    Source: Linux, admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst. v2 counts also those in cgroups below;
+    v1, since Linux 4.13, only those of the cgroup itself.
+    """
+    try:
+        for line in read_cgroups("self", root):
+            _, controllers, path = line.split(":", 2)
+            before, step, name = path.partition("/step_")
+            if not step or controllers not in ("memory", ""):
+                continue
+            file = "sys/fs/cgroup/memory%s/memory.oom_control" % path
+            if not controllers:
+                file = "sys/fs/cgroup%s/memory.events" % (before + step + name.partition("/")[0])
+            with open(os.path.join(root, file)) as counts:
+                return int(dict(count.split() for count in counts).get("oom_kill", 0))
+    except (OSError, ValueError):
+        pass
+    return 0
 
 
 def allocation_options(node: "NodeApi", runtime: str, root: str = "/") -> "List[str]":

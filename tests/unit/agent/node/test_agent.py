@@ -294,6 +294,37 @@ def test_a_container_that_is_killed(nodes: list[NodeProcess], tmp_path: Path) ->
     assert failed["message"] == "the container process was killed (exit code 137, SIGKILL)"
 
 
+@pytest.fixture
+def step_cgroup() -> Iterator[Path]:
+    """A cgroup that is named as that of a step, and may have 64 MB."""
+    root = Path("/sys/fs/cgroup")
+    is_v1 = (root / "memory").is_dir()
+    group = root / ("memory" if is_v1 else "") / f"slurmray-test-{os.getpid()}/step_0"
+    try:
+        group.mkdir(parents=True)
+        if not is_v1:
+            (group.parent / "cgroup.subtree_control").write_text("+memory")
+        (group / ("memory.limit_in_bytes" if is_v1 else "memory.max")).write_text("64000000")
+    except OSError as error:
+        pytest.skip(f"no memory cgroup: {error}")
+    yield group
+    for each in (group, group.parent):
+        each.rmdir()
+
+
+def test_processes_that_the_kernel_killed_as_memory_ran_out(
+    nodes: list[NodeProcess], tmp_path: Path, step_cgroup: Path
+) -> None:
+    node = start(nodes, tmp_path)
+    node.send_job()
+    node.wait_for("phase", text="up")
+    enter = f"echo $$ >{step_cgroup}/cgroup.procs; exec {sys.executable} -c 'b\"1\" * 10**8'"
+    assert subprocess.run(["sh", "-c", enter], check=False).returncode == -signal.SIGKILL
+    (step_cgroup / "cgroup.procs").write_text(str(node.process.pid))
+    assert node.end() == 0
+    assert "killed 1 of the step's processes (oom_kill)" in node.log()
+
+
 def test_a_container_process_that_does_not_answer(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path)
     node.send_job()

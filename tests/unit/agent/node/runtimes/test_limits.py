@@ -1,4 +1,4 @@
-"""The job's limits: its cgroup, and options of a container outside it."""
+"""The job's limits: its cgroup, what the kernel killed there, and options of a container outside it."""
 
 from pathlib import Path
 
@@ -64,3 +64,35 @@ def test_cgroup_of_the_step(tmp_path: Path, text: str | None, expected: str) -> 
     cgroup = limits.step_cgroup(str(tmp_path))
     assert cgroup.startswith(expected)
     assert bool(cgroup) == bool(expected)
+
+
+# The kernel's files, as Linux 6.18 (v1) and 6.1 (v2) write them.
+V1_OOM = "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"
+V2_EVENTS = "low 0\nhigh 0\nmax 31\noom 3\noom_kill 3\noom_group_kill 0\n"
+V1_FILE = "memory/slurm_node1/uid_0/job_1/step_0/task_0/memory.oom_control"
+V2_FILE = "system.slice/vm_slurmstepd.scope/{}/step_0/memory.events"
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "counts", "expected"),
+    [
+        pytest.param(V1_22_05, V1_FILE, V1_OOM, 2, id="v1"),
+        pytest.param(V1_22_05, V1_FILE, V1_OOM.replace("oom_kill 2\n", ""), 0, id="v1-before-Linux-4.13"),
+        # Of the step: a container of Docker is beside the task.
+        pytest.param(V2_24_11, V2_FILE.format("job_19629"), V2_EVENTS, 3, id="v2"),
+        pytest.param(V2_26_05, V2_FILE.format("sEA9M8BPFJFW00"), V2_EVENTS, 3, id="v2-26.05"),
+        pytest.param(V2_24_11, "memory.events", V2_EVENTS, 0, id="v2-without-memory-controller"),
+        pytest.param("0::/system.slice/slurmd.service\n", "memory.events", V2_EVENTS, 0, id="no-step"),
+        pytest.param(None, "memory.events", V2_EVENTS, 0, id="no-cgroups"),
+    ],
+)
+def test_processes_that_the_kernel_killed(
+    tmp_path: Path, text: str | None, file: str, counts: str, expected: int
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    if text is not None:
+        (tmp_path / "proc/self/cgroup").write_text(text)
+    path = tmp_path / "sys/fs/cgroup" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(counts)
+    assert limits.oom_kills(str(tmp_path)) == expected
