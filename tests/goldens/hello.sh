@@ -132,8 +132,8 @@ start_step() {
 
 # read_output NODE FIFO: prints the trainer's output, if the head node is another host: a spare one took its place.
 read_output() {
-	exec srun --overlap --export=ALL --nodes=1 --ntasks=1 --nodelist="$1" --cpu-bind=none --mpi=none --unbuffered \
-		/bin/bash -p -c "$BASH_EXECUTION_STRING" slurmray print_output "$2"
+	exec srun --overlap --export=ALL --nodes=1 --ntasks=1 --cpus-per-task=1 --nodelist="$1" --cpu-bind=none --mpi=none \
+		--unbuffered /bin/bash -p -c "$BASH_EXECUTION_STRING" slurmray print_output "$2"
 }
 
 # print_output FIFO: the task of read_output. After scancel the trainer still has its grace period.
