@@ -151,7 +151,8 @@ def _find_old(host: Host, runs: Sequence[history.Run], before: float) -> Iterato
     for path in paths:
         events = parse_events(texts.get(path / "events.jsonl", b"").decode(errors="replace"))
         if events and events[-1]["time"] < before:
-            nodes = [node for event in events if event["event"] == "start" for node in event["nodes"]]
+            starts = [event for event in events if event["event"] == "start"]
+            nodes = [node for event in starts for node in [*event["nodes"], *event.get("spares", [])]]
             directory = _OldDirectory(host, path, nodes)
             if answer := _run(directory, ""):
                 yield directory._replace(size=int(answer.split()[0]))

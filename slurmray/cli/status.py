@@ -65,6 +65,7 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
 
     color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")
     attempt = f", attempt {status.attempt}" if status.attempt else ""
+    attempt += f", {counted(status.restarts, 'restart')}" if status.restarts else ""
     nodes = ""
     if status.nodes:
         count = counted(len(status.nodes), "node")

@@ -138,7 +138,7 @@ def _job_on_command_line(ctx: click.Context) -> Job:
 
 def _nodes(ctx: click.Context) -> dict[str, str]:
     starts = [event for event in _job_on_command_line(ctx).events() if event["event"] == "start"]
-    return {node: "" for start in starts for node in start["nodes"]}
+    return {node: "" for start in starts for node in [*start["nodes"], *start.get("spares", [])]}
 
 
 complete_job = completion(_jobs)

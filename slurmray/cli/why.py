@@ -137,10 +137,12 @@ def _diagnosed(
 
 def _head_address(events: list[Any]) -> dict[str, str]:
     """{address: name} of the head node, as far as the events have it."""
-    heads = [event["head"] for event in events if event["event"] == "start"]
+    from slurmray.slurm.states import last_start
+
+    heads = last_start(events)[0]
     texts = [event["text"] for event in events if event["event"] == "phase" and event["phase"] == "ray"]
     found = [re.match(r"head at \[?([0-9a-fA-F.:]+)\]?:\d+", text) for text in texts]
-    return {each[1]: heads[-1] for each in found if each and heads}
+    return {each[1]: heads[0] for each in found if each and heads}
 
 
 def _other_logs(job: Job, status: Status, hosts: dict[str, str]) -> Iterator[tuple[str, str]]:

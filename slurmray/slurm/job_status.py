@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slurmray.diagnosis import pending
-from slurmray.slurm.states import Event, is_last_attempt_over, parse_time
+from slurmray.slurm.states import Event, is_last_attempt_over, last_start, parse_time
 from slurmray.slurm.timeline import Timeline, make_timeline
 
 _TRAINING = "training"
@@ -18,8 +18,8 @@ _ORDER = ("preflight", "leftovers", "image", "container", "ray", "probe", _TRAIN
 class Step(NamedTuple):
     """A part of a job's way from sbatch to its end.
 
-    name: queued, preflight, a phase of docs/reference/events.md, or training. began: seconds since 1970.
-    seconds: so far, if it is the last one of a job that runs. text: the last message of it.
+    name: queued, preflight, a phase of docs/reference/events.md, training, or restart. began: seconds
+    since 1970. seconds: so far, if it is the last one of a job that runs. text: the last message of it.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Status(NamedTuple):
     state: Slurm's name of it. code: the exit code and the signal as Slurm shows them, 0:53. reason: while it
     is PENDING, in words. expected_start: Slurm's estimate, in seconds since 1970; None if there is none.
     phase: name of the last step. nodes: the head node first, empty before the start. attempt: 0 is the first.
+    restarts: of the trainer in it.
     steps: of the last attempt. timeline: of its nodes; None if it was not recorded. findings: of its
     preflight checks, as in events.jsonl. end: the event of its end; None without one. log: the job's output
     file; "" if Slurm has forgotten the job. run_dir: of the attempt; "" before the start. script: the file
@@ -50,6 +51,7 @@ class Status(NamedTuple):
     phase: str
     nodes: Sequence[str]
     attempt: int
+    restarts: int
     steps: Sequence[Step]
     timeline: Timeline | None
     findings: Sequence[Event]
@@ -87,8 +89,9 @@ def make_status(
         pending.in_words(record.get("Reason", "")) if is_pending else "",
         parse_time(record.get("StartTime", "")) if is_pending else None,
         steps[-1].name if steps else "",
-        start.get("nodes", []),
+        last_start(events)[0],
         int(start.get("attempt", record.get("Restarts", 0))),
+        by_name.get("restart", {}).get("restart", 0),
         steps,
         make_timeline(events, end_time),
         [event for event in events if event["event"] == "finding"],
@@ -131,6 +134,9 @@ def _forward(events: Sequence[Event]) -> Iterator[tuple[str, float, str]]:
     """Yield step, time and text of each event that is part of a step, but for notes of earlier steps."""
     reached = 0
     for event in events:
+        if event["event"] == "restart":
+            reached = 0
+            yield "restart", event["time"], event["text"]
         name, text = _step_and_text(event)
         rank = _ORDER.index(name) if name in _ORDER else reached
         is_stage_of_the_past = name not in _ORDER and reached >= _ORDER.index(_TRAINING)

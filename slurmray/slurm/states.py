@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -107,6 +107,15 @@ def recorded_end(events: Iterable[Event]) -> End | None:
     if "stop" in by_name or end["source"] == "slurm":
         return End("CANCELLED", code, 0)
     return End("FAILED" if code else "COMPLETED", code, 0)
+
+
+def last_start(events: Sequence[Event]) -> tuple[list[str], Sequence[Event]]:
+    """Return the nodes of the last start of Ray and trainer, the head node first, and the events since then.
+
+    ([], []) before the first one.
+    """
+    at = max((at for at, event in enumerate(events) if event["event"] in ("start", "restart")), default=None)
+    return ([], []) if at is None else (events[at].get("nodes", []), events[at:])
 
 
 def is_last_attempt_over(events: Iterable[Event]) -> bool:

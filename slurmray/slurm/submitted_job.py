@@ -27,6 +27,7 @@ from slurmray.slurm.states import (
     FINAL,
     End,
     Event,
+    last_start,
     parse_components,
     parse_end,
     parse_job,
@@ -334,7 +335,7 @@ class Job:
         """
         record = self._record()
         events = self._running(record)
-        settings, place = self._settings(), self._place(record, node)
+        settings, place = self._settings(), self._place(record, node, last_start(events)[0])
         try:
             argv = attach_argv(place, settings, _last(events, "attach"), command, is_terminal=is_terminal)
         except SlurmError as error:
@@ -371,8 +372,11 @@ class Job:
         except ValueError:
             raise SlurmError(f"job {self.id}: its script was not rendered by slurmray") from None
 
-    def _place(self, record: Mapping[str, str], node: str | None) -> Place:
-        """Return a node of the job, by Slurm's record; None is the head node. UsageError for another node."""
+    def _place(self, record: Mapping[str, str], node: str | None, recorded: Sequence[str]) -> Place:
+        """Return a node of the job, by Slurm's record; None is the head node. UsageError for another node.
+
+        recorded: nodes of its last start, of which the first one is the head node, if Slurm knows it.
+        """
         name = str(self.id)
         if "ArrayTaskId" in record:
             name = f"{record['ArrayJobId']}_{record['ArrayTaskId']}"
@@ -381,7 +385,7 @@ class Job:
             for number, names in parse_components(self._shown).items()
         }
         known = [each for names in nodes.values() for each in names]
-        node = node or known[0]
+        node = node or next((name for name in recorded if name in known), known[0])
         if node not in known:
             text = f"no node {node}; its nodes are {', '.join(known[:8])}"
             raise UsageError(f"job {self.id}: --node: {text}")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from slurmray.slurm.states import Event
+from slurmray.slurm.states import Event, last_start
 
 # Step of a node's bring-up, in their order -> what the node is doing until it is done with it.
 STEPS = {
@@ -72,17 +72,18 @@ class Timeline(NamedTuple):
 
 
 def make_timeline(events: Sequence[Event], now: float) -> Timeline | None:
-    """Return the timeline of an attempt; None before its start, or if it starts no Ray.
+    """Return the timeline of the last start in an attempt; None before it, or if it starts no Ray.
 
     Scripts of older versions do not record it, and have none. now: seconds since 1970.
     """
     start = next((event for event in events if event["event"] == "start"), None)
     if start is None or not start.get("ray_nodes"):
         return None
-    began = start["time"]
+    names, events = last_start(events)
+    began = events[0]["time"]
     done = _times(events, began)
     count = start["ray_nodes"]
-    nodes = [_node(name, done.get(name, {}), rank < count) for rank, name in enumerate(start["nodes"])]
+    nodes = [_node(name, done.get(name, {}), rank < count) for rank, name in enumerate(names)]
     end = next((event["time"] for event in events if event["event"] == "end"), now)
     latest = max((seconds for node in nodes for seconds in node.done.values()), default=0.0)
     seconds = latest if all(node.is_ready for node in nodes) else max(latest, end - began)

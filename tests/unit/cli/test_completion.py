@@ -74,7 +74,8 @@ def test_nodes_of_the_job_are_completed(tmp_path: Path) -> None:
     history.remember(history.Run(12, "verl", None, str(tmp_path), "runs", 1.0, 1, 0))
     assert completions("attach", "--node") == {}, "the job has not started"
     (tmp_path / "runs/12-1").mkdir(parents=True)
-    (tmp_path / "runs/12-1/events.jsonl").write_text(event_line("start", nodes=["gpu-1", "gpu-2", "cpu-1"]))
+    start = event_line("start", nodes=["gpu-1", "cpu-1"], spares=["gpu-2"])
+    (tmp_path / "runs/12-1/events.jsonl").write_text(start)
     assert set(completions("attach", "verl", "--node")) == {"gpu-1", "gpu-2", "cpu-1"}
     assert set(completions("logs", "--node", incomplete="gpu")) == {"gpu-1", "gpu-2"}
     assert completions("attach", "other", "--node") == {}

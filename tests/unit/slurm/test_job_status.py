@@ -114,3 +114,21 @@ def test_a_job_that_slurm_has_forgotten() -> None:
         "probe",
         "training",
     ]
+
+
+def test_a_trainer_that_was_started_again() -> None:
+    events = [
+        *TRAINING,
+        event("restart", 300, restart=1, nodes=["a", "c"], spares=[], text="restart 1 of 3: b: no heartbeat"),
+        phase("container", 301, "podman run x"),
+        phase("probe", 304, "2/2 nodes, 16/16 GPUs"),
+        event("trainer", 310, command="python train.py"),
+    ]
+    assert steps(RECORD, events, 400)[-4:] == [
+        ("restart", 1.0, "restart 1 of 3: b: no heartbeat"),
+        ("container", 3.0, "podman run x"),
+        ("probe", 6.0, "2/2 nodes, 16/16 GPUs"),
+        ("training", 90.0, "python train.py"),
+    ]
+    status = make_status(7, "RUNNING", RECORD, events, T0 + 400)
+    assert (status.nodes, status.restarts) == (["a", "c"], 1)
