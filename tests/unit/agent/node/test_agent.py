@@ -307,9 +307,15 @@ def step_cgroup() -> Iterator[Path]:
         (group / ("memory.limit_in_bytes" if is_v1 else "memory.max")).write_text("64000000")
     except OSError as error:
         pytest.skip(f"no memory cgroup: {error}")
-    yield group
-    for each in (group, group.parent):
-        each.rmdir()
+    try:
+        show = f"echo $$ >{group}/cgroup.procs; exec cat /proc/self/cgroup"
+        shown = subprocess.run(["sh", "-c", show], check=True, capture_output=True, text=True).stdout
+        if f":/{group.parent.name}/step_0\n" not in shown:
+            pytest.skip("a cgroup namespace shows other paths than those below /sys/fs/cgroup")
+        yield group
+    finally:
+        group.rmdir()
+        group.parent.rmdir()
 
 
 def test_processes_that_the_kernel_killed_as_memory_ran_out(
