@@ -504,26 +504,30 @@ class Controller:
         self._fail_all([node] if node else [], kind, text, log)
 
     def _fail_all(self, nodes: "List[str]", kind: str, text: str, log: str = "") -> None:
-        """Record a failure, unless the step is being ended or the job may continue without these workers.
+        """Record a failure, unless the step is being ended or the job may continue without these nodes.
 
         log: as in Failure.
         """
-        for node in [] if self.state.is_ending else [node for node in nodes if node in self.job["spares"]]:
-            nodes = [name for name in nodes if name != node]
-            if self.state.leave_out(node):
-                self.log.event("set_aside", node=node, text=text)
-            if not nodes:
-                return
-        is_loss = kind in ("ray", "node_lost")
-        may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
         if self.state.is_ending:
             self.log.write("%s: %s" % (and_names(nodes), text))
-        elif may_continue and is_loss and self.head not in nodes:
-            for node in nodes:
-                if self.state.leave_out(node):
-                    self.log.event("node_loss", node=node, text=text)
+            return
+        spares = [node for node in nodes if node in self.job["spares"]]
+        self._leave_out(spares, "set_aside", text)
+        if spares and len(spares) == len(nodes):
+            return
+        nodes = [node for node in nodes if node not in spares]
+        is_loss = kind in ("ray", "node_lost")
+        may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
+        if may_continue and is_loss and self.head not in nodes:
+            self._leave_out(nodes, "node_loss", text)
         elif not self.state.failure:
             self.state.failure = Failure(nodes, kind, text, log)
+
+    def _leave_out(self, nodes: "List[str]", event: str, text: str) -> None:
+        """Continue without nodes, and record each of them once."""
+        for node in nodes:
+            if self.state.leave_out(node):
+                self.log.event(event, node=node, text=text)
 
     def _may_be_node_loss(self, now: float) -> bool:
         """Whether the trainer may have failed because of a lost node. Asks the nodes if Ray runs."""

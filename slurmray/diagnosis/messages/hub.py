@@ -164,7 +164,7 @@ MESSAGES: tuple[Message, ...] = (
         r"An error occurred while downloading using .hf_transfer"
         r"|HF_HUB_ENABLE_HF_TRANSFER=1\) but 'hf_transfer' package is not available",
         "hf_transfer, which HF_HUB_ENABLE_HF_TRANSFER turns on, failed or is not installed.",
-        "Set env.HF_HUB_ENABLE_HF_TRANSFER: 0: if the network is the cause, the next error says so.",
+        "Set env.HF_HUB_ENABLE_HF_TRANSFER: 0: if the network is the cause, the next error names it.",
     ),
     Message(
         "hub-cache-permission",

@@ -66,7 +66,7 @@ MESSAGES: tuple[Message, ...] = (
         "srun: error: Unable to create step for job 7: Invalid generic resource (gres) specification",
         _ERRNO,
         r"Unable to create step for job \d+: Invalid generic resource",
-        "The step asks for other GPUs than the job has. Slurm 22.05 also says so of a requeued job that got "
+        "The step asks for other GPUs than the job has. Slurm 22.05 also prints it for a requeued job that got "
         "other nodes.",
         "If this was a requeue, submit the job again. Otherwise make container.step_args and slurm.extra fit "
         "slurm.gpus_per_node.",
