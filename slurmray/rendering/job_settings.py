@@ -41,7 +41,12 @@ def make_settings(plan: Plan, render_again: str, *, only_checks: bool = False) -
         "preflight": spec.preflight,
         "spares": spec.spares,
         "on_node_loss": spec.on_node_loss,
-        "restart": {"max": spec.restart.max},
+        "restart": {
+            "max": spec.restart.max,
+            "window": spec.restart.window,
+            "exit_codes": spec.restart.exit_codes,
+            "grace": spec.restart.grace,
+        },
         "requeue": {"max": spec.requeue.max, "exit_code": spec.requeue.exit_code},
         "stop": {
             "lead": spec.stop.lead,

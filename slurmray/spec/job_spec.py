@@ -116,10 +116,16 @@ class Requeue(Model):
 
 
 class Restart(Model):
-    """How often the trainer starts again in the same allocation, with on_node_loss: restart."""
+    """When the trainer starts again in the same allocation, on nodes that work."""
 
     max: Integer = Field(default=3, ge=1)
     """Maximum number of restarts in an allocation. SLURMRAY_RESTART counts them."""
+    window: Integer = Field(default=600, ge=0)
+    """Seconds after a restart in which the same failure ends the job, as another restart would not help."""
+    exit_codes: list[Annotated[Integer, Field(ge=1, le=255)]] = Field(default=[])
+    """Exit codes with which the trainer requests a restart."""
+    grace: Integer = Field(default=5, ge=0)
+    """Seconds from stop.signal to SIGKILL for the trainer when another node is lost."""
 
 
 def _check_below(path: str) -> str:
@@ -189,7 +195,8 @@ class JobSpec(Model):
     """What happens if a node is lost while the trainer runs.
 
     continue: the trainer goes on without a worker node. restart: Ray and trainer are started again on the
-    other nodes and the spare ones, with what the preset adds to resume.
+    other nodes and the spare ones, with what the preset adds to resume; where no spare one is left, also on
+    the node itself if only its container or Ray has ended.
     """
     restart: Restart = Field(default_factory=Restart)
     heartbeat_timeout: Integer = Field(default=25, ge=20)
@@ -314,8 +321,13 @@ class JobSpec(Model):
         # Seen with Slurm 22.05 and 24.11 when a node is set DOWN, even with --no-kill in each component.
         if value != "fail" and "slurm" in info.data and info.data["slurm"].groups:
             raise ValueError("Slurm ends a job with groups when it loses one of its nodes; use fail")
-        if value == "restart" and info.data.get("spares") == 0:
-            raise ValueError("restart needs a node to start on; set spares: 1")
+        return value
+
+    @field_validator("restart")
+    @classmethod
+    def _check_restart(cls, value: Restart, info: ValidationInfo) -> Restart:
+        if value.exit_codes and "slurm" in info.data and info.data["slurm"].groups:
+            raise ValueError("exit_codes: a job with groups starts no trainer again; use requeue.exit_code")
         return value
 
     @field_validator("spares")

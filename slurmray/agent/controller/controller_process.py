@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 import traceback
 
 from .. import background_io, inherited, job_errors, job_log, loop, script_parts, signals
@@ -40,9 +41,11 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
         while True:
             run = JobRun(text, job, parts, log, files, requests, turns)
             outcome = run.run()
-            if not healthy.restart(run.controller, outcome):
+            if not healthy.restart(run.controller, outcome, time.monotonic()):
                 break
-            job = _next_start(job, healthy, run, log)
+            job = _next_start(job, healthy, run, outcome, log)
+        if healthy.refusal:
+            log.write("not started again: " + healthy.refusal)
         run.requeue_if_wanted(outcome)
     except job_errors.JobError as error:
         outcome = _make_outcome(error, requests)
@@ -66,14 +69,16 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     return outcome.code
 
 
-def _next_start(job: "Job", healthy: roster.Roster, run: JobRun, log: job_log.JobLog) -> "Job":
+def _next_start(
+    job: "Job", healthy: roster.Roster, run: JobRun, outcome: Outcome, log: job_log.JobLog
+) -> "Job":
     """The description of the next start in this allocation, after `run`."""
     log.event(
         "restart",
         restart=healthy.restarts,
         nodes=healthy.nodes,
         spares=healthy.spares,
-        text=healthy.describe(run.controller, job["nodes"]),
+        text=healthy.describe(run.controller, outcome, job["nodes"]),
     )
     token = os.urandom(32).hex()
     return dict(job, nodes=healthy.nodes, spares=healthy.spares, restart=healthy.restarts, token=token)  # type: ignore[return-value]

@@ -32,6 +32,7 @@ SIGNAL_DELAY = 2.0  # seconds in which a signal may reach several processes: tas
 ASK_INTERVAL = 1.0  # seconds between two questions to hosts without heartbeats
 LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the time limit
 STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
+NODE_LOSSES = ("ray", "node_lost")  # kinds of failures
 SLURMCTLD = "slurmctld"  # among the hosts that answer
 # What srun prints before it ends all tasks of a step because a host has rebooted and its connection was reset
 # (step_launch_notify_io_failure of slurm's src/api/step_launch.c), and when slurmctld has marked a node down.
@@ -101,6 +102,7 @@ class Controller:
         self._service_steps_over: "Dict[str, Tuple[int, float]]" = {}  # exit code of srun, and when
         self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
+        self._is_trainer_stopping = False  # for another start
         self._sent: "Set[str]" = set()  # requests that the nodes know
         self._is_waiting_logged = False
         self._signals: "Dict[str, float]" = {}  # names of signals for the trainer, and when they came
@@ -248,6 +250,7 @@ class Controller:
             self.log.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
         self._check_steps(now)
         self._pass_requests_on(now)
+        self._stop_before_restart(now)
 
     def _pass_requests_on(self, now: float) -> None:
         """Send the nodes what was asked of the job, each request once."""
@@ -272,6 +275,16 @@ class Controller:
         until = now + grace + STOP_MARGIN
         self._stop_until = until if self._stop_until is None else min(until, self._stop_until)
 
+    def _stop_before_restart(self, now: float) -> None:
+        """Give the trainer time for its end where another node was lost and it is to start again."""
+        failure, is_training = self.state.failure, self.state.progress == state.TRAINING
+        if not (failure and is_training and self.settings["on_node_loss"] == "restart"):
+            return
+        has_head = self.head not in failure.nodes and not self.nodes[self.head].is_over
+        if has_head and failure.kind in NODE_LOSSES and self._stop_until is None:
+            self._is_trainer_stopping = True
+            self._stop(self.settings["restart"]["grace"], now)
+
     def is_over(self, now: float) -> bool:
         """Whether the step can be ended."""
         if self.is_step_over or self.nodes[self.head].end == state.GONE:
@@ -281,6 +294,8 @@ class Controller:
         # Slurm's signal may have ended other tasks before they became agents: these send nothing.
         if self.requests.is_stopping and self.state.count(state.STARTED) and self._have_started_ones_gone():
             return True
+        if self._is_trainer_stopping and self.state.progress == state.TRAINING:
+            return False
         if self.state.failure and (now >= self._unfit_until or self._have_all_reported()):
             return True
         if self.settings["only_checks"] and self.state.have_all(state.CHECKED):
@@ -454,7 +469,8 @@ class Controller:
 
     def _on_gone(self, node: str, _message: "messages.Gone", _now: float) -> None:
         self.monitor.forget(node)
-        if node != self.head and not (self.requests.is_end_requested or self.state.is_ending):
+        is_expected = self.requests.is_end_requested or self.state.is_ending or self._is_trainer_stopping
+        if node != self.head and not is_expected:
             self._fail(node, "ray", "container exited unexpectedly (not stopped by Slurm)")
 
     def _check_steps(self, now: float) -> None:
@@ -516,7 +532,7 @@ class Controller:
         if spares and len(spares) == len(nodes):
             return
         nodes = [node for node in nodes if node not in spares]
-        is_loss = kind in ("ray", "node_lost")
+        is_loss = kind in NODE_LOSSES
         may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
         if may_continue and is_loss and self.head not in nodes:
             self._leave_out(nodes, "node_loss", text)

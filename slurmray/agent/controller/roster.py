@@ -8,7 +8,7 @@ from .state import LOST, UNFIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List
+    from typing import Dict, List, Tuple
 
     from ..wire.settings import Job, Settings
     from .decisions import Controller
@@ -25,27 +25,56 @@ class Roster:
         self._settings = settings
         self._wanted = len(job["nodes"])
         self._healthy = [*job["nodes"], *job["spares"]]
+        self._last: "Tuple[str, float]" = ("", 0.0)  # why the trainer was started again, and when
         self.restarts = 0  # of a trainer that had started
+        self.refusal = ""  # why a start that the job spec asks for is impossible
 
-    def restart(self, controller: "Controller", outcome: "Outcome") -> bool:
-        """Whether Ray and trainer are started again, on what `nodes` and `spares` have from now on."""
-        if controller.requests.is_end_requested or not controller.state.failure:
+    def restart(self, controller: "Controller", outcome: "Outcome", now: float) -> bool:
+        """Whether Ray and trainer are started again, on what `nodes` and `spares` have from now on.
+
+        now: time.monotonic() at the end of the start before.
+        """
+        state, limits = controller.state, self._settings["restart"]
+        reason = str(state.failure or outcome.text)
+        if controller.requests.is_end_requested or not self._is_wanted(controller, outcome):
             return False
-        has_trained = controller.state.has_trained
-        if has_trained:
-            limit = self._settings["restart"]["max"]
-            may_restart = self._settings["on_node_loss"] == "restart" and self.restarts < limit
-            if not may_restart or outcome.kind != "node_lost":
-                return False
-        elif not self._settings["spares"] or outcome.kind not in OF_NODES:
-            return False
-        aside = _list_unhealthy(controller)
-        healthy = [node for node in self._healthy if node not in aside]
-        if not aside or len(healthy) < self._wanted:
-            return False
-        self._healthy = healthy
-        self.restarts += has_trained
-        return True
+        blamed, unhealthy = _list_unhealthy(controller)
+        healthy = [node for node in self._healthy if node not in blamed and node not in unhealthy]
+        if (
+            len(healthy) < self._wanted
+            and state.has_trained
+            and state.failure
+            and state.failure.kind == "ray"
+        ):
+            # Only a process has ended there, so it is better than no node.
+            healthy += [node for node in blamed if node not in unhealthy]
+        last, then = self._last
+        if not state.has_trained and len(healthy) == len(self._healthy):
+            return False  # no other node can help
+        if len(healthy) < self._wanted:
+            counts = len(healthy), self._wanted
+            self.refusal = "%d of %d nodes are left, and no spare one" % counts
+        elif state.has_trained and self.restarts == limits["max"]:
+            self.refusal = "restart.max is %d" % limits["max"]
+        elif state.has_trained and reason == last and now - then < limits["window"]:
+            times = now - then, limits["window"]
+            self.refusal = "the same has happened %d s after the last restart; restart.window is %d s" % times
+        else:
+            self._healthy = healthy
+            if state.has_trained:
+                self.restarts += 1
+                self._last = (reason, now)
+            return True
+        return False
+
+    def _is_wanted(self, controller: "Controller", outcome: "Outcome") -> bool:
+        """Whether the job spec asks for another start after this end."""
+        if not controller.state.has_trained:
+            return bool(self._settings["spares"]) and outcome.kind in OF_NODES
+        if outcome.source == "trainer":
+            return outcome.code in self._settings["restart"]["exit_codes"]
+        is_lost = outcome.kind == "node_lost" and controller.state.failure is not None
+        return is_lost and self._settings["on_node_loss"] == "restart"
 
     @property
     def nodes(self) -> "List[str]":
@@ -57,25 +86,28 @@ class Roster:
         """The nodes that wait for one of these to fail."""
         return self._healthy[self._wanted :]
 
-    def describe(self, controller: "Controller", before: "List[str]") -> str:
+    def describe(self, controller: "Controller", outcome: "Outcome", before: "List[str]") -> str:
         """Why there is another start, and on which nodes. before: the nodes of the one that failed."""
         gone = [node for node in before if node not in self.nodes]
         new = [node for node in self.nodes if node not in before]
-        verb = "takes" if len(new) == 1 else "take"
-        replacement = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))
-        limit = self._settings["restart"]["max"]
-        label = "restart %d of %d" % (self.restarts, limit) if controller.state.has_trained else "start again"
-        return "%s: %s; %s" % (label, controller.state.failure, replacement)
+        where = "on the same nodes"
+        if new:
+            verb = "takes" if len(new) == 1 else "take"
+            where = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))
+        counts = self.restarts, self._settings["restart"]["max"]
+        label = "restart %d of %d" % counts if controller.state.has_trained else "start again"
+        reason = controller.state.failure or "the trainer exited with %d" % outcome.code
+        return "%s: %s; %s" % (label, reason, where)
 
 
-def _list_unhealthy(controller: "Controller") -> "Dict[str, None]":
-    """The nodes that failed, in this start; each once."""
+def _list_unhealthy(controller: "Controller") -> "Tuple[List[str], Dict[str, None]]":
+    """The nodes that the failure of this start blames, and those that cannot take part again."""
     failure = controller.state.failure
     late = [node for node, _ in controller.not_ready]
-    blamed = failure.nodes if failure and not late else late
-    others = [
+    blamed = late or (failure.nodes if failure else [])
+    unhealthy = [
         node.name
         for node in controller.nodes.values()
         if node.end in (UNFIT, LOST) or node.is_left_out or node.has_finding
     ]
-    return dict.fromkeys([*blamed, *others])
+    return blamed, dict.fromkeys(unhealthy)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
         """The job spec's `restart`."""
 
         max: int  # restarts of the trainer in this allocation
+        window: int  # seconds after a restart in which the same failure ends the job
+        exit_codes: List[int]  # with which the trainer requests a restart
+        grace: int  # seconds between stop signal and SIGKILL
 
     class Stop(TypedDict):
         """The job spec's `stop`."""

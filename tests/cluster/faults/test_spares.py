@@ -81,3 +81,34 @@ def test_a_node_that_fails_its_checks(fault: Fault, cluster: SlurmCluster) -> No
     assert "start again: node2: " in job.log, job.log
     (restart,) = restarts(job)
     assert (restart["restart"], restart["nodes"]) == (0, ["node1", "node3"])
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+def test_a_raylet_dies_and_no_spare_node_is_left(fault: Fault) -> None:
+    """The trainer ends within its grace period, and starts again on the same nodes."""
+    saves = ["trap 'echo saved; exit 1' TERM; echo started; sleep infinity & wait"]
+    first = f"((SLURMRAY_RESTART)) || {{ {saves[0]}; }}; echo restart $SLURMRAY_RESTART on $NNODES"
+    fault.start_trainer(["bash", "-c", first], on_node_loss="restart")
+    fault.kill("node2", "--full", "raylet/raylet")
+    job = fault.wait_end("restart 1 of 3: node2: ray start exited with")
+    assert job.last_line == "done: trainer exited with 0", job.log
+    assert "\nsaved\n" in job.log, job.log
+    (restart,) = restarts(job)
+    assert (restart["restart"], restart["nodes"]) == (1, ["node1", "node2"])
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+def test_a_container_dies_and_no_spare_node_is_left(fault: Fault) -> None:
+    fault.start_trainer(TRAINER, on_node_loss="restart")
+    fault.kill_container("node2")
+    job = fault.wait_end("restart 1 of 3: node2: ")
+    assert job.last_line == "done: trainer exited with 0", job.log
+    assert "\nin Ray: node1 node2" in job.log, job.log
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+def test_a_trainer_asks_for_a_restart(fault: Fault) -> None:
+    fault.submit(["bash", "-c", "echo $SLURMRAY_RESTART; exit 85"], restart={"exit_codes": [85]})
+    job = fault.wait_end("restart 1 of 3: the trainer exited with 85; on the same nodes")
+    assert "not started again: the same has happened" in job.log
+    assert job.last_line == "done: trainer exited with 85"

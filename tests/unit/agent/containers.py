@@ -173,7 +173,7 @@ SETTINGS: dict[str, Any] = {
     "preflight": "fail",
     "spares": 0,
     "on_node_loss": "fail",
-    "restart": {"max": 3},
+    "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
     "requeue": {"max": 0, "exit_code": 0},
     "stop": {"lead": 0, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
     "timeouts": {"ready": 30, "heartbeat": 25},

@@ -55,7 +55,7 @@ class Cluster(Actions):
             "setup": "",
             "spares": spares,
             "on_node_loss": "fail",
-            "restart": {"max": 3},
+            "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
             "requeue": {"max": 0, "exit_code": 0},
             "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
             "timeouts": {"ready": 600, "heartbeat": 25},

@@ -529,7 +529,11 @@ def test_gpus_of_groups(
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"ray": {"gpus_per_node": 8}}, "gpus_per_node is of all nodes"),
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"on_node_loss": "continue"}, "on_node_loss: Slurm ends a job"),
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"spares": 1}, "spares: a job with groups has no spare nodes"),
-        ({}, {"on_node_loss": "restart"}, "on_node_loss: restart needs a node to start on; set spares: 1"),
+        (
+            {"groups": [CPU_HEAD, GPU_NODES]},
+            {"restart": {"exit_codes": [85]}},
+            "restart: exit_codes: a job with groups starts no trainer again",
+        ),
         (
             {"groups": [CPU_HEAD, GPU_NODES]},
             {"ray": {"head": {"gpus": 1}}},

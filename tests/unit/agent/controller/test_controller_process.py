@@ -24,7 +24,7 @@ HANG = 30  # seconds
 
 # Plays the only node of a job: reads the script, then answers messages. plays: see Job.
 SRUN = """
-import json, os, sys, time, zlib
+import json, os, shutil, sys, time, zlib
 sys.path.insert(0, {root!r})
 from tests.unit.agent.peer import Peer
 from tests.unit.agent.wire_types import TO_CONTROLLER, TO_NODES
@@ -79,6 +79,7 @@ else:
         open(folder + "/stop", "w").write(json.dumps(receive(sys.argv[-1])))
     send("exit", code=int(plays) if plays.isdigit() else 5)
     send("healthy")
+    shutil.rmtree(inside)
 if receive("succeeded"):
     open(folder + "/succeeded", "w").close()
 send("gone")
@@ -432,6 +433,16 @@ def test_a_restart_that_the_trainer_requests(tmp_path: Path) -> None:
     assert "requeue 7\n" in (tmp_path / "calls").read_text()
     assert (tmp_path / "slurmray-runs/7-0/requeue-requested").exists()
     assert "requeue: requested by the trainer with exit code 75; attempt 1 follows" in job.log()
+
+
+def test_an_exit_code_that_asks_for_another_start_in_the_allocation(tmp_path: Path) -> None:
+    """It helps once: the next trainer exits in the same way within `restart.window`."""
+    job = Job(tmp_path, "75", restart={"exit_codes": [75]})
+    assert job.wait()[0] == 75, job.log()
+    assert "] restart 1 of 3: the trainer exited with 75; on the same nodes\n" in job.log()
+    assert "] not started again: the same has happened" in job.log()
+    assert job.log().count("\ntrained\n") == 2
+    assert job.job()["restart"] == 1
 
 
 def test_restarts_that_the_trainer_requested_do_not_count(tmp_path: Path) -> None:

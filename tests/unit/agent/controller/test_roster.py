@@ -16,8 +16,12 @@ def with_spares(spares: int = 1, **settings: Any) -> tuple[Cluster, Roster]:
     return cluster, Roster(cluster.controller.settings, cluster.controller.job)
 
 
-def restarts(cluster: Cluster, roster: Roster) -> bool:
-    return roster.restart(cluster.controller, cluster.end())
+def restarts(cluster: Cluster, roster: Roster, now: float = 0.0) -> bool:
+    return roster.restart(cluster.controller, cluster.end(), now)
+
+
+def describe(cluster: Cluster, roster: Roster) -> str:
+    return roster.describe(cluster.controller, cluster.outcome(0), cluster.job["nodes"])
 
 
 def test_a_node_that_is_lost_while_training() -> None:
@@ -27,7 +31,7 @@ def test_a_node_that_is_lost_while_training() -> None:
     assert cluster.wait(60)
     assert restarts(cluster, roster)
     assert (roster.nodes, roster.spares, roster.restarts) == (["node1", "node2", "node4"], [], 1)
-    text = roster.describe(cluster.controller, cluster.job["nodes"])
+    text = describe(cluster, roster)
     assert text.startswith("restart 1 of 3: node3: no heartbeat for 25 s")
     assert text.endswith("; node4 takes the place of node3")
 
@@ -50,22 +54,77 @@ def test_too_few_nodes_or_no_wish(spares: int, settings: dict[str, Any], lost: s
     assert roster.nodes == ["node1", "node2", "node3"]
 
 
-def test_restarts_are_limited() -> None:
-    cluster, roster = with_spares(2, on_node_loss="restart", restart={"max": 1})
+def again(roster: Roster, nodes: str, code: int, now: float, **settings: Any) -> bool:
+    """Whether the trainer starts again after its exit code, and where. now: seconds."""
+    cluster = Cluster(nodes=3, **settings)
     cluster.train()
-    cluster.lost = {"node3"}
-    assert cluster.wait(60)
-    assert restarts(cluster, roster)
-    assert not restarts(cluster, roster)
-
-
-def test_the_trainer_s_own_end_is_no_reason() -> None:
-    cluster, roster = with_spares(on_node_loss="restart")
-    cluster.train()
-    cluster.receive("node1", "exit", code=1)
+    cluster.receive("node1", "exit", code=code)
     cluster.receive_from_all("healthy")
     assert cluster.wait(10)
+    is_again = restarts(cluster, roster, now)
+    assert "".join(node[-1] for node in roster.nodes) == nodes
+    return is_again
+
+
+def test_exit_codes_that_request_a_restart() -> None:
+    cluster, roster = with_spares(0, restart={"max": 2, "exit_codes": [85, 86], "window": 600})
+    assert again(roster, "123", 85, 1000)
+    assert again(roster, "123", 86, 1010), "not the same"
+    assert not again(roster, "123", 85, 1020)
+    assert roster.refusal == "restart.max is 2"
+    assert not again(roster, "123", 1, 1020)
+    del cluster
+
+
+def test_the_same_failure_again() -> None:
+    _, roster = with_spares(0, restart={"max": 9, "exit_codes": [85], "window": 600})
+    assert again(roster, "123", 85, 1000)
+    assert again(roster, "123", 85, 1600)
+    assert not again(roster, "123", 85, 2199)
+    assert roster.refusal == "the same has happened 599 s after the last restart; restart.window is 600 s"
+
+
+@pytest.mark.parametrize(("node", "nodes"), [("node1", "231"), ("node2", "132")])
+def test_a_process_that_ended_where_no_other_node_is_left(node: str, nodes: str) -> None:
+    cluster, roster = with_spares(0, on_node_loss="restart")
+    cluster.train()
+    cluster.receive(node, "failed", kind="ray", message="the raylet was killed")
+    assert cluster.wait(20)
+    assert restarts(cluster, roster)
+    assert "".join(node[-1] for node in roster.nodes) == nodes
+    text = "restart 1 of 3: %s: the raylet was killed; on the same nodes" % node
+    assert describe(cluster, roster) == text
+
+
+def test_a_node_that_slurm_has_marked_down_is_not_used_again() -> None:
+    cluster, roster = with_spares(0, on_node_loss="restart")
+    cluster.train()
+    cluster.controller.on_srun_error("srun: error: Node failure on node2", cluster.nodes)
+    assert cluster.wait(20)
     assert not restarts(cluster, roster)
+    assert roster.refusal == "2 of 3 nodes are left, and no spare one"
+
+
+def test_the_trainer_may_end_before_it_starts_again() -> None:
+    cluster, roster = with_spares(on_node_loss="restart")
+    cluster.train()
+    cluster.receive("node3", "failed", kind="ray", message="the raylet was killed")
+    assert not cluster.wait(4)
+    assert cluster.sent[-1] == {"type": "stop", "seconds": 5}
+    cluster.receive("node4", "gone")  # a spare node ends as asked
+    assert not cluster.wait(1)
+    cluster.receive("node1", "exit", code=143)
+    assert cluster.wait(1)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node2", "node4"]
+
+
+def test_a_trainer_that_does_not_end_before_it_starts_again() -> None:
+    cluster, roster = with_spares(on_node_loss="restart")
+    cluster.train()
+    cluster.receive("node3", "failed", kind="ray", message="the raylet was killed")
+    assert cluster.wait(12)
+    assert restarts(cluster, roster)
 
 
 @pytest.mark.parametrize("node", ["node2", "node3"])
