@@ -131,7 +131,11 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
     ),
     "requeue": (
         "Slurm is asked to start the job again.",
-        {"reason": (_TEXT, "why"), "attempt": (_NUMBER, "the number of the next attempt")},
+        {
+            "reason": (_TEXT, "why"),
+            "attempt": (_NUMBER, "the number of the next attempt"),
+            "without": (_NAMES, "nodes that Slurm is asked to leave out of it"),
+        },
     ),
     "end": (
         "The job's end.",

@@ -7,7 +7,7 @@ import time
 import traceback
 
 from .. import background_io, inherited, job_errors, job_log, loop, script_parts, signals
-from . import allocation, roster, run_directory
+from . import allocation, requeue, roster, run_directory
 from .job_run import JobRun
 from .outcome import Outcome
 from .state import Requests
@@ -46,7 +46,8 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
             job = _next_start(job, healthy, run, outcome, log)
         if healthy.refusal:
             log.write("not started again: " + healthy.refusal)
-        run.requeue_if_wanted(outcome)
+        state, record = run.controller.state, parts[0].record
+        requeue.requeue_if_wanted(state, settings, job, outcome, record, healthy.bad, log)
     except job_errors.JobError as error:
         outcome = _make_outcome(error, requests)
     except Exception as error:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..job_log import JobLog
     from ..wire import codec, messages
     from ..wire.settings import Job, Settings
-    from .outcome import Outcome
 
 FINDINGS_WAIT = 10.0  # seconds after the first finding, in which other nodes may send theirs
 HEALTH_CHECK_WAIT = 5.0  # seconds for the nodes to answer whether Ray runs, after the trainer has failed
@@ -294,9 +293,9 @@ class Controller:
         # Slurm's signal may have ended other tasks before they became agents: these send nothing.
         if self.requests.is_stopping and self.state.count(state.STARTED) and self._have_started_ones_gone():
             return True
-        if self._is_trainer_stopping and self.state.progress == state.TRAINING:
-            return False
-        if self.state.failure and (now >= self._unfit_until or self._have_all_reported()):
+        is_trainer_awaited = self._is_trainer_stopping and self.state.progress == state.TRAINING
+        has_failed = self.state.failure and not is_trainer_awaited
+        if has_failed and (now >= self._unfit_until or self._have_all_reported()):
             return True
         if self.settings["only_checks"] and self.state.have_all(state.CHECKED):
             return True
@@ -630,23 +629,6 @@ class Controller:
         if failure.kind not in ("config", "preflight") or failure.text.startswith("container.setup: "):
             nodes += failure.logs
         return nodes
-
-    def is_requeue_requested(self) -> bool:
-        """Whether the trainer requested another attempt by its exit code."""
-        wanted = self.settings["requeue"]["exit_code"]
-        return (
-            bool(wanted)
-            and self.state.trainer_code == wanted
-            and not (self.state.failure or self.requests.is_stopping)
-        )
-
-    def restart_reason(self, outcome: "Outcome") -> str:
-        """The reason to requeue the job; "" to leave it ended."""
-        if self.is_requeue_requested():
-            return "requested by the trainer with exit code %d" % self.settings["requeue"]["exit_code"]
-        if outcome.kind == "node_lost" and self.state.failure and self.job["chances"] > 0:
-            return str(self.state.failure)
-        return ""
 
 
 def list_stages(settings: "Settings") -> "List[str]":

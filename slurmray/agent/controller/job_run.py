@@ -187,24 +187,6 @@ class JobRun(Actions):
                 reader.kill()
             _end(reader, OUTPUT_WAIT)
 
-    def requeue_if_wanted(self, outcome: "Outcome") -> None:
-        """Requeue the job if another attempt is to follow; Slurm then ends this process."""
-        job, reason = self.job, self.controller.restart_reason(outcome)
-        if not reason:
-            return
-        if self.controller.is_requeue_requested():
-            try:
-                path = os.path.join(job["run_dir"], "requeue-requested")
-                open(path, "w", opener=paths.own_file).close()
-            except OSError:
-                self.log.write(
-                    "cannot write to %s: the next attempt counts against requeue.max" % job["run_dir"]
-                )
-        self.log.event("requeue", reason=reason, attempt=job["attempt"] + 1)
-        done = command_runner.run_slurm(["scontrol", "requeue", job["name_for_commands"]], 20)
-        if done.code:
-            self.log.write("scontrol requeue exited with %d: %s" % (done.code, done.err.strip() or done.why))
-
     def _show_log(self, name: str) -> None:
         path = os.path.join(self.job["run_dir"], "logs", name + ".log")
         lines = paths.last_lines(path, LOG_LINES)

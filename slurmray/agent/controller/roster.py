@@ -8,7 +8,7 @@ from .state import LOST, UNFIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import List, Tuple
 
     from ..wire.settings import Job, Settings
     from .decisions import Controller
@@ -26,6 +26,7 @@ class Roster:
         self._wanted = len(job["nodes"])
         self._healthy = [*job["nodes"], *job["spares"]]
         self._last: "Tuple[str, float]" = ("", 0.0)  # why the trainer was started again, and when
+        self.bad: "List[str]" = []  # nodes that were lost or failed, over all starts
         self.restarts = 0  # of a trainer that had started
         self.refusal = ""  # why a start that the job spec asks for is impossible
 
@@ -36,9 +37,10 @@ class Roster:
         """
         state, limits = controller.state, self._settings["restart"]
         reason = str(state.failure or outcome.text)
+        blamed, unhealthy = _list_unhealthy(controller)
+        self.bad += [node for node in dict.fromkeys([*blamed, *unhealthy]) if node not in self.bad]
         if controller.requests.is_end_requested or not self._is_wanted(controller, outcome):
             return False
-        blamed, unhealthy = _list_unhealthy(controller)
         healthy = [node for node in self._healthy if node not in blamed and node not in unhealthy]
         if (
             len(healthy) < self._wanted
@@ -100,7 +102,7 @@ class Roster:
         return "%s: %s; %s" % (label, reason, where)
 
 
-def _list_unhealthy(controller: "Controller") -> "Tuple[List[str], Dict[str, None]]":
+def _list_unhealthy(controller: "Controller") -> "Tuple[List[str], List[str]]":
     """The nodes that the failure of this start blames, and those that cannot take part again."""
     failure = controller.state.failure
     late = [node for node, _ in controller.not_ready]
@@ -110,4 +112,4 @@ def _list_unhealthy(controller: "Controller") -> "Tuple[List[str], Dict[str, Non
         for node in controller.nodes.values()
         if node.end in (UNFIT, LOST) or node.is_left_out or node.has_finding
     ]
-    return blamed, dict.fromkeys(unhealthy)
+    return blamed, unhealthy

@@ -707,40 +707,6 @@ def test_the_nodes_of_a_group_have_cleaned_up() -> None:
     assert not cluster.wait(10)
 
 
-@pytest.mark.parametrize(("chances", "restarts"), [(0, False), (1, True)])
-def test_a_restart_after_a_loss(chances: int, restarts: bool) -> None:
-    cluster = Cluster(requeue={"max": 2, "exit_code": 0})
-    cluster.job["chances"] = chances
-    cluster.train()
-    cluster.lost.add("node2")
-    cluster.wait(40)
-    end = cluster.end()
-    assert bool(cluster.controller.restart_reason(end)) == restarts
-
-
-@pytest.mark.parametrize("at_limit", [False, True])
-@pytest.mark.parametrize(("code", "restarts"), [(75, True), (1, False), (0, False)])
-def test_a_restart_that_the_trainer_requests(code: int, restarts: bool, at_limit: bool) -> None:
-    cluster = Cluster(requeue={"max": 0, "exit_code": 75})
-    cluster.train()
-    cluster.controller.requests.is_time_up = at_limit
-    cluster.receive("node1", "exit", code=code)
-    cluster.receive_from_all("healthy")
-    assert cluster.wait(1)
-    assert bool(cluster.controller.restart_reason(cluster.end())) == restarts
-    assert cluster.controller.is_requeue_requested() == restarts
-
-
-def test_no_restart_after_scancel() -> None:
-    cluster = Cluster(requeue={"max": 2, "exit_code": 75})
-    cluster.job["chances"] = 2
-    cluster.train()
-    cluster.controller.requests.is_stopping = True
-    cluster.receive("node1", "exit", code=75)
-    cluster.wait(1)
-    assert not cluster.controller.restart_reason(cluster.end())
-
-
 def test_a_stage_is_done_when_all_nodes_are() -> None:
     item: dict[str, Any] = {"needs_ray": False}
     cluster = Cluster(prepare=[item])

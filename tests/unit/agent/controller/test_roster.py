@@ -92,7 +92,7 @@ def test_a_process_that_ended_where_no_other_node_is_left(node: str, nodes: str)
     assert cluster.wait(20)
     assert restarts(cluster, roster)
     assert "".join(node[-1] for node in roster.nodes) == nodes
-    text = "restart 1 of 3: %s: the raylet was killed; on the same nodes" % node
+    text = f"restart 1 of 3: {node}: the raylet was killed; on the same nodes"
     assert describe(cluster, roster) == text
 
 

@@ -1,0 +1,108 @@
+"""Another attempt of the job: whether Slurm is to start it again, and without which nodes."""
+
+import os
+import re
+
+from .. import command_runner, paths
+from .host_list import and_names, host_list
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+    from ..job_log import JobLog
+    from ..wire.settings import Job, Settings
+    from .outcome import Outcome
+    from .state import JobState
+
+# Of `sinfo`: name and state of each node, and what jobs may ask of it.
+NODES_FORMAT = "--format=%N %t %c %m %G %f"
+# Its short states, without marks like ~ of a node that Slurm can boot. One that does not answer has a *.
+USABLE = ("idle", "alloc", "mix", "comp", "plnd", "resv")
+
+
+def is_requested(state: "JobState", settings: "Settings") -> bool:
+    """Whether the trainer requested another attempt by its exit code."""
+    wanted = settings["requeue"]["exit_code"]
+    is_ending = state.failure or state.requests.is_stopping
+    return bool(wanted) and state.trainer_code == wanted and not is_ending
+
+
+def find_reason(
+    state: "JobState", settings: "Settings", job: "Job", outcome: "Outcome", excluded: "List[str]"
+) -> str:
+    """The reason to requeue the job; "" to leave it ended. excluded: as in choose_excluded."""
+    if is_requested(state, settings):
+        return "requested by the trainer with exit code %d" % settings["requeue"]["exit_code"]
+    # Without the nodes that a finding is about, the next attempt may succeed.
+    is_of_nodes = outcome.kind == "node_lost" or (outcome.kind == "preflight" and excluded)
+    return str(state.failure) if state.failure and is_of_nodes and job["chances"] > 0 else ""
+
+
+def choose_excluded(shown: str, record: str, bad: "List[str]", wanted: int) -> "List[str]":
+    """The bad nodes if enough others can take their place, else none: Slurm would hold the job for good.
+
+    shown: what sinfo prints of the job's partition with NODES_FORMAT. record: of `scontrol show job`. wanted:
+    nodes of the job.
+    """
+    kinds, usable = {}, []
+    for line in shown.splitlines():
+        name, state, kind = [*line.split(" ", 2), "", ""][:3]
+        kinds[name] = kind
+        if state.rstrip("-+~#") in USABLE and name not in bad:
+            usable.append(name)
+    wished = {kinds.get(node) for node in bad}
+    has_list = not re.search(r"\bReqNodeList=\(null\)", record)
+    return [] if has_list or len([n for n in usable if kinds[n] in wished]) < wanted else bad
+
+
+def requeue_if_wanted(
+    state: "JobState",
+    settings: "Settings",
+    job: "Job",
+    outcome: "Outcome",
+    record: str,
+    bad: "List[str]",
+    log: "JobLog",
+) -> None:
+    """Requeue the job if another attempt is to follow; Slurm then ends this process.
+
+    record: of `scontrol show job`. bad: nodes that were lost, or failed.
+    """
+    is_by_trainer = is_requested(state, settings)
+    if state.requests.is_stopping or not (is_by_trainer or job["chances"] > 0):
+        return
+    excluded = _find_excluded(record, bad, len(job["nodes"]) + len(job["spares"])) if bad else []
+    reason = find_reason(state, settings, job, outcome, excluded)
+    if not reason:
+        return
+    if is_by_trainer:
+        try:
+            path = os.path.join(job["run_dir"], "requeue-requested")
+            open(path, "w", opener=paths.own_file).close()
+        except OSError:
+            log.write("cannot write to %s: the next attempt counts against requeue.max" % job["run_dir"])
+    log.event("requeue", reason=reason, attempt=job["attempt"] + 1, without=excluded)
+    if excluded:
+        log.write("the next attempt leaves out " + and_names(excluded))
+    number = job["name_for_commands"]
+    requests = [["requeue", number]]
+    if excluded:  # Slurm changes this only of a job that waits
+        match = re.search(r"\bExcNodeList=(\S+)", record)
+        before = match.group(1) if match and match.group(1) != "(null)" else ""
+        nodes = ",".join(filter(None, [before, host_list(excluded)]))
+        requests.append(["update", "JobId=" + number, "ExcNodeList=" + nodes])
+    for request in requests:
+        done = command_runner.run_slurm(["scontrol", *request], 20)
+        if done.code:
+            why = done.err.strip() or done.why
+            log.write("scontrol %s exited with %d: %s" % (request[0], done.code, why))
+            return
+
+
+def _find_excluded(record: str, bad: "List[str]", wanted: int) -> "List[str]":
+    match = re.search(r"\bPartition=(\S+)", record)
+    if not match:
+        return []
+    argv = ["sinfo", "--noheader", "--Node", "--partition=" + match.group(1), NODES_FORMAT]
+    return choose_excluded(command_runner.run_slurm(argv, 20).out, record, bad, wanted)
