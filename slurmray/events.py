@@ -110,6 +110,10 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "A node is lost, and the job continues without it; or the head node is, and this is the last event.",
         {"node": (_NAME, "its name"), "text": (_TEXT, "why")},
     ),
+    "replacement": (
+        "A spare node joins Ray in place of a lost one, while the trainer runs.",
+        {"node": (_NAME, "its name"), "lost": (_NAME, "the lost node")},
+    ),
     "set_aside": (
         "A spare node failed; the job goes on without it.",
         {"node": (_NAME, "its name"), "text": (_TEXT, "why")},

@@ -27,6 +27,7 @@ LINES: "Dict[str, str]" = {
     "nodes": "",
     "trainer": "trainer: {command}",
     "node_loss": "node loss: {node}: {text}; the job continues without it",
+    "replacement": "spare node {node} joins Ray in place of {lost}",
     "set_aside": "set aside: {node}: {text}",
     "restart": "{text}",
     "stop": "stop: scancel, preemption or the time limit ends the job",

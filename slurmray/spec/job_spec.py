@@ -194,9 +194,9 @@ class JobSpec(Model):
     on_node_loss: Literal["fail", "continue", "restart"] = "fail"
     """What happens if a node is lost while the trainer runs.
 
-    continue: the trainer goes on without a worker node. restart: Ray and trainer are started again on the
-    other nodes and the spare ones, with what the preset adds to resume; where no spare one is left, also on
-    the node itself if only its container or Ray has ended.
+    continue: the trainer goes on without a worker node, and a spare one joins Ray. restart: Ray and trainer
+    are started again on the other nodes and the spare ones, with what the preset adds to resume; where no
+    spare one is left, also on the node itself if only its container or Ray has ended.
     """
     restart: Restart = Field(default_factory=Restart)
     heartbeat_timeout: Integer = Field(default=25, ge=20)

@@ -58,6 +58,7 @@ class ContainerProcess:
             "check_reachable": self.on_check_reachable,
             "join": self.on_join,
             "ready": self.on_ready,
+            "replace": self.on_replace,
             "stage_done": self.on_stage_done,
             "service_ended": self.on_service_ended,
             "succeeded": self.on_succeeded,
@@ -145,21 +146,42 @@ class ContainerProcess:
     def on_join(self, message: "messages.Join") -> None:
         """Start Ray on a worker: the head node is in the GCS."""
         if not self.context.is_head and self.context.is_in_ray and self.ray.version_text:
-            family = node_address.address_family(node_address.split_host_port(message["address"])[0])
-            self.ray.start(self.choose_address(family), message["address"])
+            self.join_ray(message["address"])
+
+    def join_ray(self, gcs: str) -> None:
+        """Start Ray on this worker. gcs: `host:port`."""
+        family = node_address.address_family(node_address.split_host_port(gcs)[0])
+        self.ray.start(self.choose_address(family), gcs)
 
     def on_ready(self, _message: "messages.Ready") -> None:
         """Continue with stages and trainer: the cluster is ready."""
         context = self.context
         context.is_ready = True
         self.ray.watch.release_ports()
-        env = variables.collect(variables.ATTACHED, context)
-        attach_programs.write_programs(context.folder, context.workdir, context.children.umask, env)
+        self.write_attach_programs()
         if context.is_head:
             self.head.report_attach()
         if self.stages:
             self.stages.begin()
         self.head.start_trainer_if_ready()
+
+    def write_attach_programs(self) -> None:
+        """Write the programs by which users attach to this node."""
+        context = self.context
+        env = variables.collect(variables.ATTACHED, context)
+        attach_programs.write_programs(context.folder, context.workdir, context.children.umask, env)
+
+    def on_replace(self, message: "messages.Replace") -> None:
+        """Note which spare node takes the place of a lost one; join Ray if it is this one."""
+        context, job = self.context, self.context.job
+        rank = job["nodes"].index(message["lost"])
+        job["nodes"][rank] = message["node"]
+        job["spares"].remove(message["node"])
+        if message["node"] == context.name:
+            context.rank = rank
+            self.ray.preload()
+            self.join_ray(message["address"])
+            self.write_attach_programs()
 
     def on_stage_done(self, message: "messages.StageDone") -> None:
         """Continue with the next stage or the trainer: all nodes are done with a stage."""

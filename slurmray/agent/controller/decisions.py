@@ -107,6 +107,7 @@ class Controller:
         self._signals: "Dict[str, float]" = {}  # names of signals for the trainer, and when they came
         self._peers: "Set[str]" = set()
         self._folder = ""  # the job's folder on the head node
+        self._gcs = ""  # `host:port`
         self._is_proxy_set = False
         self._phases: "Set[Tuple[str, str]]" = set()
         self._targets: "List[Tuple[str, str, int]]" = []  # for the head node to connect to
@@ -342,6 +343,7 @@ class Controller:
         self.actions.send({"type": "head_versions", "text": message["text"]})
 
     def _on_join(self, _node: str, message: "messages.HeadJoined", _now: float) -> None:
+        self._gcs = message["address"]
         self.actions.send({"type": "join", "address": message["address"]})
 
     def _on_joined(self, _node: str, message: "messages.Joined", _now: float) -> None:
@@ -535,8 +537,20 @@ class Controller:
         may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
         if may_continue and is_loss and self.head not in nodes:
             self._leave_out(nodes, "node_loss", text)
+            self._replace(nodes)
         elif not self.state.failure:
             self.state.failure = Failure(nodes, kind, text, log)
+
+    def _replace(self, lost: "List[str]") -> None:
+        """Let spare nodes join Ray in place of lost ones, while the trainer runs."""
+        nodes, spares = self.job["nodes"], self.job["spares"]
+        for node in [name for name in nodes[: self.settings["ray"]["nodes"]] if name in lost]:
+            spare = next((name for name in spares if not self.nodes[name].is_left_out), "")
+            if spare:
+                nodes[nodes.index(node)] = spare
+                spares.remove(spare)
+                self.log.event("replacement", node=spare, lost=node)
+                self.actions.send({"type": "replace", "node": spare, "lost": node, "address": self._gcs})
 
     def _leave_out(self, nodes: "List[str]", event: str, text: str) -> None:
         """Continue without nodes, and record each of them once."""

@@ -222,6 +222,14 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
 
         type: Literal["ready"]
 
+    class Replace(TypedDict):
+        """A spare node joins Ray in place of a lost one, while the trainer runs."""
+
+        type: Literal["replace"]
+        node: str
+        lost: str
+        address: str  # of the GCS, with its port
+
     class EndedJobs(TypedDict):
         """The answer to `leftover_jobs`."""
 
@@ -330,6 +338,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         CheckReachable,
         Join,
         Ready,
+        Replace,
         EndedJobs,
         StageDone,
         CheckHealth,

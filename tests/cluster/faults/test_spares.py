@@ -21,6 +21,20 @@ _NODES = "import ray; ray.init(); print('in Ray:', *sorted(row['NodeName'] for r
 TRAINER = ["bash", "-c", f'{_FIRST} on $NNODES; exec python3 -c "{_NODES}"']
 
 
+# Waits for the replacement in the running Ray, and runs a task on it.
+WAITS = """
+import time, ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+ray.init()
+print("started", flush=True)
+find = lambda: {row["NodeName"]: row["NodeID"] for row in ray.nodes() if row["Alive"]}
+while sorted(find()) != ["node1", "node3"]:
+    time.sleep(0.2)
+task = ray.remote(lambda: __import__("socket").gethostname())
+print("task on", ray.get(task.options(scheduling_strategy=On(find()["node3"], soft=False)).remote()))
+"""
+
+
 @pytest.fixture
 def cluster_config() -> ClusterConfig:
     """Three small hosts."""
@@ -112,3 +126,12 @@ def test_a_trainer_asks_for_a_restart(fault: Fault) -> None:
     job = fault.wait_end("restart 1 of 3: the trainer exited with 85; on the same nodes")
     assert "not started again: the same has happened" in job.log
     assert job.last_line == "done: trainer exited with 85"
+
+
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+def test_a_spare_node_joins_the_running_ray(fault: Fault) -> None:
+    fault.start_trainer(["python3", "-c", WAITS], spares=1, on_node_loss="continue")
+    fault.kill("node2", "--full", "raylet/raylet")
+    job = fault.wait_end("spare node node3 joins Ray in place of node2")
+    assert job.last_line == "done: trainer exited with 0", job.log
+    assert "\ntask on node3\n" in job.log, job.log

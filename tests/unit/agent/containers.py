@@ -403,10 +403,11 @@ class Cluster:
 
         peers: addresses of all nodes. variables: NO_VARIABLES of a node.
         """
-        this_job = {**(this_job or job()), "nodes": self.names}
-        spec["ray"]["nodes"] = spec["ray"].get("nodes") or len(self.names)
+        this_job = this_job or job()
+        this_job["nodes"] = [name for name in self.names if name not in this_job["spares"]]
+        spec["ray"]["nodes"] = spec["ray"].get("nodes") or len(this_job["nodes"])
         if len(spec["groups"]) == 1:
-            spec["groups"][0]["nodes"] = len(self.names)
+            spec["groups"][0]["nodes"] = len(this_job["nodes"])
         for rank, name in enumerate(self.names):
             node = Node(self.folder / f"job-{name}", name, self.env, role)
             self.nodes.append(node)

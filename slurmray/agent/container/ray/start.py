@@ -74,7 +74,8 @@ class RayProcess:
         if cluster is None:
             self._take_fixed_ports()
         context.gcs = cluster or node_address.join_host_port(address, context.ports[ports.GCS])
-        if cluster and self._tries == 0 and settings["preflight"] != "none":
+        # Once the trainer runs, the head node looks at no more addresses.
+        if cluster and self._tries == 0 and settings["preflight"] != "none" and not context.is_ready:
             self._check_connections(cluster)
         extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
         if context.group["name"]:

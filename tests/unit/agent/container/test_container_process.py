@@ -451,6 +451,23 @@ def test_a_node_that_does_not_join(tmp_path: Path) -> None:
         assert [(message["missing"], message["why"]) for message in missing] == [("gpu-2", "has not joined")]
 
 
+def test_a_spare_node_joins_ray_in_place_of_another(tmp_path: Path) -> None:
+    with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
+        made.start(settings(trainer=trainer("sleep", "60")), job(spares=["gpu-3"]))
+        gcs = made.run_until("join")["address"]
+        made.run_until("trainer")
+        assert not find_pids_of("gpu-3", tmp_path)
+        made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+        made.events()
+        assert find_pids_of("gpu-3", tmp_path)
+        made.nodes[2].send("check_health")
+        made.nodes[2].until("healthy")
+
+
+def find_pids_of(node: str, folder: Path) -> list[int]:
+    return [pid for pid in find_pids("raylet") if in_folder(pid, node, folder)]
+
+
 def test_check_health_is_answered_only_while_ray_runs(tmp_path: Path) -> None:
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
         made.start(settings(trainer=trainer("false")))

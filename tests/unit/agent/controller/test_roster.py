@@ -156,6 +156,22 @@ def test_a_spare_node_that_fails_ends_nothing() -> None:
     assert not cluster.controller.state.failure
 
 
+def test_a_spare_node_joins_the_running_ray() -> None:
+    cluster, _ = with_spares(2, on_node_loss="continue")
+    cluster.train()
+    cluster.receive("node4", "failed", kind="ray", message="the container process was killed")
+    assert not cluster.wait(2)
+    assert "replace" not in cluster.types()
+    for lost, spare in (("node2", "node5"), ("node5", "")):
+        cluster.sent.clear()
+        cluster.receive(lost, "failed", kind="ray", message="the raylet was killed")
+        assert not cluster.wait(2)
+        message = {"type": "replace", "node": spare, "lost": lost, "address": "10.0.0.1:6379"}
+        assert cluster.sent == ([message] if spare else [])
+    events = [fields for name, fields in cluster.log.events if name == "replacement"]
+    assert events == [{"node": "node5", "lost": "node2"}]
+
+
 def test_a_job_that_is_being_cancelled() -> None:
     cluster, roster = with_spares(on_node_loss="restart")
     cluster.train()
