@@ -9,12 +9,23 @@ import pytest
 
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
-from tests.cluster.jobs import HANG, Job
+from tests.cluster.jobs import HANG, Job, wait_until
 
-from .case import KILL_WAIT, Fault
+from .case import KILL_WAIT, NODE_AGENT, Fault
 from .test_host_loss import boot_again
 
 ROW = "a spare node"
+HEAD, WORKER, SPARE = HOSTS = ("node1", "node2", "node3")
+POWER, AGENT, CONTAINER = WAYS = ("power", "agent", "container")
+# Moments at which a job waits for a file, on all nodes that come to it.
+SETUP, IN_CONTAINER, PREPARE, SERVICE, TRAINING = MOMENTS = (
+    "setup",
+    "container",
+    "prepare",
+    "service",
+    "training",
+)
+WAIT = "touch {0}; until [[ -e go-{0} ]]; do sleep 0.1; done; "
 # Waits in its first start, then names the nodes that Ray has.
 _FIRST = "((SLURMRAY_RESTART)) || { echo started; exec sleep infinity; }; echo restart $SLURMRAY_RESTART"
 _NODES = "import ray; ray.init(); print('in Ray:', *sorted(row['NodeName'] for row in ray.nodes()))"
@@ -38,7 +49,8 @@ print("task on", ray.get(task.options(scheduling_strategy=On(find()["node3"], so
 @pytest.fixture
 def cluster_config() -> ClusterConfig:
     """Three small hosts."""
-    options = {"KillWait": str(KILL_WAIT)}
+    # A job may start again after 15 seconds.
+    options = {"KillWait": str(KILL_WAIT), "AuthInfo": "cred_expire=15"}
     nodes = ("node1", "node2", "node3")
     return ClusterConfig(nodes=nodes, cpus=2, gres=(Gres("gpu", "", 8),), options=options)
 
@@ -135,3 +147,73 @@ def test_a_spare_node_joins_the_running_ray(fault: Fault) -> None:
     job = fault.wait_end("spare node node3 joins Ray in place of node2")
     assert job.last_line == "done: trainer exited with 0", job.log
     assert "\ntask on node3\n" in job.log, job.log
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
+@pytest.mark.parametrize("fails", ["raylet", "checks"])
+def test_the_next_attempt_leaves_out_a_node(fault: Fault, cluster: SlurmCluster, fails: str) -> None:
+    run = ["bash", "-c", "echo started; ((SLURMRAY_ATTEMPT)) || exec sleep infinity"]
+    if fails == "raylet":
+        fault.start_trainer(run, requeue={"max": 1})
+        fault.kill("node2", "--full", "raylet/raylet")
+    else:
+        for host in ("node1", "node3"):
+            assert cluster.run(["touch", "/run/only-here"], host=host).returncode == 0
+        fault.submit(run, requeue={"max": 1}, checks={"paths": ["/run/only-here"]})
+    fault.wait_for_log("the next attempt leaves out node2")
+    assert cluster.wait(fault.job, HANG) == ("COMPLETED", "0:0"), fault.log()
+    job = fault.wait_end()
+    events = (job.run.with_name(f"{job.id}-1") / "events.jsonl").read_text().splitlines()
+    assert json.loads(events[0])["nodes"] == ["node1", "node3"]
+
+
+def cases() -> list[object]:
+    """Each host at each moment; each way at each moment where it is possible."""
+    rows = []
+    for number, moment in enumerate(MOMENTS):
+        for shift, host in enumerate(HOSTS):
+            way = WAYS[(number + shift) % 3]
+            if way == POWER and host == HEAD:  # also the host of the batch script
+                way = AGENT
+            if way == CONTAINER and moment == SETUP:  # there is none yet
+                way = AGENT
+            rows.append(pytest.param(moment, host, way, id=f"{moment}-{host}-{way}"))
+    return rows
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
+@pytest.mark.parametrize(("moment", "host", "way"), cases())
+def test_each_moment(fault: Fault, cluster: SlurmCluster, moment: str, host: str, way: str) -> None:
+    hooks = {name: WAIT.format(name) for name in MOMENTS}
+    for name in MOMENTS:
+        if name != moment:
+            (fault.jobs.folder / f"go-{name}").touch()
+    fault.submit(
+        ["bash", "-c", hooks[TRAINING] + 'echo "restart $SLURMRAY_RESTART on $NNODES"'],
+        spares=1,
+        on_node_loss="restart",
+        setup=hooks[SETUP],
+        container={"setup": hooks[IN_CONTAINER]},
+        prepare=[{"name": "data", "run": hooks[PREPARE]}],
+        services=[{"name": "s", "run": "exec sleep infinity", "ready": {"run": hooks[SERVICE]}}],
+    )
+    wait_until((fault.jobs.folder / moment).exists, fault.log)
+    if way == POWER:
+        fault.start_clock()
+        cluster.power_off(host)
+    elif way == AGENT:
+        fault.kill(host, "-f", NODE_AGENT)
+    else:
+        fault.kill_container(host)
+    label = "restart 1 of 3: " if moment == TRAINING else "start again: "
+    fault.wait_for_log(("set aside: " if host == SPARE else label) + host)
+    (fault.jobs.folder / f"go-{moment}").touch()
+    job = fault.wait_end(dead=way == POWER, lost=way == POWER)
+    assert job.last_line == "done: trainer exited with 0", job.log
+    is_restart = moment == TRAINING and host != SPARE
+    assert f"\nrestart {int(is_restart)} on 2\n" in job.log, job.log
+    if way == POWER:
+        boot_again(cluster, host)
+        fault.run_next_job()
