@@ -168,6 +168,28 @@ def test_the_next_attempt_leaves_out_a_node(fault: Fault, cluster: SlurmCluster,
     assert json.loads(events[0])["nodes"] == ["node1", "node3"]
 
 
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
+@pytest.mark.parametrize("moment", ["stop", "start"])
+def test_scancel_in_a_restart(fault: Fault, moment: str) -> None:
+    """While the trainer has its grace period, or the next start is on its way."""
+    waits = "((! SLURMRAY_RESTART)) || { touch here; exec sleep infinity; }"
+    trainer = "trap 'touch here' TERM; echo started; while :; do sleep 0.1; done"
+    fault.start_trainer(
+        ["bash", "-c", trainer if moment == "stop" else "echo started; exec sleep infinity"],
+        spares=1,
+        on_node_loss="restart",
+        restart={"grace": 60},
+        container={"setup": waits if moment == "start" else ""},
+    )
+    fault.kill("node2", "--full", "raylet/raylet")
+    wait_until((fault.jobs.folder / "here").exists, fault.log)
+    fault.inject(["scancel", str(fault.job)])
+    job = fault.wait_end("stop: scancel", clean_within=40)
+    assert job.state == "CANCELLED", job.log
+    assert job.last_line.startswith("stopped by Slurm"), job.log
+
+
 def cases() -> list[object]:
     """Each host at each moment; each way at each moment where it is possible."""
     rows = []
