@@ -157,19 +157,27 @@ def test_a_spare_node_that_fails_ends_nothing() -> None:
 
 
 def test_a_spare_node_joins_the_running_ray() -> None:
-    cluster, _ = with_spares(2, on_node_loss="continue")
+    cluster, _ = with_spares(3, on_node_loss="continue")
     cluster.train()
     cluster.receive("node4", "failed", kind="ray", message="the container process was killed")
     assert not cluster.wait(2)
     assert "replace" not in cluster.types()
-    for lost, spare in (("node2", "node5"), ("node5", "")):
+    for lost, spare in (("node2", "node5"), ("node3", "node6"), ("node6", "")):
         cluster.sent.clear()
         cluster.receive(lost, "failed", kind="ray", message="the raylet was killed")
         assert not cluster.wait(2)
         message = {"type": "replace", "node": spare, "lost": lost, "address": "10.0.0.1:6379"}
         assert cluster.sent == ([message] if spare else [])
     events = [fields for name, fields in cluster.log.events if name == "replacement"]
-    assert events == [{"node": "node5", "lost": "node2"}]
+    assert events == [{"node": "node5", "lost": "node2"}, {"node": "node6", "lost": "node3"}]
+
+
+def test_an_end_for_which_no_node_is_to_blame() -> None:
+    cluster, roster = with_spares()
+    cluster.check()
+    cluster.controller.on_step_over(cluster.nodes, cluster.now)
+    assert cluster.outcome(1).kind == "bring_up"
+    assert not restarts(cluster, roster)
 
 
 def test_a_job_that_is_being_cancelled() -> None:
