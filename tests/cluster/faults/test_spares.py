@@ -124,6 +124,7 @@ def test_a_raylet_dies_and_no_spare_node_is_left(fault: Fault) -> None:
 
 
 @pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
 def test_a_container_dies_and_no_spare_node_is_left(fault: Fault) -> None:
     fault.start_trainer(TRAINER, on_node_loss="restart")
     fault.kill_container("node2")
@@ -133,6 +134,7 @@ def test_a_container_dies_and_no_spare_node_is_left(fault: Fault) -> None:
 
 
 @pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
 def test_a_trainer_asks_for_a_restart(fault: Fault) -> None:
     fault.submit(["bash", "-c", "echo $SLURMRAY_RESTART; exit 85"], restart={"exit_codes": [85]})
     job = fault.wait_end("restart 1 of 3: the trainer exited with 85; on the same nodes")
