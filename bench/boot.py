@@ -19,7 +19,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -32,7 +32,6 @@ from slurmray.rehearsal.images import ray_image, stores, suites
 from slurmray.rehearsal.machine import cache_folder, require
 from slurmray.rendering.script import render_script
 from slurmray.spec.container import DEFAULT_IMAGE
-from tests.plans import plan_of
 
 SCRIPTS = Path(__file__).with_name("scripts")
 WAYS = {
@@ -75,14 +74,16 @@ def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
             "slurm.cpus_per_task": 4,
         }
         settings |= {"slurm.time": 10, "container.runtime": "podman", "container.shm_size": "8g"}
-        spec = load_plan(
-            None,
-            [(path, str(value)) for path, value in settings.items()],
-            ["python3", "trainer.py", str(size)],
-        ).spec
-        (folder / f"slurmray-{size}.sh").write_text(render_script(plan_of(spec)))
-        unchecked = spec.model_copy(update={"preflight": "none"})
-        (folder / f"unchecked-{size}.sh").write_text(render_script(plan_of(unchecked)))
+        trainer = ["python3", "trainer.py", str(size)]
+        (folder / f"slurmray-{size}.sh").write_text(render(settings, trainer))
+        unchecked = settings | {"preflight": "none"}
+        (folder / f"unchecked-{size}.sh").write_text(render(unchecked, trainer))
+
+
+def render(settings: Mapping[str, object], trainer: Sequence[str]) -> str:
+    """Return the script of a job. settings: field of the job spec -> value."""
+    fields = [(field, str(value)) for field, value in settings.items()]
+    return render_script(load_plan(None, fields, trainer))
 
 
 def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:
@@ -200,6 +201,11 @@ def describe_machine(cluster: SlurmCluster) -> str:
     )
 
 
+def exit_at_sigterm() -> None:
+    """End with SystemExit at SIGTERM, to print the results also after timeout(1)."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.boot",
@@ -212,9 +218,7 @@ def main() -> None:
         "--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways to start; ratios are to the first"
     )
     options = parser.parse_args()
-    signal.signal(
-        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
-    )  # print the results also after timeout(1)
+    exit_at_sigterm()
     require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
     store = stores.podman_store(cache, ray_image.archive(cache, DEFAULT_IMAGE, log), log)

@@ -20,7 +20,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -30,15 +29,12 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench import simulate, stand_in_ray
-from bench.boot import log, wait_idle, wait_until
-from slurmray.loading.load import load_plan
+from bench.boot import exit_at_sigterm, log, render, wait_idle, wait_until
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from slurmray.rehearsal.images import suites
-from slurmray.rendering.script import render_script
-from tests.plans import plan_of
 
 SCRIPTS = Path(__file__).with_name("scripts")
 BARE, ECHO, SLURMRAY = "bare", "echo", "slurmray"
@@ -112,21 +108,20 @@ def write_scripts(folder: Path, sizes: Sequence[int]) -> None:
     for size in sizes:
         settings = {"name": SLURMRAY, "slurm.nodes": size, "slurm.cpus_per_task": 1, "slurm.time": 10}
         settings |= {"container.runtime": "none"}
-        spec = load_plan(
-            None, [(field, str(value)) for field, value in settings.items()], ["bash", "scale_trainer.sh"]
-        ).spec
-        (folder / f"slurmray-{size}.sh").write_text(render_script(plan_of(spec)))
+        (folder / f"slurmray-{size}.sh").write_text(render(settings, ["bash", "scale_trainer.sh"]))
 
 
 def submit(cluster: SlurmCluster, way: str, size: int) -> tuple[int, Path]:
     """Submit a job; return its id and the path of its output."""
     script = f"slurmray-{size}.sh" if way == SLURMRAY else f"scale_{way}.sh"
-    python = cluster.folder / "python"
-    export = (
-        f"--export=ALL,PYTHONPATH={python},PATH={python}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-    )
+    export = stand_in_export(cluster.folder / "python")
     job = cluster.sbatch(script, args=[f"--nodes={size}", export, "--output=%j.out"])
     return job, cluster.folder / f"{job}.out"
+
+
+def stand_in_export(python: Path) -> str:
+    """Return the option of sbatch with which jobs use the stand-in for Ray in this folder."""
+    return f"--export=ALL,PYTHONPATH={python},PATH={python}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
 def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:
@@ -312,9 +307,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements to a file")
     parser.add_argument("--busy", action="store_true", help="do not wait until the machine is idle")
     options = parser.parse_args()
-    signal.signal(
-        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
-    )  # print results also after timeout(1)
+    exit_at_sigterm()
     data = run_simulation(options) if options.simulate else run_hosts(options)
     if options.json:
         options.json.write_text(json.dumps(data, indent=1) + "\n")

@@ -15,10 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from bench.boot import render
 from bench.simulated_step import AT_ONCE, SPREAD, Result
-from slurmray.loading.load import load_plan
-from slurmray.rendering.script import render_script
-from tests.plans import plan_of
 
 ROOT = Path(__file__).parents[1]
 HANG = 300  # seconds beyond the trainer's; bounds a hang
@@ -35,11 +33,10 @@ def simulate(folder: Path, nodes: int, seconds: float, code: int = 0, mode: str 
     folder: an empty folder. mode: see `simulated_step.MODES`. SimulationError if the job's exit code differs.
     """
     settings = {"name": "simulation", "slurm.nodes": nodes, "container.runtime": "none"}
-    spec = load_plan(None, [(field, str(value)) for field, value in settings.items()], ["true"]).spec
     script, result, log = folder / "generated.sh", folder / "result.json", folder / "job.log"
     # A long path is fine: without Ray there are no sockets in it.
     script.write_text(
-        render_script(plan_of(spec)).replace('"temp_dir": "/tmp"', f'"temp_dir": {json.dumps(str(folder))}')
+        render(settings, ["true"]).replace('"temp_dir": "/tmp"', f'"temp_dir": {json.dumps(str(folder))}')
     )
     names = [f"node{number:05}" for number in range(1, nodes + 1)]
     (folder / "names").write_text("".join(name + "\n" for name in names))
