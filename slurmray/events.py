@@ -118,8 +118,16 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "A spare node failed; the job goes on without it.",
         {"node": (_NAME, "its name"), "text": (_TEXT, "why")},
     ),
+    "failure": (
+        "A node has failed with on_node_loss: restart, and the trainer gets stop.signal.",
+        {
+            "nodes": (_NODES, "names of the nodes to blame"),
+            "text": (_TEXT, "what has happened"),
+            "seconds": (_NUMBER, "until the trainer gets SIGKILL"),
+        },
+    ),
     "restart": (
-        "Ray and trainer are started again in the same allocation, as a node failed.",
+        "Ray and trainer are started again in the same allocation: a node failed, or the trainer asked for it.",
         {
             "restart": (_COUNT, "how often a trainer was started again"),
             "nodes": (_NODES, "names of the nodes from now on, the head node first"),

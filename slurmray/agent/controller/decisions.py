@@ -283,7 +283,9 @@ class Controller:
         has_head = self.head not in failure.nodes and not self.nodes[self.head].is_over
         if has_head and failure.kind in NODE_LOSSES and self._stop_until is None:
             self._is_trainer_stopping = True
-            self._stop(self.settings["restart"]["grace"], now)
+            grace = self.settings["restart"]["grace"]
+            self.log.event("failure", nodes=failure.nodes, text=str(failure), seconds=grace)
+            self._stop(grace, now)
 
     def is_over(self, now: float) -> bool:
         """Whether the step can be ended."""

@@ -111,6 +111,8 @@ def test_the_trainer_may_end_before_it_starts_again() -> None:
     cluster.receive("node3", "failed", kind="ray", message="the raylet was killed")
     assert not cluster.wait(4)
     assert cluster.sent[-1] == {"type": "stop", "seconds": 5}
+    failures = [fields for name, fields in cluster.log.events if name == "failure"]
+    assert failures == [{"nodes": ["node3"], "text": "node3: the raylet was killed", "seconds": 5}]
     cluster.receive("node4", "gone")  # a spare node ends as asked
     assert not cluster.wait(1)
     cluster.receive("node1", "exit", code=143)
