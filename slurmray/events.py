@@ -127,7 +127,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         },
     ),
     "restart": (
-        "Ray and trainer are started again in the same allocation: a node failed, or the trainer asked for it.",
+        "Ray and trainer start again in the same allocation: a node failed, or the trainer asked for it.",
         {
             "restart": (_COUNT, "how often a trainer was started again"),
             "nodes": (_NODES, "names of the nodes from now on, the head node first"),
