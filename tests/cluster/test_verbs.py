@@ -196,15 +196,15 @@ def test_why(jobs: Jobs) -> None:
     held = submit(*ONE, "--hold")
     for number in (known, unknown, good):
         jobs.wait_end(number)
-    shown = slurmray("why", str(known)).stdout
-    assert shown.splitlines() == [
+    *lines, cause, fix = slurmray("why", str(known)).stdout.splitlines()[:6]
+    assert lines == [
         f"job {known}, slurmray: FAILED. done: trainer exited with 1",
         "last lines of the job's log:",
         "  OSError: [Errno 28] No space left on device: '/ckpt'",
         "log: OSError: [Errno 28] No space left on device: '/ckpt'",
-        "cause: A disk was full: often that of checkpoints, or /tmp.",
-        "fix: The line names the file. Free space there, or write to another file system.",
     ]
+    assert cause.startswith("cause: A disk was full")
+    assert fix.startswith("fix: Free space")
     (cause,) = json.loads(slurmray("why", str(known), "--json").stdout)["causes"]
     assert cause["evidence"] == "OSError: [Errno 28] No space left on device: '/ckpt'"
     shown = slurmray("why", str(unknown)).stdout
