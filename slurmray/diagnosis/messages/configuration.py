@@ -195,7 +195,7 @@ MESSAGES: tuple[Message, ...] = (
         "yaml-syntax",
         "yaml.scanner.ScannerError: mapping values are not allowed here",
         "PyYAML 6: yaml/scanner.py and yaml/parser.py",
-        r"yaml\.(?:scanner\.ScannerError|parser\.ParserError|constructor\.ConstructorError)",
+        r"yaml\.scanner\.ScannerError|yaml\.parser\.ParserError|yaml\.constructor\.ConstructorError",
         "A YAML file that the trainer reads has a mistake.",
         "The lines after it name the file, the line and the column.",
     ),
