@@ -197,6 +197,14 @@ def test_the_last_traceback(prefix: str) -> None:
     assert last_traceback(log) == [HEADER.strip(), "  ...", *SHOWN, "KeyError: 'a'"]
 
 
+@pytest.mark.parametrize("stamp", ["2025-07-31T08:28:47.91110939{0}Z ", "[2026-03-11 17:47:5{0}] (W pid=1) "])
+def test_lines_of_a_traceback_may_have_different_times(stamp: str) -> None:
+    """As `kubectl logs --timestamps` and others write them."""
+    lines = f"{HEADER}{FRAMES}KeyError: 'a'\nsrun: error: node1".splitlines()
+    log = "".join(f"{stamp.format(number % 10)}{line}\n" for number, line in enumerate(lines))
+    assert last_traceback(log) == [HEADER.strip(), "  ...", *SHOWN, "KeyError: 'a'"]
+
+
 def test_of_a_chain_the_first_message_is_shown() -> None:
     link = "\nDuring handling of the above exception, another exception occurred:\n\n"
     log = f"{HEADER}{FRAMES}KeyError: 'a'\n{link}{HEADER}{FRAMES}TypeError: b\n{link}{HEADER}{FRAMES}ValueError: c\n"
