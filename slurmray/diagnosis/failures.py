@@ -141,7 +141,9 @@ def literals(pattern: str) -> tuple[str, ...]:
     while text != (shorter := _GROUP.sub("\0", text)):
         text = shorter
     longest = [max(branch.split("\0"), key=len) for branch in _REPEATED_LETTER.sub("\0", text).split("|")]
-    return tuple(re.sub("[\ue000-\ue0ff]", lambda found: chr(ord(found[0]) - _PRIVATE), each) for each in longest)
+    return tuple(
+        re.sub("[\ue000-\ue0ff]", lambda found: chr(ord(found[0]) - _PRIVATE), each) for each in longest
+    )
 
 
 def _lines(message: Message, text: str, start: int, stop: int) -> Iterator[tuple[int, int, Message]]:

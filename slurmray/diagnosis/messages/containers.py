@@ -2,6 +2,8 @@
 
 from slurmray.diagnosis.entries import Message
 
+# What runs on the host: no image needs it.
+_ON_HOST = r"(runc|crun|conmon|newuidmap|newgidmap|slirp4netns|pasta|netavark|fuse-overlayfs|nvidia-c[\w.-]+)"
 _PYXIS = "pyxis 0.24: pyxis_slurmstepd.c"
 
 MESSAGES: tuple[Message, ...] = (
@@ -45,6 +47,15 @@ MESSAGES: tuple[Message, ...] = (
         "node",
     ),
     Message(
+        "nvidia-cli-driver-error",
+        "nvidia-container-cli: initialization error: driver error: failed to process request",
+        "libnvidia-container; github.com/NVIDIA/nvidia-docker/issues/1225 and 1252",
+        r"initialization error: driver (rpc )?error: ",
+        "NVIDIA's driver on the node did not answer when the container was prepared.",
+        "`nvidia-smi` on the node shows whether it works. Leave the node out: sbatch --exclude=NODE generated.sh.",
+        "node",
+    ),
+    Message(
         "image-newer-than-driver",
         "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to "
         "a newer version, or use an earlier cuda container: unknown",
@@ -76,12 +87,26 @@ MESSAGES: tuple[Message, ...] = (
         "Create that folder in the image, or let container.mounts name a destination that the image has.",
     ),
     Message(
+        "host-program-missing",
+        'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in '
+        "$PATH",
+        "Go: os/exec; github.com/NixOS/nixpkgs/issues/215332, github.com/NVIDIA/nvidia-docker/issues/1190 and 1121, "
+        "github.com/gglyptodon/helixer-docker/issues/5",
+        rf"{_ON_HOST}\W{{1,8}}: executable file not found in \$PATH"
+        r"|fork/exec /\S+: no such file or directory: unknown"
+        r'|container creation failed: exec: "\S+nvidia-container-cli": stat ',
+        "The node lacks a program that the container runtime calls; the line names it.",
+        "Install it on that node (newuidmap is in uidmap or shadow-utils, those of NVIDIA in nvidia-container-toolkit), "
+        "or leave the node out: sbatch --exclude=NODE generated.sh.",
+        "node",
+    ),
+    Message(
         "container-program-missing",
         'Error response from daemon: failed to create task for container: exec: "python3": executable file not '
         "found in $PATH: unknown",
         "runc and Go: os/exec; crun: src/libcrun/container.c; enroot: github.com/NVIDIA/pyxis/issues/61",
-        r"executable file not found in \$PATH|executable file `\S+ not found in \$PATH"
-        r"|enroot-switchroot: failed to execute",
+        rf"exec: \W{{1,8}}(?!{_ON_HOST}\W)[^\s\\\"]+\W{{1,8}}: executable file not found in \$PATH"
+        r"|executable file `\S+ not found in \$PATH|enroot-switchroot: failed to execute",
         "The image has no program by that name in its PATH.",
         "Use an image with bash, python3 and Ray; programs of the host are not in the container.",
     ),
@@ -288,6 +313,15 @@ MESSAGES: tuple[Message, ...] = (
         "Read the lines below it, and enroot's hooks in /etc/enroot/hooks.d on that node.",
         "node",
         is_follow_up=True,
+    ),
+    Message(
+        "enroot-runtime-folder",
+        "slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied",
+        "GNU coreutils; github.com/NVIDIA/pyxis/issues/12; of pyxis: github.com/NVIDIA/pyxis/issues/4",
+        r"mkdir: cannot create directory \S+/enroot\S* Permission denied|pyxis: couldn't mkdir /run/pyxis",
+        "enroot or pyxis may not create its folder for running containers on the node.",
+        "Let an administrator create it there, or name a folder of each user in enroot.conf (ENROOT_RUNTIME_PATH).",
+        "node",
     ),
     Message(
         "enroot-hook-failed",

@@ -116,9 +116,31 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-no-allocation",
         "srun: error: Unable to confirm allocation for job 7: Invalid job id specified",
         "Slurm: src/srun/allocate.c",
-        r"Unable to confirm allocation for job \d+|[sS]lurm job \d+ has expired",
+        r"Unable to confirm allocation for job \d+: (Invalid job id|Job/step already)|[sS]lurm job \d+ has expired",
         "srun ran for a job that has ended, or with SLURM_JOB_ID of another job or cluster.",
         "Leave SLURM_ variables out of env and of the submitter's environment, and submit the job again.",
+    ),
+    Message(
+        "slurm-munge",
+        'srun: error: Munge encode failed: Failed to access "/run/munge/munge.socket.2": No such file or directory',
+        "Slurm: src/plugins/auth/munge/auth_munge.c; github.com/geoschem/GCHP/issues/254, "
+        "github.com/esm-tools/esm_tools/issues/1367",
+        r"Munge encode failed: (?!.*\(retrying)|Munge decode failed: (?!.*\(retrying)|: Protocol authentication error",
+        "MUNGE, which proves to Slurm who sends a message, failed: munged does not run there, its key or clock differs, "
+        "or the command is of another installation of Slurm (a module, Spack, conda).",
+        "Let `which srun` be the site's own. If it is: sbatch --exclude=NODE generated.sh; the node's administrators must "
+        "check munged.",
+        "node",
+    ),
+    Message(
+        "slurm-memory-variables",
+        "srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
+        "Slurm: src/common/slurm_opt.c; github.com/mehta-lab/recOrder/issues/482",
+        r"SLURM_MEM_PER_NODE are mutually exclusive",
+        "The environment has two of these variables: one of this job, and one of the shell or job that it was submitted "
+        "from.",
+        "Submit from a shell outside of any job, or unset SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and SLURM_MEM_PER_NODE "
+        "there.",
     ),
     Message(
         "slurm-credential-expired",
@@ -147,6 +169,15 @@ MESSAGES: tuple[Message, ...] = (
         r"Task launch for \S+ failed on node \S+ (?!Job credential expired|Unable to)",
         "srun does not reach slurmd of a node: the host is down, or a firewall or name resolution is in the way.",
         "Submit the job again. If it happens again, leave that node out: sbatch --exclude=NODE generated.sh.",
+        "node",
+    ),
+    Message(
+        "slurm-task-not-launched",
+        "srun: error: task 0 launch failed: Plugin initialization failed",
+        "Slurm: src/api/step_launch.c; github.com/NVIDIA/pyxis/issues/4",
+        r"srun: error: task \d+ launch failed: ",
+        "slurmd of a node could not start the task, for the reason in that line.",
+        "Leave that node out: sbatch --exclude=NODE generated.sh. Its administrators find more in slurmd's log.",
         "node",
     ),
     Message(

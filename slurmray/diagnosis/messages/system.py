@@ -47,7 +47,7 @@ MESSAGES: tuple[Message, ...] = (
         "ImportError: /opt/lib/python3.11/site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so: undefined "
         "symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
         "glibc: elf/dl-lookup.c; github.com/huggingface/open-r1/issues/684",
-        r"(ImportError|OSError): \S+: undefined symbol: ",
+        r"(ImportError|OSError): \S+: undefined symbol: |\.cpython-\S+: undefined symbol: ",
         "A compiled package (the line names it) is for another version of PyTorch or CUDA than the installed one.",
         "Install a build for this PyTorch, CUDA and C++ ABI, or build it in the image with --no-build-isolation.",
     ),

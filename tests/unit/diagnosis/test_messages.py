@@ -190,7 +190,7 @@ SCHEMA = json.loads(schema_text())
 FIELDS = set(fields(SCHEMA, SCHEMA["$defs"]))
 # Names with dots that are no fields: keys of verl, Python, sysctl, files, hosts.
 OTHERS = re.compile(
-    r"(actor|actor_rollout_ref|data|model|rollout|trainer|torch|verl|vm|fs|kernel|user|status)\.|e\.g$"
+    r"(actor|actor_rollout_ref|data|model|rollout|trainer|torch|verl|vllm|vm|fs|kernel|user|status)\.|e\.g$"
     r"|ray\.(init|kill|util)\b|.*\.(co|conf|err|io|json|jsonl|log|out|sh|txt)$"
 )
 
