@@ -113,7 +113,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "wrong-architecture",
         "standard_init_linux.go:228: exec user process caused: exec format error",
-        "runc, and Linux: errno 8",
+        "runc before 1.1, in other words since, and Linux: errno 8",
         r"(exec user process caused|exec /\S+): exec format error",
         "The image or the program is built for another CPU architecture than the node's, e.g. amd64 on arm64.",
         "Use an image for the node's architecture, which `uname -m` shows there.",
@@ -144,8 +144,9 @@ MESSAGES: tuple[Message, ...] = (
         "too-few-subordinate-ids",
         "Error processing tar file(exit status 1): there might not be enough IDs available in the namespace "
         "(requested 0:12 for /var/spool/mail): lchown /var/spool/mail: invalid argument",
-        "github.com/containers/storage; github.com/podman-container-tools/podman/issues/18447",
-        r"there might not be enough IDs available in the namespace",
+        "github.com/containers/storage, before Podman 4: github.com/podman-container-tools/podman/issues/18447; "
+        "Podman 4.3 and 5.4",
+        r"there might not be enough IDs available in the namespace|potentially insufficient UIDs or GIDs available in",
         "You have no, or too few, subordinate ids on the node, and the image has files of other users.",
         "Let an administrator add ranges for you to /etc/subuid and /etc/subgid on the nodes, then run podman "
         "system migrate there.",

@@ -101,8 +101,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "megatron-gpus-not-divisible",
         "AssertionError: world size (8) is not divisible by total_model_size (total_model_size=16)",
-        "Megatron-LM: megatron/training/arguments.py; Megatron-Bridge, Accelerate",
-        r"\) is not divisible by total_model_size",
+        "Megatron-LM: megatron/training/arguments.py, megatron/core/parallel_state.py; Megatron-Bridge, Accelerate",
+        r"\) is not divisible by total_model_size|Error: world_size \(\d+\) is not divisible by ",
         "Tensor x pipeline x context parallel size does not divide the number of GPUs of the job.",
         "Lower one of them, or give the job a multiple of their product with slurm.nodes and slurm.gpus_per_node.",
     ),
@@ -375,14 +375,6 @@ MESSAGES: tuple[Message, ...] = (
         r"probability tensor contains either",
         "The model's output is not a number: the weights have diverged, or float16 overflows.",
         "Use bfloat16; else resume from an earlier checkpoint with a lower learning rate or gradient clipping.",
-    ),
-    Message(
-        "megatron-world-size",
-        "RuntimeError: world_size (8) is not divisible by 16",
-        "Megatron-LM: megatron/core/parallel_state.py; github.com/NVIDIA/Megatron-LM/pull/5768",
-        r"Error: world_size \(\d+\) is not divisible by ",
-        "Tensor, pipeline, context and expert parallel sizes together need a number of GPUs that divides that of the job.",
-        "Lower one of them, or raise slurm.nodes.",
     ),
     Message(
         "megatron-layers",

@@ -12,7 +12,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-oom-kill",
         "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
         "Slurm: src/slurmd/slurmstepd/mgr.c, and srun; slurmray, in a node's log, by the step's cgroup",
-        r"Detected \d+ oom.kill events? in StepId=|tasks? \S+ Out Of Memory|slurmray: memory ran out: the kernel killed \d+",
+        r"Detected \d+ oom.kill event\S* in StepId=|tasks? \S+ Out Of Memory|slurmray: memory ran out: the kernel killed \d+",
         "The job used more memory than slurm.mem, and the kernel killed a process.",
         "Raise slurm.mem, or let the trainer use less.",
     ),

@@ -47,6 +47,16 @@ LINES = [
         "slurmstepd: error: Detected 1 oom_kill event in StepId=4833316.0. Some of the step tasks have been OOM "
         "Killed.",
     ),
+    (
+        "more memory than slurm.mem",
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes may have been killed by "
+        "the cgroup out-of-memory handler.",
+    ),
+    (
+        "subordinate ids",
+        "Error: potentially insufficient UIDs or GIDs available in user namespace (requested 0:42 for /etc/shadow): "
+        "Check /etc/subuid and /etc/subgid if configured locally",
+    ),
     ("more memory than slurm.mem", "srun: error: ideafix03: task 0: Out Of Memory"),
     (
         "Ray killed a task",
