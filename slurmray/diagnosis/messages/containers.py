@@ -134,7 +134,7 @@ MESSAGES: tuple[Message, ...] = (
         "ERRO[0000] running `/usr/bin/newuidmap 25137 0 1000 1 1 100000 65536`: newuidmap: write to uid_map "
         "failed: Operation not permitted",
         "shadow: newuidmap, as Podman runs it",
-        r"new[ug]idmap: write to [ug]id_map failed",
+        r"new[ug]idmap: write to [ug]id_map failed|new[ug]idmap: open of [ug]id_map failed",
         "The node does not let Podman map your subordinate ids: newuidmap has no privilege, or the ranges in "
         "/etc/subuid are wrong.",
         "Let an administrator check /etc/subuid, /etc/subgid and the capabilities of newuidmap on that node.",

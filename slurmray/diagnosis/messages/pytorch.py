@@ -235,7 +235,7 @@ MESSAGES: tuple[Message, ...] = (
         "state-dict-mismatch",
         "RuntimeError: Error(s) in loading state_dict for Qwen2ForCausalLM:",
         "PyTorch: torch/nn/modules/module.py",
-        r"Error\(s\) in loading state_dict for",
+        r"Error: Error\(s\) in loading state_dict for",
         "The checkpoint is of another model, or of another size or vocabulary of it.",
         "The lines below it name the parameters. Point the trainer to the checkpoint of this model, or to a new "
         "folder.",

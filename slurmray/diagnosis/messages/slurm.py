@@ -4,6 +4,7 @@ from slurmray.diagnosis.entries import Message
 
 _STEPD = "Slurm: src/slurmd/slurmstepd/req.c"
 _ERRNO = "Slurm: src/srun/launch.c and src/common/slurm_errno.c"
+_UNREACHABLE = "(Communication |Connection |Socket timed out|Message |Zero Bytes |No route )"
 _TASKS = "Slurm: src/srun/launch.c, before that in src/plugins/launch/slurm"
 
 MESSAGES: tuple[Message, ...] = (
@@ -166,7 +167,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-launch-failed",
         "srun: error: Task launch for StepId=7.0 failed on node node2: Communication connection failure",
         f"{_ERRNO}; github.com/geopm/geopm/issues/1020",
-        r"Task launch for \S+ failed on node \S+ (?!Job credential expired|Unable to)",
+        rf"Task launch for \S+ failed on node \S+ {_UNREACHABLE}",
         "srun does not reach slurmd of a node: the host is down, or a firewall or name resolution is in the way.",
         "Submit the job again. If it happens again, leave that node out: sbatch --exclude=NODE generated.sh.",
         "node",
@@ -174,9 +175,11 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "slurm-task-not-launched",
         "srun: error: task 0 launch failed: Plugin initialization failed",
-        "Slurm: src/api/step_launch.c; github.com/NVIDIA/pyxis/issues/4",
-        r"srun: error: task \d+ launch failed: ",
-        "slurmd of a node could not start the task, for the reason in that line.",
+        "Slurm: src/api/step_launch.c and src/srun/launch.c; github.com/NVIDIA/pyxis/issues/4, "
+        "github.com/mknoxnv/ubuntu-slurm/issues/4",
+        r"srun: error: task \d+ launch failed: "
+        rf"|Task launch for \S+ failed on node \S+ (?!Job credential expired|Unable to|{_UNREACHABLE})",
+        "slurmd of a node did not start the task, for the reason in that line, e.g. as the site's prolog failed there.",
         "Leave that node out: sbatch --exclude=NODE generated.sh. Its administrators find more in slurmd's log.",
         "node",
     ),
