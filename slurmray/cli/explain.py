@@ -63,7 +63,8 @@ def explain(text: tuple[str, ...]) -> None:
         title, known = name, STATES[name]
     elif causes := look_up_text(given):
         for cause in causes[:_SHOWN]:
-            _print(f"{cause.name}: {escaped(cause.evidence)}", cause.cause, cause.fix)
+            name_and_line = ": ".join(filter(None, (cause.name, escaped(cause.evidence))))
+            _print(name_and_line, cause.cause, cause.fix)
         return
     else:
         title, known = look_up(ExitCode[name]) if name in ExitCode.__members__ else look_up(*_numbers(given))

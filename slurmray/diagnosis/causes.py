@@ -13,6 +13,7 @@ from slurmray.diagnosis.exit_codes import EXIT_CODES, SELF_EXPLAINED, look_up, l
 from slurmray.diagnosis.failures import Failure, clean, failures, shown
 from slurmray.diagnosis.final_states import STATES
 from slurmray.diagnosis.messages import FAMILIES, MESSAGES
+from slurmray.diagnosis.slurm_errors import SLURM_ERRORS
 
 if TYPE_CHECKING:
     from slurmray.slurm.job_status import Status
@@ -29,7 +30,7 @@ class Cause:
     """A known message, or what an exit code or a state says in general.
 
     role: cause, the first failure; then, what came after it; earlier, what may have had no consequences;
-    consequence, what another failure has led to that is not in the logs; general, a code or a state.
+    consequence, what another failure has led to that is not known; general, a code or a state.
     source: the log that has the message; "" for a code. evidence: its line, or code and meaning; "" if
     nothing is known. is_certain: whether it ended the job. file: the output file that Slurm could not open.
     name, family, hardware: of the message. node, rank: where it was printed; "" and None if unknown.
@@ -105,7 +106,7 @@ def _of(failure: Failure, role: str, nodes: Sequence[str], hosts: Mapping[str, s
         node = next(iter(driver), node if node in nodes else "")
     if node.partition(".")[0] in nodes:
         node = node.partition(".")[0]
-    cause = known.cause + " The first failure is not in the logs." * (role == "consequence")
+    cause = known.cause + " The failure before it is not known to slurmray." * (role == "consequence")
     family = next((name for name, messages in FAMILIES.items() if known in messages), "")
     return Cause(
         role,
@@ -123,9 +124,13 @@ def _of(failure: Failure, role: str, nodes: Sequence[str], hosts: Mapping[str, s
 
 
 def look_up_text(text: str) -> list[Cause]:
-    """Return the messages in a text, the first failure in front; or the message with this name."""
+    """Return the messages in a text, the first failure in front; or the message with this name.
+
+    Errors of Slurm's commands, which have no name, are looked for last.
+    """
     named = [each for each in MESSAGES if each.name == text]
-    found = failures(named or MESSAGES, [("", named[0].example if named else text)])
+    logs = [("", named[0].example if named else text)]
+    found = failures(named or MESSAGES, logs) or failures(SLURM_ERRORS, logs)
     return [_of(each, "general", (), {}) for each in found]
 
 

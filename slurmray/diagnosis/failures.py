@@ -49,11 +49,12 @@ _PROGRESS = re.compile(
 _COUNT = re.compile(
     r"(?:rrors?|ailed|ailures?|imed out|illed|borted)[ \w]{0,20}?[:= ] ?(?:0(?![\w.])|\d+\.\d+(?![\w.]))"
 )
-# Of a pattern: the begin of a group, an end of a branch, a letter, or anything else, e.g. [a-z].
-_ATOM = re.compile(
-    r"(?:(?P<group>\((?:\?(?:[:=!]|<[=!]))?)|(?P<end>[|)])|(?P<literal>\\[^a-zA-Z0-9]|[^\\\[.^$])"
-    r"|\[\^?\]?(?:\\.|[^\]\\])*\]|\\?.)(?P<repeat>[*+?]\??|\{[\d,]+\}\??)?"
-)
+# Of a pattern: a quoted letter, what stands for any of several, a group, and what may be missing or repeated.
+_QUOTED = re.compile(r"\\([^a-zA-Z0-9])")
+_ANY = re.compile(r"\[\^?\]?[^\]]*\]|\\.|[.^$]")
+_GROUP = re.compile(r"\([^()]*\)")
+_REPEATED_LETTER = re.compile(r".(?:[*+?]|\{[\d,]+\})\??", re.DOTALL)
+_PRIVATE = 0xE000  # of Unicode's private use area: stands for a quoted letter
 
 
 @dataclass(frozen=True)
@@ -134,29 +135,15 @@ def prefix(line: str) -> str:
 
 @functools.cache
 def literals(pattern: str) -> tuple[str, ...]:
-    """Return texts of which each match of a pattern has one. Nothing public in `re` parses a pattern."""
-    return _literals(_ATOM.finditer(pattern + ")"))[0]
-
-
-def _literals(atoms: Iterator[re.Match[str]]) -> tuple[tuple[str, ...], bool]:
-    """Return those of a group, up to its end, and whether a match needs the group."""
-    branches: tuple[str, ...] = ()
-    best: tuple[str, ...] = ("",)
-    run, is_needed = "", True
-    for atom in atoms:
-        is_needed = not atom["repeat"] or atom["repeat"][0] == "+"
-        if atom["literal"] and is_needed:
-            run += atom["literal"][-1]
-            if not atom["repeat"]:
-                continue
-        inner, is_inner_needed = _literals(atoms) if atom["group"] else ((), False)
-        choices = [best, (run,), *[inner] * (is_inner_needed and atom["group"] in ("(", "(?:"))]
-        best, run = max(choices, key=lambda texts: min(map(len, texts))), ""
-        if atom["end"]:
-            branches, best = branches + best, ("",)
-        if atom["end"] == ")":
-            break
-    return branches, is_needed
+    """Return texts of which each match of a pattern has one: the longest outside of groups, of each branch."""
+    text = _QUOTED.sub(lambda found: chr(_PRIVATE + ord(found[1])), pattern)
+    text = _ANY.sub("\0", text)
+    while text != (shorter := _GROUP.sub("\0", text)):
+        text = shorter
+    longest = [max(branch.split("\0"), key=len) for branch in _REPEATED_LETTER.sub("\0", text).split("|")]
+    return tuple(
+        re.sub("[\ue000-\ue0ff]", lambda found: chr(ord(found[0]) - _PRIVATE), each) for each in longest
+    )
 
 
 def _lines(message: Message, text: str, start: int, stop: int) -> Iterator[tuple[int, int, Message]]:

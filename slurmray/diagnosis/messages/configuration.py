@@ -123,8 +123,10 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "module-not-found",
         "ModuleNotFoundError: No module named 'flash_attn'",
-        "Python; of python -m: Lib/runpy.py",
-        r"ModuleNotFoundError: No module named '[^']+'|/python[\d.]*: No module named ",
+        "Python; of python -m: Lib/runpy.py; Transformers: dynamic_module_utils.py, "
+        "github.com/deepseek-ai/DeepSeek-MoE/issues/24",
+        r"ModuleNotFoundError: No module named '[^']+'|/python[\d.]*: No module named "
+        r"|requires the following packages that were not found in your environment: ",
         "A Python module is not where the trainer runs.",
         "Install it in the image or the virtual environment of `setup`, or in container.setup.",
     ),
@@ -141,10 +143,19 @@ MESSAGES: tuple[Message, ...] = (
         "import-name",
         "ImportError: cannot import name 'LlamaFlashAttention2' from 'transformers.models.llama.modeling_llama' "
         "(/usr/lib/python3/dist-packages/transformers/models/llama/modeling_llama.py)",
-        "Python: Python/ceval.c",
-        r"ImportError: cannot import name '[^']+' from '",
+        "Python: Python/ceval.c; below Transformers' error: github.com/huggingface/transformers/issues/28200",
+        r"ImportError: cannot import name '[^']+' from '|^cannot import name '[^']+' from '",
         "Two packages do not fit: one imports what the other does not have in the installed version.",
         "Install versions that fit, e.g. those that the trainer's requirements name, in the image or container.setup.",
+    ),
+    Message(
+        "transformers-not-imported",
+        "ModuleNotFoundError: Could not import module 'AutoProcessor'. Are this object's requirements defined correctly?",
+        "Transformers: utils/import_utils.py; before: github.com/huggingface/transformers/issues/28200",
+        r"Could not import module '\w+'\. Are this object's requirements|Error: Failed to import transformers\.",
+        "Transformers could not load a part of itself, usually as a package does not fit.",
+        "Look at the exception above it, or at the line below it.",
+        is_follow_up=True,
     ),
     Message(
         "keyword-unexpected",
@@ -195,7 +206,7 @@ MESSAGES: tuple[Message, ...] = (
         "yaml-syntax",
         "yaml.scanner.ScannerError: mapping values are not allowed here",
         "PyYAML 6: yaml/scanner.py and yaml/parser.py",
-        r"yaml\.(?:scanner\.ScannerError|parser\.ParserError|constructor\.ConstructorError)",
+        r"yaml\.scanner\.ScannerError|yaml\.parser\.ParserError|yaml\.constructor\.ConstructorError",
         "A YAML file that the trainer reads has a mistake.",
         "The lines after it name the file, the line and the column.",
     ),

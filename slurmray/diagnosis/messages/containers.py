@@ -2,6 +2,8 @@
 
 from slurmray.diagnosis.entries import Message
 
+# What runs on the host: no image needs it.
+_ON_HOST = r"(runc|crun|conmon|newuidmap|newgidmap|slirp4netns|pasta|netavark|fuse-overlayfs|nvidia-c[\w.-]+)"
 _PYXIS = "pyxis 0.24: pyxis_slurmstepd.c"
 
 MESSAGES: tuple[Message, ...] = (
@@ -45,6 +47,15 @@ MESSAGES: tuple[Message, ...] = (
         "node",
     ),
     Message(
+        "nvidia-cli-driver-error",
+        "nvidia-container-cli: initialization error: driver error: failed to process request",
+        "libnvidia-container; github.com/NVIDIA/nvidia-docker/issues/1225 and 1252",
+        r"initialization error: driver (rpc )?error: ",
+        "NVIDIA's driver on the node did not answer when the container was prepared.",
+        "`nvidia-smi` on the node shows whether it works. Leave the node out: sbatch --exclude=NODE generated.sh.",
+        "node",
+    ),
+    Message(
         "image-newer-than-driver",
         "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to "
         "a newer version, or use an earlier cuda container: unknown",
@@ -76,19 +87,33 @@ MESSAGES: tuple[Message, ...] = (
         "Create that folder in the image, or let container.mounts name a destination that the image has.",
     ),
     Message(
+        "host-program-missing",
+        'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in '
+        "$PATH",
+        "Go: os/exec; github.com/NixOS/nixpkgs/issues/215332, github.com/NVIDIA/nvidia-docker/issues/1190 and 1121, "
+        "github.com/gglyptodon/helixer-docker/issues/5",
+        rf"{_ON_HOST}\W{{1,8}}: executable file not found in \$PATH"
+        r"|fork/exec /\S+: no such file or directory: unknown"
+        r'|container creation failed: exec: "\S+nvidia-container-cli": stat ',
+        "The node lacks a program that the container runtime calls; the line names it.",
+        "Install it on that node (newuidmap is in uidmap or shadow-utils, those of NVIDIA in nvidia-container-toolkit), "
+        "or leave the node out: sbatch --exclude=NODE generated.sh.",
+        "node",
+    ),
+    Message(
         "container-program-missing",
         'Error response from daemon: failed to create task for container: exec: "python3": executable file not '
         "found in $PATH: unknown",
         "runc and Go: os/exec; crun: src/libcrun/container.c; enroot: github.com/NVIDIA/pyxis/issues/61",
-        r"executable file not found in \$PATH|executable file `\S+ not found in \$PATH"
-        r"|enroot-switchroot: failed to execute",
+        rf"exec: \W{{1,8}}(?!{_ON_HOST}\W)[^\s\\\"]+\W{{1,8}}: executable file not found in \$PATH"
+        r"|executable file `\S+ not found in \$PATH|enroot-switchroot: failed to execute",
         "The image has no program by that name in its PATH.",
         "Use an image with bash, python3 and Ray; programs of the host are not in the container.",
     ),
     Message(
         "wrong-architecture",
         "standard_init_linux.go:228: exec user process caused: exec format error",
-        "runc, and Linux: errno 8",
+        "runc before 1.1, in other words since, and Linux: errno 8",
         r"(exec user process caused|exec /\S+): exec format error",
         "The image or the program is built for another CPU architecture than the node's, e.g. amd64 on arm64.",
         "Use an image for the node's architecture, which `uname -m` shows there.",
@@ -109,7 +134,7 @@ MESSAGES: tuple[Message, ...] = (
         "ERRO[0000] running `/usr/bin/newuidmap 25137 0 1000 1 1 100000 65536`: newuidmap: write to uid_map "
         "failed: Operation not permitted",
         "shadow: newuidmap, as Podman runs it",
-        r"new[ug]idmap: write to [ug]id_map failed",
+        r"new[ug]idmap: write to [ug]id_map failed|new[ug]idmap: open of [ug]id_map failed",
         "The node does not let Podman map your subordinate ids: newuidmap has no privilege, or the ranges in "
         "/etc/subuid are wrong.",
         "Let an administrator check /etc/subuid, /etc/subgid and the capabilities of newuidmap on that node.",
@@ -119,8 +144,9 @@ MESSAGES: tuple[Message, ...] = (
         "too-few-subordinate-ids",
         "Error processing tar file(exit status 1): there might not be enough IDs available in the namespace "
         "(requested 0:12 for /var/spool/mail): lchown /var/spool/mail: invalid argument",
-        "github.com/containers/storage; github.com/podman-container-tools/podman/issues/18447",
-        r"there might not be enough IDs available in the namespace",
+        "github.com/containers/storage, before Podman 4: github.com/podman-container-tools/podman/issues/18447; "
+        "Podman 4.3 and 5.4",
+        r"there might not be enough IDs available in the namespace|potentially insufficient UIDs or GIDs available in",
         "You have no, or too few, subordinate ids on the node, and the image has files of other users.",
         "Let an administrator add ranges for you to /etc/subuid and /etc/subgid on the nodes, then run podman "
         "system migrate there.",
@@ -288,6 +314,15 @@ MESSAGES: tuple[Message, ...] = (
         "Read the lines below it, and enroot's hooks in /etc/enroot/hooks.d on that node.",
         "node",
         is_follow_up=True,
+    ),
+    Message(
+        "enroot-runtime-folder",
+        "slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied",
+        "GNU coreutils; github.com/NVIDIA/pyxis/issues/12; of pyxis: github.com/NVIDIA/pyxis/issues/4",
+        r"mkdir: cannot create directory \S+/enroot\S* Permission denied|pyxis: couldn't mkdir /run/pyxis",
+        "enroot or pyxis may not create its folder for running containers on the node.",
+        "Let an administrator create it there, or name a folder of each user in enroot.conf (ENROOT_RUNTIME_PATH).",
+        "node",
     ),
     Message(
         "enroot-hook-failed",

@@ -3,6 +3,7 @@
 from slurmray.diagnosis.entries import Message
 
 _LEAVE_OUT = "Leave the node out: sbatch --exclude=NODE generated.sh."
+_ERROR = r"(CUDA [Ee]rror|HIP [Ee]rror|Triton Error \[CUDA\])"
 _BLOCKING = "Run it again with env.CUDA_LAUNCH_BLOCKING: 1: the traceback then names the operation."
 
 MESSAGES: tuple[Message, ...] = (
@@ -209,8 +210,8 @@ MESSAGES: tuple[Message, ...] = (
         "Process group watchdog thread terminated with exception: CUDA error: unspecified launch failure",
         "CUDA: cudaErrorLaunchFailure; github.com/hao-ai-lab/FastVideo/issues/1008, "
         "github.com/hiyouga/LlamaFactory/issues/8871",
-        r"(CUDA|HIP) [Ee]rror: (unspecified launch failure|an illegal instruction was encountered|misaligned address)"
-        r"|Triton Error \[CUDA\]: (misaligned address|unspecified launch failure)",
+        rf"{_ERROR}: unspecified launch failure|{_ERROR}: an illegal instruction was encountered"
+        rf"|{_ERROR}: misaligned address",
         "A GPU kernel crashed: usually a bug in it, or an extension for another GPU or version; a broken GPU if it is "
         "always the same one.",
         f"{_BLOCKING} If it is always the same node, leave it out: sbatch --exclude=NODE generated.sh.",

@@ -2,6 +2,8 @@
 
 from slurmray.diagnosis.entries import Message
 
+_RESOLVER = "(gaierror|ConnectError|ConnectionError|NameResolutionError|MaxRetryError)"
+
 MESSAGES: tuple[Message, ...] = (
     Message(
         "hub-bad-token",
@@ -129,8 +131,7 @@ MESSAGES: tuple[Message, ...] = (
         "name-resolution-failed",
         "socket.gaierror: [Errno -3] Temporary failure in name resolution",
         "glibc: gai_strerror; github.com/yerfor/GeneFace/issues/283",
-        r"(gaierror|ConnectError|ConnectionError|NameResolutionError|MaxRetryError): "
-        r".*(Temporary failure in name resolution|Name or service not known)",
+        rf"{_RESOLVER}: .*Temporary failure in name resolution|{_RESOLVER}: .*Name or service not known",
         "The node could not resolve a host name: compute nodes often have no internet access.",
         "For models and data, download on a login node and set env.HF_HUB_OFFLINE: 1, or set env.https_proxy. "
         "For a node of the job, its name must resolve on the others.",

@@ -176,6 +176,15 @@ MESSAGES: tuple[Message, ...] = (
         "List the folder on the node; download the model again, and mount the whole folder with container.mounts.",
     ),
     Message(
+        "vllm-extension-missing",
+        "AttributeError: '_OpNamespace' '_C' object has no attribute 'rms_norm'",
+        "PyTorch: torch/_ops.py; vLLM: vllm/_custom_ops.py; github.com/verl-project/verl/issues/1084",
+        r"'_OpNamespace' '_\w*C\w*' object has no attribute",
+        "The compiled part of vLLM could not be loaded: it is for another version of PyTorch or CUDA, or was not built.",
+        "Install the PyTorch that this vLLM requires, in the image or container.setup. "
+        "`python3 -c 'import vllm._C'` prints why.",
+    ),
+    Message(
         "vllm-attention-backend",
         "ValueError: Selected backend AttentionBackendEnum.FLASH_ATTN is not valid for this configuration. Reason: "
         "['kv_cache_dtype not supported']",

@@ -27,6 +27,16 @@ MESSAGES: tuple[Message, ...] = (
         "network",
     ),
     Message(
+        "ib-port-error",
+        "node3:4301:4390 [0] transport/net_ib.cc:94 NCCL WARN NET/IB : mlx5_3:1 Got async event : port error",
+        "NCCL: src/transport/net_ib; github.com/NVIDIA/nccl/issues/905",
+        r"Got async event : (port error|local catastrophic error)|NET/IB : \S+ async fatal event: ",
+        "A port of InfiniBand or RoCE lost its link, or a network card failed.",
+        "If it names the same node again and again, leave it out: sbatch --exclude=NODE generated.sh. Its administrators "
+        "must check card, cable and switch.",
+        "network",
+    ),
+    Message(
         "ib-retries-exceeded",
         "node-2:5776:5902 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.2.0.5<33092> with "
         "error 12, opcode 0, len 0, vendor err 129 (Recv)",
@@ -204,6 +214,16 @@ MESSAGES: tuple[Message, ...] = (
         r"NCCL .*unhandled system error|ncclSystemError: System call",
         "A system call of NCCL failed, usually for the network or shared memory.",
         "The line after `Last error:` says which. Without one, set env.NCCL_DEBUG: WARN.",
+        is_follow_up=True,
+    ),
+    Message(
+        "nccl-internal-error",
+        "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:317, internal "
+        "error - please report this issue to the NCCL developers, NCCL version 2.21.5",
+        "NCCL: src/init.cc, ncclGetErrorString; github.com/vllm-project/vllm/issues/10453",
+        r"NCCL .*internal error - please report this issue|ncclInternalError: Internal check failed",
+        "NCCL met something that it did not expect, e.g. in the node's topology or in what another process sent.",
+        "The line after `Last error:` says what. Without one, set env.NCCL_DEBUG: WARN.",
         is_follow_up=True,
     ),
     Message(

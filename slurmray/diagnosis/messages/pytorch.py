@@ -56,6 +56,14 @@ MESSAGES: tuple[Message, ...] = (
         "Set rollout.tensor_model_parallel_size to a divisor of that number.",
     ),
     Message(
+        "verl-no-reward-function",
+        "NotImplementedError: Reward function is not implemented for data_source='lighteval/MATH'",
+        "verl: verl/utils/reward_score/__init__.py; github.com/verl-project/verl/issues/5558",
+        r"Reward function is not implemented for data_source=",
+        "verl has no reward function for this data_source, which a column of the data names.",
+        "Give verl a custom_reward_function (path and name), or write a data_source into the data that it knows.",
+    ),
+    Message(
         "verl-prompt-too-long",
         "RuntimeError: Prompt length 2210 is longer than 1024.",
         "verl before 0.9: verl/utils/dataset/rl_dataset.py; EasyR1: verl/utils/dataset.py",
@@ -93,8 +101,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "megatron-gpus-not-divisible",
         "AssertionError: world size (8) is not divisible by total_model_size (total_model_size=16)",
-        "Megatron-LM: megatron/training/arguments.py; Megatron-Bridge, Accelerate",
-        r"\) is not divisible by total_model_size",
+        "Megatron-LM: megatron/training/arguments.py, megatron/core/parallel_state.py; Megatron-Bridge, Accelerate",
+        r"\) is not divisible by total_model_size|Error: world_size \(\d+\) is not divisible by ",
         "Tensor x pipeline x context parallel size does not divide the number of GPUs of the job.",
         "Lower one of them, or give the job a multiple of their product with slurm.nodes and slurm.gpus_per_node.",
     ),
@@ -174,6 +182,27 @@ MESSAGES: tuple[Message, ...] = (
         "Call it once, and only if torch.distributed.is_initialized() is false.",
     ),
     Message(
+        "fsdp-two-types",
+        "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
+        "PyTorch: torch/distributed/fsdp/_flat_param.py; github.com/hiyouga/LlamaFactory/issues/3853, 7993, "
+        "github.com/huggingface/peft/issues/484",
+        r"Must flatten tensors with uniform dtype but got|`FlatParameter` requires uniform dtype but got",
+        "FSDP puts the parameters of a block into one tensor, and they have two types, e.g. LoRA or a vision part in "
+        "float32 beside bfloat16.",
+        "Load the whole model in one type, or let FSDP wrap the other parts on their own.",
+    ),
+    Message(
+        "dtensor-mixed",
+        "RuntimeError: aten.mul.Tensor: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor "
+        "before calling distributed operators!",
+        "PyTorch: torch/distributed/tensor/_dispatch.py; github.com/pytorch/pytorch/issues/153354, "
+        "github.com/NVIDIA-NeMo/RL/issues/1051",
+        r"got mixed torch\.Tensor and DTensor",
+        "A tensor that is split over GPUs (FSDP2, tensor parallelism) meets one that is not: a part of the model, or a "
+        "kernel, does not know such tensors.",
+        "Switch tensor parallelism or that kernel (the line names it) off for this model, or use a newer trainer.",
+    ),
+    Message(
         "ddp-unused-parameters",
         "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This "
         "error indicates that your module has parameters that were not used in producing loss.",
@@ -206,7 +235,7 @@ MESSAGES: tuple[Message, ...] = (
         "state-dict-mismatch",
         "RuntimeError: Error(s) in loading state_dict for Qwen2ForCausalLM:",
         "PyTorch: torch/nn/modules/module.py",
-        r"Error\(s\) in loading state_dict for",
+        r"Error: Error\(s\) in loading state_dict for",
         "The checkpoint is of another model, or of another size or vocabulary of it.",
         "The lines below it name the parameters. Point the trainer to the checkpoint of this model, or to a new "
         "folder.",
@@ -270,10 +299,11 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "no-cuda-toolkit",
         "op_builder.builder.MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA op(s)",
-        "DeepSpeed: op_builder/builder.py; PyTorch: torch/utils/cpp_extension.py",
+        "DeepSpeed: op_builder/builder.py; PyTorch: torch/utils/cpp_extension.py; of a header: "
+        "github.com/flashinfer-ai/flashinfer/issues/4410",
         r"(MissingCUDAException|AssertionError): CUDA_HOME does not exist"
-        r"|OSError: CUDA_HOME environment variable is not set",
-        "A package compiles for the GPU when it is first used, and the image has no CUDA toolkit (nvcc).",
+        r"|OSError: CUDA_HOME environment variable is not set|fatal error: cu\w+\.h: No such file or directory",
+        "A package compiles for the GPU when it is first used, and the image has no CUDA toolkit (nvcc), or a part of it.",
         "Use an image with it (of nvidia/cuda, one with devel in its tag), or install what was compiled before.",
     ),
     Message(
@@ -347,6 +377,26 @@ MESSAGES: tuple[Message, ...] = (
         "Use bfloat16; else resume from an earlier checkpoint with a lower learning rate or gradient clipping.",
     ),
     Message(
+        "megatron-layers",
+        "AssertionError: Number of layers should be divisible by the pipeline-model-parallel size",
+        "Megatron-LM: megatron/training/arguments.py, megatron/core/transformer/transformer_block.py; "
+        "github.com/modelscope/ms-swift/issues/5737, github.com/NVIDIA-BioNeMo/bionemo-recipes/issues/784",
+        r"Number of layers should be divisible by the pipeline-model-parallel size"
+        r"|num_layers should be divisible by pipeline_model_parallel_size",
+        "Pipeline parallelism splits the layers of the model evenly, and their number does not allow it.",
+        "Set the pipeline parallel size (verl: actor.megatron.pipeline_model_parallel_size) to a divisor of that number, "
+        "or give the first and last stage a number of their own.",
+    ),
+    Message(
+        "megatron-sequence-length",
+        "AssertionError: First dimension of the tensor should be divisible by tensor parallel size",
+        "Megatron-LM: megatron/core/tensor_parallel/mappings.py; github.com/verl-project/verl/issues/3296, "
+        "github.com/alibaba/Pai-Megatron-Patch/issues/332",
+        r"First dimension of the tensor should be divisible by tensor parallel size",
+        "Sequence parallelism splits a batch along its tokens, whose number is no multiple of the tensor parallel size.",
+        "Let the trainer pad to that size, choose lengths that are multiples of it, or switch sequence_parallel off.",
+    ),
+    Message(
         "megatron-gradient-nan",
         "AssertionError: Rank 13: found NaN in local grad norm in backward pass before data-parallel communication "
         "collective. Device: 5, node: node2",
@@ -365,6 +415,16 @@ MESSAGES: tuple[Message, ...] = (
         "Train in bfloat16, or with a lower learning rate.",
     ),
     # What follows from other failures.
+    Message(
+        "kernel-not-built",
+        "ninja: build stopped: subcommand failed.",
+        "ninja; PyTorch: torch/utils/cpp_extension.py; github.com/flashinfer-ai/flashinfer/issues/4410, "
+        "github.com/kserve/kserve/issues/4565",
+        r"ninja: build stopped: subcommand failed|Error building extension '",
+        "A package compiled a kernel when it was first used, and the compiler failed; the lines above say why.",
+        "Use an image in which that package is compiled, or one whose CUDA toolkit has the version of PyTorch's.",
+        is_follow_up=True,
+    ),
     Message(
         "compilation-failed",
         "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",

@@ -39,8 +39,9 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "ray-memory-monitor",
         "1 worker(s) were killed due to the node running low on memory.",
-        "Ray: raylet",
-        r"killed due to the node running low on memory",
+        "Ray: src/ray/raylet/node_manager.cc; of Ray 2.4x: github.com/PeterGriffinJin/Search-R1/issues/44",
+        r"killed due to the node running low on memory"
+        r"|[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure",
         "Ray killed a task because its node had nearly no memory left.",
         "Raise slurm.mem, run fewer tasks at a time, or let each use less.",
     ),
@@ -172,6 +173,16 @@ MESSAGES: tuple[Message, ...] = (
     ),
     # Lost nodes and processes
     Message(
+        "ray-check-failed",
+        "[2025-07-06 07:14:27,052 C 2915798 2915798] task_receiver.cc:219:  Check failed: objects_valid",
+        "Ray: src/ray/util/logging.h; github.com/verl-project/verl/issues/2380, "
+        "github.com/NVIDIA-NeMo/RL/issues/1051",
+        r" C \d+ \d+\] .*Check failed: ",
+        "A check in Ray's own code failed, and the process ended: a defect of Ray, or a use that it does not expect, "
+        "e.g. a process that forks after ray.init.",
+        "Look for the words after `Check failed` in Ray's issues, and try another version of Ray.",
+    ),
+    Message(
         "ray-node-lost",
         "The node with node id: 5ad7fa5dd64fc1fe and address: 10.0.0.2 and node name: 10.0.0.2 has been marked "
         "dead because the detector has missed too many heartbeats from it.",
@@ -222,6 +233,33 @@ MESSAGES: tuple[Message, ...] = (
         "network",
     ),
     # The trainer's use of Ray
+    Message(
+        "ray-placement-group-name-taken",
+        "ray.exceptions.RaySystemError: System error: Failed to create placement group 'd1c0110401ccaefbbf8fd4b69bfd' "
+        "because name 'global_poolverl_group_8:0' already exists.",
+        "github.com/PeterGriffinJin/Search-R1/issues/44",
+        r"Failed to create placement group '\S+' because name '",
+        "A placement group with that name lives already: of another call of the trainer in the same Ray cluster.",
+        "Submit the job again for a new cluster, or let the trainer end its first call, which then frees the group.",
+    ),
+    Message(
+        "ray-job-no-agent",
+        "RuntimeError: Request failed with status code 500: No available agent to submit job, please try again later.",
+        "Ray: python/ray/dashboard/modules/job/job_head.py; github.com/verl-project/verl/issues/768",
+        r"No available agent to submit job",
+        "Ray's dashboard agent, which starts jobs, does not run: it was not ready yet, its port is taken (52365 by "
+        "default), or the limit of processes was reached.",
+        f"Submit it again after some seconds, or raise the limit: ulimit -u $(ulimit -Hu). {_LOGS} have "
+        "dashboard_agent.log.",
+    ),
+    Message(
+        "ray-dashboard-unreachable",
+        "ConnectionError: Failed to connect to Ray at address: http://127.0.0.1:8265.",
+        "Ray: python/ray/dashboard/modules/dashboard_sdk.py; github.com/verl-project/verl/issues/87",
+        r"Failed to connect to Ray at address: ",
+        "Nothing answers at the address of Ray's dashboard: it does not run, is on another node, or has another port.",
+        "Use the address that the job's log has for the dashboard, or let slurmray submit: launch: ray-job.",
+    ),
     Message(
         "ray-module-missing",
         "ray.exceptions.RaySystemError: System error: No module named 'my_rewards'",

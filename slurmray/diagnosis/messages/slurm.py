@@ -4,6 +4,7 @@ from slurmray.diagnosis.entries import Message
 
 _STEPD = "Slurm: src/slurmd/slurmstepd/req.c"
 _ERRNO = "Slurm: src/srun/launch.c and src/common/slurm_errno.c"
+_UNREACHABLE = "(Communication |Connection |Socket timed out|Message |Zero Bytes |No route )"
 _TASKS = "Slurm: src/srun/launch.c, before that in src/plugins/launch/slurm"
 
 MESSAGES: tuple[Message, ...] = (
@@ -12,7 +13,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-oom-kill",
         "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
         "Slurm: src/slurmd/slurmstepd/mgr.c, and srun; slurmray, in a node's log, by the step's cgroup",
-        r"Detected \d+ oom.kill events? in StepId=|tasks? \S+ Out Of Memory|slurmray: memory ran out: the kernel killed \d+",
+        r"Detected \d+ oom.kill event\S* in StepId=|tasks? \S+ Out Of Memory|slurmray: memory ran out: the kernel killed \d+",
         "The job used more memory than slurm.mem, and the kernel killed a process.",
         "Raise slurm.mem, or let the trainer use less.",
     ),
@@ -116,9 +117,31 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-no-allocation",
         "srun: error: Unable to confirm allocation for job 7: Invalid job id specified",
         "Slurm: src/srun/allocate.c",
-        r"Unable to confirm allocation for job \d+|[sS]lurm job \d+ has expired",
+        r"Unable to confirm allocation for job \d+: (Invalid job id|Job/step already)|[sS]lurm job \d+ has expired",
         "srun ran for a job that has ended, or with SLURM_JOB_ID of another job or cluster.",
         "Leave SLURM_ variables out of env and of the submitter's environment, and submit the job again.",
+    ),
+    Message(
+        "slurm-munge",
+        'srun: error: Munge encode failed: Failed to access "/run/munge/munge.socket.2": No such file or directory',
+        "Slurm: src/plugins/auth/munge/auth_munge.c; github.com/geoschem/GCHP/issues/254, "
+        "github.com/esm-tools/esm_tools/issues/1367",
+        r"Munge encode failed: (?!.*\(retrying)|Munge decode failed: (?!.*\(retrying)|: Protocol authentication error",
+        "MUNGE, which proves to Slurm who sends a message, failed: munged does not run there, its key or clock differs, "
+        "or the command is of another installation of Slurm (a module, Spack, conda).",
+        "Let `which srun` be the site's own. If it is: sbatch --exclude=NODE generated.sh; the node's administrators must "
+        "check munged.",
+        "node",
+    ),
+    Message(
+        "slurm-memory-variables",
+        "srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
+        "Slurm: src/common/slurm_opt.c; github.com/mehta-lab/recOrder/issues/482",
+        r"SLURM_MEM_PER_NODE are mutually exclusive",
+        "The environment has two of these variables: one of this job, and one of the shell or job that it was submitted "
+        "from.",
+        "Submit from a shell outside of any job, or unset SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and SLURM_MEM_PER_NODE "
+        "there.",
     ),
     Message(
         "slurm-credential-expired",
@@ -144,9 +167,20 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-launch-failed",
         "srun: error: Task launch for StepId=7.0 failed on node node2: Communication connection failure",
         f"{_ERRNO}; github.com/geopm/geopm/issues/1020",
-        r"Task launch for \S+ failed on node \S+ (?!Job credential expired|Unable to)",
+        rf"Task launch for \S+ failed on node \S+ {_UNREACHABLE}",
         "srun does not reach slurmd of a node: the host is down, or a firewall or name resolution is in the way.",
         "Submit the job again. If it happens again, leave that node out: sbatch --exclude=NODE generated.sh.",
+        "node",
+    ),
+    Message(
+        "slurm-task-not-launched",
+        "srun: error: task 0 launch failed: Plugin initialization failed",
+        "Slurm: src/api/step_launch.c and src/srun/launch.c; github.com/NVIDIA/pyxis/issues/4, "
+        "github.com/mknoxnv/ubuntu-slurm/issues/4",
+        r"srun: error: task \d+ launch failed: "
+        rf"|Task launch for \S+ failed on node \S+ (?!Job credential expired|Unable to|{_UNREACHABLE})",
+        "slurmd of a node did not start the task, for the reason in that line, e.g. as the site's prolog failed there.",
+        "Leave that node out: sbatch --exclude=NODE generated.sh. Its administrators find more in slurmd's log.",
         "node",
     ),
     Message(

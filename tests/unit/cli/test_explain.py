@@ -89,6 +89,15 @@ def test_a_line_is_explained(args: list[str], capsys: pytest.CaptureFixture[str]
     assert "\x1b" not in out
 
 
+def test_an_error_of_sbatch_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "sbatch: error: Batch job submission failed: Invalid qos specification"
+    done, out, err = main(["explain", line], capsys)
+    assert (done, err) == (0, "")
+    title, fix = unwrapped(out)
+    assert title == line
+    assert fix.startswith("fix: `sacctmgr show associations")
+
+
 def test_standard_input_is_explained(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,12 +71,12 @@ def test_what_only_follows_is_no_cause(case: Case) -> None:
     case.log(f"{START}{TRAINER}{died}\n{LAST.format(1)}")
     shown = case.ask()
     assert f" log: {died} meaning: " in shown
-    assert "The first failure is not in the logs." in shown
+    assert "The failure before it is not known to slurmray." in shown
     assert UNKNOWN in shown
     case.log(f"{START}{TRAINER}{died}\n{DISK}\n{LAST.format(1)}")
     shown = case.ask()
     assert shown.index(f" log: {DISK} cause: ") < shown.index(f"then, in log: {died}")
-    assert "not in the logs" not in shown
+    assert "The failure before it" not in shown
 
 
 def test_what_progress_follows_is_not_certain(case: Case) -> None:

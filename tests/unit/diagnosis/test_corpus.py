@@ -70,5 +70,17 @@ def test_a_pattern_is_fast(message: Message) -> None:
     assert not message.pattern.startswith("(?")
 
 
+def test_each_match_has_a_text_to_look_for() -> None:
+    lines = {each.example for each in MESSAGES}
+    lines.update(line for path in CORPUS.glob("*/*.log") for line in path.read_text().splitlines())
+    missed = [
+        (message.name, line)
+        for message in MESSAGES
+        for line in lines
+        if re.search(message.pattern, line) and not any(text in line for text in literals(message.pattern))
+    ]
+    assert missed == []
+
+
 def test_each_family_is_in_the_table() -> None:
     assert sum(map(len, FAMILIES.values())) == len(MESSAGES)

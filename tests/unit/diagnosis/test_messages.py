@@ -47,6 +47,16 @@ LINES = [
         "slurmstepd: error: Detected 1 oom_kill event in StepId=4833316.0. Some of the step tasks have been OOM "
         "Killed.",
     ),
+    (
+        "more memory than slurm.mem",
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes may have been killed by "
+        "the cgroup out-of-memory handler.",
+    ),
+    (
+        "subordinate ids",
+        "Error: potentially insufficient UIDs or GIDs available in user namespace (requested 0:42 for /etc/shadow): "
+        "Check /etc/subuid and /etc/subgid if configured locally",
+    ),
     ("more memory than slurm.mem", "srun: error: ideafix03: task 0: Out Of Memory"),
     (
         "Ray killed a task",
@@ -190,7 +200,7 @@ SCHEMA = json.loads(schema_text())
 FIELDS = set(fields(SCHEMA, SCHEMA["$defs"]))
 # Names with dots that are no fields: keys of verl, Python, sysctl, files, hosts.
 OTHERS = re.compile(
-    r"(actor|actor_rollout_ref|data|model|rollout|trainer|torch|verl|vm|fs|kernel|user|status)\.|e\.g$"
+    r"(actor|actor_rollout_ref|data|model|rollout|trainer|torch|verl|vllm|vm|fs|kernel|user|status)\.|e\.g$"
     r"|ray\.(init|kill|util)\b|.*\.(co|conf|err|io|json|jsonl|log|out|sh|txt)$"
 )
 
