@@ -144,8 +144,9 @@ def _exclude_bad(rendered: Rendered) -> list[str]:
     if own and "/" in own:
         raise UsageError(f"--exclude-bad: slurm.exclude is a file, {own}; add {bad} to it")
     why = "; ".join(f"{host_list(nodes)} ({reason})" for reason, nodes in reasons.items())
-    show(f"excluded, because of job {run.id}: {why}", err=True)
-    return [f"--exclude={own + ',' if own else ''}{bad}"]
+    option = f"--exclude={own + ',' if own else ''}{bad}"
+    show(f"{option}, because of job {run.id}: {why}", err=True)
+    return [option]
 
 
 def follow_job(job: Job, is_enough: Callable[[Sequence[Event]], bool] = lambda _: False) -> int | None:

@@ -87,7 +87,7 @@ def requeue_row(timeout: int, auth_info: str) -> Row:
         down = f"Slurm counts a silent node as down after {timeout} s (SlurmdTimeout)"
         return Row("requeue", f"{down}; {wait}")
     fix = "a job whose node lost power starts again only after an administrator has set the node down"
-    return Row("requeue", f"Slurm never counts a silent node as down (SlurmdTimeout); {wait}", fix)
+    return Row("requeue", f"Slurm never counts a silent node as down (SlurmdTimeout=0); {wait}", fix)
 
 
 def partition_rows(sinfo: str) -> Iterator[Row]:

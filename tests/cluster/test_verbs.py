@@ -253,7 +253,7 @@ def test_exclude_bad(jobs: Jobs) -> None:
         f"name: bad\nslurm: {{groups: {groups}, hold: true}}\nrun: ['true']\n"
     )
     done = slurmray("submit", "job.yaml", "--exclude-bad", "--json")
-    assert f"excluded, because of job {number}: node2 (gone)\n" in done.stderr
+    assert f"--exclude=node2, because of job {number}: node2 (gone)\n" in done.stderr
     shown = jobs.cluster.run(["scontrol", "show", "job", str(json.loads(done.stdout)["id"])]).stdout
     assert shown.count("ExcNodeList=node2\n") == shown.count("HetJobOffset=") == 2, shown
     assert slurmray("cancel", "bad").returncode == 0

@@ -157,5 +157,5 @@ def test_nodes_that_the_last_run_lost(home: Path, capsys: pytest.CaptureFixture[
     )
     code, _, err = main(["submit", "--exclude-bad"], capsys)
     assert code == 0, err
-    assert "excluded, because of job 7: node3 (gone)\n" in err
+    assert "--exclude=node3, because of job 7: node3 (gone)\n" in err
     assert "--parsable --exclude=node3\n" in (home / "sbatch").read_text()

@@ -66,7 +66,7 @@ def test_nodes_that_the_last_run_lost_are_excluded(folder: Path, capsys: pytest.
     record(folder, restart, lost)
     excluded, line = submit_again(capsys)
     assert excluded == ["--exclude=node[2-3]"]
-    assert line.startswith(f"excluded, because of job 41: node2 ({LOST}); node3 (gone \\x1b[2Jxxx")
+    assert line.startswith(f"--exclude=node[2-3], because of job 41: node2 ({LOST}); node3 (gone \\x1b[2Jxxx")
     assert len(line) < 400
     assert submit_again(capsys, "--exclude=node[7-9]")[0] == ["--exclude=node[7-9],node[2-3]"]
 
@@ -74,7 +74,7 @@ def test_nodes_that_the_last_run_lost_are_excluded(folder: Path, capsys: pytest.
 def test_nodes_with_the_same_reason(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lost = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node": "node[2-3]"}
     record(folder, event_line("end", text="failed (71 node lost): node2 and node3: no heartbeat", **lost))
-    assert submit_again(capsys)[1] == "excluded, because of job 41: node[2-3] (no heartbeat)"
+    assert submit_again(capsys)[1] == "--exclude=node[2-3], because of job 41: node[2-3] (no heartbeat)"
 
 
 def test_a_run_without_bad_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
