@@ -124,3 +124,8 @@ def find(wanted: str | None) -> Run | None:
     names = list(dict.fromkeys(run.name for run in known))[:5]
     hint = f"known are {', '.join(names)}" if names else "give its id"
     raise UsageError(f"no job named {wanted!r} was submitted with slurmray submit; {hint}")
+
+
+def last_run(name: str, folder: str, host: str | None) -> Run | None:
+    """Return the newest job with a name that was submitted from a folder; None if there is none."""
+    return next((run for run in runs() if (run.name, run.folder, run.host) == (name, folder, host)), None)

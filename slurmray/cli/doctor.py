@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -37,9 +36,7 @@ def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str
 
     job = given(settings, flags)
     rendered = render_job(None, job, [])  # wrong options come first
-    profile = rendered.profile
-    folder = Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
-    rows = list(survey(rendered.host, folder))
+    rows = list(survey(rendered.host, rendered.folder))
     if is_json:
         print_json([row._asdict() for row in rows])
     else:

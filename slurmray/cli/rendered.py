@@ -47,6 +47,12 @@ class Rendered(NamedTuple):
         """The host on which the job is submitted."""
         return profiles.choose_host(self.profile)
 
+    @property
+    def folder(self) -> Path:
+        """From which it is submitted there; relative to the home folder of another host."""
+        profile = self.profile
+        return Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
+
     def warn_of_unset(self) -> None:
         """Warn about variables that the job takes from the submitter and that are not set."""
         for name in unset_variables(self.spec, os.environ, self.target.own_variables):

@@ -13,9 +13,11 @@ from slurmray.cli.flags import FILE, job_options
 from slurmray.errors import UsageError
 
 if TYPE_CHECKING:
+    from slurmray.cli.rendered import Rendered
     from slurmray.slurm.states import Event
     from slurmray.slurm.submitted_job import Job
 
+_LONGEST_REASON = 200  # characters
 INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
 
 
@@ -30,6 +32,11 @@ INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
     help="Show the job's log until it ends, and return its exit code.",
 )
 @click.option("--after", metavar="JOB", help="Start when this job, an id or a name, has exited with 0.")
+@click.option(
+    "--exclude-bad",
+    is_flag=True,
+    help="Exclude the nodes that the last job with this name from this folder lost or set aside.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the script instead.")
 @click.option("--test-only", is_flag=True, help="Ask Slurm when it could start, and submit nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print the job as JSON.")
@@ -41,6 +48,7 @@ def submit(
     settings: tuple[str, ...],
     is_followed: bool,
     after: str | None,
+    exclude_bad: bool,
     dry_run: bool,
     test_only: bool,
     is_json: bool,
@@ -59,6 +67,7 @@ def submit(
       slurmray submit job.yaml --follow -- python train.py
       slurmray submit evaluate.yaml --after verl
           when the job named verl, the newest one, has ended well
+      slurmray submit job.yaml --exclude-bad
       slurmray submit job.yaml --test-only
     """
     from slurmray.cli.rendered import given, render_job
@@ -80,6 +89,8 @@ def submit(
         if earlier_job.host is not host:
             raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
         arguments = [f"--dependency=afterok:{earlier_job.id}"]
+    if exclude_bad:
+        arguments += _exclude_bad(rendered)
     rendered.show_remarks()
     if dry_run:
         click.echo(rendered.text.encode(), nl=False)
@@ -98,6 +109,44 @@ def submit(
         return follow_job(submitted)
     click.echo(f"follow it with: slurmray logs -f {submitted.id}", err=True)
     return 0
+
+
+def _exclude_bad(rendered: Rendered) -> list[str]:
+    """Return sbatch's option that excludes what the job's last run lost or set aside; [] if that is nothing.
+
+    Prints which nodes these are, and why.
+    """
+    from slurmray import history
+    from slurmray.agent.controller.host_list import host_list
+    from slurmray.cli.terminal import job_of, show
+    from slurmray.slurm import slurm_commands
+
+    name, host = rendered.spec.name, rendered.host
+    # As api.submit_script records it: an absolute path without links.
+    argv = ["readlink", "-m", "--", str(host.expand(str(rendered.folder)))]
+    folder = slurm_commands.call(argv, host=host).stdout.rstrip("\n")
+    run = history.last_run(name, folder, host.name)
+    if run is None:
+        raise UsageError(
+            f"--exclude-bad: no job named {name!r} was submitted from {folder} yet; leave it out"
+        )
+    reasons: dict[str, list[str]] = {}
+    for node, why in job_of(run).bad_nodes().items():
+        reasons.setdefault(" ".join(why.split())[:_LONGEST_REASON], []).append(node)
+    if not reasons:
+        show(f"--exclude-bad: job {run.id} lost no node and set none aside", err=True)
+        return []
+    bad = host_list(node for nodes in reasons.values() for node in nodes)
+    excluded = {dict(component.given()).get("exclude") for component in rendered.spec.slurm.components}
+    if len(excluded) > 1:  # sbatch's option counts for all groups
+        raise UsageError(f"--exclude-bad: the groups exclude different nodes; add {bad} to each exclude")
+    own = excluded.pop()
+    if own and "/" in own:
+        raise UsageError(f"--exclude-bad: slurm.exclude is a file, {own}; add {bad} to it")
+    why = "; ".join(f"{host_list(nodes)} ({reason})" for reason, nodes in reasons.items())
+    option = f"--exclude={own + ',' if own else ''}{bad}"
+    show(f"{option}, because of job {run.id}: {why}", err=True)
+    return [option]
 
 
 def follow_job(job: Job, is_enough: Callable[[Sequence[Event]], bool] = lambda _: False) -> int | None:

@@ -107,8 +107,12 @@ def print_log(text: str) -> None:
 def job_argument(name: str | None) -> tuple[Job, history.Run]:
     """Return the job that an argument names: an id, a name, or None for the newest one."""
     run = history.find(name) or _unremembered_run(int(name or 0))
-    job = Job(run.id, folder=run.folder, run_dir=run.run_dir, cluster=run.cluster, host=run.host)
-    return job, run
+    return job_of(run), run
+
+
+def job_of(run: history.Run) -> Job:
+    """Return the job that was remembered."""
+    return Job(run.id, folder=run.folder, run_dir=run.run_dir, cluster=run.cluster, host=run.host)
 
 
 def _unremembered_run(number: int) -> history.Run:

@@ -18,6 +18,7 @@ OLDEST_SLURM = (20, 11)
 _PROGRAMS = [name for name, row in RUNTIMES.items() if row.entry != STEP]  # of runtimes
 # Prints the type of a folder's file system, also of one that submit will make.
 _FILE_SYSTEM = """until [[ -e $1 ]]; do set -- "$(dirname -- "$1")"; done; stat -f -c %T -- "$1" """
+_CRED_EXPIRE = 120  # seconds; Slurm's default (man slurm.conf, AuthInfo)
 _SHORTEST_KILL_WAIT = 10 + CLEAN_UP_TIME  # seconds; 10 is the default of stop.grace
 
 
@@ -69,10 +70,24 @@ def config_rows(config: dict[str, str]) -> Iterator[Row]:
     if kill_wait.isdecimal() and int(kill_wait) < _SHORTEST_KILL_WAIT:
         fix = f"stop.grace can be {max(0, int(kill_wait) - CLEAN_UP_TIME)} s at most; jobs lower it"
         yield Row("KillWait", f"{kill_wait} s", fix)
+    timeout = config.get("SlurmdTimeout", "").removesuffix(" sec")
+    if timeout.isdecimal():
+        yield requeue_row(int(timeout), config.get("AuthInfo", ""))
     for name in ("JobContainerType", "NamespaceType"):  # the second one since Slurm 25.11
         if config.get(name, "").endswith("/tmpfs"):  # noqa: S108 - job_container/tmpfs, namespace/tmpfs
             fix = "with Docker, set ray.temp_dir to a folder outside /tmp on the nodes' own disks"
             yield Row("private /tmp", f"{name}={config[name]}", fix)
+
+
+def requeue_row(timeout: int, auth_info: str) -> Row:
+    """Return the times of a requeue. timeout: SlurmdTimeout, in seconds; 0 is none. auth_info: AuthInfo."""
+    expiry = re.search("(?:^|,)cred_expire=([0-9]+)", auth_info)
+    wait = f"a requeued job waits at least {expiry[1] if expiry else _CRED_EXPIRE} s (cred_expire)"
+    if timeout:
+        down = f"Slurm counts a silent node as down after {timeout} s (SlurmdTimeout)"
+        return Row("requeue", f"{down}; {wait}")
+    fix = "a job whose node lost power starts again only after an administrator has set the node down"
+    return Row("requeue", f"Slurm never counts a silent node as down (SlurmdTimeout=0); {wait}", fix)
 
 
 def partition_rows(sinfo: str) -> Iterator[Row]:

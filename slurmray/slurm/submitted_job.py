@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import re
@@ -22,6 +23,7 @@ from slurmray.slurm.attach_step import Place, attach_argv
 from slurmray.slurm.host import get_host
 from slurmray.slurm.job_status import Status, make_status
 from slurmray.slurm.log_end import end_in_log
+from slurmray.slurm.restarts import Restart, find_bad_nodes, find_restarts
 from slurmray.slurm.run_directories import attempts, last_attempt, read_events
 from slurmray.slurm.states import (
     FINAL,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 # Seconds between two requests to slurmctld: the first pause, its growth, the longest one.
 _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
-_MAX_ATTEMPTS = 1000  # that a report shows
+_MAX_ATTEMPTS = 1000  # whose events are read
 _MAX_RAY_LOGS = 64 << 20  # bytes; the node agent keeps less, see agent/ray_logs.py
 _END_OF_LOG = 1 << 16  # bytes
 _CLOCK_DIFFERENCE = 300.0  # seconds, between slurmctld and the head node: munge accepts no more
@@ -147,6 +149,25 @@ class Job:
         number = last_attempt(self._runs, self.id, self.host) if attempt is None else attempt
         events = read_events(self._runs / f"{self.id}-{number}", self.host)
         return [] if self._is_of_earlier_job(number, events) else events
+
+    def restarts(self, attempt: int | None = None) -> list[Restart]:
+        """Return the starts of Ray and trainer in an attempt after its first one.
+
+        attempt: None is the last one.
+        """
+        return find_restarts(self.events(attempt))
+
+    def bad_nodes(self) -> dict[str, str]:
+        """Return {node: why} of the nodes that the job lost or set aside, in all attempts.
+
+        UsageError for a job of another user, or if its events cannot be read.
+        """
+        self._record()  # for owner and folder
+        expand = functools.partial(slurm_commands.hostnames, host=self.host)
+        bad: dict[str, str] = {}
+        for number in attempts(self._runs, self.id, self.host)[-_MAX_ATTEMPTS:]:
+            bad |= find_bad_nodes(self.events(number), expand)
+        return bad
 
     def _is_of_earlier_job(self, attempt: int, events: Sequence[Event]) -> bool:
         """Whether a run directory is of an earlier job with the same id, by the last request about this one.

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent.job_log import event_line
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
@@ -241,6 +242,23 @@ def test_nothing_is_submitted(jobs: Jobs) -> None:
     assert list(jobs.folder.iterdir()) == []
 
 
+def test_exclude_bad(jobs: Jobs) -> None:
+    """In all groups of the next job."""
+    number = submit(*ONE, "--job-name=bad", "--", "true")
+    events = jobs.wait_end(number).run / "events.jsonl"
+    with events.open("a") as file:
+        file.write(event_line("node_loss", {"node": "node2", "text": "gone"}))
+    groups = "[{name: a, cpus_per_task: 1, mem: 1G}, {name: b, cpus_per_task: 1, mem: 1G}]"
+    (jobs.folder / "job.yaml").write_text(
+        f"name: bad\nslurm: {{groups: {groups}, hold: true}}\nrun: ['true']\n"
+    )
+    done = slurmray("submit", "job.yaml", "--exclude-bad", "--json")
+    assert f"--exclude=node2, because of job {number}: node2 (gone)\n" in done.stderr
+    shown = jobs.cluster.run(["scontrol", "show", "job", str(json.loads(done.stdout)["id"])]).stdout
+    assert shown.count("ExcNodeList=node2\n") == shown.count("HetJobOffset=") == 2, shown
+    assert slurmray("cancel", "bad").returncode == 0
+
+
 @pytest.mark.parametrize("is_cancelled_before", [pytest.param(False, marks=pytest.mark.full), True])
 def test_cancel_now(jobs: Jobs, is_cancelled_before: bool) -> None:
     """A trainer that ignores its signal."""
@@ -430,7 +448,9 @@ def test_doctor(jobs: Jobs) -> None:
     assert listed("--all") == [], "nothing was submitted"
     done = slurmray("doctor", *options)
     assert done.returncode == 0, done.stdout
-    assert re.match(r"Slurm: 2\d\.\d\d\.\d+\npartition batch: [23] nodes, each 4 CPUs, ", done.stdout)
+    times = r"requeue: Slurm counts a silent node as down after \d+ s .* waits at least \d+ s .*"
+    partition = "partition batch: [23] nodes, each 4 CPUs, "
+    assert re.match(rf"Slurm: 2\d\.\d\d\.\d+\n{times}\n{partition}", done.stdout)
     assert "probe: 1/1 node" in done.stdout
     assert done.stdout.endswith("done: trainer exited with 0\n")
     (row,) = listed("--all")

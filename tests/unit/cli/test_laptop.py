@@ -140,3 +140,22 @@ def test_folders_of_the_host_are_not_looked_for_here(capsys: pytest.CaptureFixtu
     assert (code, "/lab/logs" in err) == (0, False), err
     _, _, err = main(["render", "job.yaml", "--profile=none", "-o", "here.sh"], capsys)
     assert "/lab/logs" in err
+
+
+def test_nodes_that_the_last_run_lost(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its folder on the host is a link there."""
+    (home / "real/a").mkdir(parents=True)
+    (home / "runs").symlink_to(home / "real")
+    code, _, err = main(["submit", "--exclude-bad"], capsys)
+    text = f"--exclude-bad: no job named 'slurmray' was submitted from {home}/real/a yet; leave it out\n"
+    assert (code, err) == (2, text)
+    assert main(["submit"], capsys)[0] == 0
+    run = home / "real/a/slurmray-runs/7-0"
+    run.mkdir(parents=True)
+    (run / "events.jsonl").write_text(
+        event_line("start") + event_line("node_loss", node="node3", text="gone")
+    )
+    code, _, err = main(["submit", "--exclude-bad"], capsys)
+    assert code == 0, err
+    assert "--exclude=node3, because of job 7: node3 (gone)\n" in err
+    assert "--parsable --exclude=node3\n" in (home / "sbatch").read_text()

@@ -8,20 +8,117 @@ import pytest
 
 from slurmray import history
 
+from ..test_events import event_line
 from .command_line import main
 
+START = event_line("start", job="41", nodes=["node1", "node2", "node3"], spares=["node4"])
+LOST = "restart 1 of 3: node2: no heartbeat for 25 s; node4 takes the place of node2"
 
-@pytest.mark.parametrize("named", ["41", "first"])
-def test_a_job_that_follows_another_starts_only_if_that_one_has_succeeded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], named: str
-) -> None:
-    (tmp_path / "sbatch").write_text('#!/bin/sh\ncat >/dev/null; printf "%s " "$@" >arguments; echo 42\n')
-    (tmp_path / "sbatch").chmod(0o755)
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, in which job 41, named first, was submitted. Slurm has forgotten it."""
+    unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    commands = {
+        "sbatch": 'cat >/dev/null; printf "%s " "$@" >arguments; echo 42',
+        "scontrol": f'case "$*" in *hostnames*) echo node2; echo node3;; *) {unknown};; esac',
+        "squeue": unknown,
+    }
+    for name, text in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     history.remember(history.Run(41, "first", None, str(tmp_path), "slurmray-runs", 1.0, 1, 0))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("named", ["41", "first"])
+def test_a_job_that_follows_another_starts_only_if_that_one_has_succeeded(
+    capsys: pytest.CaptureFixture[str], named: str
+) -> None:
     code, out, err = main(["submit", "--nodes=1", f"--after={named}", "--", "true"], capsys)
     assert (code, out.startswith("submitted job 42")) == (0, True), err
     dependencies = [word for word in Path("arguments").read_text().split() if "dependency" in word]
     assert dependencies == ["--dependency=afterok:41"]
+
+
+def submit_again(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[list[str], str]:
+    """Submit the job without bad nodes; return the options --exclude of sbatch, and the line about job 41."""
+    code, out, err = main(["submit", "--job-name=first", "--exclude-bad", *options, "--", "true"], capsys)
+    assert (code, out.startswith("submitted job 42")) == (0, True), err
+    history.remember(history.runs()[1])  # job 41 again
+    excluded = [word for word in Path("arguments").read_text().split() if "exclude" in word]
+    (line,) = (line for line in err.splitlines() if "41" in line)
+    return excluded, line
+
+
+def record(folder: Path, *events: str) -> None:
+    (folder / "slurmray-runs/41-0").mkdir(parents=True, exist_ok=True)
+    (folder / "slurmray-runs/41-0/events.jsonl").write_text("".join([START, *events]))
+
+
+def test_nodes_that_the_last_run_lost_are_excluded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    restart = event_line("restart", restart=1, nodes=["node1", "node4", "node3"], spares=[], text=LOST)
+    lost = event_line("node_loss", node="node3", text="gone\n\x1b[2J" + "x" * 1000)
+    record(folder, restart, lost)
+    excluded, line = submit_again(capsys)
+    assert excluded == ["--exclude=node[2-3]"]
+    assert line.startswith(f"--exclude=node[2-3], because of job 41: node2 ({LOST}); node3 (gone \\x1b[2Jxxx")
+    assert len(line) < 400
+    assert submit_again(capsys, "--exclude=node[7-9]")[0] == ["--exclude=node[7-9],node[2-3]"]
+
+
+def test_nodes_with_the_same_reason(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node": "node[2-3]"}
+    record(folder, event_line("end", text="failed (71 node lost): node2 and node3: no heartbeat", **lost))
+    assert submit_again(capsys)[1] == "--exclude=node[2-3], because of job 41: node[2-3] (no heartbeat)"
+
+
+def test_a_run_without_bad_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected: tuple[list[str], str] = ([], "--exclude-bad: job 41 lost no node and set none aside")
+    assert submit_again(capsys) == expected, "it has no events"
+    record(folder)
+    assert submit_again(capsys) == expected
+
+
+@pytest.mark.parametrize("change", [{"name": "other"}, {"folder": "/elsewhere"}, {"host": "login"}])
+def test_no_earlier_run_in_this_folder(
+    change: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = history.runs()
+    history.path().unlink()
+    history.remember(run._replace(**change))  # type: ignore[arg-type]
+    code, _, err = main(["submit", "--job-name=first", "--exclude-bad"], capsys)
+    text = f"--exclude-bad: no job named 'first' was submitted from {folder} yet; leave it out\n"
+    assert (code, err) == (2, text)
+    assert not Path("arguments").exists()
+
+
+def test_nodes_cannot_be_added_to_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(folder, event_line("node_loss", node="node3", text="gone"))
+    code, _, err = main(["submit", "--job-name=first", "--exclude-bad", "--exclude=./bad.txt"], capsys)
+    assert (code, err) == (2, "--exclude-bad: slurm.exclude is a file, ./bad.txt; add node3 to it\n")
+
+
+def test_groups_that_exclude_different_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(folder, event_line("node_loss", node="node3", text="gone"))
+    text = "slurm: {groups: [{name: a, exclude: x1}, {name: b, exclude: %s}]}\nname: first\nrun: ['true']\n"
+    Path("job.yaml").write_text(text % "x2")
+    code, _, err = main(["submit", "job.yaml", "--exclude-bad"], capsys)
+    assert (code, err) == (
+        2,
+        "--exclude-bad: the groups exclude different nodes; add node3 to each exclude\n",
+    )
+    Path("job.yaml").write_text(text % "x1")
+    code, _, err = main(["submit", "job.yaml", "--exclude-bad"], capsys)
+    assert (code, "--exclude=x1,node3" in Path("arguments").read_text()) == (0, True), err
+
+
+def test_another_user_s_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(folder, event_line("node_loss", node="node3", text="gone"))
+    (folder / "squeue").write_text("#!/bin/sh\necho 4294967294 bob\n")
+    code, _, err = main(["submit", "--job-name=first", "--exclude-bad"], capsys)
+    assert (code, err) == (2, "job 41 is bob's, not yours\n")

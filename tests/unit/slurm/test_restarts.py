@@ -1,0 +1,67 @@
+"""Starts in the same allocation, and nodes that a job lost or set aside, from its events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slurmray.agent.controller.outcome import Failure, Outcome
+from slurmray.slurm.restarts import Restart, find_bad_nodes, find_restarts
+from slurmray.slurm.states import Event, parse_events
+
+from ..test_events import event_line
+
+TEXT = "restart 1 of 3: a: no heartbeat for 25 s; d takes the place of a"
+START = event_line("start", nodes=["a", "b"], spares=["c", "d"])
+ASIDE = event_line("set_aside", node="c", text="container exited")
+RESTART = event_line("restart", restart=1, nodes=["b", "d"], spares=[], text=TEXT)
+
+
+def find(text: str) -> dict[str, str]:
+    return find_bad_nodes(parse_events(text), lambda names: names.split(","))
+
+
+def test_restarts() -> None:
+    assert find_restarts([]) == []
+    same = event_line("restart", restart=2, nodes=["b", "d"], spares=[], text="restart 2 of 3: exited with 3")
+    events = parse_events(START + ASIDE + RESTART + same)
+    times = [event["time"] for event in events]
+    assert find_restarts(events) == [
+        Restart(1, times[2], ["b", "d"], ["a", "c"], TEXT),
+        Restart(2, times[3], ["b", "d"], [], "restart 2 of 3: exited with 3"),
+    ]
+
+
+def test_nodes_that_left() -> None:
+    assert find("") == find(START) == find(START + event_line("finding", node="b", kind="warn")) == {}
+    assert find(START + ASIDE) == {"c": "container exited"}
+    assert find(START + ASIDE + RESTART) == {"a": TEXT, "c": "container exited"}
+    finding = event_line("finding", node="a", kind="preflight", check="GPUs", found="7", fix="drain it")
+    assert find(START + finding + RESTART) == {"a": "GPUs: 7; drain it", "c": TEXT}
+    assert find(START + event_line("node_loss", node="b", text="no heartbeat")) == {"b": "no heartbeat"}
+
+
+def end(*nodes: str, why: str = "no power: since 9:00", kind: str = "node_lost") -> str:
+    failure = Failure([*nodes], kind, why)
+    outcome = Outcome.failed(kind, failure.node, str(failure))
+    return event_line("end", exit_code=outcome.code, kind=kind, node=outcome.node, text=outcome.text)
+
+
+def test_nodes_whose_loss_ended_the_attempt() -> None:
+    assert find(START + end("b")) == {"b": "no power: since 9:00"}
+    assert find(START + end("a", "b")) == {"a": "no power: since 9:00", "b": "no power: since 9:00"}
+    assert find(START + end("b", why="GPUs: 7", kind="preflight")) == {}
+    assert find(START + RESTART + end("a")) == {"a": TEXT, "c": TEXT}, "of the batch script, on an ex-node"
+    assert find(START + RESTART + end("d")) == {"a": TEXT, "c": TEXT, "d": "no power: since 9:00"}
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=4)
+@pytest.mark.parametrize("node", ["-a", "--help", "a b", "a\nb"])
+def test_hostile_names(node: str) -> None:
+    def expand(names: str) -> Any:
+        raise AssertionError(names)
+
+    events: list[Event] = parse_events(START + end(node))
+    assert find_bad_nodes(events, expand) == {}
+    assert parse_events(event_line("node_loss", node=node) + event_line("set_aside", node=node)) == []
