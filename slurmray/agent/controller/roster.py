@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Kinds of failures before the trainer has started that another node may not have.
 OF_NODES = ("preflight", "image", "bring_up", "probe", "node_lost")
+TOO_FEW = "too few spare nodes are left"  # the end of the last line of a job
 
 
 class Roster:
@@ -28,7 +29,10 @@ class Roster:
         self.restarts = 0  # of a trainer that had started
 
     def restart(self, controller: "Controller", outcome: "Outcome") -> bool:
-        """Whether Ray and trainer are started again, on what `nodes` and `spares` have from now on."""
+        """Whether Ray and trainer are started again, on what `nodes` and `spares` have from now on.
+
+        The outcome names it where spare nodes are all that is missing.
+        """
         if controller.requests.is_end_requested or not controller.state.failure:
             return False
         has_trained = controller.state.has_trained
@@ -41,7 +45,10 @@ class Roster:
             return False
         aside = _list_unhealthy(controller)
         healthy = [node for node in self._healthy if node not in aside]
-        if not aside or len(healthy) < self._wanted:
+        if not aside:
+            return False
+        if len(healthy) < self._wanted:
+            outcome.text += "; " + TOO_FEW
             return False
         self._healthy = healthy
         self.restarts += has_trained

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
+from slurmray.slurm.starts import list_starts
+from slurmray.slurm.states import parse_events
 from tests.cluster.jobs import HANG, Job
 
 from .case import KILL_WAIT, Fault
@@ -18,6 +22,7 @@ ROW = "a spare node"
 # Waits in its first start, then names the nodes that Ray has.
 _FIRST = "((SLURMRAY_RESTART)) || { echo started; exec sleep infinity; }; echo restart $SLURMRAY_RESTART"
 _NODES = "import ray; ray.init(); print('in Ray:', *sorted(row['NodeName'] for row in ray.nodes()))"
+SPARE: dict[str, Any] = {"spares": 1, "on_node_loss": "restart"}
 TRAINER = ["bash", "-c", f'{_FIRST} on $NNODES; exec python3 -c "{_NODES}"']
 
 
@@ -41,11 +46,15 @@ def check_restarted(job: Job, nodes: Sequence[str] = ("node1", "node3")) -> None
     assert "\nin Ray: " + " ".join(nodes) in job.log, job.log
     (restart,) = restarts(job)
     assert (restart["restart"], restart["nodes"], restart["spares"]) == (1, [*nodes], [])
+    first, second = list_starts(parse_events((job.run / "events.jsonl").read_text()), time.time())
+    assert {first.failed, *nodes} == {"node1", "node2", "node3"}
+    assert min(first.trained, second.idle, second.trained) > 0
+    assert second.failed == ""
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 def test_a_raylet_dies(fault: Fault) -> None:
-    fault.start_trainer(TRAINER, spares=1, on_node_loss="restart")
+    fault.start_trainer(TRAINER, **SPARE)
     fault.kill("node2", "--full", "raylet/raylet")
     fault.wait_for_log("restart 1 of 3: node2: ray start exited with")
     check_restarted(fault.wait_end())
@@ -53,14 +62,14 @@ def test_a_raylet_dies(fault: Fault) -> None:
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 def test_the_container_of_the_head_dies(fault: Fault) -> None:
-    fault.start_trainer(TRAINER, spares=1, on_node_loss="restart")
+    fault.start_trainer(TRAINER, **SPARE)
     fault.kill_container("node1")
     check_restarted(fault.wait_end("restart 1 of 3: node1: "), ["node2", "node3"])
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
 def test_a_host_loses_power(fault: Fault, cluster: SlurmCluster) -> None:
-    fault.start_trainer(TRAINER, spares=1, on_node_loss="restart")
+    fault.start_trainer(TRAINER, **SPARE)
     fault.start_clock()
     cluster.power_off("node2")
     job = fault.wait_end("restart 1 of 3: node2: no heartbeat for 25 s", 45, dead=True, lost=True)
@@ -69,6 +78,17 @@ def test_a_host_loses_power(fault: Fault, cluster: SlurmCluster) -> None:
     boot_again(cluster, "node2")
     assert cluster.wait(job.id, HANG) == ("COMPLETED", "0:0")
     fault.run_next_job()
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+def test_too_few_spare_nodes(fault: Fault) -> None:
+    trainer = "echo started; echo restart $SLURMRAY_RESTART; exec sleep infinity"
+    fault.start_trainer(["bash", "-c", trainer], **SPARE)
+    fault.kill("node2", "--full", "raylet/raylet")
+    fault.wait_for_log("\nrestart 1\n")
+    fault.kill("node3", "--full", "raylet/raylet")
+    job = fault.wait_end("; too few spare nodes are left")
+    assert job.last_line.startswith("failed (71 node lost): node3: "), job.log
 
 
 @pytest.mark.fault(ROW, "podman", "none")

@@ -33,21 +33,25 @@ def test_a_node_that_is_lost_while_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spares", "settings", "lost"),
+    ("spares", "settings", "lost", "has_too_few"),
     [
-        (1, {"on_node_loss": "fail"}, {"node3"}),
-        (0, {"on_node_loss": "restart"}, {"node3"}),
-        (1, {"on_node_loss": "restart"}, {"node2", "node3"}),
-        (1, {"on_node_loss": "restart"}, {"node3", "node4"}),
+        (1, {"on_node_loss": "fail"}, {"node3"}, False),
+        (0, {"on_node_loss": "restart"}, {"node3"}, True),
+        (1, {"on_node_loss": "restart"}, {"node2", "node3"}, True),
+        (1, {"on_node_loss": "restart"}, {"node3", "node4"}, True),
     ],
 )
-def test_too_few_nodes_or_no_wish(spares: int, settings: dict[str, Any], lost: set[str]) -> None:
+def test_too_few_nodes_or_no_wish(
+    spares: int, settings: dict[str, Any], lost: set[str], has_too_few: bool
+) -> None:
     cluster, roster = with_spares(spares, **settings)
     cluster.train()
     cluster.lost = lost
     assert cluster.wait(60)
-    assert not restarts(cluster, roster)
+    outcome = cluster.end()
+    assert not roster.restart(cluster.controller, outcome)
     assert roster.nodes == ["node1", "node2", "node3"]
+    assert outcome.text.endswith("; too few spare nodes are left") == has_too_few
 
 
 def test_restarts_are_limited() -> None:
