@@ -147,7 +147,8 @@ def says_cause(text: str) -> bool:
 def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str:
     """Return a text for a job: with its id, and with a command to copy that leaves a node out.
 
-    Nodes that failed earlier in the job are left out, too. The id 0 is no job's. node: "" if none is known. is_remembered: whether it was submitted with slurmray.
+    Nodes that failed earlier in the job are left out, too. The id 0 is no job's. node: "" if none is known.
+    is_remembered: whether it was submitted with slurmray.
     """
     text = text.replace("JOBID", str(status.id or "JOBID"))
     if not node:
