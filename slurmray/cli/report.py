@@ -27,8 +27,9 @@ def report(*, job: str | None, output: Path | None) -> None:
     """Write a page about a job, in one HTML file: how each node came up, and how the job ended.
 
     It has the steps of the job, the bring-up of each node, nodes and GPUs over time, findings, failures,
-    restarts and settings, without values of variables. It overwrites an earlier page, but no other file. JOB
-    is an id or a name. Without JOB it is the newest one.
+    starts of the trainer, what failures of nodes cost in GPU hours, and settings, without values of
+    variables. It overwrites an earlier page, but no other file. JOB is an id or a name. Without JOB it is the
+    newest one.
 
     \b
     Examples:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurmray.agent.controller.host_list import host_list
 from slurmray.agent.job_log import counted
 from slurmray.cli.terminal import complete_job
 from slurmray.errors import UsageError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _REFRESH = 3.0  # seconds
 _NAMES_SHOWN = 4  # nodes that are missing
+_MESSAGE, _REASON = 100, 300  # characters of a step's last message, and of the reason of a restart
 
 
 @click.command()
@@ -79,10 +81,15 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
         yield f"  expected to start at {clock(status.expected_start)}"
     for step in status.steps:
         message = " ".join(step.text.split())
-        line = f"  {step.name[:100]:<10} {duration(step.seconds):>12}  {message[:100]}".rstrip()
+        message = message[: _REASON if step.name == "restart" else _MESSAGE]
+        line = f"  {step.name[:100]:<10} {duration(step.seconds):>12}  {message}".rstrip()
         yield printable(line)
     if status.timeline:
         yield from _bring_up(status.timeline)
+    if status.starts and status.starts[0].spares:
+        yield f"  spare nodes: {host_list(status.spares) or 'none left'}"
+    for event in status.set_aside:
+        yield styled(printable(f"  set aside: {event['node']}: {event['text']}"), "yellow")
     for finding in status.findings:
         summary = f"{finding['node']}: {finding['check']}: {finding['found']}, wanted {finding['wanted']}"
         yield styled(

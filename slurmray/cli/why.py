@@ -188,6 +188,7 @@ def _canceller(job: Job, log: str, losses: list[Any]) -> str:
 def _show(answer: _Answer, *, is_remembered: bool) -> None:
     from slurmray.cli.terminal import escaped, paragraph
     from slurmray.slurm.states import FINAL
+    from slurmray.slurm.timeline import clock
 
     def show(text: str) -> None:
         paragraph(escaped(text))
@@ -200,6 +201,11 @@ def _show(answer: _Answer, *, is_remembered: bool) -> None:
         show(f"{job}: CANCELLED {answer.canceller}. {text or _without_text(status)}")
     else:
         show(f"{job}: {status.state}. {text or _without_text(status)}")
+    set_aside = [
+        {**each, "text": f"set aside: {each['node']}: {each['text']}"} for each in _set_aside(status)
+    ]
+    for each in sorted(set_aside + _restarts(status), key=lambda row: row["time"]):
+        show(f"{clock(each['time'])}: {each['text']}")
     for finding in status.findings:
         found = f"{finding['node']}: {finding['check']}: {finding['found']}, wanted {finding['wanted']}"
         show(f"finding: {found}: {finding['fix']}")
@@ -210,6 +216,16 @@ def _show(answer: _Answer, *, is_remembered: bool) -> None:
     for cause in answer.causes:
         for line in _lines(cause, answer, is_remembered=is_remembered):
             show(line)
+
+
+def _restarts(status: Status) -> list[dict[str, Any]]:
+    """When and why the trainer was started again in the last attempt, and the nodes that failed."""
+    return [{"time": start.ended, "node": start.failed, "text": start.reason} for start in status.starts[:-1]]
+
+
+def _set_aside(status: Status) -> list[dict[str, Any]]:
+    """The spare nodes that failed, likewise."""
+    return [{name: event[name] for name in ("time", "node", "text")} for event in status.set_aside]
 
 
 def _lines(cause: Cause, answer: _Answer, *, is_remembered: bool) -> Iterator[str]:
@@ -268,6 +284,8 @@ def _as_dict(answer: _Answer) -> dict[str, Any]:
         "cancelled": answer.canceller,
         "text": answer.text,
         "end": status.end,
+        "restarts": _restarts(status),
+        "set_aside": _set_aside(status),
         "findings": list(status.findings),
         "last_lines": {"source": answer.log.source, "lines": answer.log.lines},
         "causes": [

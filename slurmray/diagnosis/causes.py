@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurmray.diagnosis.entries import Explanation
-from slurmray.diagnosis.exit_codes import EXIT_CODES, SELF_EXPLAINED, look_up, look_up_trainer
+from slurmray.diagnosis.exit_codes import (
+    EXIT_CODES,
+    SELF_EXPLAINED,
+    TOO_FEW_SPARES,
+    has_too_few_spares,
+    look_up,
+    look_up_trainer,
+)
 from slurmray.diagnosis.failures import Failure, clean, failures, shown
 from slurmray.diagnosis.final_states import STATES
 from slurmray.diagnosis.messages import FAMILIES, MESSAGES
@@ -81,7 +88,10 @@ def diagnose(
         if role:
             causes.append(_of(each, role, status.nodes, hosts))
     is_known = says_cause(text) or any(each.is_certain for each in causes)
-    if has_ended and status.state != "CANCELLED" and not is_known:
+    if has_ended and has_too_few_spares(text):
+        known = TOO_FEW_SPARES
+        causes.append(Cause("general", "", "", known.cause, known.fix, is_certain=True))
+    elif has_ended and status.state != "CANCELLED" and not is_known:
         causes.append(_in_general(status, text, events))
     return causes
 
@@ -142,12 +152,14 @@ def says_cause(text: str) -> bool:
 def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str:
     """Return a text for a job: with its id, and with a command to copy that leaves a node out.
 
-    The id 0 is no job's. node: "" if none is known. is_remembered: whether it was submitted with slurmray.
+    Nodes that failed earlier in the job are left out, too. The id 0 is no job's. node: "" if none is known.
+    is_remembered: whether it was submitted with slurmray.
     """
     text = text.replace("JOBID", str(status.id or "JOBID"))
     if not node:
         return text
-    option = shlex.quote(f"--exclude={status.excluded + ',' if status.excluded else ''}{node}")
+    failed = [start.failed for start in status.starts[:-1]] + [each["node"] for each in status.set_aside]
+    option = shlex.quote(f"--exclude={','.join(filter(None, [status.excluded, *failed, node]))}")
     command = f"sbatch {option} {shlex.quote(status.script) if status.script else 'generated.sh'}"
     if is_remembered and not status.script:
         command = f"slurmray submit ... {option}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from signal import Signals
 from typing import Any
 
+from slurmray.agent.controller.roster import TOO_FEW
 from slurmray.diagnosis.entries import Explanation
 from slurmray.errors import ExitCode
 
@@ -91,6 +92,14 @@ EXIT_CODES: dict[int, Explanation] = {
 
 # Codes whose last line in the job's log has the cause and the fix.
 SELF_EXPLAINED = (ExitCode.CONFIG, ExitCode.PREFLIGHT, ExitCode.IMAGE, ExitCode.TIME_LIMIT)
+
+TOO_FEW_SPARES = Explanation(
+    "",
+    "More nodes failed than the job had spare nodes.",
+    "`sinfo -R` shows which nodes Slurm has taken out of service, and why. Leave out those that failed: sbatch "
+    "--exclude=NODE generated.sh. Or set more `spares`.",
+)
+"""In place of NODE_LOST, for a job with spare nodes: see has_too_few_spares."""
 
 # Codes of the trainer, by the conventions of bash and Python.
 _TRAINER_CODES = {
@@ -203,7 +212,14 @@ def look_up_trainer(code: int) -> tuple[str, Explanation]:
     return str(code), _TRAINER_CODES.get(code, _OTHER)
 
 
+def has_too_few_spares(text: str) -> bool:
+    """Whether a node was lost, and no spare node could take its place. text: slurmray's last line."""
+    return text.startswith(f"failed ({ExitCode.NODE_LOST} ") and text.endswith(TOO_FEW)
+
+
 def fix_of(end: Mapping[str, Any] | None) -> str:
     """What to do about an end of slurmray's own, an event of events.jsonl; "" for another one."""
     own = EXIT_CODES.get(end["exit_code"]) if end and end["source"] == "slurmray" else None
+    if end and own and has_too_few_spares(end["text"]):
+        own = TOO_FEW_SPARES
     return own.fix if own else ""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slurmray.diagnosis import pending
+from slurmray.slurm.starts import Start, list_starts
 from slurmray.slurm.states import Event, is_last_attempt_over, last_start, parse_time
 from slurmray.slurm.timeline import Timeline, make_timeline
 
@@ -33,8 +34,9 @@ class Status(NamedTuple):
 
     state: Slurm's name of it. code: the exit code and the signal as Slurm shows them, 0:53. reason: while it
     is PENDING, in words. expected_start: Slurm's estimate, in seconds since 1970; None if there is none.
-    phase: name of the last step. nodes: the head node first, empty before the start. attempt: 0 is the first.
-    restarts: of the trainer in it.
+    phase: name of the last step. nodes: the head node first, empty before the start. spares: those that still
+    wait for one of these to fail. set_aside: events of the spare nodes that failed. attempt: 0 is the first.
+    restarts: of the trainer in it. starts: of Ray and trainer in it, with what ended each.
     steps: of the last attempt. timeline: of its nodes; None if it was not recorded. findings: of its
     preflight checks, as in events.jsonl. end: the event of its end; None without one. log: the job's output
     file; "" if Slurm has forgotten the job. run_dir: of the attempt; "" before the start. script: the file
@@ -50,8 +52,11 @@ class Status(NamedTuple):
     expected_start: float | None
     phase: str
     nodes: Sequence[str]
+    spares: Sequence[str]
+    set_aside: Sequence[Event]
     attempt: int
     restarts: int
+    starts: Sequence[Start]
     steps: Sequence[Step]
     timeline: Timeline | None
     findings: Sequence[Event]
@@ -66,7 +71,8 @@ class Status(NamedTuple):
         own = self._asdict()
         timeline = own.pop("timeline")
         bring_up = [step._asdict() for step in timeline.steps] if timeline else []
-        return {**own, "steps": [step._asdict() for step in self.steps], "bring_up": bring_up}
+        rows = {name: [row._asdict() for row in own[name]] for name in ("steps", "starts")}
+        return {**own, **rows, "bring_up": bring_up}
 
 
 def make_status(
@@ -80,6 +86,9 @@ def make_status(
     start = by_name.get("start", {})
     steps = _steps(record, events, now)
     end_time = steps[-1].began + steps[-1].seconds if steps else now
+    starts = list_starts(events, end_time)
+    set_aside = [event for event in events if event["event"] == "set_aside"]
+    failed = [event["node"] for event in set_aside]
     is_pending = state == "PENDING"
     return Status(
         number,
@@ -90,8 +99,11 @@ def make_status(
         parse_time(record.get("StartTime", "")) if is_pending else None,
         steps[-1].name if steps else "",
         last_start(events)[0],
+        [node for start in starts[-1:] for node in start.spares if node not in failed],
+        set_aside,
         int(start.get("attempt", record.get("Restarts", 0))),
-        by_name.get("restart", {}).get("restart", 0),
+        starts[-1].restart if starts else 0,
+        starts,
         steps,
         make_timeline(events, end_time),
         [event for event in events if event["event"] == "finding"],

@@ -1,4 +1,4 @@
-"""A page about one attempt of a job, as HTML that needs no other file. No I/O except for its template."""
+"""A page about a job, as HTML that needs no other file. No I/O except for its template."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from slurmray.agent.controller.host_list import host_list
 from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.resources import data_folder
 from slurmray.slurm.job_status import Status, Step
+from slurmray.slurm.starts import Start, gpu_hours, list_losses, list_starts
 from slurmray.slurm.states import FINAL, Event
 from slurmray.slurm.timeline import STEPS, Count, NodeTimes, Timeline, duration, exact_duration
 
@@ -72,11 +73,10 @@ class Attempt(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A node in the chart of the bring-up. bars: (step, left, width); `waiting` is the step in progress."""
+    """A row of a chart of times. label: at its side. bars: (class, left, width)."""
 
     label: str
     title: str
-    top: float
     bars: Sequence[tuple[str, float, float]]
 
 
@@ -104,6 +104,8 @@ def render_report(
     does not have it any more. now: seconds since 1970.
     """
     timeline = status.timeline
+    starts = _label_starts(status, earlier)
+    all_starts = [start for _, start in starts]
     page = (
         _environment()
         .get_template("report.html.j2")
@@ -120,6 +122,10 @@ def render_report(
             charts=_charts(timeline, status.steps[-1]) if timeline else [],
             findings=_findings(status.findings),
             losses=[event for event in events if event["event"] == "node_loss"],
+            starts=starts,
+            starts_chart=_chart_starts(starts) if starts else None,
+            node_failures=list_losses(all_starts),
+            gpu_hours=gpu_hours(all_starts),
             attempts=[_attempt(number, attempt) for number, attempt in enumerate(earlier)],
             restart=_restart(events),
             settings=_settings(text),
@@ -182,23 +188,60 @@ def _bars(status: Status) -> list[tuple[Step, float, float]]:
 
 
 def _bring_up(timeline: Timeline) -> dict[str, Any]:
-    """The chart of the nodes' bring-up: a row for each node."""
-    count = len(timeline.nodes)
-    height, bar, font_size, rows_per_label = (18, 13, 12, 1) if count <= _TALL else (5, 4, 4, 4)
+    """The chart of the nodes' bring-up: a row for each node. `waiting` is the step in progress."""
     axis = _Axis(timeline.seconds)
-    rows = [
-        _Row(
-            _label(node.name) if number % rows_per_label == 0 else "",
-            _title(node),
-            number * height,
-            _node_bars(node, axis, timeline.seconds),
-        )
-        for number, node in enumerate(timeline.nodes)
+    return _chart_rows(
+        [
+            _Row(_label(node.name), _title(node), _node_bars(node, axis, timeline.seconds))
+            for node in timeline.nodes
+        ],
+        axis,
+    )
+
+
+def _label_starts(status: Status, earlier: Sequence[Sequence[Event]]) -> list[tuple[str, Start]]:
+    """The starts of Ray and trainer in all attempts, each with a short name."""
+    attempts = [
+        (number, list_starts(events, events[-1]["time"])) for number, events in enumerate(earlier) if events
     ]
+    labelled = []
+    for number, starts in [*attempts, (status.attempt, status.starts)]:
+        label, restart = f"attempt {number}", 0
+        for start in starts:
+            if start.restart > restart:
+                label, restart = f"restart {start.restart}", start.restart
+            labelled.append((label, start))
+            label = "start again"  # no trainer had started
+    return labelled
+
+
+def _chart_starts(starts: Sequence[tuple[str, Start]]) -> dict[str, Any]:
+    """The chart of the starts of Ray and trainer: a row for each."""
+    began = starts[0][1].began
+    axis = _Axis(max(start.ended for _, start in starts) - began)
+    rows = []
+    for label, start in starts:
+        bars = []
+        left = start.began - began
+        for kind, seconds in (("idle", start.idle), ("lost" if start.failed else "trained", start.trained)):
+            if seconds:
+                bars.append((kind, axis.place(left), round(axis.place(seconds) - _LEFT, 1)))
+            left += seconds
+        title = f"{label}: {duration(start.idle)} without the trainer, {duration(start.trained)} with it"
+        rows.append(_Row(label, title, bars))
+    return _chart_rows(rows, axis)
+
+
+def _chart_rows(rows: Sequence[_Row], axis: _Axis) -> dict[str, Any]:
+    """A chart of times, with these rows from top to bottom."""
+    height, bar, font_size, rows_per_label = (18, 13, 12, 1) if len(rows) <= _TALL else (5, 4, 4, 4)
     return {
-        "rows": rows,
+        "rows": [
+            (number * height, row if number % rows_per_label == 0 else row._replace(label=""))
+            for number, row in enumerate(rows)
+        ],
         "ticks": axis.ticks,
-        "height": count * height,
+        "height": len(rows) * height,
         "bar": bar,
         "text": font_size,
         "left": _LEFT,

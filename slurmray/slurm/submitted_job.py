@@ -183,7 +183,7 @@ class Job:
         return began is None or bool(events[0]["time"] < began - _CLOCK_DIFFERENCE)
 
     def report(self) -> str:
-        """Return a page about the last attempt, as HTML that needs no other file.
+        """Return a page about the job, as HTML that needs no other file.
 
         Errors as for `status`. It has the settings of the job's script, without values of variables, while
         Slurm knows the job.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Kinds of failures before the trainer has started that another node may not have.
 OF_NODES = ("preflight", "image", "bring_up", "probe", "node_lost")
+TOO_FEW = "too few spare nodes are left"  # the end of the last line of a job
 
 
 class Roster:
@@ -26,6 +27,7 @@ class Roster:
         self._wanted = len(job["nodes"])
         self._healthy = [*job["nodes"], *job["spares"]]
         self._last: "Tuple[str, float]" = ("", 0.0)  # why the trainer was started again, and when
+        self._without_process: "List[str]" = []  # hosts that are up: better than none
         self.bad: "List[str]" = []  # nodes that were lost or failed, over all starts
         self.restarts = 0  # of a trainer that had started
         self.refusal = ""  # why a start that the job spec asks for is impossible
@@ -33,7 +35,8 @@ class Roster:
     def restart(self, controller: "Controller", outcome: "Outcome", now: float) -> bool:
         """Whether Ray and trainer are started again, on what `nodes` and `spares` have from now on.
 
-        now: time.monotonic() at the end of the start before.
+        The outcome names it where spare nodes are all that is missing. now: time.monotonic() at the end of
+        the start before.
         """
         state, limits = controller.state, self._settings["restart"]
         reason = str(state.failure or outcome.text)
@@ -42,20 +45,16 @@ class Roster:
         if controller.requests.is_end_requested or not self._is_wanted(controller, outcome):
             return False
         healthy = [node for node in self._healthy if node not in blamed and node not in unhealthy]
-        if (
-            len(healthy) < self._wanted
-            and state.has_trained
-            and state.failure
-            and state.failure.kind == "ray"
-        ):
-            # Only a process has ended there, so it is better than no node.
-            healthy += [node for node in blamed if node not in unhealthy]
-        last, then = self._last
         if not state.has_trained and len(healthy) == len(self._healthy):
             return False  # no other node can help
+        if state.has_trained and state.failure and state.failure.kind == "ray":
+            self._without_process += [node for node in blamed if node not in unhealthy]
         if len(healthy) < self._wanted:
-            counts = len(healthy), self._wanted
-            self.refusal = "%d of %d nodes are left, and no spare one" % counts
+            healthy += [node for node in self._without_process if node not in healthy + unhealthy]
+        last, then = self._last
+        if len(healthy) < self._wanted:
+            self.refusal = "%d of %d nodes are left" % (len(healthy), self._wanted)
+            outcome.text += "; " + TOO_FEW
         elif state.has_trained and self.restarts == limits["max"]:
             self.refusal = "restart.max is %d" % limits["max"]
         elif state.has_trained and reason == last and now - then < limits["window"]:
@@ -63,6 +62,7 @@ class Roster:
             self.refusal = "the same has happened %d s after the last restart; restart.window is %d s" % times
         else:
             self._healthy = healthy
+            self._without_process = [node for node in self._without_process if node not in healthy]
             if state.has_trained:
                 self.restarts += 1
                 self._last = (reason, now)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
+from slurmray.slurm.starts import list_starts
+from slurmray.slurm.states import parse_events
 from tests.cluster.jobs import HANG, Job, wait_until
 
 from .case import KILL_WAIT, NODE_AGENT, Fault
 from .test_host_loss import boot_again
 
 ROW = "a spare node"
-HEAD, WORKER, SPARE = HOSTS = ("node1", "node2", "node3")
+HOSTS = ("node1", "node2", "node3")  # the head node, a worker and the spare node
 POWER, AGENT, CONTAINER = WAYS = ("power", "agent", "container")
 # Moments at which a job waits for a file, on all nodes that come to it.
 SETUP, IN_CONTAINER, PREPARE, SERVICE, TRAINING = MOMENTS = (
@@ -29,6 +33,7 @@ WAIT = "touch {0}; until [[ -e go-{0} ]]; do sleep 0.1; done; "
 # Waits in its first start, then names the nodes that Ray has.
 _FIRST = "((SLURMRAY_RESTART)) || { echo started; exec sleep infinity; }; echo restart $SLURMRAY_RESTART"
 _NODES = "import ray; ray.init(); print('in Ray:', *sorted(row['NodeName'] for row in ray.nodes()))"
+SPARE: dict[str, Any] = {"spares": 1, "on_node_loss": "restart"}
 TRAINER = ["bash", "-c", f'{_FIRST} on $NNODES; exec python3 -c "{_NODES}"']
 
 
@@ -67,11 +72,15 @@ def check_restarted(job: Job, nodes: Sequence[str] = ("node1", "node3")) -> None
     assert "\nin Ray: " + " ".join(nodes) in job.log, job.log
     (restart,) = restarts(job)
     assert (restart["restart"], restart["nodes"], restart["spares"]) == (1, [*nodes], [])
+    first, second = list_starts(parse_events((job.run / "events.jsonl").read_text()), time.time())
+    assert {first.failed, *nodes} == {"node1", "node2", "node3"}
+    assert min(first.trained, second.idle, second.trained) > 0
+    assert second.failed == ""
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 def test_a_raylet_dies(fault: Fault) -> None:
-    fault.start_trainer(TRAINER, spares=1, on_node_loss="restart")
+    fault.start_trainer(TRAINER, **SPARE)
     fault.kill("node2", "--full", "raylet/raylet")
     fault.wait_for_log("restart 1 of 3: node2: ray start exited with")
     check_restarted(fault.wait_end())
@@ -79,14 +88,14 @@ def test_a_raylet_dies(fault: Fault) -> None:
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 def test_the_container_of_the_head_dies(fault: Fault) -> None:
-    fault.start_trainer(TRAINER, spares=1, on_node_loss="restart")
+    fault.start_trainer(TRAINER, **SPARE)
     fault.kill_container("node1")
     check_restarted(fault.wait_end("restart 1 of 3: node1: "), ["node2", "node3"])
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
 def test_a_host_loses_power(fault: Fault, cluster: SlurmCluster) -> None:
-    fault.start_trainer(TRAINER, spares=1, on_node_loss="restart")
+    fault.start_trainer(TRAINER, **SPARE)
     fault.start_clock()
     cluster.power_off("node2")
     job = fault.wait_end("restart 1 of 3: node2: no heartbeat for 25 s", 45, dead=True, lost=True)
@@ -94,6 +103,18 @@ def test_a_host_loses_power(fault: Fault, cluster: SlurmCluster) -> None:
     assert "; node3 takes the place of node2\n" in job.log
     boot_again(cluster, "node2")
     assert cluster.wait(job.id, HANG) == ("COMPLETED", "0:0")
+    fault.run_next_job()
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
+def test_too_few_spare_nodes(fault: Fault, cluster: SlurmCluster) -> None:
+    fault.start_trainer(on_node_loss="restart")
+    fault.start_clock()
+    cluster.power_off("node2")
+    job = fault.wait_end("; too few spare nodes are left", 45, dead=True, lost=True)
+    assert job.last_line.startswith("failed (71 node lost): node2: "), job.log
+    boot_again(cluster, "node2")
     fault.run_next_job()
 
 
@@ -198,7 +219,7 @@ def cases() -> list[object]:
     for number, moment in enumerate(MOMENTS):
         for shift, host in enumerate(HOSTS):
             way = WAYS[(number + shift) % 3]
-            if way == POWER and host == HEAD:  # also the host of the batch script
+            if way == POWER and host == HOSTS[0]:  # also the host of the batch script
                 way = AGENT
             if way == CONTAINER and moment == SETUP:  # there is none yet
                 way = AGENT
@@ -232,11 +253,11 @@ def test_each_moment(fault: Fault, cluster: SlurmCluster, moment: str, host: str
     else:
         fault.kill_container(host)
     label = "restart 1 of 3: " if moment == TRAINING else "start again: "
-    fault.wait_for_log(("set aside: " if host == SPARE else label) + host)
+    fault.wait_for_log(("set aside: " if host == HOSTS[2] else label) + host)
     (fault.jobs.folder / f"go-{moment}").touch()
     job = fault.wait_end(dead=way == POWER, lost=way == POWER)
     assert job.last_line == "done: trainer exited with 0", job.log
-    is_restart = moment == TRAINING and host != SPARE
+    is_restart = moment == TRAINING and host != HOSTS[2]
     assert f"\nrestart {int(is_restart)} on 2\n" in job.log, job.log
     if way == POWER:
         boot_again(cluster, host)

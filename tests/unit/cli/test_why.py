@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 
 from slurmray import history
+from slurmray.agent.controller.roster import TOO_FEW
 
 from ..test_events import event_line
 from .command_line import main
@@ -256,3 +258,63 @@ def test_no_control_character_reaches_the_terminal(
     _, out, _ = main(["why", "7"], capsys)
     assert "[Errno 28]" in out
     assert not [each for each in out if not (each.isprintable() or each == "\n")]
+
+
+NODES = {"attempt": 0, "nodes": ["node1", "node2"], "head": "node1", "ray_nodes": 2, "components": [2]}
+LOSS = "no heartbeat for 25 s. Has it lost power or its network?"
+RESTART = f"restart 1 of 3: node2: {LOSS}; node4 takes the place of node2"
+
+
+def restarted(last_line: str) -> tuple[str, ...]:
+    """Events of a job with two spare nodes: one is set aside, and one takes the place of node2."""
+    lines = (
+        event_line("start", spares=["node3", "node4"], **NODES),
+        event_line("trainer"),
+        event_line("set_aside", node="node3", text=LOSS),
+        event_line("restart", restart=1, spares=[], text=RESTART, nodes=["node1", "node4"]),
+        event_line("trainer"),
+    )
+    end = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node": "node4", "text": last_line}
+    return (*lines, event_line("end", **end)) if last_line else lines
+
+
+def test_restarts_and_nodes_that_were_set_aside(
+    case: Case, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.slurm("JobState=RUNNING ExitCode=0:0")
+    case.events(*restarted(""))
+    monkeypatch.setattr("slurmray.slurm.timeline.clock", lambda _: "2026-11-26 10:31")
+    code, out, _ = main(["why", "7"], capsys)
+    assert code == 0
+    assert " ".join(out.split()) == (
+        "job 7, mine has not ended: RUNNING, training "
+        f"2026-11-26 10:31: set aside: node3: {LOSS} 2026-11-26 10:31: {RESTART}"
+    )
+    shown = json.loads(main(["why", "7", "--json"], capsys)[1])
+    assert [(each["node"], each["text"]) for each in shown["restarts"]] == [("node2", RESTART)]
+    assert [(each["node"], each["text"]) for each in shown["set_aside"]] == [("node3", LOSS)]
+    shown = case.ask("status")
+    assert "RUNNING on 2 nodes, head node node1, 1 restart" in shown
+    assert f" {RESTART} " in shown
+    assert "spare nodes: none left" in shown
+    assert f"set aside: node3: {LOSS}" in shown
+    case.events(event_line("start", spares=["node3", "node4"], **NODES))
+    assert "spare nodes: node[3-4]" in case.ask("status")
+    case.events(event_line("start", spares=[], **NODES))
+    assert "spare nodes" not in case.ask("status")
+
+
+def test_a_job_that_ends_without_a_spare_node(case: Case) -> None:
+    """The command to copy leaves out all nodes that failed."""
+    case.slurm("JobState=FAILED ExitCode=71:0\nCommand=/x.sh")
+    text = f"failed (71 node lost): node4: {LOSS}; {TOO_FEW}"
+    case.log(START + TRAINER + f"[slurmray   9.0 s] {text}\n")
+    case.events(*restarted(text))
+    shown = case.ask()
+    assert shown.startswith(f"job 7, mine: FAILED. {text} ")
+    assert UNKNOWN not in shown
+    assert "cause: More nodes failed than the job had spare nodes." in shown
+    assert shown.count("fix:") == 1
+    for each in ("`sinfo -R`", "sbatch --exclude=node2,node3,node4 /x.sh", "`spares`"):
+        assert each in shown
+    assert "`spares`" in case.ask("status")

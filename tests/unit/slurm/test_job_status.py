@@ -132,3 +132,17 @@ def test_a_trainer_that_was_started_again() -> None:
     ]
     status = make_status(7, "RUNNING", RECORD, events, T0 + 400)
     assert (status.nodes, status.restarts) == (["a", "c"], 1)
+    assert [(start.trained, start.failed) for start in status.starts] == [(49, "b"), (90, "")]
+    assert json.loads(json.dumps(status.as_dict()))["starts"][1]["nodes"] == ["a", "c"]
+
+
+def test_spare_nodes() -> None:
+    start = {**BRING_UP[0], "spares": ["c", "d", "e"]}
+    aside = event("set_aside", 300, node="d", text="no heartbeat for 25 s")
+    restart = event("restart", 400, restart=1, nodes=["a", "c"], spares=["e"], text="restart 1 of 3: b: x")
+    assert make_status(7, "RUNNING", RECORD, [start], T0).spares == ["c", "d", "e"]
+    status = make_status(7, "RUNNING", RECORD, [start, aside], T0)
+    assert (status.spares, status.set_aside) == (["c", "e"], [aside])
+    status = make_status(7, "RUNNING", RECORD, [start, aside, restart], T0)
+    assert (status.spares, status.set_aside) == (["e"], [aside])
+    assert make_status(7, "RUNNING", RECORD, BRING_UP, T0).spares == []

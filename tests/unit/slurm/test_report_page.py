@@ -152,7 +152,8 @@ def test_texts_of_a_job_do_not_become_html() -> None:
     row = dict.fromkeys(("kind", "check", "found", "wanted", "fix"), HOSTILE)
     end = event("end", 90, exit_code=71, source="slurmray", kind="node_lost", node=HOSTILE, text=HOSTILE)
     events = [
-        start(nodes),
+        {**start(nodes), "spares": [f"{HOSTILE}2"]},
+        event("restart", 0, restart=1, nodes=nodes, spares=[], text=HOSTILE),
         *bring_up(nodes),
         event("finding", 1, node=HOSTILE, **row),
         event("phase", 2, phase=HOSTILE, text=HOSTILE),
@@ -242,6 +243,63 @@ def test_earlier_attempts() -> None:
         ["1", "not recorded"],
     ]
     assert "Slurm was asked to start the job again: gpu-2: lost" in Page(render(lost, "PENDING")).text
+
+
+REASON = "restart 1 of 3: gpu-2: no heartbeat for 25 s; gpu-3 takes the place of gpu-2"
+REPLACED = [
+    {**start(["gpu-1", "gpu-2"]), "spares": ["gpu-3"]},
+    event("nodes", 10, step="ray", nodes=["gpu-1", "gpu-2"], gpus=8),
+    event("trainer", 60, command="python3 train.py"),
+    event("restart", 3660, restart=1, nodes=["gpu-1", "gpu-3"], spares=[], text=REASON),
+    event("nodes", 3670, step="ray", nodes=["gpu-1", "gpu-3"], gpus=8),
+    event("trainer", 4020, command="python3 train.py"),
+]
+
+
+def test_a_trainer_that_was_started_again() -> None:
+    """Each start has a bar without and one with the trainer; of failures the page has the cost."""
+    end = {**END, "time": T0 + 7620}
+    page = Page(render([*REPLACED, end]))
+    assert page.rows("start") == [
+        ["attempt 0", "2025-11-26 01:20:00 UTC", "gpu-[1-2]", "gpu-3", "60.000", "3600.000", "gpu-2"],
+        ["restart 1", "2025-11-26 02:21:00 UTC", "gpu-[1,3]", "", "360.000", "3600.000", ""],
+    ]
+    assert page.rows("ended") == [
+        ["2025-11-26 02:21:00 UTC", "gpu-2", REASON, "1 h 0 min, 24.00 GPU hours", "6 min, 2.40 GPU hours"],
+    ]
+    text = " ".join(page.text.split())
+    assert "cost at most 26.40 of 50.80 GPU hours: at most 24.00 of trainers that were cut off" in text
+    assert "Times from the last restart, 2025-11-26 02:21:00 UTC" in page.text
+    idle, lost, waiting, trained = page.all("rect")[-4:]
+    assert [bar["class"] for bar in (idle, lost, waiting, trained)] == ["idle", "lost", "idle", "trained"]
+    places = [float(bar["x"] or "") for bar in (idle, lost, waiting, trained)]
+    assert places[1] - places[0] == pytest.approx((places[3] - places[2]) / 6, abs=0.2)
+    assert places[1] + float(lost["width"] or "") == pytest.approx(places[2], abs=0.11)
+    assert "restart 1: 6 min without the trainer, 1 h 0 min with it" in page.text
+
+
+def test_failures_of_nodes_without_gpus() -> None:
+    events = [{**each, "gpus": 0} if "gpus" in each else each for each in REPLACED]
+    page = Page(render(events, "RUNNING"))
+    assert page.rows("ended")[0][3:] == ["1 h 0 min", "6 min"]
+    assert "GPU hours" not in page.text
+    assert "Failures of nodes" not in Page(render([start(["gpu-1"]), END])).text
+
+
+def test_the_next_attempt_waits_because_of_the_node_that_was_lost() -> None:
+    failed = event(
+        "end", 1860, exit_code=71, source="slurmray", kind="node_lost", node="gpu-2", text="failed"
+    )
+    first = [*REPLACED[:3], event("requeue", 1860, reason="gpu-2: lost", attempt=1), failed]
+    later = [{**each, "time": each["time"] + 9000} for each in REPLACED[:3]]
+    page = Page(render([{**later[0], "attempt": 1}, *later[1:]], "RUNNING", (first,)))
+    assert [row[0] for row in page.rows("start")] == ["attempt 0", "attempt 1"]
+    assert page.rows("ended")[0][1:] == [
+        "gpu-2",
+        "failed",
+        "30 min, 12.00 GPU hours",
+        "1 min, 0.40 GPU hours",
+    ]
 
 
 def test_settings_have_no_values_of_variables() -> None:

@@ -37,21 +37,25 @@ def test_a_node_that_is_lost_while_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spares", "settings", "lost"),
+    ("spares", "settings", "lost", "has_too_few"),
     [
-        (1, {"on_node_loss": "fail"}, {"node3"}),
-        (0, {"on_node_loss": "restart"}, {"node3"}),
-        (1, {"on_node_loss": "restart"}, {"node2", "node3"}),
-        (1, {"on_node_loss": "restart"}, {"node3", "node4"}),
+        (1, {"on_node_loss": "fail"}, {"node3"}, False),
+        (0, {"on_node_loss": "restart"}, {"node3"}, True),
+        (1, {"on_node_loss": "restart"}, {"node2", "node3"}, True),
+        (1, {"on_node_loss": "restart"}, {"node3", "node4"}, True),
     ],
 )
-def test_too_few_nodes_or_no_wish(spares: int, settings: dict[str, Any], lost: set[str]) -> None:
+def test_too_few_nodes_or_no_wish(
+    spares: int, settings: dict[str, Any], lost: set[str], has_too_few: bool
+) -> None:
     cluster, roster = with_spares(spares, **settings)
     cluster.train()
     cluster.lost = lost
     assert cluster.wait(60)
-    assert not restarts(cluster, roster)
+    outcome = cluster.end()
+    assert not roster.restart(cluster.controller, outcome, 0)
     assert roster.nodes == ["node1", "node2", "node3"]
+    assert outcome.text.endswith("; too few spare nodes are left") == has_too_few
 
 
 def again(roster: Roster, nodes: str, code: int, now: float, **settings: Any) -> bool:
@@ -96,13 +100,29 @@ def test_a_process_that_ended_where_no_other_node_is_left(node: str, nodes: str)
     assert describe(cluster, roster) == text
 
 
+def test_a_node_without_a_process_is_better_than_none() -> None:
+    """Where a host that took its place is lost; it is tried once."""
+    cluster, roster = with_spares(on_node_loss="restart")
+    cluster.train()
+    cluster.receive("node2", "failed", kind="ray", message="the raylet was killed")
+    assert cluster.wait(20)
+    assert restarts(cluster, roster)
+    for lost, follows in (("node4", True), ("node2", False)):
+        cluster = Cluster(nodes=4, on_node_loss="restart")
+        cluster.train()
+        cluster.lost = {lost}
+        assert cluster.wait(60)
+        assert restarts(cluster, roster) == follows
+        assert roster.nodes == ["node1", "node3", "node2"]
+
+
 def test_a_node_that_slurm_has_marked_down_is_not_used_again() -> None:
     cluster, roster = with_spares(0, on_node_loss="restart")
     cluster.train()
     cluster.controller.on_srun_error("srun: error: Node failure on node2", cluster.nodes)
     assert cluster.wait(20)
     assert not restarts(cluster, roster)
-    assert roster.refusal == "2 of 3 nodes are left, and no spare one"
+    assert roster.refusal == "2 of 3 nodes are left"
 
 
 def test_the_trainer_may_end_before_it_starts_again() -> None:
