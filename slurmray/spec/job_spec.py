@@ -394,6 +394,11 @@ class JobSpec(Model):
         return self.on_node_loss != "fail" or self.spares > 0
 
     @property
+    def may_resume(self) -> bool:
+        """Whether the trainer may start again because a node was lost."""
+        return self.requeue.max > 0 or self.on_node_loss == "restart"
+
+    @property
     def env_from_submitter(self) -> list[str]:
         """Names in `env` with the submitter's value."""
         return [name for name, value in self.env.items() if value is None]
