@@ -28,7 +28,7 @@ from slurmray.spec.preset import Preset, allow_name
 from slurmray.spec.ray_section import Ray, check_debug
 from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.slurm_section import Model, SlurmOptions
-from slurmray.spec.types import MAX_VARIABLES, EnvName, Integer, Line, Program, Text, find_duplicates
+from slurmray.spec.types import MAX_VARIABLES, Count, EnvName, Integer, Line, Program, Text, find_duplicates
 from slurmray.spec.validation_errors import list_problems
 
 _IN_RUN = "leave it out, or set it in `run`"
@@ -120,6 +120,12 @@ class Restart(Model):
 
     max: Integer = Field(default=3, ge=1)
     """Maximum number of restarts in an allocation. SLURMRAY_RESTART counts them."""
+    min_nodes: Count | None = None
+    """Smallest number of nodes on which Ray and trainer start when no spare node is left.
+
+    The preset fills in the number of each start. Numbers to which the trainer's placement does not fit are
+    left out. Not set: slurm.nodes.
+    """
 
 
 def _check_below(path: str) -> str:
@@ -185,13 +191,13 @@ class JobSpec(Model):
 
     They are checked like the others, have image and container, and wait. The trainer does not count them.
     """
-    on_node_loss: Literal["fail", "continue", "restart"] = "fail"
+    restart: Restart = Field(default_factory=Restart)
+    on_node_loss: Literal["fail", "continue", "restart"] = Field(default="fail", validate_default=True)
     """What happens if a node is lost while the trainer runs.
 
     continue: the trainer goes on without a worker node. restart: Ray and trainer are started again on the
     other nodes and the spare ones, with what the preset adds to resume.
     """
-    restart: Restart = Field(default_factory=Restart)
     heartbeat_timeout: Integer = Field(default=25, ge=20)
     """Seconds without a heartbeat after which a node is lost, unless its host answers to a new connection.
 
@@ -314,8 +320,11 @@ class JobSpec(Model):
         # Seen with Slurm 22.05 and 24.11 when a node is set DOWN, even with --no-kill in each component.
         if value != "fail" and "slurm" in info.data and info.data["slurm"].groups:
             raise ValueError("Slurm ends a job with groups when it loses one of its nodes; use fail")
-        if value == "restart" and info.data.get("spares") == 0:
-            raise ValueError("restart needs a node to start on; set spares: 1")
+        is_fixed = "restart" in info.data and info.data["restart"].min_nodes is None
+        if value == "restart" and is_fixed and info.data.get("spares") == 0:
+            raise ValueError("restart needs a node to start on; set spares: 1, or restart.min_nodes")
+        if value != "restart" and "restart" in info.data and not is_fixed:
+            raise ValueError("restart.min_nodes needs restart; set it to restart, or leave min_nodes out")
         return value
 
     @field_validator("spares")
@@ -323,6 +332,19 @@ class JobSpec(Model):
     def _check_spares(cls, value: int, info: ValidationInfo) -> int:
         if value and "slurm" in info.data and info.data["slurm"].groups:
             raise ValueError("a job with groups has no spare nodes yet; leave it out")
+        return value
+
+    @field_validator("restart")
+    @classmethod
+    def _check_min_nodes(cls, value: Restart, info: ValidationInfo) -> Restart:
+        slurm = info.data.get("slurm")
+        if value.min_nodes is None or slurm is None:
+            return value
+        if slurm.groups:
+            raise ValueError("min_nodes: the groups of a job have fixed numbers of nodes; leave it out")
+        if value.min_nodes > slurm.nodes:
+            text = f"{value.min_nodes} is more than slurm.nodes, {slurm.nodes}"
+            raise ValueError(f"min_nodes: {text}; lower it")
         return value
 
     @field_validator("prepare", "services")

@@ -23,7 +23,8 @@ class Roster:
 
     def __init__(self, settings: "Settings", job: "Job") -> None:
         self._settings = settings
-        self._wanted = len(job["nodes"])
+        self._size = self._wanted = len(job["nodes"])  # of the next start, and of one with enough nodes
+        self._fewer = [int(number) for number in settings.get("fewer_nodes", {})]
         self._healthy = [*job["nodes"], *job["spares"]]
         self.restarts = 0  # of a trainer that had started
 
@@ -37,35 +38,40 @@ class Roster:
             may_restart = self._settings["on_node_loss"] == "restart" and self.restarts < limit
             if not may_restart or outcome.kind != "node_lost":
                 return False
-        elif not self._settings["spares"] or outcome.kind not in OF_NODES:
+        elif not (self._settings["spares"] or self._fewer) or outcome.kind not in OF_NODES:
             return False
         aside = _list_unhealthy(controller)
         healthy = [node for node in self._healthy if node not in aside]
-        if not aside or len(healthy) < self._wanted:
+        size = max([number for number in [*self._fewer, self._wanted] if number <= len(healthy)], default=0)
+        if not aside or not size:
             return False
-        self._healthy = healthy
+        self._healthy, self._size = healthy, size
         self.restarts += has_trained
         return True
 
     @property
     def nodes(self) -> "List[str]":
         """The nodes of the next start, the head node first."""
-        return self._healthy[: self._wanted]
+        return self._healthy[: self._size]
 
     @property
     def spares(self) -> "List[str]":
         """The nodes that wait for one of these to fail."""
-        return self._healthy[self._wanted :]
+        return self._healthy[self._size :]
 
     def describe(self, controller: "Controller", before: "List[str]") -> str:
         """Why there is another start, and on which nodes. before: the nodes of the one that failed."""
         gone = [node for node in before if node not in self.nodes]
         new = [node for node in self.nodes if node not in before]
-        verb = "takes" if len(new) == 1 else "take"
-        replacement = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))
+        if len(self.nodes) == len(before):
+            verb = "takes" if len(new) == 1 else "take"
+            change = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))
+        else:
+            parts = [word + and_names(names) for word, names in (("without ", gone), ("with ", new)) if names]
+            change = "on %d of %d nodes, %s" % (len(self.nodes), self._wanted, ", ".join(parts))
         limit = self._settings["restart"]["max"]
         label = "restart %d of %d" % (self.restarts, limit) if controller.state.has_trained else "start again"
-        return "%s: %s; %s" % (label, controller.state.failure, replacement)
+        return "%s: %s; %s" % (label, controller.state.failure, change)
 
 
 def _list_unhealthy(controller: "Controller") -> "Dict[str, None]":

@@ -20,6 +20,9 @@ _FIRST = "((SLURMRAY_RESTART)) || { echo started; exec sleep infinity; }; echo r
 _NODES = "import ray; ray.init(); print('in Ray:', *sorted(row['NodeName'] for row in ray.nodes()))"
 TRAINER = ["bash", "-c", f'{_FIRST} on $NNODES; exec python3 -c "{_NODES}"']
 
+# On the last node.
+PLACES = {"name": "places", "run": "echo $NNODES nodes; exec sleep infinity", "where": 1, "shared": True}
+
 
 @pytest.fixture
 def cluster_config() -> ClusterConfig:
@@ -37,7 +40,7 @@ def restarts(job: Job) -> list[dict[str, object]]:
 def check_restarted(job: Job, nodes: Sequence[str] = ("node1", "node3")) -> None:
     """Check that the trainer ran again on these nodes, once."""
     assert job.last_line == "done: trainer exited with 0", job.log
-    assert "\nrestart 1 on 2\n" in job.log, job.log
+    assert f"\nrestart 1 on {len(nodes)}\n" in job.log, job.log
     assert "\nin Ray: " + " ".join(nodes) in job.log, job.log
     (restart,) = restarts(job)
     assert (restart["restart"], restart["nodes"], restart["spares"]) == (1, [*nodes], [])
@@ -81,3 +84,26 @@ def test_a_node_that_fails_its_checks(fault: Fault, cluster: SlurmCluster) -> No
     assert "start again: node2: " in job.log, job.log
     (restart,) = restarts(job)
     assert (restart["restart"], restart["nodes"]) == (0, ["node1", "node3"])
+
+
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+def test_fewer_nodes_when_no_spare_node_is_left(fault: Fault) -> None:
+    fewer = {"on_node_loss": "restart", "restart": {"min_nodes": 1}}
+    fault.start_trainer(TRAINER, spares=0, slurm={"nodes": 3}, services=[PLACES], **fewer)
+    fault.kill("node2", "--full", "raylet/raylet")
+    job = fault.wait_end("restart 1 of 3: node2: ray start exited with")
+    assert "; on 2 of 3 nodes, without node2\n" in job.log, job.log
+    check_restarted(job)
+    assert (job.run / "logs/service-places@node3.log").read_text().endswith("\n2 nodes\n")
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+def test_fewer_nodes_after_a_host_has_lost_power(fault: Fault, cluster: SlurmCluster) -> None:
+    fewer = {"on_node_loss": "restart", "restart": {"min_nodes": 1}}
+    fault.start_trainer(TRAINER, spares=0, **fewer)
+    cluster.power_off("node2")
+    job = fault.wait_end("restart 1 of 3: node2: no heartbeat for 25 s", 45, dead=True, lost=True)
+    check_restarted(job, ["node1"])
+    boot_again(cluster, "node2")
+    assert cluster.wait(job.id, HANG) == ("COMPLETED", "0:0")
+    fault.run_next_job()

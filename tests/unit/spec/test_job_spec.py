@@ -529,7 +529,26 @@ def test_gpus_of_groups(
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"ray": {"gpus_per_node": 8}}, "gpus_per_node is of all nodes"),
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"on_node_loss": "continue"}, "on_node_loss: Slurm ends a job"),
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"spares": 1}, "spares: a job with groups has no spare nodes"),
-        ({}, {"on_node_loss": "restart"}, "on_node_loss: restart needs a node to start on; set spares: 1"),
+        (
+            {},
+            {"on_node_loss": "restart"},
+            "on_node_loss: restart needs a node to start on; set spares: 1, or restart.min_nodes",
+        ),
+        (
+            {"groups": [CPU_HEAD, GPU_NODES]},
+            {"restart": {"min_nodes": 1}},
+            "restart: min_nodes: the groups of a job have fixed numbers of nodes; leave it out",
+        ),
+        (
+            {"nodes": 2},
+            {"restart": {"min_nodes": 3}, "on_node_loss": "restart"},
+            "restart: min_nodes: 3 is more than slurm.nodes, 2; lower it",
+        ),
+        (
+            {"nodes": 2},
+            {"restart": {"min_nodes": 1}, "spares": 1},
+            "on_node_loss: restart.min_nodes needs restart; set it to restart, or leave min_nodes out",
+        ),
         (
             {"groups": [CPU_HEAD, GPU_NODES]},
             {"ray": {"head": {"gpus": 1}}},
