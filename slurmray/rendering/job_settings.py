@@ -41,15 +41,15 @@ def make_settings(plan: Plan, render_again: str, *, only_checks: bool = False) -
 def _differences(value: object, other: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted path, other value) of what differs. Items of lists are compared if there are as many."""
     if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
-        pairs = [(name, value[name], other[name]) for name in value]
+        pairs = [(str(name), value[name], other[name]) for name in value]
     elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
-        pairs = [(number, *items) for number, items in enumerate(zip(value, other, strict=True))]
+        pairs = [(str(number), item, other[number]) for number, item in enumerate(value)]
     else:
         pairs = []
         if value != other:
             yield path, other
     for name, one, two in pairs:
-        yield from _differences(one, two, f"{path}.{name}" if path else str(name))
+        yield from _differences(one, two, f"{path}.{name}" if path else name)
 
 
 def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Settings:

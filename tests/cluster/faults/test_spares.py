@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_a_node_that_fails_its_checks(fault: Fault, cluster: SlurmCluster) -> No
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
 def test_fewer_nodes_when_no_spare_node_is_left(fault: Fault) -> None:
-    fewer = {"on_node_loss": "restart", "restart": {"min_nodes": 1}}
+    fewer: dict[str, Any] = {"on_node_loss": "restart", "restart": {"min_nodes": 1}}
     fault.start_trainer(TRAINER, spares=0, slurm={"nodes": 3}, services=[PLACES], **fewer)
     fault.kill("node2", "--full", "raylet/raylet")
     job = fault.wait_end("restart 1 of 3: node2: ray start exited with")
@@ -99,7 +100,7 @@ def test_fewer_nodes_when_no_spare_node_is_left(fault: Fault) -> None:
 
 @pytest.mark.fault(ROW, "podman", "none")
 def test_fewer_nodes_after_a_host_has_lost_power(fault: Fault, cluster: SlurmCluster) -> None:
-    fewer = {"on_node_loss": "restart", "restart": {"min_nodes": 1}}
+    fewer: dict[str, Any] = {"on_node_loss": "restart", "restart": {"min_nodes": 1}}
     fault.start_trainer(TRAINER, spares=0, **fewer)
     cluster.power_off("node2")
     job = fault.wait_end("restart 1 of 3: node2: no heartbeat for 25 s", 45, dead=True, lost=True)

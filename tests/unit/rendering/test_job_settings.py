@@ -306,17 +306,16 @@ def test_what_differs_on_fewer_nodes() -> None:
     ],
 )
 def test_settings_of_a_start_on_fewer_nodes(preset: str, run: list[str], fields: dict[str, Any]) -> None:
-    """They are those of the same job with slurm.nodes: 3."""
+    """They are those of the same job with so many nodes."""
     text = render_script(fewer_nodes(preset, run, **fields), "again")
-    expected: Any = read_settings(text)
-    assert read_start_settings(text, 4) == expected
+    written = read_settings(text)
+    assert read_start_settings(text, 4) == written
     for nodes in (2, 3):
         slurm = {"nodes": nodes, "gpus_per_node": 8}
         more = {"preset": preset or None, "slurm": slurm, "run": run, "on_node_loss": "restart", "spares": 1}
-        smaller = make_settings(plan_of(JobSpec.model_validate({**more, **fields})), "again")
-        assert read_start_settings(text, nodes) == {
-            **smaller, "spares": 0, "fewer_nodes": expected["fewer_nodes"],
-        }  # fmt: skip
+        expected: Any = make_settings(plan_of(JobSpec.model_validate({**more, **fields})), "again")
+        expected.update(spares=0, fewer_nodes=written["fewer_nodes"])
+        assert read_start_settings(text, nodes) == expected
 
 
 def test_numbers_of_nodes_to_which_the_placement_does_not_fit() -> None:
