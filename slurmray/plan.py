@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -43,7 +44,11 @@ class Advice:
 
 
 class Plan(NamedTuple):
-    """A valid job spec, and the advice of its preset."""
+    """A valid job spec, and the advice of its preset.
+
+    fewer_nodes: plans of the same job with fewer nodes, by their number, for restart.min_nodes.
+    """
 
     spec: JobSpec
     advice: Advice
+    fewer_nodes: Mapping[int, Plan] = {}

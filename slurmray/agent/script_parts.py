@@ -4,7 +4,7 @@ import json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import cast
+    from typing import Any, cast
 
     from .wire.settings import Settings
 else:
@@ -28,6 +28,18 @@ AGENT_END = "\nAGENT\n"
 def read_settings(script: str) -> "Settings":
     """The job's settings. ValueError where the script has none or they are not JSON."""
     return cast("Settings", json.loads(cut_between(script, SETTINGS_BEGIN, SETTINGS_END)))
+
+
+def read_start_settings(script: str, nodes: int) -> "Settings":
+    """The settings of a start on that many nodes, which may be fewer than slurm.nodes: see `fewer_nodes`."""
+    settings = read_settings(script)
+    for path, value in settings.get("fewer_nodes", {}).get(str(nodes), {}).items():
+        *sections, last = [int(name) if name.isdigit() else name for name in path.split(".")]
+        here: "Any" = settings
+        for name in sections:
+            here = here[name]
+        here[last] = value
+    return settings
 
 
 def read_story(script: str) -> str:

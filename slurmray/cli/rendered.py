@@ -76,6 +76,8 @@ class Rendered(NamedTuple):
         spec = self.spec
         nodes = spec.slurm.node_count
         parts = [counted(nodes, "node")]
+        if self.plan.fewer_nodes:
+            parts.append(f"at least {min(self.plan.fewer_nodes)}")
         if spec.spares:
             parts.append(counted(spec.spares, "spare node"))
         if spec.slurm.groups:

@@ -1,13 +1,19 @@
-"""Finds mistakes in a job spec beyond its fields: missing files, and what its preset finds."""
+"""Makes the plan of a job spec.
+
+Finds mistakes beyond its fields: missing files, and what its preset finds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from slurmray.agent.job_log import counted
 from slurmray.errors import Problem, SpecError
-from slurmray.plan import Plan
+from slurmray.plan import Advice, Plan
 from slurmray.presets import advise
+from slurmray.presets.ranks import spans
 from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.types import shown
 
@@ -23,14 +29,50 @@ def make_plan(spec: JobSpec, *, is_submitted_here: bool = True) -> Plan:
     build = spec.container.build
     problems = _missing_files(build.model_dump(), is_submitted_here) if build else []
     try:
-        advice = advise(spec)
+        advice = _advise(spec)
+        fewer_nodes, notes = _plan_fewer_nodes(spec)
     except SpecError as error:
         raise SpecError(problems + error.problems) from None
-    problems += [Problem("", finding.text, finding.path) for finding in advice.problems]
-    problems += advice.config_problems
     if problems:
         raise SpecError(problems)
-    return Plan(spec, advice)
+    return Plan(spec, replace(advice, notes=advice.notes + notes), fewer_nodes)
+
+
+def _advise(spec: JobSpec) -> Advice:
+    """Return the advice of a job spec's preset. SpecError lists the mistakes that it finds."""
+    advice = advise(spec)
+    problems = [Problem("", finding.text, finding.path) for finding in advice.problems]
+    if problems + advice.config_problems:
+        raise SpecError(problems + advice.config_problems)
+    return advice
+
+
+def _plan_fewer_nodes(spec: JobSpec) -> tuple[dict[int, Plan], list[str]]:
+    """Return the plans for fewer nodes than slurm.nodes, down to restart.min_nodes, by their number.
+
+    Also a note about numbers that do not fit. SpecError if none fits.
+    """
+    smallest = spec.restart.min_nodes
+    if smallest is None:
+        return {}, []
+    plans: dict[int, Plan] = {}
+    misfits: dict[int, Problem] = {}
+    for nodes in range(smallest, spec.slurm.nodes):
+        slurm = spec.slurm.model_copy(update={"nodes": nodes})
+        restart = spec.restart.model_copy(update={"min_nodes": nodes})
+        try:
+            smaller = spec.model_copy(update={"slurm": slurm, "restart": restart})
+            plans[nodes] = Plan(smaller, _advise(smaller))
+        except SpecError as error:
+            misfits[nodes] = error.problems[0]
+    if not misfits:
+        text = "it is slurm.nodes; lower it, or leave it out"
+    else:
+        most = max(misfits)
+        text = f"no start on {spans(misfits)}; on {counted(most, 'node')}: {misfits[most]}"
+    if not plans:
+        raise SpecError([Problem("", f"restart.min_nodes: {text}", ("restart", "min_nodes"))])
+    return plans, [f"restart.min_nodes: {text}"] if misfits else []
 
 
 def find_missing_files(

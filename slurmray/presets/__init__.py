@@ -98,7 +98,7 @@ def _make_advice(context: PresetContext) -> Advice:
         if name in context.spec.env and fact != "interface":
             text = f"{name}: slurmray sets it on each node for {context.preset.name}: leave it out"
             context.problems.append(Finding(("env", name), text))
-    resume = context.resume if context.spec.requeue.max and run is not None else []
+    resume = context.resume if context.spec.may_resume and run is not None else []
     if isinstance(run, list) and context.command.is_extensible:
         run = [*run, *context.arguments]
     elif run is not None:
@@ -108,7 +108,7 @@ def _make_advice(context: PresetContext) -> Advice:
             notes.append(f"run is {kind}, so nothing is added to it: pass {arguments}")
         if resume:
             arguments = " ".join(resume)
-            notes.append(f"run is {kind}: after a requeue, if SLURMRAY_ATTEMPT is not 0, pass {arguments}")
+            notes.append(f"run is {kind}: after a restart, if SLURMRAY_ATTEMPT is not 0, pass {arguments}")
     return Advice(
         run,
         {name: value for name, value in context.env.items() if name not in context.spec.env},

@@ -65,9 +65,9 @@ def advise(context: PresetContext) -> None:
     if is_resumable and context.preset.since(0, 2) is not False:
         if context.command.override("runner.resume_dir") is None:
             context.resume.append("runner.resume_dir=auto")
-    elif context.spec.requeue.max and context.command.override("runner.resume_dir") is None:
+    elif context.spec.may_resume and context.command.override("runner.resume_dir") is None:
         context.notes.append(
-            "after a requeue RLinf starts from the beginning: set runner.resume_dir to a checkpoint's folder"
+            "after a restart RLinf starts from the beginning: set runner.resume_dir to a checkpoint's folder"
         )
 
 

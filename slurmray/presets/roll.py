@@ -68,9 +68,9 @@ def advise(context: PresetContext) -> None:
         context.notes.append("the placement is not checked: set preset.config to ROLL's YAML file")
     else:
         _check_config(context)
-    if context.spec.requeue.max and context.lookup(("resume_from_checkpoint",)) in (None, "false", "False"):
+    if context.spec.may_resume and context.lookup(("resume_from_checkpoint",)) in (None, "false", "False"):
         context.notes.append(
-            "after a requeue ROLL starts from the beginning: set resume_from_checkpoint: true in its file"
+            "after a restart ROLL starts from the beginning: set resume_from_checkpoint: true in its file"
         )
 
 

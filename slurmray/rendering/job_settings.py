@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from slurmray import __version__
@@ -28,7 +29,31 @@ def make_settings(plan: Plan, render_again: str, *, only_checks: bool = False) -
 
     render_again: the command that renders it again. only_checks: the job ends after the node checks.
     """
-    spec, advice = plan
+    settings = _settings(plan, render_again, only_checks)
+    if plan.fewer_nodes:
+        settings["fewer_nodes"] = {
+            str(nodes): dict(_differences(settings, _settings(smaller, render_again, only_checks)))
+            for nodes, smaller in plan.fewer_nodes.items()
+        }
+    return settings
+
+
+def _differences(value: object, other: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, other value) of what differs. Items of lists are compared if there are as many."""
+    if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
+        pairs = [(str(name), value[name], other[name]) for name in value]
+    elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        pairs = [(str(number), item, other[number]) for number, item in enumerate(value)]
+    else:
+        pairs = []
+        if value != other:
+            yield path, other
+    for name, one, two in pairs:
+        yield from _differences(one, two, f"{path}.{name}" if path else name)
+
+
+def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Settings:
+    spec, advice = plan.spec, plan.advice
     return {
         "version": __version__,
         "render_again": render_again,

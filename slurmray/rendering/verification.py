@@ -100,7 +100,7 @@ def _verify(text: str, header: int) -> str:
             "edited: settings, directives or site's commands; the seal is that of another text"
         )
     notes = [f"as rendered: story and agent are those of slurmray {__version__}"]
-    if commands := [field for field, path in COMMANDS.items() if _look_up(settings, path)]:
+    if commands := _find_commands(settings):
         notes.append(f"its settings have commands of this job: {', '.join(commands)}")
     if unusual := [*_unusual_directives(above, settings, bool(site))]:
         notes.append(f"directives to look at: {', '.join(unusual)}")
@@ -141,6 +141,19 @@ def _look_up(settings: Mapping[str, Any], path: str) -> object:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def _find_commands(settings: Mapping[str, Any]) -> list[str]:
+    """Fields of COMMANDS that are set, or that a start on fewer nodes sets."""
+    starts = settings.get("fewer_nodes")
+    parts = starts.values() if isinstance(starts, dict) else ()
+    changed = {f"{path}." for part in parts if isinstance(part, dict) for path in part}
+    return [
+        field
+        for field, path in COMMANDS.items()
+        if _look_up(settings, path)
+        or any(other.startswith(f"{path}.") or f"{path}.".startswith(other) for other in changed)
+    ]
 
 
 def _unusual_directives(lines: list[str], settings: Mapping[str, Any], has_site: bool) -> Iterator[str]:

@@ -82,7 +82,7 @@ def make_timeline(events: Sequence[Event], now: float) -> Timeline | None:
     names, events = last_start(events)
     began = events[0]["time"]
     done = _times(events, began)
-    count = start["ray_nodes"]
+    count = start["ray_nodes"] - len(start["nodes"]) + len(names)
     nodes = [_node(name, done.get(name, {}), rank < count) for rank, name in enumerate(names)]
     end = next((event["time"] for event in events if event["event"] == "end"), now)
     latest = max((seconds for node in nodes for seconds in node.done.values()), default=0.0)

@@ -39,8 +39,8 @@ class JobFields(TypedDict, total=False):
     launch: str | None
     stop: Stop | Section | None
     spares: int | None
-    on_node_loss: str | None
     restart: Restart | Section | None
+    on_node_loss: str | None
     heartbeat_timeout: int | None
     requeue: Requeue | Section | None
     sync: Sequence[str] | None

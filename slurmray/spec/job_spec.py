@@ -28,7 +28,7 @@ from slurmray.spec.preset import Preset, allow_name
 from slurmray.spec.ray_section import Ray, check_debug
 from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.slurm_section import Model, SlurmOptions
-from slurmray.spec.types import MAX_VARIABLES, EnvName, Integer, Line, Program, Text, find_duplicates
+from slurmray.spec.types import MAX_VARIABLES, Count, EnvName, Integer, Line, Program, Text, find_duplicates
 from slurmray.spec.validation_errors import list_problems
 
 _IN_RUN = "leave it out, or set it in `run`"
@@ -126,6 +126,12 @@ class Restart(Model):
     """Exit codes with which the trainer requests a restart."""
     grace: Integer = Field(default=5, ge=0)
     """Seconds from stop.signal to SIGKILL for the trainer when another node is lost."""
+    min_nodes: Count | None = None
+    """Smallest number of nodes on which Ray and trainer start when no spare node is left.
+
+    The preset fills in the number of each start. Numbers to which the trainer's placement does not fit are
+    left out. Not set: slurm.nodes.
+    """
 
 
 def _check_below(path: str) -> str:
@@ -191,14 +197,14 @@ class JobSpec(Model):
 
     They are checked like the others, have image and container, and wait. The trainer does not count them.
     """
-    on_node_loss: Literal["fail", "continue", "restart"] = "fail"
+    restart: Restart = Field(default_factory=Restart)
+    on_node_loss: Literal["fail", "continue", "restart"] = Field(default="fail", validate_default=True)
     """What happens if a node is lost while the trainer runs.
 
     continue: the trainer goes on without a worker node, and a spare one joins Ray. restart: Ray and trainer
     are started again on the other nodes and the spare ones, with what the preset adds to resume; where no
     spare one is left, also on the node itself if only its container or Ray has ended.
     """
-    restart: Restart = Field(default_factory=Restart)
     heartbeat_timeout: Integer = Field(default=25, ge=20)
     """Seconds without a heartbeat after which a node is lost, unless its host answers to a new connection.
 
@@ -321,13 +327,9 @@ class JobSpec(Model):
         # Seen with Slurm 22.05 and 24.11 when a node is set DOWN, even with --no-kill in each component.
         if value != "fail" and "slurm" in info.data and info.data["slurm"].groups:
             raise ValueError("Slurm ends a job with groups when it loses one of its nodes; use fail")
-        return value
-
-    @field_validator("restart")
-    @classmethod
-    def _check_restart(cls, value: Restart, info: ValidationInfo) -> Restart:
-        if value.exit_codes and "slurm" in info.data and info.data["slurm"].groups:
-            raise ValueError("exit_codes: a job with groups starts no trainer again; use requeue.exit_code")
+        is_fixed = "restart" in info.data and info.data["restart"].min_nodes is None
+        if value != "restart" and "restart" in info.data and not is_fixed:
+            raise ValueError("restart.min_nodes needs restart; set it to restart, or leave min_nodes out")
         return value
 
     @field_validator("spares")
@@ -335,6 +337,22 @@ class JobSpec(Model):
     def _check_spares(cls, value: int, info: ValidationInfo) -> int:
         if value and "slurm" in info.data and info.data["slurm"].groups:
             raise ValueError("a job with groups has no spare nodes yet; leave it out")
+        return value
+
+    @field_validator("restart")
+    @classmethod
+    def _check_restart(cls, value: Restart, info: ValidationInfo) -> Restart:
+        if "slurm" not in info.data:
+            return value
+        slurm, wrong = info.data["slurm"], []
+        if slurm.groups and value.exit_codes:
+            wrong.append("exit_codes: a job with groups starts no trainer again; use requeue.exit_code")
+        if slurm.groups and value.min_nodes:
+            wrong.append("min_nodes: the groups of a job have fixed numbers of nodes; leave it out")
+        elif value.min_nodes and value.min_nodes > slurm.nodes:
+            wrong.append(f"min_nodes: {value.min_nodes} is more than slurm.nodes, {slurm.nodes}; lower it")
+        if wrong:
+            raise ValueError(*wrong)
         return value
 
     @field_validator("prepare", "services")
@@ -404,6 +422,12 @@ class JobSpec(Model):
     def outlives_nodes(self) -> bool:
         """Whether the job goes on when Slurm marks one of its nodes down."""
         return self.on_node_loss != "fail" or self.spares > 0
+
+    @property
+    def may_resume(self) -> bool:
+        """Whether the trainer may start again: a node was lost, or it asks for a restart."""
+        is_restart = self.on_node_loss == "restart" or bool(self.restart.exit_codes)
+        return self.requeue.max > 0 or is_restart
 
     @property
     def env_from_submitter(self) -> list[str]:

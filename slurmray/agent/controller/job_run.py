@@ -54,7 +54,7 @@ class JobRun(Actions):
         turns: "Loop",
     ) -> None:
         self.text = text
-        self.settings = script_parts.read_settings(text)
+        self.settings = script_parts.read_start_settings(text, len(job["nodes"]))
         self.job = job
         self.log = log
         self.clock = heartbeat.Clock()

@@ -24,7 +24,8 @@ class Roster:
 
     def __init__(self, settings: "Settings", job: "Job") -> None:
         self._settings = settings
-        self._wanted = len(job["nodes"])
+        self._size = self._wanted = len(job["nodes"])  # of the next start, and of one with enough nodes
+        self._fewer = [int(number) for number in settings.get("fewer_nodes", {})]
         self._healthy = [*job["nodes"], *job["spares"]]
         self._last: "Tuple[str, float]" = ("", 0.0)  # why the trainer was started again, and when
         self._without_process: "List[str]" = []  # hosts that are up: better than none
@@ -51,8 +52,9 @@ class Roster:
             self._without_process += [node for node in blamed if node not in unhealthy]
         if len(healthy) < self._wanted:
             healthy += [node for node in self._without_process if node not in healthy + unhealthy]
+        size = max((number for number in [*self._fewer, self._wanted] if number <= len(healthy)), default=0)
         last, then = self._last
-        if len(healthy) < self._wanted:
+        if not size:
             self.refusal = "%d of %d nodes are left" % (len(healthy), self._wanted)
             outcome.text += "; " + TOO_FEW
         elif state.has_trained and self.restarts == limits["max"]:
@@ -61,7 +63,7 @@ class Roster:
             times = now - then, limits["window"]
             self.refusal = "the same has happened %d s after the last restart; restart.window is %d s" % times
         else:
-            self._healthy = healthy
+            self._healthy, self._size = healthy, size
             self._without_process = [node for node in self._without_process if node not in healthy]
             if state.has_trained:
                 self.restarts += 1
@@ -72,7 +74,7 @@ class Roster:
     def _is_wanted(self, controller: "Controller", outcome: "Outcome") -> bool:
         """Whether the job spec asks for another start after this end."""
         if not controller.state.has_trained:
-            return bool(self._settings["spares"]) and outcome.kind in OF_NODES
+            return bool(self._settings["spares"] or self._fewer) and outcome.kind in OF_NODES
         if outcome.source == "trainer":
             return outcome.code in self._settings["restart"]["exit_codes"]
         is_lost = outcome.kind == "node_lost" and controller.state.failure is not None
@@ -81,19 +83,22 @@ class Roster:
     @property
     def nodes(self) -> "List[str]":
         """The nodes of the next start, the head node first."""
-        return self._healthy[: self._wanted]
+        return self._healthy[: self._size]
 
     @property
     def spares(self) -> "List[str]":
         """The nodes that wait for one of these to fail."""
-        return self._healthy[self._wanted :]
+        return self._healthy[self._size :]
 
     def describe(self, controller: "Controller", outcome: "Outcome", before: "List[str]") -> str:
         """Why there is another start, and on which nodes. before: the nodes of the one that failed."""
         gone = [node for node in before if node not in self.nodes]
         new = [node for node in self.nodes if node not in before]
         where = "on the same nodes"
-        if new:
+        if len(self.nodes) != len(before):
+            parts = [word + and_names(names) for word, names in (("without ", gone), ("with ", new)) if names]
+            where = "on %d of %d nodes, %s" % (len(self.nodes), self._wanted, ", ".join(parts))
+        elif new:
             verb = "takes" if len(new) == 1 else "take"
             where = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))
         counts = self.restarts, self._settings["restart"]["max"]

@@ -96,6 +96,7 @@ class NodeAgent(NodeApi):
 
     def _await_job(self) -> None:
         job = self.job = self.mail.await_job()
+        self.settings = script_parts.read_start_settings(self.text, len(job["nodes"]))
         self._rank = [*job["nodes"], *job["spares"]].index(self.name)
         self.is_head = self._rank == 0
         number = nodes.group_number(self.settings, self._rank)

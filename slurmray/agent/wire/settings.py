@@ -4,7 +4,7 @@ TYPE_CHECKING = False  # `import typing` costs each process milliseconds, and 3.
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
-    from typing_extensions import TypedDict
+    from typing_extensions import NotRequired, TypedDict
 
     class Requeue(TypedDict):
         """The job spec's `requeue`."""
@@ -153,6 +153,8 @@ if TYPE_CHECKING:
         prepare: List[Dict[str, Any]]  # items as in the job spec, `run` as argv
         services: List[Dict[str, Any]]
         trainer: Trainer
+        # For restart.min_nodes: number of nodes -> dotted path of a setting -> its value on so many nodes.
+        fewer_nodes: NotRequired[Dict[str, Dict[str, Any]]]
 
     class Job(TypedDict):
         """This attempt of the job; the controller sends it to every node in the message `job`."""

@@ -73,7 +73,7 @@ def render_task(plan: Plan) -> str:
 
 def remarks(plan: Plan) -> list[str]:
     """Return the preset's notes, and one line for each difference from the same job on Slurm."""
-    spec, advice = plan
+    spec, advice = plan.spec, plan.advice
     lines = list(advice.notes)
     unused = [path for path in _list_changed(spec) if _find_section(path) in LEFT_OUT]
     others = (name for name in syntax.gres_elements(spec.slurm.gres or "none") if not syntax.is_gpu(name))
@@ -100,7 +100,7 @@ def remarks(plan: Plan) -> list[str]:
 
 def make_task(plan: Plan) -> dict[str, Any]:
     """Return the fields of the task (dstack.ai/docs/reference/dstack.yml/task); errors as in render_task."""
-    spec, advice = plan
+    spec, advice = plan.spec, plan.advice
     problems = [
         _refusal(path, FIXES.get(path, f"not supported by dstack; leave it out: --set {path}=null"))
         for path in _list_changed(spec)

@@ -36,6 +36,9 @@ _NODES = "import ray; ray.init(); print('in Ray:', *sorted(row['NodeName'] for r
 SPARE: dict[str, Any] = {"spares": 1, "on_node_loss": "restart"}
 TRAINER = ["bash", "-c", f'{_FIRST} on $NNODES; exec python3 -c "{_NODES}"']
 
+# On the last node.
+PLACES = {"name": "places", "run": "echo $NNODES nodes; exec sleep infinity", "where": 1, "shared": True}
+
 
 # Waits for the replacement in the running Ray, and runs a task on it.
 WAITS = """
@@ -68,7 +71,7 @@ def restarts(job: Job) -> list[dict[str, object]]:
 def check_restarted(job: Job, nodes: Sequence[str] = ("node1", "node3")) -> None:
     """Check that the trainer ran again on these nodes, once."""
     assert job.last_line == "done: trainer exited with 0", job.log
-    assert "\nrestart 1 on 2\n" in job.log, job.log
+    assert f"\nrestart 1 on {len(nodes)}\n" in job.log, job.log
     assert "\nin Ray: " + " ".join(nodes) in job.log, job.log
     (restart,) = restarts(job)
     assert (restart["restart"], restart["nodes"], restart["spares"]) == (1, [*nodes], [])
@@ -262,3 +265,19 @@ def test_each_moment(fault: Fault, cluster: SlurmCluster, moment: str, host: str
     if way == POWER:
         boot_again(cluster, host)
         fault.run_next_job()
+
+
+@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.full
+def test_fewer_nodes_when_no_spare_node_is_left(fault: Fault, cluster: SlurmCluster) -> None:
+    fewer: dict[str, Any] = {"on_node_loss": "restart", "restart": {"min_nodes": 1}}
+    fault.start_trainer(TRAINER, slurm={"nodes": 3}, services=[PLACES], **fewer)
+    fault.start_clock()
+    cluster.power_off("node2")
+    job = fault.wait_end("restart 1 of 3: node2: no heartbeat for 25 s", 45, dead=True, lost=True)
+    assert "; on 2 of 3 nodes, without node2\n" in job.log, job.log
+    check_restarted(job)
+    assert (job.run / "logs/service-places@node3.log").read_text().endswith("\n2 nodes\n")
+    boot_again(cluster, "node2")
+    assert cluster.wait(job.id, HANG) == ("COMPLETED", "0:0")
+    fault.run_next_job()

@@ -110,7 +110,7 @@ def test_resuming(run: list[str], version: str | None, expected: list[str]) -> N
     preset = {"name": "rlinf", "config": "math.yaml", "version": version}
     advice = advise(job(WITH_REWARD, run=run, preset=preset, requeue={"max": 1}))
     assert advice.resume == expected
-    note = "after a requeue RLinf starts from the beginning: set runner.resume_dir to a checkpoint's folder"
+    note = "after a restart RLinf starts from the beginning: set runner.resume_dir to a checkpoint's folder"
     assert advice.notes == ([] if expected or len(run) > 4 else [note])
 
 

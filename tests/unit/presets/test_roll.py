@@ -83,7 +83,7 @@ def test_without_its_file_the_placement_is_not_known() -> None:
 )
 def test_resuming_is_set_in_the_yaml_file(text: str, is_noted: bool) -> None:
     advice = advise(job(text + ALL_GPUS, requeue={"max": 1}))
-    note = "after a requeue ROLL starts from the beginning: set resume_from_checkpoint: true in its file"
+    note = "after a restart ROLL starts from the beginning: set resume_from_checkpoint: true in its file"
     assert (advice.notes, advice.resume) == ([note] if is_noted else [], [])
 
 

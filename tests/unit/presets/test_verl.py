@@ -87,7 +87,7 @@ def test_a_text_or_a_script_is_unchanged(run: list[str] | str) -> None:
     what = "a text for bash" if isinstance(run, str) else "a script"
     assert advice.notes == [
         f"run is {what}, so nothing is added to it: pass trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS_PER_NODE",
-        f"run is {what}: after a requeue, if SLURMRAY_ATTEMPT is not 0, pass trainer.resume_mode=auto",
+        f"run is {what}: after a restart, if SLURMRAY_ATTEMPT is not 0, pass trainer.resume_mode=auto",
     ]
 
 
@@ -109,6 +109,10 @@ def test_resuming(max_requeues: int, own: list[str], expected: list[str]) -> Non
     advice = advise(job(*own, requeue={"max": max_requeues}))
     assert advice.resume == expected
     assert advice.run == [*MAIN, *own, *FILLED_IN]
+
+
+def test_resuming_in_the_same_allocation() -> None:
+    assert advise(job(spares=1, on_node_loss="restart")).resume == ["trainer.resume_mode=auto"]
 
 
 def test_settings_have_the_arguments() -> None:

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import is_typeddict
 
-from slurmray.agent.script_parts import read_settings
+from slurmray.agent.script_parts import read_settings, read_start_settings
+from slurmray.errors import SpecError
+from slurmray.loading.validate import make_plan
+from slurmray.plan import Plan
 from slurmray.rendering.job_settings import make_settings
 from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import render_script
@@ -30,6 +33,8 @@ def misfits(value: Any, hint: Any, names: dict[str, Any], path: str = "") -> lis
     """Return a message for each part of a value that does not have the annotated type."""
     if is_typeddict(hint):
         hints = get_type_hints(hint, names)
+        for key in hint.__optional_keys__ - {*(value or ())}:
+            del hints[key]
         if not isinstance(value, dict) or list(value) != list(hints):
             return [f"{path}: {value!r} has not the keys {list(hints)}, in that order"]
         return [text for key in hints for text in misfits(value[key], hints[key], names, f"{path}.{key}")]
@@ -259,6 +264,86 @@ def test_pretty_keeps_short_values_on_a_line() -> None:
         '  "f": {"g": 1}',
         "}",
     ]
+
+
+def fewer_nodes(preset: str, run: list[str], min_nodes: int = 2, **fields: Any) -> Plan:
+    """The plan of a job on 4 nodes with 8 GPUs each."""
+    slurm = {"nodes": 4, "gpus_per_node": 8}
+    restart = {"on_node_loss": "restart", "restart": {"min_nodes": min_nodes}}
+    spec = {"preset": preset or None, "slurm": slurm, "run": run, **restart, **fields}
+    return make_plan(JobSpec.model_validate(spec))
+
+
+VERL = ["python3", "-m", "verl.trainer.main_ppo"]
+TP = "actor_rollout_ref.rollout.tensor_model_parallel_size=16"  # an engine takes two nodes
+OPENRLHF = "python3 -m openrlhf.cli.train_ppo_ray --colocate_all_models --vllm_tensor_parallel_size 8"
+
+
+def test_what_differs_on_fewer_nodes() -> None:
+    plan = fewer_nodes("verl", VERL)
+    hint, names = annotations()
+    assert misfits(make_settings(plan, "again"), hint, names) == []
+    own = {"groups.0.nodes": 3, "ray.nodes": 3, "trainer.nnodes": 3}
+    found = make_settings(plan, "again")["fewer_nodes"]
+    assert found["3"] == {**own, "trainer.command.3": "trainer.nnodes=3"}
+    assert list(found) == ["2", "3"]
+    assert make_settings(fewer_nodes("", ["x"], 3), "again")["fewer_nodes"] == {"3": own}
+    assert "fewer_nodes" not in settings()
+
+
+@pytest.mark.parametrize(
+    ("preset", "run", "fields"),
+    [
+        ("verl", [*VERL, "a=b"], {}),
+        ("openrlhf", OPENRLHF.split(), {}),
+        ("", ["x"], {}),
+        # On two nodes only the head node is in Ray.
+        (
+            "verl",
+            VERL,
+            {"services": [{"name": "a", "run": "x", "where": 1}, {"name": "b", "run": "x", "gpus": 2}]},
+        ),
+    ],
+)
+def test_settings_of_a_start_on_fewer_nodes(preset: str, run: list[str], fields: dict[str, Any]) -> None:
+    """They are those of the same job with so many nodes."""
+    text = render_script(fewer_nodes(preset, run, **fields), "again")
+    written = read_settings(text)
+    assert read_start_settings(text, 4) == written
+    for nodes in (2, 3):
+        slurm = {"nodes": nodes, "gpus_per_node": 8}
+        more = {"preset": preset or None, "slurm": slurm, "run": run, "on_node_loss": "restart", "spares": 1}
+        expected: Any = make_settings(plan_of(JobSpec.model_validate({**more, **fields})), "again")
+        expected.update(spares=0, fewer_nodes=written["fewer_nodes"])
+        assert read_start_settings(text, nodes) == expected
+
+
+def test_numbers_of_nodes_to_which_the_placement_does_not_fit() -> None:
+    plan = fewer_nodes("verl", [*VERL, TP])
+    assert list(plan.fewer_nodes) == [2]
+    (note,) = plan.advice.notes
+    assert note.startswith(
+        "restart.min_nodes: no start on 3; on 3 nodes: rollout.tensor_model_parallel_size=16: "
+    )
+    with pytest.raises(SpecError) as error:
+        fewer_nodes("openrlhf", [*OPENRLHF.split(), "--vllm_num_engines", "4"])
+    (problem,) = error.value.problems
+    assert problem.path == ("restart", "min_nodes")
+    assert problem.text == (
+        "restart.min_nodes: no start on 2-3; on 3 nodes: vllm 4 engines x 8 (32) and actor 3 x 8 (24): the "
+        "engines use the actor's GPUs because of --colocate_all_models: write --vllm_num_engines 3"
+    )
+    with pytest.raises(
+        SpecError, match=r"^restart\.min_nodes: it is slurm\.nodes; lower it, or leave it out$"
+    ):
+        fewer_nodes("verl", VERL, 4)
+
+
+def test_services_that_leave_no_node_for_ray() -> None:
+    plan = fewer_nodes("", ["x"], services=[{"name": "a", "run": "x", "where": 2}])
+    assert list(plan.fewer_nodes) == [3]
+    (note,) = plan.advice.notes
+    assert "on 2 nodes: services: a: where: 2 of 2 nodes leaves none for Ray" in note
 
 
 def test_settings_of_a_script() -> None:

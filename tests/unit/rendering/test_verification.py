@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from slurmray.agent import script_parts as parts
 from slurmray.agent.loader import SECTION
 from slurmray.cli import main
 from slurmray.cli.rendered import render_job
+from slurmray.loading.validate import make_plan
 from slurmray.rendering import script as rendering
 from slurmray.rendering.output import SEAL, seal, sha256
 from slurmray.rendering.script import agent_sha256, render_script, story_sha256
@@ -108,6 +110,23 @@ def test_every_runtime(runtime: str) -> None:
 )
 def test_every_field(fields: dict[str, object]) -> None:
     assert get_verdict(script(**fields)).text.startswith(RENDERED)
+
+
+def test_commands_that_only_a_start_on_fewer_nodes_has() -> None:
+    """slurmray writes none; somebody else may."""
+    fields: dict[str, Any] = {"setup": "", "run": None, "slurm": {"nodes": 3}}
+    fields |= {"on_node_loss": "restart", "restart": {"min_nodes": 2}}
+    text = render_script(make_plan(JobSpec.model_validate({**FIELDS, **fields})))
+    assert get_verdict(seal(text)).text == RENDERED
+    place = '"ray.nodes": 2'
+    assert text.count(place) == 1
+    for name, field in (
+        ("node_env", "node_env"),
+        ("trainer.command.0", "run"),
+        ("container", "container.setup"),
+    ):
+        edited = seal(text.replace(place, f'{place}, "{name}": "x"'))
+        assert field in get_verdict(edited).text.partition("commands of this job: ")[2]
 
 
 @pytest.mark.parametrize("template", SITES, ids=lambda file: file.name)

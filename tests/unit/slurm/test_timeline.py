@@ -43,6 +43,14 @@ FOUR = [
 ]
 
 
+def test_a_start_on_fewer_nodes() -> None:
+    """The last node is not in Ray in either start."""
+    restart = event("restart", 100, restart=1, nodes=["a", "b", "c"], spares=[], text="")
+    ready = [done("checks", 103, "a", "b", "c"), done("ray", 105, "a", "b")]
+    bring_up = timeline([*FOUR, restart, *ready], 120)
+    assert [(step.done, step.nodes) for step in bring_up.steps[-2:]] == [(2, 2), (2, 2)]
+
+
 def test_who_is_done_and_who_is_missing() -> None:
     """d is not in Ray. The container of b is not recorded: it was done when Ray was."""
     bring_up = timeline(FOUR, 20)

@@ -536,6 +536,21 @@ def test_gpus_of_groups(
         ),
         (
             {"groups": [CPU_HEAD, GPU_NODES]},
+            {"restart": {"min_nodes": 1}},
+            "restart: min_nodes: the groups of a job have fixed numbers of nodes; leave it out",
+        ),
+        (
+            {"nodes": 2},
+            {"restart": {"min_nodes": 3}, "on_node_loss": "restart"},
+            "restart: min_nodes: 3 is more than slurm.nodes, 2; lower it",
+        ),
+        (
+            {"nodes": 2},
+            {"restart": {"min_nodes": 1}, "spares": 1},
+            "on_node_loss: restart.min_nodes needs restart; set it to restart, or leave min_nodes out",
+        ),
+        (
+            {"groups": [CPU_HEAD, GPU_NODES]},
             {"ray": {"head": {"gpus": 1}}},
             "head.gpus: 1 are more than the 0 of the head node",
         ),

@@ -15,10 +15,17 @@ import pytest
 
 from slurmray.agent import loader
 from slurmray.agent import script_parts as parts
+from slurmray.agent.background_io import CallQueue
 from slurmray.agent.controller import step
+from slurmray.agent.controller.job_run import JobRun
+from slurmray.agent.controller.state import Requests
+from slurmray.agent.loop import Loop
 from slurmray.loading.load import load_plan
+from slurmray.loading.validate import make_plan
 from slurmray.rendering.script import render_script
+from slurmray.spec.job_spec import JobSpec
 from tests.unit.agent.containers import quick
+from tests.unit.agent.simulation import RecordedLog
 
 HANG = 30  # seconds
 
@@ -463,3 +470,11 @@ def test_nodes_hear_whether_the_trainer_succeeded(code: int, tmp_path: Path) -> 
     job = Job(tmp_path, str(code))
     assert job.wait()[0] == code, job.log()
     assert (tmp_path / "succeeded").exists() is (code == 0)
+
+
+def test_settings_of_a_start_on_fewer_nodes() -> None:
+    spec = {"slurm": {"nodes": 3}, "on_node_loss": "restart", "restart": {"min_nodes": 1}}
+    text = render_script(make_plan(JobSpec.model_validate(spec)))
+    job: Any = {"nodes": ["node2", "node3"], "spares": []}
+    run = JobRun(text, job, [], RecordedLog(), CallQueue(), Requests(), Loop(print))
+    assert run.controller.settings["ray"]["nodes"] == 2

@@ -58,6 +58,59 @@ def test_too_few_nodes_or_no_wish(
     assert outcome.text.endswith("; too few spare nodes are left") == has_too_few
 
 
+@pytest.mark.parametrize(
+    ("fewer", "spares", "lost", "nodes", "left"),
+    [
+        ([2], 0, "3", "12", ""),
+        ([1, 2], 0, "3", "12", ""),
+        ([1], 0, "3", "1", "2"),  # the placement does not fit two nodes
+        ([1, 2], 0, "23", "1", ""),
+        ([2], 1, "34", "12", ""),
+        ([2], 1, "3", "124", ""),
+        ([2], 0, "23", None, ""),
+    ],
+)
+def test_fewer_nodes(fewer: list[int], spares: int, lost: str, nodes: str | None, left: str) -> None:
+    settings = {str(number): {"ray.nodes": number} for number in fewer}
+    cluster, roster = with_spares(spares, on_node_loss="restart", fewer_nodes=settings)
+    cluster.train()
+    cluster.lost = {f"node{number}" for number in lost}
+    assert cluster.wait(60)
+    assert restarts(cluster, roster) == (nodes is not None)
+    if nodes:
+        assert roster.nodes == [f"node{number}" for number in nodes]
+        assert roster.spares == [f"node{number}" for number in left]
+
+
+@pytest.mark.parametrize(
+    ("spares", "lost", "text"),
+    [
+        (0, {"node3"}, "; on 2 of 3 nodes, without node3"),
+        (1, {"node2", "node3"}, "; on 2 of 3 nodes, without node2 and node3, with node4"),
+    ],
+)
+def test_log_of_a_start_on_fewer_nodes(spares: int, lost: set[str], text: str) -> None:
+    cluster, roster = with_spares(spares, on_node_loss="restart", fewer_nodes={"2": {}})
+    cluster.train()
+    cluster.lost = lost
+    assert cluster.wait(60)
+    assert restarts(cluster, roster)
+    assert describe(cluster, roster).endswith(text)
+
+
+def test_a_finding_before_the_first_start_on_fewer_nodes() -> None:
+    cluster, roster = with_spares(0, on_node_loss="restart", fewer_nodes={"2": {}})
+    cluster.receive_from_all("started", step="0")
+    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
+    cluster.receive("node1", "finding", kind="preflight", **row)
+    cluster.receive("node1", "unfit")
+    for other in ("node2", "node3"):
+        cluster.receive(other, "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+    assert cluster.wait(20)
+    assert restarts(cluster, roster)
+    assert (roster.nodes, roster.restarts) == (["node2", "node3"], 0)
+
+
 def again(roster: Roster, nodes: str, code: int, now: float, **settings: Any) -> bool:
     """Whether the trainer starts again after its exit code, and where. now: seconds."""
     cluster = Cluster(nodes=3, **settings)

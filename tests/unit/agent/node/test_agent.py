@@ -216,6 +216,14 @@ def test_from_start_to_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
     assert "cancel" not in node.calls()
 
 
+def test_a_start_on_fewer_nodes(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    spec = {"slurm": {"nodes": 3}, "on_node_loss": "restart", "restart": {"min_nodes": 1}}
+    node = start(nodes, tmp_path, **spec)
+    node.send_job(("node1", "node2"))
+    settings = json.loads(node.container_log('"type":"node"').splitlines()[2])["settings"]
+    assert (settings["ray"]["nodes"], settings["trainer"]["nnodes"]) == (2, 2)
+
+
 def test_the_controller_knows_which_leftovers_are_of_ended_jobs(
     nodes: list[NodeProcess], tmp_path: Path
 ) -> None:

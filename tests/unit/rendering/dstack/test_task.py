@@ -256,7 +256,7 @@ def test_every_field_is_used_left_out_or_refused() -> None:
         *("container.command", "container.step_args", "container.setup", "container.setup_timeout"),
         *("env_file", "node_env", "network.subnet", "sync"),
         *("network.interface", "network.family", "requeue.exit_code"),
-        *("spares", "on_node_loss", "restart.max"),
+        *("spares", "on_node_loss", "restart.max", "restart.min_nodes"),
         *(
             "ray.head.gpus",
             "ray.head.cpus",
