@@ -37,7 +37,7 @@
   "preflight": "fail",
   "spares": 0,
   "on_node_loss": "fail",
-  "restart": {"max": 3},
+  "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
   "requeue": {"max": 0, "exit_code": 0},
   "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
   "timeouts": {"ready": 600, "heartbeat": 25},
@@ -226,5 +226,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-98 files of slurmray/agent
+99 files of slurmray/agent
 AGENT
