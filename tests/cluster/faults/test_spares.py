@@ -216,7 +216,7 @@ def test_scancel_in_a_restart(fault: Fault, moment: str) -> None:
     assert job.last_line.startswith("stopped by Slurm"), job.log
 
 
-def cases() -> list[object]:
+def cases() -> Sequence[object]:
     """Each host at each moment; each way at each moment where it is possible."""
     rows = []
     for number, moment in enumerate(MOMENTS):

@@ -145,10 +145,11 @@ def test_events_of_the_controller() -> None:
     cluster.receive("node4", "failed", kind="ray", message="the container process was killed")
     cluster.lost = {"node3"}
     assert cluster.wait(60)
-    assert roster.restart(cluster.controller, cluster.end())
+    outcome = cluster.end()
+    assert roster.restart(cluster.controller, outcome, 0)
     run = cast(Any, SimpleNamespace(controller=cluster.controller))
     job = dict(cluster.job, run_dir="/r/7-0")
-    _next_start(cast(Any, job), roster, run, cluster.log)
+    _next_start(cast(Any, job), roster, run, outcome, cluster.log)
     nodes, spares = ("node1", "node2", "node3"), ("node4", "node5")
     recorded = [event(name, 10.0 * at, **fields) for at, (name, fields) in enumerate(cluster.log.events, 1)]
     events = [start(0, nodes, spares), *recorded]

@@ -257,6 +257,7 @@ def test_every_field_is_used_left_out_or_refused() -> None:
         *("env_file", "node_env", "network.subnet", "sync"),
         *("network.interface", "network.family", "requeue.exit_code"),
         *("spares", "on_node_loss", "restart.max", "restart.min_nodes"),
+        *("restart.window", "restart.exit_codes", "restart.grace"),
         *(
             "ray.head.gpus",
             "ray.head.cpus",
