@@ -89,8 +89,8 @@ def list_losses(starts: Sequence[Start]) -> list[Loss]:
         if start.failed:
             waiting = following.idle if following else 0.0
             hours = [
-                seconds * (each.gpus or most) / 3600
-                for seconds, each in ((start.trained, start), (waiting, following or start))
+                seconds * (spent.gpus or most) / 3600
+                for seconds, spent in ((start.trained, start), (waiting, following or start))
             ]
             losses.append(Loss(start.ended, start.failed, start.reason, start.trained, waiting, *hours))
     return losses
