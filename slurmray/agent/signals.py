@@ -34,3 +34,12 @@ def catch(handle: "Callable[[str], None]") -> None:
 
     for name in PASSED_ON + _IGNORED:
         signal.signal(getattr(signal, "SIG" + name), caught)
+
+
+def ignore() -> None:
+    """Ignore them in the last moments of a process, which starts no other one any more.
+
+    Python itself sets handlers back to the default at its end, and a signal would then replace the exit code.
+    """
+    for name in ("TERM", *PASSED_ON, *_IGNORED):
+        signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)

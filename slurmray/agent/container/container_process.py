@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from .. import heartbeat, inherited, job_log, loop, ray_logs
+from .. import heartbeat, inherited, job_log, loop, ray_logs, signals
 from ..job_errors import Finished, JobError, Unfit
 from ..wire import codec
 from . import cuda, preflight, process_tree, reachability, setup, variables
@@ -397,6 +397,7 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
             except OSError as error:
                 sys.stderr.write("cannot keep Ray's logs: %s\n" % error)
         empty_folder(folder)
+    signals.ignore()
     return 0
 
 

@@ -67,6 +67,7 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     if job and script_parts.has_function(text, "site_epilogue"):
         argv = script_parts.story_command(text, "site_epilogue", job["run_dir"], str(outcome.code))
         subprocess.call(argv, stdin=subprocess.DEVNULL)
+    signals.ignore()
     return outcome.code
 
 

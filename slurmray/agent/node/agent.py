@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 
-from .. import heartbeat, inherited, job_errors, job_log, nodes, paths, script_parts
+from .. import heartbeat, inherited, job_errors, job_log, nodes, paths, script_parts, signals
 from .agent_interface import NodeApi
 
 TYPE_CHECKING = False
@@ -37,6 +37,7 @@ def run_node(text: str, rest: bytes) -> int:
         seconds = node.settings["timeouts"]["heartbeat"]
         head_loss.end_without_head(mail.job, node.name, seconds, mail.find_answering_head)
     mail.close()
+    signals.ignore()
     return 0
 
 

@@ -73,6 +73,15 @@ def test_the_controller_in_its_first_moments(tmp_path: Path) -> None:
     assert code == 0, log
 
 
+def test_the_controller_in_its_last_moments(tmp_path: Path) -> None:
+    """Python sets handlers back to the default at its end."""
+    job = Job(tmp_path, "0")
+    job.wait_for_log("warned")
+    while job.process.poll() is None:
+        job.process.send_signal(signal.SIGUSR1)
+    assert job.wait()[0] == 0
+
+
 @pytest.mark.attack("a signal that nobody meant for the job's own processes", inputs=len(PASSED_ON))
 @pytest.mark.parametrize("head", ["node1", "node2"])
 def test_the_head_nodes_task_passes_them_on(nodes: list[NodeProcess], tmp_path: Path, head: str) -> None:  # noqa: F811
