@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 
 from .. import command_runner, paths
 from .host_list import and_names, host_list
@@ -92,6 +93,8 @@ def requeue_if_wanted(
         before = match.group(1) if match and match.group(1) != "(null)" else ""
         nodes = ",".join(filter(None, [before, host_list(excluded)]))
         requests.append(["update", "JobId=" + number, "ExcNodeList=" + nodes])
+    # Slurm sends SIGTERM at once, to child processes too: they inherit that it is ignored.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for request in requests:
         done = command_runner.run_slurm(["scontrol", *request], 20)
         if done.code:

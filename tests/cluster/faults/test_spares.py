@@ -190,8 +190,8 @@ def test_the_next_attempt_leaves_out_a_node(fault: Fault, cluster: SlurmCluster,
     fault.wait_for_log("the next attempt leaves out node2")
     assert cluster.wait(fault.job, HANG) == ("COMPLETED", "0:0"), fault.log()
     job = fault.wait_end()
-    events = (job.run.with_name(f"{job.id}-1") / "events.jsonl").read_text().splitlines()
-    assert json.loads(events[0])["nodes"] == ["node1", "node3"]
+    events = parse_events((job.run.with_name(f"{job.id}-1") / "events.jsonl").read_text())
+    assert list_starts(events, time.time())[0].nodes == ["node1", "node3"]
 
 
 @pytest.mark.fault(ROW, "podman", "none")
