@@ -15,21 +15,10 @@ from slurmray.slurm.starts import list_starts
 from slurmray.slurm.states import parse_events
 from tests.cluster.jobs import HANG, Job, wait_until
 
-from .case import KILL_WAIT, NODE_AGENT, Fault
+from .case import KILL_WAIT, Fault
 from .test_host_loss import boot_again
 
 ROW = "a spare node"
-HOSTS = ("node1", "node2", "node3")  # the head node, a worker and the spare node
-POWER, AGENT, CONTAINER = WAYS = ("power", "agent", "container")
-# Moments at which a job waits for a file, on all nodes that come to it.
-SETUP, IN_CONTAINER, PREPARE, SERVICE, TRAINING = MOMENTS = (
-    "setup",
-    "container",
-    "prepare",
-    "service",
-    "training",
-)
-WAIT = "touch {0}; until [[ -e go-{0} ]]; do sleep 0.1; done; "
 # Waits in its first start, then names the nodes that Ray has.
 _FIRST = "((SLURMRAY_RESTART)) || { echo started; exec sleep infinity; }; echo restart $SLURMRAY_RESTART"
 _NODES = "import ray; ray.init(); print('in Ray:', *sorted(row['NodeName'] for row in ray.nodes()))"
@@ -199,72 +188,22 @@ def test_the_next_attempt_leaves_out_a_node(fault: Fault, cluster: SlurmCluster,
 @pytest.mark.parametrize("moment", ["stop", "start"])
 def test_scancel_in_a_restart(fault: Fault, moment: str) -> None:
     """While the trainer has its grace period, or the next start is on its way."""
-    waits = "((! SLURMRAY_RESTART)) || { touch here; exec sleep infinity; }"
+    waits = "[[ ! -e started ]] || { touch here; exec sleep infinity; }"
     trainer = "trap 'touch here' TERM; echo started; while :; do sleep 0.1; done"
     fault.start_trainer(
         ["bash", "-c", trainer if moment == "stop" else "echo started; exec sleep infinity"],
         spares=1,
         on_node_loss="restart",
         restart={"grace": 60},
-        container={"setup": waits if moment == "start" else ""},
+        setup=waits if moment == "start" else "",
     )
+    (fault.jobs.folder / "started").touch()
     fault.kill("node2", "--full", "raylet/raylet")
     wait_until((fault.jobs.folder / "here").exists, fault.log)
     fault.inject(["scancel", str(fault.job)])
     job = fault.wait_end("stop: scancel", clean_within=40)
     assert job.state == "CANCELLED", job.log
     assert job.last_line.startswith("stopped by Slurm"), job.log
-
-
-def cases() -> Sequence[object]:
-    """Each host at each moment; each way at each moment where it is possible."""
-    rows = []
-    for number, moment in enumerate(MOMENTS):
-        for shift, host in enumerate(HOSTS):
-            way = WAYS[(number + shift) % 3]
-            if way == POWER and host == HOSTS[0]:  # also the host of the batch script
-                way = AGENT
-            if way == CONTAINER and moment == SETUP:  # there is none yet
-                way = AGENT
-            rows.append(pytest.param(moment, host, way, id=f"{moment}-{host}-{way}"))
-    return rows
-
-
-@pytest.mark.fault(ROW, "podman", "none")
-@pytest.mark.full
-@pytest.mark.parametrize(("moment", "host", "way"), cases())
-def test_each_moment(fault: Fault, cluster: SlurmCluster, moment: str, host: str, way: str) -> None:
-    hooks = {name: WAIT.format(name) for name in MOMENTS}
-    for name in MOMENTS:
-        if name != moment:
-            (fault.jobs.folder / f"go-{name}").touch()
-    fault.submit(
-        ["bash", "-c", hooks[TRAINING] + 'echo "restart $SLURMRAY_RESTART on $NNODES"'],
-        spares=1,
-        on_node_loss="restart",
-        setup=hooks[SETUP],
-        container={"setup": hooks[IN_CONTAINER]},
-        prepare=[{"name": "data", "run": hooks[PREPARE]}],
-        services=[{"name": "s", "run": "exec sleep infinity", "ready": {"run": hooks[SERVICE]}}],
-    )
-    wait_until((fault.jobs.folder / moment).exists, fault.log)
-    if way == POWER:
-        fault.start_clock()
-        cluster.power_off(host)
-    elif way == AGENT:
-        fault.kill(host, "-f", NODE_AGENT)
-    else:
-        fault.kill_container(host)
-    label = "restart 1 of 3: " if moment == TRAINING else "start again: "
-    fault.wait_for_log(("set aside: " if host == HOSTS[2] else label) + host)
-    (fault.jobs.folder / f"go-{moment}").touch()
-    job = fault.wait_end(dead=way == POWER, lost=way == POWER)
-    assert job.last_line == "done: trainer exited with 0", job.log
-    is_restart = moment == TRAINING and host != HOSTS[2]
-    assert f"\nrestart {int(is_restart)} on 2\n" in job.log, job.log
-    if way == POWER:
-        boot_again(cluster, host)
-        fault.run_next_job()
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
