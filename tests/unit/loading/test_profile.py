@@ -190,7 +190,7 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\n#SBATCH --account=mine\n" in script
     assert '\n  "render_again": "slurmray render --profile gpu",\n' in script
     assert "\n#SBATCH --partition=cpu\n" in main(["render", "-o", "-"], capsys)[1]
-    assert "--partition" not in main(["render", "--profile=none", "-o", "-"], capsys)[1]
+    assert "#SBATCH --partition" not in main(["render", "--profile=none", "-o", "-"], capsys)[1]
     code, _, err = main(["render", "--profile=gpu", "--target=dstack"], capsys)
     assert (code, err) == (2, "--profile: for jobs of Slurm; leave it out with --target dstack\n")
     assert main(["render", "--target=dstack", "-o", "-"], capsys)[0] == 0

@@ -134,7 +134,7 @@ MARKED: dict[str, Any] = {
     "stop": {"lead": 58644, "signal": "QUIT", "grace": 17},
     "spares": 8642015,
     "on_node_loss": "restart",
-    "restart": {"max": 8642016, "min_nodes": 18642},
+    "restart": {"max": 8642016, "window": 8642017, "exit_codes": [248], "grace": 8642018, "min_nodes": 18642},
     "heartbeat_timeout": 8642014,
     "requeue": {"max": 8642011, "exit_code": 249},
 }
