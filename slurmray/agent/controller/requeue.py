@@ -73,7 +73,9 @@ def requeue_if_wanted(
     is_by_trainer = is_requested(state, settings)
     if state.requests.is_stopping or not (is_by_trainer or job["chances"] > 0):
         return
-    excluded = _find_excluded(record, bad, len(job["nodes"]) + len(job["spares"])) if bad else []
+    is_alike = len(settings["groups"]) == 1  # else each component has nodes and a record of its own
+    wanted = len(job["nodes"]) + len(job["spares"])
+    excluded = _find_excluded(record, bad, wanted) if bad and is_alike else []
     reason = find_reason(state, settings, job, outcome, excluded)
     if not reason:
         return

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from slurmray.agent.controller.requeue import choose_excluded, find_reason, is_requested
+from slurmray.agent import command_runner
+from slurmray.agent.controller.requeue import choose_excluded, find_reason, is_requested, requeue_if_wanted
 
 from ..simulation import Cluster
 
@@ -81,3 +84,42 @@ def test_nodes_that_the_next_attempt_leaves_out(
     shown: str, record: str, wanted: int, is_excluded: Any
 ) -> None:
     assert choose_excluded(shown, record, ["node2"], wanted) == (["node2"] if is_excluded else [])
+
+
+@pytest.fixture
+def sigterm() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("sigterm")
+@pytest.mark.parametrize(
+    ("groups", "before", "asked"),
+    [
+        ([{}], "(null)", [["requeue", "9"], ["update", "JobId=9", "ExcNodeList=node2"]]),
+        ([{}], "node7", [["requeue", "9"], ["update", "JobId=9", "ExcNodeList=node7,node2"]]),
+        ([{}, {}], "(null)", [["requeue", "9"]]),  # node2 may be of another component
+    ],
+)
+def test_requests_to_slurm(
+    groups: list[Any], before: str, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = []
+
+    def run_slurm(argv: list[str], _seconds: float) -> command_runner.Result:
+        requests.append(argv)
+        return command_runner.Result(0, SINFO if argv[0] == "sinfo" else "", "", "")
+
+    monkeypatch.setattr(command_runner, "run_slurm", run_slurm)
+    cluster = Cluster(nodes=2, groups=groups)
+    cluster.job["chances"] = 1
+    cluster.train()
+    cluster.lost.add("node2")
+    cluster.wait(40)
+    outcome, controller = cluster.end(), cluster.controller
+    record = RECORD.replace("ExcNodeList=(null)", "ExcNodeList=" + before)
+    requeue_if_wanted(
+        controller.state, controller.settings, controller.job, outcome, record, ["node2"], cluster.log
+    )
+    assert [argv[1:] for argv in requests if argv[0] == "scontrol"] == asked

@@ -124,13 +124,12 @@ def again(roster: Roster, nodes: str, code: int, now: float, **settings: Any) ->
 
 
 def test_exit_codes_that_request_a_restart() -> None:
-    cluster, roster = with_spares(0, restart={"max": 2, "exit_codes": [85, 86], "window": 600})
+    _, roster = with_spares(0, restart={"max": 2, "exit_codes": [85, 86], "window": 600})
     assert again(roster, "123", 85, 1000)
     assert again(roster, "123", 86, 1010), "not the same"
     assert not again(roster, "123", 85, 1020)
     assert roster.refusal == "restart.max is 2"
     assert not again(roster, "123", 1, 1020)
-    del cluster
 
 
 def test_the_same_failure_again() -> None:
