@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from slurmray.diagnosis import pending
 from slurmray.slurm.starts import Start, list_starts
-from slurmray.slurm.states import Event, is_last_attempt_over, last_start, parse_time
+from slurmray.slurm.states import Event, current_nodes, is_last_attempt_over, parse_time
 from slurmray.slurm.timeline import Timeline, make_timeline
 
 _TRAINING = "training"
@@ -87,8 +87,7 @@ def make_status(
     steps = _steps(record, events, now)
     end_time = steps[-1].began + steps[-1].seconds if steps else now
     starts = list_starts(events, end_time)
-    set_aside = [event for event in events if event["event"] == "set_aside"]
-    failed = [event["node"] for event in set_aside]
+    nodes, spares = current_nodes(events)
     is_pending = state == "PENDING"
     return Status(
         number,
@@ -98,9 +97,9 @@ def make_status(
         pending.in_words(record.get("Reason", "")) if is_pending else "",
         parse_time(record.get("StartTime", "")) if is_pending else None,
         steps[-1].name if steps else "",
-        last_start(events)[0],
-        [node for start in starts[-1:] for node in start.spares if node not in failed],
-        set_aside,
+        nodes,
+        spares,
+        [event for event in events if event["event"] == "set_aside"],
         int(start.get("attempt", record.get("Restarts", 0))),
         starts[-1].restart if starts else 0,
         starts,

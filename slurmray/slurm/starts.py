@@ -104,10 +104,8 @@ def gpu_hours(starts: Sequence[Start]) -> float:
 
 def _end_by_restart(part: Sequence[Event], following: Event) -> tuple[float, str, str]:
     """End, failed nodes and reason of a start. part: its events. following: the event of the next start."""
-    set_aside = {event["node"] for event in part if event["event"] == "set_aside"}
-    before, after = (
-        {*event["nodes"], *event.get("spares", [])} - set_aside for event in (part[0], following)
-    )
+    earlier = {event["node"] for event in part if event["event"] in ("set_aside", "node_loss")}
+    before, after = ({*event["nodes"], *event.get("spares", [])} - earlier for event in (part[0], following))
     return following["time"], host_list(before - after), following.get("text", "")
 
 

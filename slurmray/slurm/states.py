@@ -118,6 +118,21 @@ def last_start(events: Sequence[Event]) -> tuple[list[str], Sequence[Event]]:
     return ([], []) if at is None else (events[at].get("nodes", []), events[at:])
 
 
+def current_nodes(events: Sequence[Event]) -> tuple[list[str], list[str]]:
+    """Return nodes and spare nodes of a job, the head node first; ([], []) before its start."""
+    nodes: list[str] = []
+    spares: list[str] = []
+    for event in events:
+        name = event["event"]
+        if name in ("start", "restart"):
+            nodes, spares = list(event["nodes"]), list(event.get("spares", []))
+        elif name == "replacement":
+            nodes = [event["node"] if node == event["lost"] else node for node in nodes]
+        if name in ("replacement", "set_aside"):
+            spares = [node for node in spares if node != event["node"]]
+    return nodes, spares
+
+
 def is_last_attempt_over(events: Iterable[Event]) -> bool:
     """Whether an attempt has ended, and no other one follows."""
     names = {event["event"] for event in events}

@@ -144,14 +144,20 @@ def _progress(step: str, nodes: Sequence[NodeTimes]) -> StepProgress:
 
 
 def _counts(events: Sequence[Event], began: float) -> Iterator[Count]:
-    """The nodes in Ray: more with each event of the step `ray`, fewer with each lost node."""
+    """The nodes in Ray: more with each event of the step `ray`, fewer with each lost node.
+
+    A spare node that takes the place of a lost one counts from then on; it joins Ray within seconds.
+    """
     gpus: dict[str, int] = {}
+    lost: dict[str, int] = {}
     yield Count(0.0, 0, 0)
     for event in events:
         if event["event"] == "nodes" and event["step"] == "ray":
             gpus |= dict.fromkeys(event["nodes"], event["gpus"])
         elif event["event"] == "node_loss" and event["node"] in gpus:
-            del gpus[event["node"]]
+            lost[event["node"]] = gpus.pop(event["node"])
+        elif event["event"] == "replacement" and event["lost"] in lost:
+            gpus[event["node"]] = lost[event["lost"]]
         else:
             continue
         yield Count(event["time"] - began, len(gpus), sum(gpus.values()))

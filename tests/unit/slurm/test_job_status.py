@@ -146,3 +146,12 @@ def test_spare_nodes() -> None:
     status = make_status(7, "RUNNING", RECORD, [start, aside, restart], T0)
     assert (status.spares, status.set_aside) == (["e"], [aside])
     assert make_status(7, "RUNNING", RECORD, BRING_UP, T0).spares == []
+
+
+def test_a_spare_node_that_joined_the_running_ray() -> None:
+    start = {**BRING_UP[0], "spares": ["c", "d"]}
+    loss = event("node_loss", 300, node="b", text="no heartbeat for 25 s")
+    status = make_status(
+        7, "RUNNING", RECORD, [start, loss, event("replacement", 301, node="c", lost="b")], T0
+    )
+    assert (status.nodes, status.spares) == (["a", "c"], ["d"])

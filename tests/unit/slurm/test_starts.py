@@ -72,6 +72,15 @@ def test_a_node_that_was_replaced() -> None:
     assert (second.idle, second.trained, second.failed, second.reason) == (360, 940, "", "")
 
 
+def test_a_node_that_was_lost_long_before_the_restart() -> None:
+    """With on_node_loss: continue; the trainer then exited with one of restart.exit_codes."""
+    loss = event("node_loss", 500, node="node2", text="no heartbeat for 25 s")
+    replacement = event("replacement", 501, node="node3", lost="node2")
+    again = restart(900, 1, ("node1", "node3"))
+    first, _ = list_starts([start(0, spares=("node3",)), trainer(5), loss, replacement, again], T0 + 1000)
+    assert first.failed == ""
+
+
 def test_gpu_hours_are_those_of_the_allocation() -> None:
     """Spare nodes, failed ones and those without Ray have as many GPUs as the others."""
     starts = list_starts([*REPLACED, end(5000)], T0 + 9000)

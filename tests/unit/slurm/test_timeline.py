@@ -96,6 +96,12 @@ def test_nodes_and_gpus_over_time() -> None:
         Count(12, 2, 8),
         Count(50, 1, 0),
     ]
+    replacements = [
+        event("replacement", 52, node="e", lost="b"),
+        event("replacement", 53, node="f", lost="c"),
+        event("node_loss", 54, node="e", text=""),
+    ]
+    assert timeline([*FOUR, *losses, *replacements], 60).counts[-2:] == [Count(52, 2, 8), Count(54, 1, 0)]
 
 
 def test_jobs_without_these_events() -> None:
