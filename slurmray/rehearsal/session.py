@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ def rehearse(script: str, options: Options) -> int:
         requirements.cluster, options={**requirements.cluster.options, **first_job}
     )
     cluster = SlurmCluster(cluster_config, layout, tethered=not options.keep)
-    with _signals_as_interrupt():
+    with _signals_as_interrupt(), hangs_as_errors():
         try:
             cluster.boot()
             code = _run(cluster, script, requirements, log)
@@ -150,6 +151,17 @@ def _timed_log() -> Log:
         print(f"[rehearse {time.monotonic() - start:5.1f} s] {line}", file=sys.stderr, flush=True)
 
     return log
+
+
+@contextmanager
+def hangs_as_errors() -> Iterator[None]:
+    """Raise a RehearsalError in place of subprocess.TimeoutExpired."""
+    try:
+        yield
+    except subprocess.TimeoutExpired as error:
+        command = " ".join(map(str, error.cmd[-4:]))  # it begins with what enters a host
+        text = f"... {command} has not ended within {error.timeout:g} s: is this machine overloaded?"
+        raise RehearsalError(text) from None
 
 
 @contextmanager
