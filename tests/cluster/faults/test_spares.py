@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +18,7 @@ from slurmray.slurm.states import parse_events
 from tests.cluster.jobs import HANG, Job, wait_until
 
 from .case import KILL_WAIT, Fault
+from .recorder import ROOT
 from .test_host_loss import boot_again
 
 ROW = "a spare node"
@@ -162,6 +165,27 @@ def test_a_spare_node_joins_the_running_ray(fault: Fault) -> None:
     job = fault.wait_end("spare node node3 joins Ray in place of node2")
     assert job.last_line == "done: trainer exited with 0", job.log
     assert "\ntask on node3\n" in job.log, job.log
+
+
+@pytest.mark.fault(ROW, "podman")
+@pytest.mark.full
+def test_the_example(fault: Fault) -> None:
+    """It goes on at the step after its last checkpoint."""
+    shutil.copytree(ROOT / "examples", fault.jobs.folder / "examples")
+    spec = (ROOT / "examples/resume.yaml").read_text()
+    assert '"100"' in spec
+    fault.job = fault.jobs.submit(spec.replace('"100"', '"12"').replace("4G", "1G"))
+    fault.wait_for_log("\nstep 2 on node1, node2: ")
+    fault.kill("node2", "--full", "raylet/raylet")
+    job = fault.wait_end("restart 1 of 3: node2: ")
+    assert job.last_line == "done: trainer exited with 0", job.log
+    first, second = (
+        int(step) for step in re.findall(r"^start [01]: from step (\d+)$", job.log, re.MULTILINE)
+    )
+    assert first == 0 < second
+    assert f"\nstep {second} on node1, node3: " in job.log
+    assert f"\nstep {second} on node1, node2: " not in job.log
+    assert "\nstep 11 on node1, node3: " in job.log
 
 
 @pytest.mark.fault(ROW, "podman", "none")
