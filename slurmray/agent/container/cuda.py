@@ -23,7 +23,7 @@ OUTPUT = "gpus"  # file in the job's folder with the child's lines
 DEVICE = "/dev/nvidiactl"
 TIMEOUT = 60.0  # seconds; without persistence mode the driver needs some for each GPU
 # Types of messages that wait: a worker joins Ray, and the trainer starts, with GPUs that have been opened.
-HELD = ("join", "ready")
+HELD = ("join", "ready", "replace")
 
 # CUresult and CUdevice_attribute of cuda.h (docs.nvidia.com/cuda/cuda-driver-api).
 OUT_OF_MEMORY, DEVICE_UNAVAILABLE = 2, 46

@@ -47,7 +47,8 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
         if healthy.refusal:
             log.write("not started again: " + healthy.refusal)
         state, record = run.controller.state, parts[0].record
-        requeue.requeue_if_wanted(state, settings, job, outcome, record, healthy.bad, log)
+        nodes = healthy.allocated, healthy.bad
+        requeue.requeue_if_wanted(state, settings, job, outcome, record, *nodes, log)
     except job_errors.JobError as error:
         outcome = _make_outcome(error, requests)
     except Exception as error:

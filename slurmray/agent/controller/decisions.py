@@ -32,10 +32,23 @@ ASK_INTERVAL = 1.0  # seconds between two questions to hosts without heartbeats
 LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the time limit
 STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
 NODE_LOSSES = ("ray", "node_lost")  # kinds of failures
+UNFIT = ("preflight", "image")  # those of a node before it is in Ray
 SLURMCTLD = "slurmctld"  # among the hosts that answer
-# What srun prints before it ends all tasks of a step because a host has rebooted and its connection was reset
-# (step_launch_notify_io_failure of slurm's src/api/step_launch.c), and when slurmctld has marked a node down.
-SRUN_ERROR = re.compile(r"srun: error: (?:.*[Aa]borting, io error .*on node (\d+)|Node failure on (\S+))$")
+# What srun prints about a node, what that means, and whether srun then ends all tasks of the step: Slurm's
+# src/api/step_launch.c. An io error is a connection that was reset, and has the node's place in the step.
+SRUN_ERRORS = (
+    (
+        r"srun: error: .*[Aa]borting, io error .*on node (?P<place>\d+)$",
+        "its host closed the connection to srun. Has it rebooted?",
+        True,
+    ),
+    (
+        r"srun: error: Task launch for \S+ failed on node (?P<name>\S+): ",
+        "Slurm could not start its task. Has it lost power or its network?",
+        True,
+    ),
+    (r"srun: error: Node failure on (?P<name>\S+)$", "Slurm has marked it down", False),
+)
 
 
 class Actions:
@@ -181,21 +194,28 @@ class Controller:
         self.log.write(line)
 
     def on_srun_error(self, line: str, nodes: "List[str]") -> None:
-        """Look for a lost node in what srun prints. nodes: of its step. It ends all tasks right after."""
-        match = SRUN_ERROR.match(line)
-        if not match:
+        """Look for a lost node in what srun prints. nodes: of its step."""
+        for pattern, text, is_step_over in SRUN_ERRORS:
+            found = re.match(pattern, line)
+            if found:
+                self._on_lost_by_srun(found.groupdict(), text, nodes, is_step_over)
+
+    def _on_lost_by_srun(
+        self, found: "Dict[str, str]", text: str, nodes: "List[str]", is_step_over: bool
+    ) -> None:
+        place = int(found.get("place", 0))
+        name = found.get("name", nodes[place] if place < len(nodes) else "")
+        if name not in nodes:
             return
-        number, name = match.groups()
-        if name in nodes:
-            self._fail(name, "node_lost", "Slurm has marked it down")
-        elif number and int(number) < len(nodes):
-            node = nodes[int(number)]
-            self.monitor.forget(node)
-            self.state.advance([node], "lost")
-            # Also with on_node_loss: continue, as the step ends.
-            if not (self.state.is_ending or self.state.failure):
-                text = "its host closed the connection to srun. Has it rebooted?"
-                self.state.failure = Failure([node], "node_lost", text)
+        self.nodes[name].is_lost = True
+        if not is_step_over:
+            self._fail(name, "node_lost", text)
+            return
+        self.monitor.forget(name)
+        self.state.advance([name], "lost")
+        # Also with on_node_loss: continue, and of a spare node, as the step ends.
+        if not (self.state.is_ending or self.state.failure or self.state.trainer_code == 0):
+            self.state.failure = Failure([name], "node_lost", text)
 
     def on_answer(self, host: str, now: float) -> None:
         """Note that a host, or SLURMCTLD, has answered: see Actions.find_answers."""
@@ -374,12 +394,17 @@ class Controller:
                 self.findings.show()
             return
         text = "%s: %s; %s" % (row[0], row[1], fix)
-        if node in self.job["spares"]:
+        if node in self.job["spares"] or self.state.has_trained:  # it takes the place of a lost one
+            self.nodes[node].has_finding = True
             self._fail(node, kind, text)
             return
-        self.nodes[node].has_finding = True
         if not self.state.failure:
             self.state.failure = Failure([node], kind, text)
+        self._note_unfit(node, now)
+
+    def _note_unfit(self, node: str, now: float) -> None:
+        """Wait for what other nodes find, too."""
+        self.nodes[node].has_finding = True
         self._is_unfit_late = self._is_unfit_late or self.nodes[node].has_been_checked
         self._unfit_until = now + FINDINGS_WAIT
 
@@ -452,7 +477,9 @@ class Controller:
     def _on_exit(self, _node: str, message: "messages.Exit", _now: float) -> None:
         self.state.trainer_code = message["code"]
 
-    def _on_failed(self, node: str, message: "messages.Failed", _now: float) -> None:
+    def _on_failed(self, node: str, message: "messages.Failed", now: float) -> None:
+        if message["kind"] in UNFIT and not self.state.has_trained:
+            self._note_unfit(node, now)
         self._fail(node, message["kind"], message["message"], message.get("log", ""))
 
     def _on_healthy(self, node: str, _message: "messages.Healthy", _now: float) -> None:
@@ -509,8 +536,10 @@ class Controller:
         is_cut_off = now - self._slurmctld_answered > heartbeat.ANSWER_WAIT + ASK_INTERVAL
         if is_cut_off and host not in lost and all(node.is_over or node.name in lost for node in others):
             text = "no heartbeat from any other node, and slurmctld does not answer. Has it lost its network?"
-            self._fail(host, "node_lost", text)
+            if not self.state.failure:
+                self.state.failure = Failure([host], "node_lost", text)
         for node in lost:
+            self.nodes[node].is_lost = True
             self.monitor.forget(node)
         self.state.advance(lost, "lost")
         lost = [node for node in self.nodes if node in lost]
@@ -523,11 +552,11 @@ class Controller:
         self._fail_all([node] if node else [], kind, text, log)
 
     def _fail_all(self, nodes: "List[str]", kind: str, text: str, log: str = "") -> None:
-        """Record a failure, unless the step is being ended or the job may continue without these nodes.
+        """Record a failure, unless the job is over or may continue without these nodes.
 
         log: as in Failure.
         """
-        if self.state.is_ending:
+        if self.state.is_ending or self.state.trainer_code == 0:
             self.log.write("%s: %s" % (and_names(nodes), text))
             return
         spares = [node for node in nodes if node in self.job["spares"]]
@@ -535,7 +564,7 @@ class Controller:
         if spares and len(spares) == len(nodes):
             return
         nodes = [node for node in nodes if node not in spares]
-        is_loss = kind in NODE_LOSSES
+        is_loss = kind in (*NODE_LOSSES, *UNFIT)
         may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
         if may_continue and is_loss and self.head not in nodes:
             self._leave_out(nodes, "node_loss", text)

@@ -8,7 +8,7 @@ from .state import CHECKED, STARTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Optional
 
     from ..wire.settings import Settings
     from .state import JobState
@@ -61,12 +61,17 @@ class Outcome:
         return cls(STOPPED_BY_SLURM, "slurm", "stopped by Slurm: scancel, preemption or the time limit")
 
 
+def failure_of(state: "JobState") -> "Optional[Failure]":
+    """The failure of a job whose step is over; None without one."""
+    is_signalled = state.nodes[state.head].is_signalled
+    if state.failure or not is_signalled or state.trainer_code == 0 or state.requests.is_end_requested:
+        return state.failure
+    return Failure([state.head], "ray", "container got SIGTERM, but not from Slurm")
+
+
 def outcome_of(state: "JobState", settings: "Settings", srun_code: int) -> Outcome:
     """The end of a job whose step is over. srun_code: exit code of srun; negative for a signal."""
-    failure, code, requests = state.failure, state.trainer_code, state.requests
-    is_signalled = state.nodes[state.head].is_signalled
-    if is_signalled and not failure and code != 0 and not requests.is_end_requested:
-        failure = Failure([state.head], "ray", "container got SIGTERM, but not from Slurm")
+    failure, code, requests = failure_of(state), state.trainer_code, state.requests
     lost = "node_lost" if state.has_trained else "bring_up"
     kind = failure.kind if failure else ""
     if code is not None and kind not in ("ray", "node_lost") and (not requests.is_time_up or code == 0):

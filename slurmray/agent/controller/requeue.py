@@ -6,6 +6,8 @@ import signal
 
 from .. import command_runner, paths
 from .host_list import and_names, host_list
+from .outcome import failure_of
+from .roster import OF_NODES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,22 +37,27 @@ def find_reason(
     """The reason to requeue the job; "" to leave it ended. excluded: as in choose_excluded."""
     if is_requested(state, settings):
         return "requested by the trainer with exit code %d" % settings["requeue"]["exit_code"]
+    failure = failure_of(state)
     # Without the nodes that a finding is about, the next attempt may succeed.
     is_of_nodes = outcome.kind == "node_lost" or (outcome.kind == "preflight" and excluded)
-    return str(state.failure) if state.failure and is_of_nodes and job["chances"] > 0 else ""
+    # The nodes were fit when the job started.
+    is_of_nodes = is_of_nodes or (job["restart"] > 0 and outcome.kind in OF_NODES)
+    return str(failure) if failure and is_of_nodes and job["chances"] > 0 else ""
 
 
-def choose_excluded(shown: str, record: str, bad: "List[str]", wanted: int) -> "List[str]":
+def choose_excluded(
+    shown: str, record: str, before: "List[str]", bad: "List[str]", wanted: int
+) -> "List[str]":
     """The bad nodes if enough others can take their place, else none: Slurm would hold the job for good.
 
-    shown: what sinfo prints of the job's partition with NODES_FORMAT. record: of `scontrol show job`. wanted:
-    nodes of the job.
+    shown: what sinfo prints of the job's partition with NODES_FORMAT. record: of `scontrol show job`. before:
+    nodes that the job leaves out already. wanted: nodes of the job.
     """
     kinds, usable = {}, []
     for line in shown.splitlines():
         name, state, kind = [*line.split(" ", 2), "", ""][:3]
         kinds[name] = kind
-        if state.rstrip("-+~#") in USABLE and name not in bad:
+        if state.rstrip("-+~#") in USABLE and name not in bad + before:
             usable.append(name)
     wished = {kinds.get(node) for node in bad}
     has_list = not re.search(r"\bReqNodeList=\(null\)", record)
@@ -63,19 +70,21 @@ def requeue_if_wanted(
     job: "Job",
     outcome: "Outcome",
     record: str,
+    allocated: int,
     bad: "List[str]",
     log: "JobLog",
 ) -> None:
     """Requeue the job if another attempt is to follow; Slurm then ends this process.
 
-    record: of `scontrol show job`. bad: nodes that were lost, or failed.
+    record: of `scontrol show job`. allocated: nodes of the job. bad: those that were lost, or failed.
     """
     is_by_trainer = is_requested(state, settings)
     if state.requests.is_stopping or not (is_by_trainer or job["chances"] > 0):
         return
     is_alike = len(settings["groups"]) == 1  # else each component has nodes and a record of its own
-    wanted = len(job["nodes"]) + len(job["spares"])
-    excluded = _find_excluded(record, bad, wanted) if bad and is_alike else []
+    # What is wrong on all nodes is likely so on others, too.
+    is_mistake = outcome.kind == "preflight" and len(bad) == allocated
+    excluded = _find_excluded(record, bad, allocated) if bad and is_alike and not is_mistake else []
     reason = find_reason(state, settings, job, outcome, excluded)
     if not reason:
         return
@@ -91,9 +100,7 @@ def requeue_if_wanted(
     number = job["name_for_commands"]
     requests = [["requeue", number]]
     if excluded:  # Slurm changes this only of a job that waits
-        match = re.search(r"\bExcNodeList=(\S+)", record)
-        before = match.group(1) if match and match.group(1) != "(null)" else ""
-        nodes = ",".join(filter(None, [before, host_list(excluded)]))
+        nodes = ",".join(filter(None, [_excluded_before(record), host_list(excluded)]))
         requests.append(["update", "JobId=" + number, "ExcNodeList=" + nodes])
     # Slurm sends SIGTERM at once, to child processes too: they inherit that it is ignored.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -105,9 +112,18 @@ def requeue_if_wanted(
             return
 
 
+def _excluded_before(record: str) -> str:
+    """The nodes that the job leaves out, as a host list."""
+    match = re.search(r"\bExcNodeList=(\S+)", record)
+    return match.group(1) if match and match.group(1) != "(null)" else ""
+
+
 def _find_excluded(record: str, bad: "List[str]", wanted: int) -> "List[str]":
     match = re.search(r"\bPartition=(\S+)", record)
     if not match:
         return []
     argv = ["sinfo", "--noheader", "--Node", "--partition=" + match.group(1), NODES_FORMAT]
-    return choose_excluded(command_runner.run_slurm(argv, 20).out, record, bad, wanted)
+    before = _excluded_before(record)
+    names = command_runner.run_slurm(["scontrol", "show", "hostnames", before], 20).out if before else ""
+    shown = command_runner.run_slurm(argv, 20).out
+    return choose_excluded(shown, record, names.split(), bad, wanted)

@@ -4,7 +4,8 @@ Without I/O. docs/guides/requeue.md describes it to users.
 """
 
 from .host_list import and_names
-from .state import LOST, UNFIT
+from .outcome import failure_of
+from .state import UNFIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ..wire.settings import Job, Settings
     from .decisions import Controller
     from .outcome import Outcome
+    from .state import Node
 
 # Kinds of failures before the trainer has started that another node may not have.
 OF_NODES = ("preflight", "image", "bring_up", "probe", "node_lost")
@@ -27,6 +29,7 @@ class Roster:
         self._size = self._wanted = len(job["nodes"])  # of the next start, and of one with enough nodes
         self._fewer = [int(number) for number in settings.get("fewer_nodes", {})]
         self._healthy = [*job["nodes"], *job["spares"]]
+        self.allocated = len(self._healthy)  # nodes
         self._last: "Tuple[str, float]" = ("", 0.0)  # why the trainer was started again, and when
         self._without_process: "List[str]" = []  # hosts that are up: better than none
         self.bad: "List[str]" = []  # nodes that were lost or failed, over all starts
@@ -40,7 +43,7 @@ class Roster:
         the start before.
         """
         state, limits = controller.state, self._settings["restart"]
-        reason = str(state.failure or outcome.text)
+        reason = str(failure_of(state) or outcome.text)
         blamed, unhealthy = _list_unhealthy(controller)
         self.bad += [node for node in dict.fromkeys([*blamed, *unhealthy]) if node not in self.bad]
         if controller.requests.is_end_requested or not self._is_wanted(controller, outcome):
@@ -48,10 +51,9 @@ class Roster:
         healthy = [node for node in self._healthy if node not in blamed and node not in unhealthy]
         if not state.has_trained and len(healthy) == len(self._healthy):
             return False  # no other node can help
-        if state.has_trained and state.failure and state.failure.kind == "ray":
-            self._without_process += [node for node in blamed if node not in unhealthy]
+        self._without_process += _list_without_process(controller, blamed)
         if len(healthy) < self._wanted:
-            healthy += [node for node in self._without_process if node not in healthy + unhealthy]
+            healthy += [node for node in self._without_process if node not in healthy]
         size = max((number for number in [*self._fewer, self._wanted] if number <= len(healthy)), default=0)
         last, then = self._last
         if not size:
@@ -77,7 +79,7 @@ class Roster:
             return bool(self._settings["spares"] or self._fewer) and outcome.kind in OF_NODES
         if outcome.source == "trainer":
             return outcome.code in self._settings["restart"]["exit_codes"]
-        is_lost = outcome.kind == "node_lost" and controller.state.failure is not None
+        is_lost = outcome.kind == "node_lost" and failure_of(controller.state) is not None
         return is_lost and self._settings["on_node_loss"] == "restart"
 
     @property
@@ -103,18 +105,29 @@ class Roster:
             where = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))
         counts = self.restarts, self._settings["restart"]["max"]
         label = "restart %d of %d" % counts if controller.state.has_trained else "start again"
-        reason = controller.state.failure or "the trainer exited with %d" % outcome.code
+        reason = failure_of(controller.state) or "the trainer exited with %d" % outcome.code
         return "%s: %s; %s" % (label, reason, where)
 
 
 def _list_unhealthy(controller: "Controller") -> "Tuple[List[str], List[str]]":
     """The nodes that the failure of this start blames, and those that cannot take part again."""
-    failure = controller.state.failure
+    failure = failure_of(controller.state)
     late = [node for node, _ in controller.not_ready]
     blamed = late or (failure.nodes if failure else [])
-    unhealthy = [
-        node.name
-        for node in controller.nodes.values()
-        if node.end in (UNFIT, LOST) or node.is_left_out or node.has_finding
-    ]
+    unhealthy = [node.name for node in controller.nodes.values() if node.is_left_out or not _is_up(node)]
     return blamed, unhealthy
+
+
+def _list_without_process(controller: "Controller", blamed: "List[str]") -> "List[str]":
+    """The nodes on which only container or Ray ended while the trainer ran. blamed: as of _list_unhealthy."""
+    failure, nodes = failure_of(controller.state), controller.nodes
+    if not controller.state.has_trained:
+        return []
+    ended = blamed if failure and failure.kind == "ray" else []
+    left_out = [node.name for node in nodes.values() if node.is_left_out]
+    return [name for name in dict.fromkeys([*ended, *left_out]) if _is_up(nodes[name])]
+
+
+def _is_up(node: "Node") -> bool:
+    """Whether nothing is known against the host of a node."""
+    return not (node.is_lost or node.has_finding or node.end == UNFIT)

@@ -74,6 +74,7 @@ class Node:
         "has_finding",
         "is_healthy",
         "is_left_out",
+        "is_lost",
         "is_signalled",
         "name",
         "progress",
@@ -88,6 +89,7 @@ class Node:
         self.is_healthy = False  # it has answered that Ray runs
         self.is_signalled = False  # its container process got SIGTERM
         self.has_finding = False  # that ends the job
+        self.is_lost = False  # no heartbeat, or srun has lost it
         self.is_left_out = False  # lost or failed, and the job continues without it
 
     @property

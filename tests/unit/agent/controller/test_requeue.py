@@ -69,57 +69,120 @@ def test_no_request_after_scancel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "record", "wanted", "is_excluded"),
+    ("shown", "record", "before", "wanted", "is_excluded"),
     [
-        (SINFO, RECORD, 2, True),
-        (SINFO, RECORD, 3, False),
-        (SINFO.replace("idle", "down*"), RECORD, 2, False),
-        (SINFO.replace(f"node3 idle {KIND}", "node3 idle 64 1000000 gpu:a100:8 (null)"), RECORD, 2, False),
-        (SINFO, RECORD.replace("ReqNodeList=(null)", "ReqNodeList=node[1-2]"), 2, False),
-        ("", RECORD, 1, False),
-        ("node3\n\nidle", RECORD, 1, False),
+        (SINFO, RECORD, [], 2, True),
+        (SINFO, RECORD, [], 3, False),
+        (SINFO, RECORD, ["node3"], 2, False),
+        (SINFO, RECORD, ["node3"], 1, True),
+        (SINFO.replace("idle", "down*"), RECORD, [], 2, False),
+        (
+            SINFO.replace(f"node3 idle {KIND}", "node3 idle 64 1000000 gpu:a100:8 (null)"),
+            RECORD,
+            [],
+            2,
+            False,
+        ),
+        (SINFO, RECORD.replace("ReqNodeList=(null)", "ReqNodeList=node[1-2]"), [], 2, False),
+        ("", RECORD, [], 1, False),
+        ("node3\n\nidle", RECORD, [], 1, False),
     ],
 )
 def test_nodes_that_the_next_attempt_leaves_out(
-    shown: str, record: str, wanted: int, is_excluded: Any
+    shown: str, record: str, before: list[str], wanted: int, is_excluded: Any
 ) -> None:
-    assert choose_excluded(shown, record, ["node2"], wanted) == (["node2"] if is_excluded else [])
+    assert choose_excluded(shown, record, before, ["node2"], wanted) == (["node2"] if is_excluded else [])
 
 
 @pytest.fixture
-def sigterm() -> Iterator[None]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+    """What the controller asks Slurm's commands."""
+    asked: list[list[str]] = []
+
+    def run_slurm(argv: list[str], _seconds: float) -> command_runner.Result:
+        asked.append(argv)
+        answers = {"sinfo": SINFO, "show": "\n".join(argv[-1].split(","))}
+        return command_runner.Result(0, answers.get(argv[0], answers.get(argv[1], "")), "", "")
+
+    monkeypatch.setattr(command_runner, "run_slurm", run_slurm)
     before = signal.getsignal(signal.SIGTERM)
-    yield
+    yield asked
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.usefixtures("sigterm")
+def requeue(cluster: Cluster, allocated: int, bad: list[str], before: str = "(null)") -> None:
+    outcome, controller = cluster.end(), cluster.controller
+    record = RECORD.replace("ExcNodeList=(null)", "ExcNodeList=" + before)
+    about = controller.settings, controller.job, outcome, record
+    requeue_if_wanted(controller.state, *about, allocated, bad, cluster.log)
+
+
 @pytest.mark.parametrize(
-    ("groups", "before", "asked"),
+    ("groups", "before", "excluded"),
     [
-        ([{}], "(null)", [["requeue", "9"], ["update", "JobId=9", "ExcNodeList=node2"]]),
-        ([{}], "node7", [["requeue", "9"], ["update", "JobId=9", "ExcNodeList=node7,node2"]]),
-        ([{}, {}], "(null)", [["requeue", "9"]]),  # node2 may be of another component
+        ([{}], "(null)", "node2"),
+        ([{}], "node7", "node7,node2"),
+        ([{}], "node7,node3", ""),  # two nodes are needed, and one is left
+        ([{}, {}], "(null)", ""),  # node2 may be of another component
     ],
 )
-def test_requests_to_slurm(
-    groups: list[Any], before: str, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests = []
-
-    def run_slurm(argv: list[str], _seconds: float) -> command_runner.Result:
-        requests.append(argv)
-        return command_runner.Result(0, SINFO if argv[0] == "sinfo" else "", "", "")
-
-    monkeypatch.setattr(command_runner, "run_slurm", run_slurm)
+def test_requests_to_slurm(groups: list[Any], before: str, excluded: str, requests: list[list[str]]) -> None:
     cluster = Cluster(nodes=2, groups=groups)
     cluster.job["chances"] = 1
     cluster.train()
     cluster.lost.add("node2")
     cluster.wait(40)
-    outcome, controller = cluster.end(), cluster.controller
-    record = RECORD.replace("ExcNodeList=(null)", "ExcNodeList=" + before)
-    requeue_if_wanted(
-        controller.state, controller.settings, controller.job, outcome, record, ["node2"], cluster.log
-    )
-    assert [argv[1:] for argv in requests if argv[0] == "scontrol"] == asked
+    requeue(cluster, 2, ["node2"], before)
+    update = [["update", "JobId=9", "ExcNodeList=" + excluded]] if excluded else []
+    asked = [argv[1:] for argv in requests if argv[0] == "scontrol" and argv[1] != "show"]
+    assert asked == [["requeue", "9"], *update]
+
+
+def test_the_next_attempt_needs_all_nodes_again(requests: list[list[str]]) -> None:
+    """Not only those of the last start."""
+    cluster = Cluster(nodes=2)
+    cluster.job.update(chances=1, restart=1)
+    cluster.train()
+    cluster.lost.add("node2")
+    cluster.wait(40)
+    requeue(cluster, 3, ["node4", "node2"])
+    assert ["scontrol", "requeue", "9"] in requests
+    assert not any("update" in argv for argv in requests)
+
+
+ROW = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
+
+
+@pytest.mark.parametrize(("bad", "follows"), [(["node2"], True), (["node1", "node2"], False)])
+def test_a_finding_of_all_nodes_is_a_mistake(
+    bad: list[str], follows: bool, requests: list[list[str]]
+) -> None:
+    cluster = Cluster(nodes=2)
+    cluster.job["chances"] = 1
+    cluster.receive_from_all("started", step="0")
+    for node in bad:
+        cluster.receive(node, "finding", kind="preflight", **ROW)
+    cluster.wait(20)
+    requeue(cluster, 2, bad)
+    assert any("requeue" in argv for argv in requests) == follows
+
+
+@pytest.mark.parametrize(("number", "follows"), [(0, False), (1, True)])
+def test_a_node_fails_in_a_restart(number: int, follows: bool) -> None:
+    """The nodes were fit in the first start."""
+    cluster = Cluster(nodes=2)
+    cluster.job.update(chances=1, restart=number)
+    cluster.check()
+    cluster.receive("node2", "failed", kind="image", message="no space left on device")
+    assert cluster.wait(20)
+    assert bool(reason(cluster, [])) == follows
+
+
+def test_the_head_s_container_gets_sigterm() -> None:
+    cluster = Cluster(nodes=2)
+    cluster.job["chances"] = 1
+    cluster.train()
+    cluster.receive("node1", "signalled")
+    cluster.receive("node1", "exit", code=143)
+    assert cluster.wait(20)
+    assert reason(cluster, []) == "node1: container got SIGTERM, but not from Slurm"

@@ -270,3 +270,108 @@ def test_another_head_node() -> None:
     assert cluster.wait(20)
     assert restarts(cluster, roster)
     assert roster.nodes == ["node2", "node3", "node4"]
+
+
+def test_a_replacement_that_fails_is_replaced() -> None:
+    """It has no usable address, or a finding about its GPUs."""
+    cluster, _ = with_spares(3, on_node_loss="continue")
+    cluster.train()
+    cluster.receive("node2", "failed", kind="ray", message="the raylet was killed")
+    cluster.receive("node4", "failed", kind="preflight", message="network.interface: no interface ib0")
+    row = {"check": "CUDA", "found": "cuInit 802", "wanted": "8 GPUs", "fix": "none"}
+    cluster.receive("node5", "finding", kind="preflight", **row)
+    cluster.receive("node5", "unfit")
+    assert not cluster.wait(60)
+    events = [
+        (fields["node"], fields["lost"]) for name, fields in cluster.log.events if name == "replacement"
+    ]
+    assert events == [("node4", "node2"), ("node5", "node4"), ("node6", "node5")]
+
+
+def test_slurm_cannot_start_a_task() -> None:
+    """srun ends the step, also if the node is a spare one."""
+    for node, nodes in (("node2", ["node1", "node3", "node4"]), ("node4", ["node1", "node2", "node3"])):
+        cluster, roster = with_spares(1)
+        line = (
+            f"srun: error: Task launch for StepId=9.0 failed on node {node}: Communication connection failure"
+        )
+        cluster.controller.on_srun_error(line, cluster.nodes)
+        assert cluster.wait(60)
+        assert restarts(cluster, roster)
+        assert roster.nodes == nodes
+        assert describe(cluster, roster).startswith(f"start again: {node}: Slurm could not start its task")
+
+
+def test_a_command_that_fails_on_all_nodes_is_no_reason_to_try_fewer() -> None:
+    cluster, roster = with_spares(0, on_node_loss="restart", fewer_nodes={"1": {}, "2": {}})
+    cluster.receive_from_all("started", step="0")
+    cluster.receive_from_all("failed", kind="preflight", message="setup exited with 1")
+    assert cluster.wait(20)
+    assert not restarts(cluster, roster)
+    assert roster.bad == cluster.nodes
+
+
+@pytest.mark.parametrize("node", ["node1", "node2"])
+def test_a_container_gets_sigterm(node: str) -> None:
+    cluster, roster = with_spares(0, on_node_loss="restart")
+    cluster.train()
+    cluster.receive(node, "signalled")
+    if node == "node2":
+        cluster.receive("node2", "gone")
+    cluster.receive("node1", "exit", code=143)
+    assert cluster.wait(20)
+    assert restarts(cluster, roster)
+    assert describe(cluster, roster).startswith(f"restart 1 of 3: {node}: container ")
+
+
+def test_a_node_whose_container_ended_is_there_when_the_trainer_asks_for_a_restart() -> None:
+    cluster, roster = with_spares(
+        0, on_node_loss="continue", restart={"max": 2, "exit_codes": [85], "window": 600}
+    )
+    cluster.train()
+    cluster.receive("node2", "failed", kind="ray", message="the container process was killed")
+    cluster.receive("node2", "gone")
+    assert not cluster.wait(5)
+    cluster.receive("node1", "exit", code=85)
+    cluster.receive_from_all("healthy")
+    assert cluster.wait(1)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node3", "node2"]
+
+
+@pytest.mark.parametrize("moment", ["before", "while ending"])
+def test_a_raylet_ended_because_the_host_did(moment: str) -> None:
+    """Slurm marks the node down only then."""
+    cluster, roster = with_spares(0, on_node_loss="restart", fewer_nodes={"2": {}})
+    cluster.train()
+    cluster.receive("node2", "failed", kind="ray", message="the raylet was killed")
+    if moment == "while ending":
+        assert cluster.wait(20)
+        cluster.controller.begin_end()
+    cluster.controller.on_srun_error("srun: error: Node failure on node2", cluster.nodes)
+    assert cluster.wait(20)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node3"]
+
+
+def test_the_batch_host_is_cut_off_after_it_was_set_aside() -> None:
+    cluster = Cluster(nodes=2, head="node2", spares=1, on_node_loss="continue")
+    cluster.job["batch_host"] = "node1"
+    cluster.check()
+    cluster.receive("node2", "versions", text="Ray 2.60.0")
+    cluster.receive("node2", "join", address="10.0.0.1:6379")
+    cluster.receive("node2", "ready")
+    cluster.receive("node2", "trainer", command="python3 train.py")
+    cluster.lost, cluster.answering = set(cluster.nodes), set()
+    assert cluster.wait(60)
+    assert cluster.end().text.startswith("failed (71 node lost): node1: no heartbeat from any other node")
+
+
+def test_a_node_that_fails_after_the_trainer_s_success() -> None:
+    cluster, roster = with_spares(on_node_loss="restart")
+    cluster.train()
+    cluster.receive("node1", "exit", code=0)
+    cluster.receive("node3", "failed", kind="ray", message="ray start exited with 1")
+    assert cluster.wait(1)
+    assert cluster.end().text == "done: trainer exited with 0"
+    assert not restarts(cluster, roster)
