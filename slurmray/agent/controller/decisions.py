@@ -112,6 +112,7 @@ class Controller:
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
         self._service_steps_over: "Dict[str, Tuple[int, float]]" = {}  # exit code of srun, and when
+        self._output_step_over: "Optional[Tuple[int, float]]" = None  # likewise
         self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
         self._is_trainer_stopping = False  # for another start
@@ -244,6 +245,10 @@ class Controller:
     def on_service_step_over(self, name: str, code: int, now: float) -> None:
         """Note that the step of a service has ended; srun exited with `code`. May be called again."""
         self._service_steps_over.setdefault(name, (code, now))
+
+    def on_output_step_over(self, code: int, now: float) -> None:
+        """Note that the srun that copies the trainer's output has failed. May be called again."""
+        self._output_step_over = self._output_step_over or (code, now)
 
     def tick(self, now: float) -> None:
         """Act on the time. Called at least once a second, and after messages."""
@@ -518,6 +523,12 @@ class Controller:
             if now - then > STEP_SIGNAL_DELAY:
                 text = "the step of service %s ended, srun exited with %d. Its log has the reason"
                 self._fail("", "service", text % (name, code))
+        if self._output_step_over and self.state.trainer_code is None:
+            code, then = self._output_step_over
+            # Without a heartbeat the whole node is lost.
+            if now - then > self.settings["timeouts"]["heartbeat"] + STEP_SIGNAL_DELAY:
+                text = "the step that copies the trainer's output ended, srun exited with %d"
+                self._fail(self.head, "ray", text % code)
 
     # -- lost nodes --------------------------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ class JobRun(Actions):
         self._files = files
         self._questions = background_io.CallQueue()  # to slurmctld
         self._readers: "List[subprocess.Popen[bytes]]" = []
+        self._remote_readers: "List[subprocess.Popen[bytes]]" = []  # sruns, on a head node elsewhere
         self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
         self._answers: "List[str]" = []  # of these
@@ -104,6 +105,10 @@ class JobRun(Actions):
             code = service.poll()
             if code is not None:
                 controller.on_service_step_over(name, code, now)
+        for reader in self._remote_readers:
+            code = reader.poll()
+            if code:
+                controller.on_output_step_over(code, now)
         while self._answers:
             controller.on_answer(self._answers.pop(0), now)
         while self._requests.signals:
@@ -218,6 +223,7 @@ class JobRun(Actions):
         env = step_environment.step_environment(os.environ, self.text, self._parts[0].record)
         reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env)
         self._readers.append(reader)
+        self._remote_readers.append(reader)
         assert reader.stdout
         return reader.stdout
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -478,3 +479,20 @@ def test_settings_of_a_start_on_fewer_nodes() -> None:
     job: Any = {"nodes": ["node2", "node3"], "spares": []}
     run = JobRun(text, job, [], RecordedLog(), CallQueue(), Requests(), Loop(print))
     assert run.controller.settings["ray"]["nodes"] == 2
+
+
+def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """srun prints why, and nobody else would notice."""
+    monkeypatch.setattr(parts, "story_command", lambda *_: ["bash", "-c", "exit 1"])
+    text = render_script(make_plan(JobSpec()))
+    job: Any = {"nodes": ["node1"], "spares": [], "batch_host": "node2", "run_dir": "/nowhere"}
+    component: Any = SimpleNamespace(record="")
+    run = JobRun(text, job, [component], RecordedLog(), CallQueue(), Requests(), Loop(print))
+    seen: list[int] = []
+    monkeypatch.setattr(run.controller, "on_output_step_over", lambda code, _now: seen.append(code))
+    monkeypatch.setattr(run.controller, "tick", lambda _now: None)
+    run.read_trainer_output("/nowhere")
+    until = time.monotonic() + HANG
+    while not seen and time.monotonic() < until:
+        run._run_once()
+    assert seen[:1] == [1]

@@ -152,3 +152,19 @@ def test_no_task_has_started(runtime: str, code: int) -> None:
     cluster = Cluster(container={"runtimes": [runtime]})
     cluster.controller.on_step_over(cluster.nodes, cluster.now)
     assert cluster.outcome(1).code == code
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_the_trainer_s_output_cannot_be_read(exits: bool) -> None:
+    """The head node is another host than the batch script's. The trainer waits for a reader, or has run."""
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.on_output_step_over(1, cluster.now)
+    assert not cluster.wait(25)
+    if exits:
+        cluster.receive("node1", "exit", code=3)
+        cluster.receive_from_all("healthy")
+    assert cluster.wait(10)
+    text = "the step that copies the trainer's output ended, srun exited with 1"
+    wanted = "done: trainer exited with 3" if exits else f"failed (71 node lost): node1: {text}"
+    assert cluster.end().text == wanted
