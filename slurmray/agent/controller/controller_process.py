@@ -46,9 +46,8 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
             job = _next_start(job, healthy, run, outcome, log)
         if healthy.refusal:
             log.write("not started again: " + healthy.refusal)
-        state, record = run.controller.state, parts[0].record
-        nodes = healthy.allocated, healthy.bad
-        requeue.requeue_if_wanted(state, settings, job, outcome, record, *nodes, log)
+        state, record, bad = run.controller.state, parts[0].record, healthy.bad
+        requeue.requeue_if_wanted(state, settings, job, outcome, record, healthy.allocated, bad, log)
     except job_errors.JobError as error:
         outcome = _make_outcome(error, requests)
     except Exception as error:
