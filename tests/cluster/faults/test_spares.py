@@ -17,11 +17,22 @@ from slurmray.slurm.starts import list_starts
 from slurmray.slurm.states import parse_events
 from tests.cluster.jobs import HANG, Job, wait_until
 
-from .case import KILL_WAIT, Fault
+from .case import KILL_WAIT, NODE_AGENT, Fault
 from .recorder import ROOT
 from .test_host_loss import boot_again
 
 ROW = "a spare node"
+HOSTS = ("node1", "node2", "node3")  # the head node, a worker and the spare node
+POWER, AGENT, CONTAINER = WAYS = ("power", "agent", "container")
+# Moments at which a job waits for a file, on all nodes that come to it.
+SETUP, IN_CONTAINER, PREPARE, SERVICE, TRAINING = MOMENTS = (
+    "setup",
+    "container",
+    "prepare",
+    "service",
+    "training",
+)
+WAIT = "touch {0}; until [[ -e go-{0} ]]; do sleep 0.1; done; "
 # Waits in its first start, then names the nodes that Ray has.
 _FIRST = "((SLURMRAY_RESTART)) || { echo started; exec sleep infinity; }; echo restart $SLURMRAY_RESTART"
 _NODES = "import ray; ray.init(); print('in Ray:', *sorted(row['NodeName'] for row in ray.nodes()))"
@@ -244,3 +255,69 @@ def test_fewer_nodes_when_no_spare_node_is_left(fault: Fault, cluster: SlurmClus
     boot_again(cluster, "node2")
     assert cluster.wait(job.id, HANG) == ("COMPLETED", "0:0")
     fault.run_next_job()
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
+@pytest.mark.parametrize("host", ["node2", "node3"])
+def test_a_host_has_lost_power_before_slurm_noticed(fault: Fault, cluster: SlurmCluster, host: str) -> None:
+    """A worker node, or the spare one: srun cannot start its task, and ends all others."""
+    cluster.power_off(host)
+    fault.submit(["bash", "-c", "echo on $NNODES"], spares=1)
+    fault.start_clock()
+    job = fault.wait_end(f"start again: {host}: Slurm could not start its task", dead=True, lost=True)
+    assert job.last_line == "done: trainer exited with 0", job.log
+    assert "\non 2\n" in job.log
+    boot_again(cluster, host)
+    fault.run_next_job()
+
+
+def cases() -> Sequence[object]:
+    """Each host at each moment; each way at each moment where it is possible."""
+    rows = []
+    for number, moment in enumerate(MOMENTS):
+        for shift, host in enumerate(HOSTS):
+            way = WAYS[(number + shift) % 3]
+            if way == POWER and host == HOSTS[0]:  # also the host of the batch script
+                way = AGENT
+            if way == CONTAINER and moment == SETUP:  # there is none yet
+                way = AGENT
+            rows.append(pytest.param(moment, host, way, id=f"{moment}-{host}-{way}"))
+    return rows
+
+
+@pytest.mark.fault(ROW, "podman")
+@pytest.mark.full
+@pytest.mark.parametrize(("moment", "host", "way"), cases())
+def test_each_moment(fault: Fault, cluster: SlurmCluster, moment: str, host: str, way: str) -> None:
+    hooks = {name: WAIT.format(name) for name in MOMENTS}
+    for name in MOMENTS:
+        if name != moment:
+            (fault.jobs.folder / f"go-{name}").touch()
+    fault.submit(
+        ["bash", "-c", hooks[TRAINING] + 'echo "restart $SLURMRAY_RESTART on $NNODES"'],
+        spares=1,
+        on_node_loss="restart",
+        setup=hooks[SETUP],
+        container={"setup": hooks[IN_CONTAINER]},
+        prepare=[{"name": "data", "run": hooks[PREPARE]}],
+        services=[{"name": "s", "run": "exec sleep infinity", "ready": {"run": hooks[SERVICE]}}],
+    )
+    wait_until((fault.jobs.folder / moment).exists, fault.log)
+    if way == POWER:
+        fault.start_clock()
+        cluster.power_off(host)
+    elif way == AGENT:
+        fault.kill(host, "-f", NODE_AGENT)
+    else:
+        fault.kill_container(host)
+    label = "restart 1 of 3: " if moment == TRAINING else "start again: "
+    fault.wait_for_log(("set aside: " if host == HOSTS[2] else label) + host)
+    (fault.jobs.folder / f"go-{moment}").touch()
+    job = fault.wait_end(dead=way == POWER, lost=way == POWER)
+    assert job.last_line == "done: trainer exited with 0", job.log
+    is_restart = moment == TRAINING and host != HOSTS[2]
+    assert f"\nrestart {int(is_restart)} on 2\n" in job.log, job.log
+    if way == POWER:
+        boot_again(cluster, host)
+        fault.run_next_job()
