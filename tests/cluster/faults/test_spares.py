@@ -152,9 +152,14 @@ def test_a_raylet_dies_and_no_spare_node_is_left(fault: Fault) -> None:
 
 @pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.full
-def test_a_container_dies_and_no_spare_node_is_left(fault: Fault) -> None:
+@pytest.mark.parametrize("way", [CONTAINER, AGENT])
+def test_a_container_dies_and_no_spare_node_is_left(fault: Fault, way: str) -> None:
+    """Also one that may still be there for some seconds, as the node agent that would remove it was killed."""
     fault.start_trainer(TRAINER, on_node_loss="restart")
-    fault.kill_container("node2")
+    if way == AGENT:
+        fault.kill("node2", "-f", NODE_AGENT)
+    else:
+        fault.kill_container("node2")
     job = fault.wait_end("restart 1 of 3: node2: ")
     assert job.last_line == "done: trainer exited with 0", job.log
     assert "\nin Ray: node1 node2" in job.log, job.log
