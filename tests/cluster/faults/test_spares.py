@@ -154,7 +154,7 @@ def test_a_raylet_dies_and_no_spare_node_is_left(fault: Fault) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("way", [CONTAINER, AGENT])
 def test_a_container_dies_and_no_spare_node_is_left(fault: Fault, way: str) -> None:
-    """Also one that may still be there for some seconds, as the node agent that would remove it was killed."""
+    """Also one that is there for some seconds more: the node agent that would remove it was killed."""
     fault.start_trainer(TRAINER, on_node_loss="restart")
     if way == AGENT:
         fault.kill("node2", "-f", NODE_AGENT)
