@@ -267,11 +267,12 @@ RESTART = f"restart 1 of 3: node2: {LOSS}; node4 takes the place of node2"
 
 def restarted(last_line: str) -> tuple[str, ...]:
     """Events of a job with two spare nodes: one is set aside, and one takes the place of node2."""
+    again = {"nodes": ["node1", "node4"], "spares": [], "failed": ["node2"], "text": RESTART}
     lines = (
         event_line("start", spares=["node3", "node4"], **NODES),
         event_line("trainer"),
         event_line("set_aside", node="node3", text=LOSS),
-        event_line("restart", restart=1, spares=[], text=RESTART, nodes=["node1", "node4"]),
+        event_line("restart", restart=1, **again),
         event_line("trainer"),
     )
     end = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node": "node4", "text": last_line}
