@@ -182,7 +182,7 @@ def test_the_trainer_may_end_before_it_starts_again() -> None:
     cluster.train()
     cluster.receive("node3", "failed", kind="ray", message="the raylet was killed")
     assert not cluster.wait(4)
-    assert cluster.sent[-1] == {"type": "stop", "seconds": 5}
+    assert cluster.sent[-1] == {"type": "stop_before_restart", "seconds": 5}
     failures = [fields for name, fields in cluster.log.events if name == "failure"]
     assert failures == [{"nodes": ["node3"], "text": "node3: the raylet was killed", "seconds": 5}]
     cluster.receive("node4", "gone")  # a spare node ends as asked
