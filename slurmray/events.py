@@ -132,6 +132,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "restart": (_COUNT, "how often a trainer was started again"),
             "nodes": (_NODES, "names of the nodes from now on, the head node first"),
             "spares": (_NAMES, "names of the spare nodes that are left"),
+            "failed": (_NAMES, "names of the nodes to blame; none if the trainer asked for it"),
             "text": (_TEXT, "why, and which node takes whose place"),
         },
     ),
@@ -163,7 +164,11 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
 
 
 # Event -> fields that were added later: jobs that older versions have rendered do not write them.
-_NEW_FIELDS = {"start": {"components", "ray_nodes", "spares"}, "attach": {"runtime", "folder", "unset"}}
+_NEW_FIELDS = {
+    "start": {"components", "ray_nodes", "spares"},
+    "attach": {"runtime", "folder", "unset"},
+    "restart": {"failed"},
+}
 
 
 def fits(event: Any) -> TypeGuard[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -115,15 +115,17 @@ def _diagnosed(
     from slurmray.diagnosis.causes import LOG, diagnose
     from slurmray.diagnosis.tracebacks import last_traceback
     from slurmray.slurm.log_end import log_end
+    from slurmray.slurm.states import head_loss
 
     end = log_end(log)
     events = job.events() if job else []
     text, node = (status.end["text"], status.end["node"]) if status.end else (end.text, "")
-    losses = [event for event in events if event["event"] == "node_loss"] if not text else []
-    if losses:  # of the head node: a worker has written it
-        text, node = losses[-1]["text"], losses[-1]["node"]
+    loss = None if text else head_loss(events)
+    if loss:
+        text, node = loss["text"], loss["node"]
     # What else is in the logs of a job that Slurm ended comes from that.
-    is_whole = status.state != "CANCELLED" and not end.is_stopped
+    is_cancelled = status.state == "CANCELLED"
+    is_whole = not (is_cancelled or end.is_stopped)
     hosts = _head_address(events)
     logs = itertools.chain([(LOG, end.before)], other_logs(hosts) if is_whole else ())
     causes = diagnose(
@@ -131,15 +133,15 @@ def _diagnosed(
     )
     if not any(cause.role == "cause" for cause in causes) and (lines := last_traceback(end.printed)):
         end = end._replace(source=f"{end.source}, the last traceback", lines=lines)
-    canceller = _canceller(job, log, losses) if job and status.state == "CANCELLED" else ""
+    canceller = _canceller(job, log, is_head_lost=bool(loss)) if job and is_cancelled else ""
     return _Answer(title, status, text, node, end, causes, canceller)
 
 
-def _head_address(events: list[Any]) -> dict[str, str]:
-    """{address: name} of the head node, as far as the events have it."""
+def _head_address(events: Sequence[Any]) -> dict[str, str]:
+    """{address: name} of the head node of the last start, as far as the events have it."""
     from slurmray.slurm.states import last_start
 
-    heads = last_start(events)[0]
+    heads, events = last_start(events)
     texts = [event["text"] for event in events if event["event"] == "phase" and event["phase"] == "ray"]
     found = [re.match(r"head at \[?([0-9a-fA-F.:]+)\]?:\d+", text) for text in texts]
     return {each[1]: heads[0] for each in found if each and heads}
@@ -163,7 +165,7 @@ def _other_logs(job: Job, status: Status, hosts: dict[str, str]) -> Iterator[tup
             yield f"log of {service}", job.service_log(service, last=_LAST // max(1, len(status.nodes)))
 
 
-def _canceller(job: Job, log: str, losses: list[Any]) -> str:
+def _canceller(job: Job, log: str, *, is_head_lost: bool) -> str:
     """Who cancelled a job, and when, as far as that is known."""
     from slurmray import history
     from slurmray.slurm.log_end import stopped_at
@@ -175,7 +177,7 @@ def _canceller(job: Job, log: str, losses: list[Any]) -> str:
     at = f" at {when_stopped.replace('T', ' ')[:16]}" if when_stopped else ""
     if reason:  # Slurm has forgotten the job's state
         return f"by Slurm{at}: {reason.lower()}"
-    if losses:
+    if is_head_lost:
         return f"by slurmray on another node{at}, after the loss of the head node"
     if known := job.cancelled_by():
         name, is_owner = known
@@ -268,7 +270,9 @@ def _has_lines(answer: _Answer) -> bool:
 
     if answer.log.source != "the job's log":
         return True
-    if any(finding["kind"] != "warn" for finding in answer.status.findings):
+    # Others were of a node that was replaced, or of a spare one: the job went on.
+    findings = [each for each in answer.status.findings if each["node"] in answer.status.nodes]
+    if any(finding["kind"] != "warn" for finding in findings):
         return False
     is_trainer = answer.text.startswith("done: ")
     return is_trainer or (bool(answer.log.lines) and not says_cause(answer.text))

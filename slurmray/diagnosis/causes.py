@@ -83,7 +83,9 @@ def diagnose(
     causes: list[Cause] = []
     for each in failures(MESSAGES, logs):
         ended_it = bool(last) and (each.line in last or (each.is_last and each.source == LOG))
-        ended_it |= is_killed and each.source == head_log and each.message.name in _OUT_OF_MEMORY
+        # A node's log has all starts of the trainer; of the last one nothing but errors follows.
+        is_of_head = each.is_last and each.source == head_log
+        ended_it |= is_killed and is_of_head and each.message.name in _OUT_OF_MEMORY
         role = _role(each, ended_it, [cause.role for cause in causes])
         if role:
             causes.append(_of(each, role, status.nodes, hosts))
@@ -159,7 +161,8 @@ def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str
     if not node:
         return text
     failed = [start.failed for start in status.starts[:-1]] + [each["node"] for each in status.set_aside]
-    option = shlex.quote(f"--exclude={','.join(filter(None, [status.excluded, *failed, node]))}")
+    nodes = dict.fromkeys(filter(None, [status.excluded, *failed, node]))
+    option = shlex.quote(f"--exclude={','.join(nodes)}")
     command = f"sbatch {option} {shlex.quote(status.script) if status.script else 'generated.sh'}"
     if is_remembered and not status.script:
         command = f"slurmray submit ... {option}"

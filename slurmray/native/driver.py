@@ -12,6 +12,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 # The job's requeue.exit_code: a driver that exits with it is requeued. The number is submitit's.
@@ -64,13 +65,9 @@ def exit_on_sigterm(handle: Callable[..., None], start: float) -> Callable[..., 
     return handle_and_exit
 
 
-def read_start_time(folder: str) -> float:
+def read_start_time() -> float:
     """Return when this attempt began, before Ray started, as Unix time."""
-    from submitit.core.utils import JobPaths
-
-    runs = JobPaths.get_first_id_independent_folder(folder) / RUN_DIR
-    attempt = f"{os.environ['SLURM_JOB_ID']}-{os.environ['SLURMRAY_ATTEMPT']}"
-    return (runs / attempt / "mark").stat().st_mtime
+    return Path(os.environ["SLURMRAY_RUN_DIR"], "mark").stat().st_mtime
 
 
 def main(folder: str, python: str, cloudpickle: str) -> None:
@@ -96,7 +93,7 @@ def main(folder: str, python: str, cloudpickle: str) -> None:
         path.with_suffix(".pkl.save_tmp").unlink(missing_ok=True)
     # Patch the class: process_job looks up its environment by name.
     SlurmJobEnvironment._requeue = ask_for_requeue  # type: ignore[assignment, method-assign]
-    handlers = exit_on_sigterm(SlurmJobEnvironment._handle_signals, read_start_time(folder))
+    handlers = exit_on_sigterm(SlurmJobEnvironment._handle_signals, read_start_time())
     SlurmJobEnvironment._handle_signals = handlers  # type: ignore[method-assign]
     submission.process_job(folder)
 

@@ -9,6 +9,9 @@ from slurmray.slurm.states import End
 
 _SHOWN = 15  # lines, as in the job's log
 _OWN = re.compile(r"\[slurmray +[0-9.]+ s\] (.*)")
+_START = re.compile(
+    r"^\[slurmray +[0-9.]+ s\] (?:start: job |restart [0-9]+ of [0-9]+: |start again: )", re.MULTILINE
+)
 _END = re.compile(r"done: |failed \([0-9]+ |stopped by Slurm")
 # src/slurmd/slurmstepd/req.c: the reason is missing after scancel.
 _STOPPED_AT = re.compile(
@@ -17,11 +20,11 @@ _STOPPED_AT = re.compile(
 
 
 class LogEnd(NamedTuple):
-    """The end of the last attempt in a job's log.
+    """The end of the last start of Ray and trainer in a job's log.
 
     text: slurmray's last line about it, without its time; "" without one. source, lines: the last lines of
     what failed, and where they are from; of a job without `text`, those of its log. printed: all of these
-    lines. before: the log up to the moment when Slurm began to end the job; all of it if Slurm did not.
+    lines. before: the log of this start, up to the moment when Slurm began to end the job, if it did.
     is_stopped: whether Slurm ended it.
     """
 
@@ -35,13 +38,11 @@ class LogEnd(NamedTuple):
 
 def log_end(log: str) -> LogEnd:
     """Return what the log shows of the job's end."""
-    starts = [
-        found.start() for found in re.finditer(r"^\[slurmray +[0-9.]+ s\] start: job ", log, re.MULTILINE)
-    ]
-    attempt = log[starts[-1] :] if starts else log
+    starts = [found.start() for found in _START.finditer(log)]
+    last = log[starts[-1] :] if starts else log
     end, source, output, is_shown = "", "", list[str](), False
     shown: dict[str, list[str]] = {}
-    for line in attempt.splitlines():
+    for line in last.splitlines():
         own = _OWN.fullmatch(line)
         if not own:
             (shown[source] if is_shown else output).append(line)
@@ -55,15 +56,13 @@ def log_end(log: str) -> LogEnd:
         elif _END.match(text):
             end = text
     if not end:
-        shown, output = {}, attempt.splitlines()
+        shown, output = {}, last.splitlines()
     elif end.startswith("done: "):
         shown = {}
     source, lines = next(iter(shown.items()), ("the job's log", output))
     printed, lines = "\n".join(lines), [line for line in lines if line.strip()]
-    stop = re.search(
-        r"^\[slurmray +[0-9.]+ s\] (stop: |time limit or preemption near)", attempt, re.MULTILINE
-    )
-    before = attempt[: stop.start()] if stop else attempt
+    stop = re.search(r"^\[slurmray +[0-9.]+ s\] (stop: |time limit or preemption near)", last, re.MULTILINE)
+    before = last[: stop.start()] if stop else last
     return LogEnd(end, source, lines[-_SHOWN:], printed, before, bool(stop and stop[1] == "stop: "))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from slurmray.slurm.states import Event
+from slurmray.slurm.states import Event, last_start
 
 _HOST_LIST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]*")  # no option of Slurm's commands
 
@@ -15,38 +16,61 @@ class Restart(NamedTuple):
     """A start of Ray and trainer in the same allocation, after the first one.
 
     number: how often a trainer was started again; 0 before one has run. time: seconds since 1970. nodes: of
-    the job from then on, without spare ones, the head node first. left: nodes, spare ones too, that take no
-    part any more. reason: why, and which node takes whose place.
+    the job from then on, without spare ones, the head node first. failed: nodes to blame; none if the trainer
+    asked for it. left: nodes, spare ones too, that take no part any more. reason: why, and which node takes
+    whose place.
     """
 
     number: int
     time: float
     nodes: Sequence[str]
+    failed: Sequence[str]
     left: Sequence[str]
     reason: str
 
 
-def find_restarts(events: Iterable[Event]) -> list[Restart]:
+def split_starts(events: Sequence[Event]) -> list[Sequence[Event]]:
+    """Return the events of each start of Ray and trainer in an attempt; [] before the first one."""
+    places = [at for at, event in enumerate(events) if event["event"] in ("start", "restart")]
+    return [events[at:end] for at, end in itertools.pairwise([*places, len(events)])]
+
+
+def find_restarts(events: Sequence[Event]) -> list[Restart]:
     """Return the starts in an attempt after the first one."""
     restarts: list[Restart] = []
-    before: dict[str, None] = {}
-    for event in events:
-        if event["event"] not in ("start", "restart"):
-            continue
-        now = dict.fromkeys([*event["nodes"], *event.get("spares", [])])
+    for before, (event, *_) in itertools.pairwise(split_starts(events)):
         if event["event"] == "restart":
-            left = [node for node in before if node not in now]
-            restarts.append(Restart(event["restart"], event["time"], event["nodes"], left, event["text"]))
-        before = now
+            failed, left = list_failed(before, event), _list_left(before[0], event)
+            number, time, nodes = event["restart"], event["time"], event["nodes"]
+            restarts.append(Restart(number, time, nodes, failed, left, event["text"]))
     return restarts
 
 
+def list_failed(before: Sequence[Event], restart: Event) -> Sequence[str]:
+    """Return the nodes to blame for a start in the same allocation. before: the events of the one that ended.
+
+    Of a job of an older version, which has not recorded them: the nodes that have left.
+    """
+    if restart["event"] == "restart" and "failed" in restart:
+        failed: Sequence[str] = restart["failed"]
+        return failed
+    earlier = {event["node"] for event in before if event["event"] in ("set_aside", "node_loss")}
+    return [node for node in _list_left(before[0], restart) if node not in earlier]
+
+
+def _list_left(before: Event, after: Event) -> list[str]:
+    """The nodes, spare ones too, of a start that are not in the next one."""
+    then, now = (dict.fromkeys([*event["nodes"], *event.get("spares", [])]) for event in (before, after))
+    return [node for node in then if node not in now]
+
+
 def find_bad_nodes(events: Sequence[Event], expand: Callable[[str], Collection[str]]) -> dict[str, str]:
-    """Return {node: why} of the nodes that an attempt lost or set aside.
+    """Return {node: why} of the nodes that an attempt lost or set aside, or whose findings ended it.
 
     expand: returns the names in a host list.
     """
-    bad = {node: restart.reason for restart in find_restarts(events) for node in restart.left}
+    restarts = find_restarts(events)
+    bad = {node: each.reason for each in restarts for node in [*each.failed, *each.left]}
     starts = [event for event in events if event["event"] in ("start", "restart")]
     known = {node for event in starts for node in event["nodes"]}
     for event in events:
@@ -54,10 +78,28 @@ def find_bad_nodes(events: Sequence[Event], expand: Callable[[str], Collection[s
         if name in ("node_loss", "set_aside"):
             bad[event["node"]] = event["text"]
         elif name == "finding" and event["kind"] != "warn" and event["node"] in bad:
-            bad[event["node"]] = f"{event['check']}: {event['found']}; {event['fix']}"
+            bad[event["node"]] = _describe(event)
         elif name == "end" and event["kind"] == "node_lost" and _HOST_LIST.fullmatch(event["node"]):
             lost = [event["node"]] if event["node"] in known else expand(event["node"])
             # The text is `failed (71 node lost): NODES: WHY`.
             why = event["text"].split(": ", 2)[-1]
             bad |= {node: why for node in lost if node in known and node not in bad}
-    return bad
+    return bad | {event["node"]: _describe(event) for event in _find_last_findings(events)}
+
+
+def _find_last_findings(events: Sequence[Event]) -> list[Event]:
+    """The findings that ended an attempt, but for those on all nodes: these are mistakes of the job spec."""
+    nodes, events = last_start(events)
+    if not any(event["event"] == "end" and event["kind"] in ("preflight", "image") for event in events):
+        return []
+    found: dict[tuple[str, ...], dict[str, Event]] = {}
+    for event in events:
+        if event["event"] == "finding" and event["kind"] != "warn":
+            row = event["check"], event["found"], event["wanted"]
+            found.setdefault(row, {})[event["node"]] = event
+    of_some = [by_node for by_node in found.values() if not by_node.keys() >= {*nodes}]
+    return [event for by_node in of_some for event in by_node.values()]
+
+
+def _describe(finding: Event) -> str:
+    return f"{finding['check']}: {finding['found']}; {finding['fix']}"

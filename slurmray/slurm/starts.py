@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from slurmray.agent.controller.host_list import host_list
-from slurmray.slurm.states import Event
+from slurmray.slurm.restarts import list_failed, split_starts
+from slurmray.slurm.states import Event, head_loss
 
 
 class Start(NamedTuple):
@@ -17,7 +18,7 @@ class Start(NamedTuple):
     since 1970; `trainer` is None if it did not start, `ended` is now for a job that runs. nodes: the head
     node first. gpus: of the whole allocation, with spare nodes: each is taken to have as many as another one
     of its group has in Ray; 0 if no node was in Ray. failed: host list of the nodes whose failure ended it,
-    reason: why, in words; both are "" if none did.
+    "" if none did. reason: why it ended, in words; "" for the last one if no node has failed.
     """
 
     restart: int
@@ -65,16 +66,17 @@ def list_starts(events: Sequence[Event], now: float) -> list[Start]:
     A start ends when slurmray has noticed a failure and has ended Ray and trainer on the other nodes. now:
     seconds since 1970; of an attempt that has recorded no end, its end.
     """
-    places = [at for at, event in enumerate(events) if event["event"] in ("start", "restart")]
+    parts = split_starts(events)
     gpus = _count_gpus(events)
     starts = []
-    for at, end in itertools.pairwise([*places, len(events)]):
-        first, part = events[at], events[at:end]
+    for part, following in itertools.zip_longest(parts, parts[1:]):
+        first = part[0]
         trainer = next((event["time"] for event in part if event["event"] == "trainer"), None)
-        if end < len(events):
-            ended, failed, reason = _end_by_restart(part, events[end])
+        if following:
+            ended, reason = following[0]["time"], following[0].get("text", "")
+            failed = host_list(list_failed(part, following[0]))
         else:
-            ended, failed, reason = _end_of_attempt(part, events[places[0]]["nodes"][0], now)
+            ended, failed, reason = _end_of_attempt(events, now)
         nodes, spares = first["nodes"], first.get("spares", [])
         number = first.get("restart", 0)
         starts.append(Start(number, first["time"], trainer, ended, nodes, spares, gpus, failed, reason))
@@ -102,17 +104,10 @@ def gpu_hours(starts: Sequence[Start]) -> float:
     return sum((start.idle + start.trained) * (start.gpus or most) for start in starts) / 3600
 
 
-def _end_by_restart(part: Sequence[Event], following: Event) -> tuple[float, str, str]:
-    """End, failed nodes and reason of a start. part: its events. following: the event of the next start."""
-    earlier = {event["node"] for event in part if event["event"] in ("set_aside", "node_loss")}
-    before, after = ({*event["nodes"], *event.get("spares", [])} - earlier for event in (part[0], following))
-    return following["time"], host_list(before - after), following.get("text", "")
-
-
-def _end_of_attempt(part: Sequence[Event], batch_host: str, now: float) -> tuple[float, str, str]:
-    """End, failed nodes and reason of the last start of an attempt. part: its events."""
-    last = next((event for event in part if event["event"] == "end"), part[-1])
-    is_lost = last["event"] == "node_loss" and last["node"] == batch_host  # a worker has written it
+def _end_of_attempt(events: Sequence[Event], now: float) -> tuple[float, str, str]:
+    """End, failed nodes and reason of the last start of an attempt. events: of the attempt."""
+    last = next((event for event in events if event["event"] == "end"), events[-1])
+    is_lost = last is head_loss(events)
     if last["event"] != "end" and not is_lost:
         return now, "", ""
     if is_lost or last["kind"] == "node_lost":

@@ -133,6 +133,13 @@ def current_nodes(events: Sequence[Event]) -> tuple[list[str], list[str]]:
     return nodes, spares
 
 
+def head_loss(events: Sequence[Event]) -> Event | None:
+    """Return the loss of the batch script's host, which another node has recorded; None without one."""
+    start = next((event for event in events if event["event"] == "start"), None)
+    last = next((event for event in reversed(events) if event["event"] == "node_loss"), None)
+    return last if start and last and last["node"] == start["nodes"][0] else None
+
+
 def is_last_attempt_over(events: Iterable[Event]) -> bool:
     """Whether an attempt has ended, and no other one follows."""
     names = {event["event"] for event in events}

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from slurmray.agent.container.variables import FOREIGN
+from slurmray.agent.node.job_folder import FOLDER_VARIABLE
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
 from slurmray.spec.container import Container
@@ -39,7 +40,8 @@ _RESERVED_VARIABLES = {
     "RAY_AUTH_MODE": "use ray.auth",
     "RAY_AUTH_TOKEN_PATH": "use ray.auth",
     **dict.fromkeys(("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"), _IN_RUN),
-    **dict.fromkeys(("SLURMRAY_ATTEMPT", "SLURMRAY_RUN_DIR"), _IN_RUN),
+    **dict.fromkeys(("SLURMRAY_ATTEMPT", "SLURMRAY_RESTART", "SLURMRAY_RUN_DIR"), _IN_RUN),
+    FOLDER_VARIABLE: "leave it out; clean-up finds the job's processes by it",
 }
 # The same for variables that Slurm sets in the job; null, as known there, is no mistake.
 _OF_THE_JOB = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
@@ -92,7 +94,7 @@ class Stop(Model):
     `grace` if that is longer.
     """
     signal: Literal["HUP", "INT", "QUIT", "TERM", "USR1", "USR2"] = "TERM"
-    """Signal to the trainer before the time limit, and after scancel."""
+    """Signal to the trainer before the time limit, before a restart, and after scancel."""
     grace: Integer = Field(default=10, ge=0)
     """Seconds from the signal after scancel to SIGKILL; fewer if the cluster's KillWait is too short."""
 
@@ -101,7 +103,7 @@ class Requeue(Model):
     """Whether Slurm starts the job again. Each attempt has its own Ray cluster and run directory."""
 
     max: Integer = Field(default=0, ge=0)
-    """Maximum number of restarts after a lost node or preemption. SLURMRAY_ATTEMPT counts all attempts."""
+    """Maximum number of restarts after a lost node or preemption. SLURMRAY_ATTEMPT counts all restarts."""
     exit_code: Integer = Field(default=0, ge=0, le=255)
     """Exit code with which the trainer requests another attempt, any number of times; 0: none.
 

@@ -341,6 +341,24 @@ report(job.stderr())
 
 
 @pytest.mark.full
+@BOTH
+def test_a_checkpoint_and_another_start_in_the_same_allocation(program: Program) -> None:
+    """A raylet ends: the function gets the signal for its checkpoint, although that asks for no requeue."""
+    process = program.start(
+        CHECKPOINT
+        + """
+job = executor(nodes=2, slurm_nodelist="node[1,2]", on_node_loss="restart").submit(Count(1))
+report(job.result())
+"""
+    )
+    wait_until((program.folder / "started0").exists, program.logs)
+    done = program.cluster.run(["pkill", "-KILL", "--full", "raylet/raylet"], host="node2")
+    assert done.returncode == 0, done.stderr
+    assert program.wait_end(process)[0][:2] == [11, 1]
+    assert "restart 1 of 3: node2: " in program.logs()
+
+
+@pytest.mark.full
 @PODMAN
 def test_a_checkpoint_before_the_time_limit(program: Program) -> None:
     process = program.start(

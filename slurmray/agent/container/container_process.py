@@ -66,6 +66,7 @@ class ContainerProcess:
             "signal": self.on_signal,
             "stop": self.on_stop,
             "stop_at_limit": self.on_stop_at_limit,
+            "stop_before_restart": self.on_stop_before_restart,
         }
 
     # -- from start to trainer ---------------------------------------------------------------------------
@@ -268,6 +269,10 @@ class ContainerProcess:
 
     def on_stop_at_limit(self, message: "messages.StopAtLimit") -> None:
         """Send the trainer the warning signal: the time limit is near."""
+        self.stop(message["seconds"], is_warning=True)
+
+    def on_stop_before_restart(self, message: "messages.StopBeforeRestart") -> None:
+        """Send the trainer the warning signal: it starts again in the same allocation."""
         self.stop(message["seconds"], is_warning=True)
 
     def stop(self, seconds: "Optional[float]", is_warning: bool) -> None:

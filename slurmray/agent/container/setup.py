@@ -18,7 +18,7 @@ COMMANDS = "setup-commands"  # file in the job's folder: `ps` shows arguments to
 # $0: COMMANDS. $1: OUTPUT. The output also goes to the node's log.
 SCRIPT = 'set -o pipefail; bash -e "$0" 2>&1 | tee "$1"'
 # Types of messages that are handled while the commands run. The others wait.
-MEANWHILE = ("stop", "stop_at_limit")
+MEANWHILE = ("stop", "stop_at_limit", "stop_before_restart")
 
 
 class Setup:

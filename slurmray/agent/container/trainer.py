@@ -91,7 +91,7 @@ class Trainer:
         raise JobError(refusal["kind"], refusal["message"])
 
     def signal_name(self, is_warning: bool) -> str:
-        """The warning signal (is_warning), or the stop signal after scancel."""
+        """The signal before the time limit or a restart (is_warning), or the one after scancel."""
         stop = self.context.settings["stop"]
         return stop["signal"] if is_warning else stop["cancel_signal"] or stop["signal"]
 

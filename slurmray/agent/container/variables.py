@@ -245,7 +245,7 @@ def job(context: "NodeContext") -> "Variables":
         "NNODES": str(settings["trainer"]["nnodes"]),
         "NODE_RANK": str(context.rank),
         "GPUS_PER_NODE": str(settings["ray"]["gpus"]),
-        "SLURMRAY_ATTEMPT": str(of_job["attempt"] + of_job["restart"]),
+        "SLURMRAY_ATTEMPT": str(of_job["attempt"] + of_job["restarts_before"] + of_job["restart"]),
         "SLURMRAY_RESTART": str(of_job["restart"]),
         "SLURMRAY_RUN_DIR": of_job["run_dir"],
         "SLURM_JOB_ID": of_job["id"],

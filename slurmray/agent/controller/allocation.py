@@ -75,6 +75,7 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
         "attempt": attempt,
         "chances": 0,
         "restart": 0,
+        "restarts_before": 0,
         "batch_host": nodes[0],
         "nodes": nodes[: len(nodes) - settings["spares"]],
         "spares": nodes[len(nodes) - settings["spares"] :],

@@ -80,6 +80,7 @@ def _next_start(
         restart=healthy.restarts,
         nodes=healthy.nodes,
         spares=healthy.spares,
+        failed=healthy.failed,
         text=healthy.describe(run.controller, outcome, job["nodes"]),
     )
     token = os.urandom(32).hex()

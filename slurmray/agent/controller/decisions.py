@@ -310,7 +310,8 @@ class Controller:
             self._is_trainer_stopping = True
             grace = self.settings["restart"]["grace"]
             self.log.event("failure", nodes=failure.nodes, text=str(failure), seconds=grace)
-            self._stop(grace, now)
+            self.actions.send({"type": "stop_before_restart", "seconds": grace})
+            self._stop_until = now + grace + STOP_MARGIN
 
     def is_over(self, now: float) -> bool:
         """Whether the step can be ended."""

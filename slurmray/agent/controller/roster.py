@@ -33,6 +33,7 @@ class Roster:
         self._last: "Tuple[str, float]" = ("", 0.0)  # why the trainer was started again, and when
         self._without_process: "List[str]" = []  # hosts that are up: better than none
         self.bad: "List[str]" = []  # nodes that were lost or failed, over all starts
+        self.failed: "List[str]" = []  # nodes to blame for the end of the last start
         self.restarts = 0  # of a trainer that had started
         self.refusal = ""  # why a start that the job spec asks for is impossible
 
@@ -45,7 +46,11 @@ class Roster:
         state, limits = controller.state, self._settings["restart"]
         reason = str(failure_of(state) or outcome.text)
         blamed, unhealthy = _list_unhealthy(controller)
-        self.bad += [node for node in dict.fromkeys([*blamed, *unhealthy]) if node not in self.bad]
+        failed = dict.fromkeys([*blamed, *unhealthy])
+        self.bad += [node for node in failed if node not in self.bad]
+        left_out = [node.name for node in controller.nodes.values() if node.is_left_out]
+        is_by_trainer = outcome.source == "trainer"
+        self.failed = [] if is_by_trainer else [node for node in failed if node not in left_out]
         if controller.requests.is_end_requested or not self._is_wanted(controller, outcome):
             return False
         healthy = [node for node in self._healthy if node not in blamed and node not in unhealthy]

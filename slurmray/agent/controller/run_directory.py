@@ -5,6 +5,7 @@ exists is looked at before it is used, and names are relative to folders that ar
 """
 
 import os
+import re
 import stat
 import time
 
@@ -15,12 +16,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional
 
-    from ..wire.settings import Job, Requeue, Settings
+    from ..wire.settings import Job, Settings
 
 OPEN_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
 # Passes through folders that cannot be listed. With O_DIRECTORY it also mounts what autofs has there.
 PASS = os.O_PATH | OPEN_FOLDER
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+MAX_EVENTS = 16 << 20  # bytes of an earlier attempt's events that are read
+RESTART = re.compile(rb'"event": "restart", "restart": (\d{1,9})[,}]')  # in a text the quotes are escaped
 
 
 def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
@@ -44,12 +47,13 @@ def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
     if settings["checks"]["same_commit"]:
         path = paths.expand_in_batch("checks.same_commit", settings["checks"]["same_commit"])
         job["commit"] = command_runner.read_commit(paths.host_path(path))
-    _count_attempts(job, settings["requeue"], earlier, log)
+    _count_attempts(job, settings, earlier, log)
 
 
-def _count_attempts(job: "Job", requeue: "Requeue", earlier: "List[str]", log: "job_log.JobLog") -> None:
+def _count_attempts(job: "Job", settings: "Settings", earlier: "List[str]", log: "job_log.JobLog") -> None:
     """Set what depends on earlier attempts. earlier: their run directories."""
-    names = [name for path in earlier for name in os.listdir(path)]
+    names, requeue = [name for path in earlier for name in os.listdir(path)], settings["requeue"]
+    job["restarts_before"] = sum(count_restarts(path, settings["restart"]["max"]) for path in earlier)
     prefix = "prepared-"
     job["done_before"] = sorted({name[len(prefix) :] for name in names if name.startswith(prefix)})
     if not (requeue["max"] or requeue["exit_code"]):
@@ -60,6 +64,24 @@ def _count_attempts(job: "Job", requeue: "Requeue", earlier: "List[str]", log: "
     if job["chances"] < 0:
         message = "Slurm has restarted the job %d times; requeue.max is %d. See the logs of earlier attempts"
         raise JobError("node_lost", message % (job["attempt"], requeue["max"]))
+
+
+def count_restarts(path: str, most: int) -> int:
+    """How often the trainer was started again in an earlier attempt; 0 where its events cannot be read.
+
+    path: its run directory. most: restart.max.
+    """
+    try:
+        run = os.open(path, OPEN_FOLDER | os.O_NOFOLLOW)
+    except OSError:
+        return 0
+    try:
+        numbers = map(int, RESTART.findall(_read_own(run, "events.jsonl", MAX_EVENTS)))
+    except OSError:
+        return 0
+    finally:
+        os.close(run)
+    return max((number for number in numbers if number <= most), default=0)
 
 
 def make(job: "Job", submit_dir: str, cluster: str) -> "List[str]":
@@ -200,21 +222,30 @@ def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "Lis
 
 def _read_cluster(folder: int, name: str) -> "Optional[str]":
     """The cluster of the job whose run directory that is; None: it is not of a job of this user."""
-    opened: "List[int]" = []
     try:
-        for entry, flags in ((name, OPEN_FOLDER), ("mark", os.O_NONBLOCK | os.O_CLOEXEC)):
-            opened.append(os.open(entry, flags | os.O_NOFOLLOW, dir_fd=opened[-1] if opened else folder))
-        run, mark = map(os.fstat, opened)
-        if not stat.S_ISREG(mark.st_mode) or mark.st_uid != run.st_uid:
+        run = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        mark = _read_own(run, "mark", 4096)
+        if os.fstat(run).st_uid not in (os.geteuid(), _probe_owner(folder)):
             return None
-        if run.st_uid not in (os.geteuid(), _probe_owner(folder)):
-            return None
-        return os.read(opened[-1], 4096).decode("utf-8", "replace").split("\n")[1]
+        return mark.decode("utf-8", "replace").split("\n")[1]
     except (OSError, IndexError):
         return None
     finally:
-        for descriptor in opened:
-            os.close(descriptor)
+        os.close(run)
+
+
+def _read_own(run: int, name: str, size: int) -> bytes:
+    """The first bytes of a file in an open run directory; none unless it is a regular one of its owner."""
+    file = os.open(name, os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=run)
+    try:
+        status = os.fstat(file)
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.fstat(run).st_uid
+        return os.read(file, size) if is_own else b""
+    finally:
+        os.close(file)
 
 
 def _has_ended(path: str) -> bool:

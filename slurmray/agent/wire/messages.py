@@ -271,6 +271,12 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         type: Literal["stop_at_limit"]
         seconds: float  # until SIGKILL
 
+    class StopBeforeRestart(TypedDict):
+        """The trainer gets the warning signal: a node was lost, and Ray and trainer start again."""
+
+        type: Literal["stop_before_restart"]
+        seconds: float  # until SIGKILL
+
     # -- in: from a node agent to its container process, beside those that it passes on ------------------
 
     class ScriptSettings(TypedDict):
@@ -346,5 +352,6 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         Signal,
         Stop,
         StopAtLimit,
+        StopBeforeRestart,
     ]
     ToContainer = Union[ToNodes, ScriptSettings, Node, ServiceEnded]

@@ -164,6 +164,7 @@ if TYPE_CHECKING:
         name_for_commands: str  # the job for Slurm's commands: the id, or ARRAY_TASK
         attempt: int  # 0 is the first
         restart: int  # how often the trainer was started again in this attempt
+        restarts_before: int  # the same in all earlier attempts
         chances: int  # remaining restarts
         batch_host: str  # name of the node with the controller
         nodes: List[str]  # the head node first

@@ -174,6 +174,18 @@ def test_a_trainer_asks_for_a_restart(fault: Fault) -> None:
     assert job.last_line == "done: trainer exited with 85"
 
 
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
+def test_starts_are_counted_over_attempts(fault: Fault, cluster: SlurmCluster) -> None:
+    codes = "case $SLURMRAY_ATTEMPT in 0) exit 85;; 1) exit 86;; esac"
+    run = ["bash", "-c", f"echo start $SLURMRAY_ATTEMPT $SLURMRAY_RESTART; {codes}"]
+    fault.submit(run, restart={"exit_codes": [85]}, requeue={"exit_code": 86})
+    assert cluster.wait(fault.job, HANG) == ("COMPLETED", "0:0"), fault.log()
+    job = fault.wait_end()
+    starts = re.findall(r"^start (\d) (\d)$", job.log, re.MULTILINE)
+    assert starts == [("0", "0"), ("1", "1"), ("2", "0")], job.log
+
+
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
 def test_a_spare_node_joins_the_running_ray(fault: Fault) -> None:
     fault.start_trainer(["python3", "-c", WAITS], spares=1, on_node_loss="continue")

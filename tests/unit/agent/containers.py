@@ -230,6 +230,7 @@ JOB: dict[str, Any] = {
     "attempt": 0,
     "chances": 0,
     "restart": 0,
+    "restarts_before": 0,
     "batch_host": "gpu-1",
     "nodes": ["gpu-1"],
     "spares": [],

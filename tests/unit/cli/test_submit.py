@@ -61,7 +61,8 @@ def record(folder: Path, *events: str) -> None:
 
 
 def test_nodes_that_the_last_run_lost_are_excluded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    restart = event_line("restart", restart=1, nodes=["node1", "node4", "node3"], spares=[], text=LOST)
+    again = {"nodes": ["node1", "node4", "node3"], "spares": [], "failed": ["node2"], "text": LOST}
+    restart = event_line("restart", restart=1, **again)
     lost = event_line("node_loss", node="node3", text="gone\n\x1b[2J" + "x" * 1000)
     record(folder, restart, lost)
     excluded, line = submit_again(capsys)

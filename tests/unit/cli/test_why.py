@@ -117,10 +117,22 @@ def test_a_lost_head_node_cancels_no_job_of_its_owner(case: Case) -> None:
     case.slurm(CANCELLED, "CANCELLED by 2|2\n")
     case.log(START + TRAINER)
     text = "node2: no heartbeat from the head node node1 for 25 s. Has it lost power or its network?"
-    case.events(event_line("node_loss", node="node1", text=text))
+    start, loss = event_line("start", **NODES), event_line("node_loss", node="node1", text=text)
+    case.events(start, loss, event_line("stop"))
     assert case.ask().startswith(
         f"job 7, mine: CANCELLED by slurmray on another node, after the loss of the head node. {text}"
     )
+
+
+def test_a_lost_worker_cancels_nothing(case: Case) -> None:
+    """With on_node_loss: continue."""
+    case.slurm(CANCELLED, "CANCELLED by 2|2\n")
+    case.log(START + TRAINER)
+    start, loss = event_line("start", **NODES), event_line("node_loss", node="node2", text=LOSS)
+    case.events(start, loss)
+    shown = case.ask()
+    assert shown.startswith("job 7, mine: CANCELLED by you, with scancel. ")
+    assert LOSS not in shown
 
 
 @pytest.mark.parametrize(
@@ -267,11 +279,12 @@ RESTART = f"restart 1 of 3: node2: {LOSS}; node4 takes the place of node2"
 
 def restarted(last_line: str) -> tuple[str, ...]:
     """Events of a job with two spare nodes: one is set aside, and one takes the place of node2."""
+    again = {"nodes": ["node1", "node4"], "spares": [], "failed": ["node2"], "text": RESTART}
     lines = (
         event_line("start", spares=["node3", "node4"], **NODES),
         event_line("trainer"),
         event_line("set_aside", node="node3", text=LOSS),
-        event_line("restart", restart=1, spares=[], text=RESTART, nodes=["node1", "node4"]),
+        event_line("restart", restart=1, **again),
         event_line("trainer"),
     )
     end = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node": "node4", "text": last_line}
@@ -318,3 +331,30 @@ def test_a_job_that_ends_without_a_spare_node(case: Case) -> None:
     for each in ("`sinfo -R`", "sbatch --exclude=node2,node3,node4 /x.sh", "`spares`"):
         assert each in shown
     assert "`spares`" in case.ask("status")
+
+
+def test_a_node_that_failed_twice_is_left_out_once(case: Case) -> None:
+    case.slurm("JobState=FAILED ExitCode=71:0\nCommand=/x.sh")
+    text = "failed (71 node lost): node2: the raylet was killed"
+    case.log(START + TRAINER + f"[slurmray   9.0 s] {text}\n")
+    again = {"nodes": ["node1", "node2"], "spares": [], "failed": ["node2"], "text": "restart 1 of 3: x"}
+    end = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node": "node2", "text": text}
+    case.events(event_line("start", **NODES), event_line("restart", **again), event_line("end", **end))
+    assert "sbatch --exclude=node2 /x.sh" in case.ask()
+
+
+@pytest.mark.parametrize(("node", "is_shown"), [("node2", True), ("node3", True), ("node4", False)])
+def test_findings_hide_the_last_lines_only_if_they_ended_the_job(
+    case: Case, node: str, is_shown: bool
+) -> None:
+    """Those of a node that was replaced, or of a spare node, did not."""
+    case.slurm("JobState=FAILED ExitCode=1:0")
+    case.log(f"{START}{TRAINER}FATAL: bad flag\n[slurmray   9.0 s] done: trainer exited with 1\n")
+    again = {"nodes": ["node1", "node4"], "spares": [], "failed": ["node2"], "text": "start again: x"}
+    case.events(
+        event_line("start", spares=["node3", "node4"], **NODES),
+        event_line("finding", node=node, kind="preflight"),
+        event_line("set_aside", node="node3", text=LOSS),
+        event_line("restart", restart=0, **again),
+    )
+    assert ("last lines of the job's log: FATAL: bad flag" in case.ask()) == is_shown

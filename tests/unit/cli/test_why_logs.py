@@ -148,6 +148,69 @@ def test_who_has_terminated_the_trainer(case: Case, event: str, expected: str) -
     assert expected in case.ask()
 
 
+AGAIN = (
+    "[slurmray   5.0 s] restart 1 of 3: the trainer exited with 85; on the same nodes\n",
+    "[slurmray   5.0 s] start again: node2: GPUs: 7; node3 takes the place of node2\n",
+)
+
+
+@pytest.mark.parametrize("again", AGAIN)
+@pytest.mark.parametrize("printed", ["", "KeyError: 'a'\n"])
+def test_an_earlier_start_is_not_the_cause(case: Case, again: str, printed: str) -> None:
+    case.log(f"{START}{TRAINER}{HEADER}{OOM}\n{again}{TRAINER}{printed}{LAST.format(1)}")
+    shown = case.ask()
+    assert "memory" not in shown
+    assert UNKNOWN in shown
+    assert (f"last lines of the job's log: {printed.strip()}" if printed else "nothing was printed") in shown
+    case.log(f"{START}{TRAINER}{OOM}\n{again}{again}")
+    assert "memory" not in case.ask()
+
+
+def test_what_a_trainer_prints_is_no_restart(case: Case) -> None:
+    case.log(f"{START}{TRAINER}{OOM}\nrestart 1 of 3: x\nstart again: x\n{LAST.format(1)}")
+    assert "cause: A GPU had no memory left" in case.ask()
+
+
+def test_the_last_lines_are_those_of_the_last_start(case: Case) -> None:
+    def lost(node: str, printed: str) -> str:
+        return f"[slurmray   4.0 s] last lines of /r/logs/{node}.log:\n{printed}\n"
+
+    end = "[slurmray   9.0 s] failed (71 node lost): node1: gcs_server exited\n"
+    first = f"{START}{TRAINER}{lost('node2', 'raylet: killed')}{AGAIN[0]}"
+    case.log(f"{first}{TRAINER}{lost('node1', 'gcs_server: bus error')}{end}")
+    shown = case.ask()
+    assert "last lines of /r/logs/node1.log: gcs_server: bus error" in shown
+    assert "raylet: killed" not in shown
+    case.log(f"{first}{TRAINER}step\n{end}")
+    assert "last lines of the job's log: step" in case.ask()
+
+
+def test_the_head_node_of_the_last_start(case: Case) -> None:
+    """Its address is not that of the head node before."""
+    head = "head at 10.0.0.{}:6379, dashboard on port 8265"
+    case.events(
+        event_line("start", nodes=["node1", "node2"], head="node1"),
+        event_line("phase", phase="ray", text=head.format(1)),
+        event_line("restart", nodes=["node2", "node1"], failed=["node1"]),
+        event_line("phase", phase="ray", text=head.format(2)),
+    )
+    logs = case.folder / "slurmray-runs/7-0/logs"
+    logs.mkdir()
+    (logs / "node1.log").write_text("Local node IP: 10.0.0.1\n")
+    case.log(f"{START}{TRAINER}{AGAIN[0]}{TRAINER}(A pid=4301, ip=10.0.0.1) {OOM}\n{LAST.format(1)}")
+    assert causes(case)[0]["node"] == "node1"
+
+
+def test_the_kernel_has_killed_processes_of_an_earlier_start(case: Case) -> None:
+    case.events(event_line("start", nodes=["node1", "node2"], head="node1"), event_line("trainer"))
+    case.log(f"{START}{TRAINER}{AGAIN[0]}{TRAINER}step\n{LAST.format('137 (128 + signal KILL)')}")
+    logs = case.folder / "slurmray-runs/7-0/logs"
+    logs.mkdir()
+    (logs / "node1.log").write_text(f"slurmray: memory ran out: the kernel {KILLED}\n{STEPS}")
+    (found,) = causes(case)
+    assert (found["name"], found["role"]) == ("slurm-oom-kill", "earlier")
+
+
 @pytest.mark.parametrize("way", ["file", "-"])
 def test_a_log_without_a_job(case: Case, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """No command of Slurm runs; only the last 4 MiB are read."""

@@ -33,8 +33,9 @@ class Driver:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.env = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_NTASKS": "5", "SLURMRAY_ATTEMPT": "0"}
         self.mark = folder / "slurmray-runs/7-0/mark"
+        self.env = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_NTASKS": "5", "SLURMRAY_ATTEMPT": "0"}
+        self.env["SLURMRAY_RUN_DIR"] = str(self.mark.parent)
         self.mark.parent.mkdir(parents=True)
         self.mark.touch()
 
@@ -105,6 +106,15 @@ def test_another_cloudpickle_is_one_line() -> None:
     )
 
 
+def test_a_driver_that_starts_again_in_the_same_attempt(driver: Driver) -> None:
+    """SLURMRAY_ATTEMPT counts this start, too; the run directory is that of the attempt."""
+    driver.env["SLURMRAY_ATTEMPT"] = "1"
+    driver.submit(add, 1, 2)
+    code, output = driver.run()
+    assert code == 0, output
+    assert driver.outcome() == ("success", 3)
+
+
 class Count:
     """Creates the file `started`, and waits for the signal to write a checkpoint."""
 
@@ -151,7 +161,7 @@ def test_the_time_limit_includes_the_start_of_ray(driver: Driver) -> None:
     assert "timed-out and not checkpointable" in output + str(driver.outcome())
 
 
-FACTS = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURMRAY_ATTEMPT": "0"}
+FACTS = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
 
 
 def start_driver(
@@ -162,7 +172,8 @@ def start_driver(
     run.mkdir(parents=True, exist_ok=True)
     (run / "mark").touch()
     argv = [sys.executable, "-m", "slurmray.native.driver", str(folder), python, cloudpickle.__version__]
-    env = {**os.environ, **FACTS, "PYTHONPATH": os.pathsep.join(map(str, path)), **env}
+    facts = {**FACTS, "SLURMRAY_RUN_DIR": str(run)}
+    env = {**os.environ, **facts, "PYTHONPATH": os.pathsep.join(map(str, path)), **env}
     return bounded(subprocess.Popen(argv, cwd=folder, env=env, stderr=subprocess.PIPE, text=True))
 
 

@@ -15,7 +15,7 @@ from ..test_events import event_line
 TEXT = "restart 1 of 3: a: no heartbeat for 25 s; d takes the place of a"
 START = event_line("start", nodes=["a", "b"], spares=["c", "d"])
 ASIDE = event_line("set_aside", node="c", text="container exited")
-RESTART = event_line("restart", restart=1, nodes=["b", "d"], spares=[], text=TEXT)
+RESTART = event_line("restart", restart=1, nodes=["b", "d"], spares=[], failed=["a"], text=TEXT)
 
 
 def find(text: str) -> dict[str, str]:
@@ -24,13 +24,15 @@ def find(text: str) -> dict[str, str]:
 
 def test_restarts() -> None:
     assert find_restarts([]) == []
-    same = event_line("restart", restart=2, nodes=["b", "d"], spares=[], text="restart 2 of 3: exited with 3")
-    events = parse_events(START + ASIDE + RESTART + same)
+    asked = {"restart": 2, "nodes": ["b", "d"], "spares": [], "text": "restart 2 of 3: exited with 3"}
+    events = parse_events(START + ASIDE + RESTART + event_line("restart", failed=[], **asked))
     times = [event["time"] for event in events]
     assert find_restarts(events) == [
-        Restart(1, times[2], ["b", "d"], ["a", "c"], TEXT),
-        Restart(2, times[3], ["b", "d"], [], "restart 2 of 3: exited with 3"),
+        Restart(1, times[2], ["b", "d"], ["a"], ["a", "c"], TEXT),
+        Restart(2, times[3], ["b", "d"], [], [], "restart 2 of 3: exited with 3"),
     ]
+    old = [{name: value for name, value in event.items() if name != "failed"} for event in events]
+    assert find_restarts(old) == find_restarts(events)
 
 
 def test_nodes_that_left() -> None:
@@ -40,6 +42,37 @@ def test_nodes_that_left() -> None:
     finding = event_line("finding", node="a", kind="preflight", check="GPUs", found="7", fix="drain it")
     assert find(START + finding + RESTART) == {"a": "GPUs: 7; drain it", "c": TEXT}
     assert find(START + event_line("node_loss", node="b", text="no heartbeat")) == {"b": "no heartbeat"}
+
+
+def test_a_node_that_takes_part_again() -> None:
+    text = "restart 1 of 3: a: the raylet was killed; on the same nodes"
+    again = {"nodes": ["a", "b"], "spares": ["c", "d"], "failed": ["a"], "text": text}
+    line = event_line("restart", restart=1, **again)
+    (restart,) = find_restarts(parse_events(START + line))
+    assert (restart.failed, restart.left) == (["a"], [])
+    assert find(START + line) == {"a": text}
+
+
+def finding(node: str, kind: str = "preflight", found: str = "7") -> str:
+    return event_line("finding", node=node, kind=kind, check="GPUs", found=found, wanted="8", fix="drain it")
+
+
+@pytest.mark.parametrize(
+    ("found", "bad"),
+    [
+        (finding("b"), "b"),
+        (finding("b") + finding("d", found="6"), "bd"),
+        (finding("b", kind="warn"), ""),
+        (finding("b") + finding("d"), ""),  # a mistake of the job spec
+        (finding("b") + finding("d") + finding("b", found="6"), "b"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["preflight", "image", "config"])
+def test_nodes_with_findings_that_ended_the_attempt(found: str, bad: str, kind: str) -> None:
+    earlier = finding("a") + RESTART
+    nodes = find(START + earlier + found + end("b", why="x", kind=kind))
+    assert nodes.keys() - {"a", "c"} == ({*bad} if kind != "config" else set())
+    assert not bad or kind == "config" or nodes["b"].startswith("GPUs: ")
 
 
 def end(*nodes: str, why: str = "no power: since 9:00", kind: str = "node_lost") -> str:

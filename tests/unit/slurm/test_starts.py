@@ -41,8 +41,8 @@ def trainer(after: float) -> Event:
     return event("trainer", after, command="python3 train.py")
 
 
-def restart(after: float, number: int, nodes: tuple[str, ...], spares: tuple[str, ...] = ()) -> Event:
-    return event("restart", after, restart=number, nodes=[*nodes], spares=[*spares], text=TEXT)
+def restart(after: float, number: int, nodes: tuple[str, ...], **fields: Any) -> Event:
+    return event("restart", after, restart=number, nodes=[*nodes], spares=[], text=TEXT, **fields)
 
 
 def end(after: float, kind: str = "", node: str = "") -> Event:
@@ -78,6 +78,23 @@ def test_a_node_that_was_lost_long_before_the_restart() -> None:
     replacement = event("replacement", 501, node="node3", lost="node2")
     again = restart(900, 1, ("node1", "node3"))
     first, _ = list_starts([start(0, spares=("node3",)), trainer(5), loss, replacement, again], T0 + 1000)
+    assert first.failed == ""
+
+
+def test_nodes_to_blame_as_the_job_has_recorded_them() -> None:
+    """Whether they take part again, or others are missing."""
+    same = restart(3700, 1, ("node1", "node2"), failed=["node2"])
+    asked = restart(7300, 2, ("node1", "node3"), failed=[])
+    events = [start(0), trainer(100), same, trainer(3800), asked, trainer(7400), end(9000)]
+    first, second, _ = starts = list_starts(events, T0 + 9000)
+    assert (first.failed, second.failed) == ("node2", "")
+    (loss,) = list_losses(starts)
+    assert (loss.node, loss.trained, loss.waiting) == ("node2", 3600, 100)
+
+
+@pytest.mark.attack("a damaged events.jsonl")
+def test_a_second_start_has_no_such_field() -> None:
+    first, _ = list_starts([start(0), {**start(9), "failed": [7]}], T0 + 10)
     assert first.failed == ""
 
 
@@ -163,6 +180,7 @@ def test_events_of_the_controller() -> None:
     recorded = [event(name, 10.0 * at, **fields) for at, (name, fields) in enumerate(cluster.log.events, 1)]
     events = [start(0, nodes, spares), *recorded]
     first, second = list_starts(events, T0 + 900)
+    assert recorded[-1]["failed"] == ["node3"]
     assert first.failed == "node3"
     assert first.reason.startswith("restart 1 of 3: node3: no heartbeat for 25 s")
     assert first.reason.endswith("; node5 takes the place of node3")

@@ -534,14 +534,16 @@ def test_nodes_of_all_attempts_that_were_lost(tmp_path: Path, monkeypatch: pytes
     lost = {"exit_code": 71, "source": "slurmray", "kind": "node_lost"}
     text = "failed (71 node lost): gpu-1 and gpu-2: no power"
     both = event_line("end", node="gpu-[1-2]", text=text, **lost)
-    restart = event_line("restart", restart=1, nodes=["gpu-1", "gpu-3"], spares=[], text="restart 1 of 3: x")
+    again = {"nodes": ["gpu-1", "gpu-3"], "spares": [], "failed": ["gpu-2"], "text": "restart 1 of 3: x"}
+    restart = event_line("restart", restart=1, **again)
     for attempt, text in enumerate((start + both, start + restart)):
         (tmp_path / f"runs/7-{attempt}").mkdir(parents=True)
         (tmp_path / f"runs/7-{attempt}/events.jsonl").write_text(text)
     assert job().bad_nodes() == {"gpu-1": "no power", "gpu-2": "restart 1 of 3: x"}
     assert job(folder=tmp_path).restarts(0) == []
     (restarted,) = job(folder=tmp_path).restarts()
-    assert (restarted.number, restarted.nodes, restarted.left) == (1, ["gpu-1", "gpu-3"], ["gpu-2"])
+    assert (restarted.number, restarted.nodes) == (1, ["gpu-1", "gpu-3"])
+    assert restarted.failed == restarted.left == ["gpu-2"]
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,12 @@ def wait_for_output(made: Cluster, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "mine", "other"), [("stop", "USR1", "USR2"), ("stop_at_limit", "USR2", "USR1")]
+    ("kind", "mine", "other"),
+    [
+        ("stop", "USR1", "USR2"),
+        ("stop_at_limit", "USR2", "USR1"),
+        ("stop_before_restart", "USR2", "USR1"),
+    ],
 )
 def test_the_grace_period_of_the_trainer(tmp_path: Path, kind: str, mine: str, other: str) -> None:
     stop = {"signal": "USR2", "cancel_signal": "USR1"}
@@ -632,7 +637,7 @@ def test_a_setup_in_the_container_without_end(tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
-@pytest.mark.parametrize("kind", ["stop", "stop_at_limit"])
+@pytest.mark.parametrize("kind", ["stop", "stop_at_limit", "stop_before_restart"])
 def test_the_job_ends_during_the_setup_in_the_container(tmp_path: Path, kind: str) -> None:
     with cluster(tmp_path) as made:
         made.start(setup_in_container("sleep 1000"))

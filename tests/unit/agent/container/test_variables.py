@@ -17,6 +17,8 @@ import pytest
 
 from slurmray.agent.container import node_context, variables
 from slurmray.agent.container.ray import ports, start
+from slurmray.errors import SpecError
+from slurmray.spec.job_spec import JobSpec
 from tests.unit.agent.containers import RAY, TIMEOUT, cluster, group, job, settings
 
 from .ray.test_command import NEW, OLD, PORTS, start_argv
@@ -262,6 +264,20 @@ def context(monkeypatch: pytest.MonkeyPatch) -> Any:
     made.rank, made.user, made.ray_version, made.token = 0, "alice", NEW, "/tmp/r/token"
     made.address, made.interfaces, made.ports, made.gcs = "10.1.0.5", LOCAL, PORTS, "10.1.0.4:6379"
     return made
+
+
+def test_attempts_and_restarts(context: Any) -> None:
+    """SLURMRAY_ATTEMPT goes on from the last start of the attempt before; SLURMRAY_RESTART begins again."""
+    context.job.update(attempt=2, restarts_before=3, restart=1)
+    values = variables.job(context)
+    assert (values["SLURMRAY_ATTEMPT"], values["SLURMRAY_RESTART"]) == ("6", "1")
+
+
+def test_env_cannot_set_facts_about_the_job(context: Any) -> None:
+    context.job["name_for_commands"] = "7_1"
+    for name in variables.job(context):
+        with pytest.raises(SpecError, match=f"{name} is set by slurmray: "):
+            JobSpec(env={name: "x"})
 
 
 def test_the_home_folder(context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ import pytest
 from slurmray.agent import loader
 from slurmray.agent import script_parts as parts
 from slurmray.agent.background_io import CallQueue
-from slurmray.agent.controller import step
+from slurmray.agent.controller import run_directory, step
 from slurmray.agent.controller.job_run import JobRun
 from slurmray.agent.controller.state import Requests
+from slurmray.agent.job_log import event_line
 from slurmray.agent.loop import Loop
 from slurmray.loading.load import load_plan
 from slurmray.loading.validate import make_plan
@@ -451,6 +452,7 @@ def test_an_exit_code_that_asks_for_another_start_in_the_allocation(tmp_path: Pa
     assert "] not started again: the same has happened" in job.log()
     assert job.log().count("\ntrained\n") == 2
     assert job.job()["restart"] == 1
+    assert run_directory.count_restarts(str(tmp_path / "slurmray-runs/7-0"), 3) == 1
 
 
 def test_restarts_that_the_trainer_requested_do_not_count(tmp_path: Path) -> None:
@@ -460,9 +462,11 @@ def test_restarts_that_the_trainer_requested_do_not_count(tmp_path: Path) -> Non
         folder.mkdir(parents=True)
         (folder / "requeue-requested").touch()
         (folder / "mark").write_text("0123\n\n")  # the second line is the cluster, which has no name
+        (folder / "events.jsonl").write_text(event_line("restart", {"restart": attempt + 1, "nodes": []}))
     job = Job(tmp_path, "nothing", {"SLURM_JOB_ID": "8"}, requeue={"max": 1, "exit_code": 75})
     job.wait()
-    assert job.job()["chances"] == 0
+    sent = job.job()
+    assert (sent["chances"], sent["attempt"], sent["restarts_before"]) == (0, 3, 4)
 
 
 @pytest.mark.parametrize("code", [0, 3])

@@ -31,6 +31,7 @@ def test_a_node_that_is_lost_while_training() -> None:
     assert cluster.wait(60)
     assert restarts(cluster, roster)
     assert (roster.nodes, roster.spares, roster.restarts) == (["node1", "node2", "node4"], [], 1)
+    assert roster.failed == ["node3"]
     text = describe(cluster, roster)
     assert text.startswith("restart 1 of 3: node3: no heartbeat for 25 s")
     assert text.endswith("; node4 takes the place of node3")
@@ -126,10 +127,38 @@ def again(roster: Roster, nodes: str, code: int, now: float, **settings: Any) ->
 def test_exit_codes_that_request_a_restart() -> None:
     _, roster = with_spares(0, restart={"max": 2, "exit_codes": [85, 86], "window": 600})
     assert again(roster, "123", 85, 1000)
+    assert roster.failed == []
     assert again(roster, "123", 86, 1010), "not the same"
     assert not again(roster, "123", 85, 1020)
     assert roster.refusal == "restart.max is 2"
     assert not again(roster, "123", 1, 1020)
+
+
+def test_nodes_that_were_lost_long_before_the_trainer_asks_for_a_restart() -> None:
+    cluster, roster = with_spares(
+        1, on_node_loss="continue", restart={"max": 2, "exit_codes": [85], "window": 9}
+    )
+    cluster.train()
+    cluster.receive("node2", "failed", kind="ray", message="the raylet was killed")
+    cluster.lost = {"node3"}
+    assert not cluster.wait(60)
+    cluster.receive("node1", "exit", code=85)
+    cluster.receive("node4", "healthy")
+    assert cluster.wait(10)
+    assert not restarts(cluster, roster), "two nodes are left"
+    assert (roster.bad, roster.failed) == (["node2", "node3"], [])
+
+
+def test_two_findings() -> None:
+    cluster, roster = with_spares(2)
+    cluster.receive_from_all("started", step="0")
+    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
+    for node in ("node2", "node3", "node5"):
+        cluster.receive(node, "finding", kind="preflight", **row)
+        cluster.receive(node, "unfit")
+    assert cluster.wait(20)
+    assert not restarts(cluster, roster)
+    assert roster.failed == ["node2", "node3"], "node5 was set aside"
 
 
 def test_the_same_failure_again() -> None:
@@ -148,6 +177,7 @@ def test_a_process_that_ended_where_no_other_node_is_left(node: str, nodes: str)
     assert cluster.wait(20)
     assert restarts(cluster, roster)
     assert "".join(node[-1] for node in roster.nodes) == nodes
+    assert roster.failed == [node]
     text = f"restart 1 of 3: {node}: the raylet was killed; on the same nodes"
     assert describe(cluster, roster) == text
 
@@ -182,7 +212,7 @@ def test_the_trainer_may_end_before_it_starts_again() -> None:
     cluster.train()
     cluster.receive("node3", "failed", kind="ray", message="the raylet was killed")
     assert not cluster.wait(4)
-    assert cluster.sent[-1] == {"type": "stop", "seconds": 5}
+    assert cluster.sent[-1] == {"type": "stop_before_restart", "seconds": 5}
     failures = [fields for name, fields in cluster.log.events if name == "failure"]
     assert failures == [{"nodes": ["node3"], "text": "node3: the raylet was killed", "seconds": 5}]
     cluster.receive("node4", "gone")  # a spare node ends as asked
@@ -213,6 +243,7 @@ def test_a_finding_before_ray_starts(node: str) -> None:
     assert cluster.wait(20)
     assert restarts(cluster, roster)
     assert roster.nodes == ["node1", *sorted({"node2", "node3", "node4"} - {node})]
+    assert roster.failed == [node]
     assert roster.restarts == 0, "no trainer had started"
 
 

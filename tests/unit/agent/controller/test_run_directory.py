@@ -19,11 +19,17 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent import job_log
 from slurmray.agent.controller import run_directory
 from slurmray.agent.job_errors import JobError
 
 BOB, ALICE = 65530, 65531  # users without names
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+
+
+def restart(number: int, **fields: object) -> str:
+    """A line of events.jsonl."""
+    return job_log.event_line("restart", {"restart": number, **fields})
 
 
 def make(submit: Path, attempt: int = 0, cluster: str = "one", runs: str = "slurmray-runs") -> list[str]:
@@ -373,6 +379,57 @@ def test_the_same_job_id_again(tmp_path: Path) -> None:
     assert not (runs / "7-0/prepared-data").exists()
     assert len(list(runs.glob("7-0.*/prepared-data"))) == 1
     assert make(tmp_path, 1) == [f"{runs}/7-0"]
+
+
+def test_restarts_of_an_earlier_attempt(tmp_path: Path) -> None:
+    """The first one was before the trainer had started."""
+    make(tmp_path)
+    run = tmp_path / "slurmray-runs/7-0"
+    assert run_directory.count_restarts(str(run), 3) == 0
+    text = '"event": "restart", "restart": 3, "'
+    lines = [restart(0, text=text), restart(1, nodes=["node1"]), job_log.event_line("end", {"text": text})]
+    (run / "events.jsonl").write_text("".join(lines))
+    assert run_directory.count_restarts(str(run), 3) == 1
+    assert run_directory.count_restarts(f"{run}-none", 3) == 0
+
+
+@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=1)
+@pytest.mark.parametrize("kind", ["number", "text", "link", "folder", "fifo", "size", "linked run"])
+def test_restarts_that_are_not_those_of_an_earlier_attempt(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path)
+    run = tmp_path / "slurmray-runs/7-0"
+    path, theirs = run / "events.jsonl", tmp_path / "theirs"
+    theirs.write_text(restart(2))
+    if kind == "number":
+        path.write_text(restart(4) + restart(-1) + restart(10**30))
+    elif kind == "text":
+        path.write_bytes(b'\xff"event": "restart", "restart": "2",\0')
+    elif kind == "link":
+        path.symlink_to(theirs)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "size":
+        monkeypatch.setattr(run_directory, "MAX_EVENTS", 1000)
+        path.write_text("x" * 1000 + restart(2))
+    else:
+        path.write_text(restart(2))
+        run.rename(tmp_path / "run")
+        run.symlink_to(tmp_path / "run")
+    assert run_directory.count_restarts(str(run), 3) == 0
+
+
+@needs_root
+@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=1)
+def test_restarts_that_another_user_has_written(tmp_path: Path) -> None:
+    make(tmp_path)
+    run = tmp_path / "slurmray-runs/7-0"
+    (run / "events.jsonl").write_text(restart(2))
+    os.chown(run / "events.jsonl", BOB, BOB)
+    assert run_directory.count_restarts(str(run), 3) == 0
 
 
 @pytest.mark.parametrize("attempt", [0, 1])

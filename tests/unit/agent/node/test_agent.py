@@ -113,6 +113,7 @@ class NodeProcess:
             "attempt": 0,
             "chances": chances,
             "restart": 0,
+            "restarts_before": 0,
             "batch_host": nodes[0],
             "nodes": list(nodes),
             "spares": [],
