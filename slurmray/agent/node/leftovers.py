@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 
 from . import facts, job_folder
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     Attempt = Tuple[str, str]  # job id, attempt
 
 REMOVE_TIMEOUT = 60.0  # seconds
+END_WAIT = 20.0  # seconds
 CONTAINER = re.compile(r"slurmray-([0-9]+)-([0-9]+)-.")
 # paths.job_folder() and job_folder.make_scratch(), which had no random digits in older versions.
 FOLDER = re.compile(r"(slurm)?ray-([0-9]+)-([0-9]+)-(.+)$")
@@ -89,12 +91,30 @@ def _remove_container(
     else:
         force, is_leftover = ["--force"], bool(is_own and match and match.groups() in ended)
     argv = [runtime.program, "rm", *force, "--volumes", container_id]
-    if is_leftover and node.run(argv, timeout=REMOVE_TIMEOUT).code == 0:
+    is_removed = is_leftover and node.run(argv, timeout=REMOVE_TIMEOUT).code == 0
+    if is_leftover and not (is_removed or force):
+        is_removed = _await_end(node, argv)
+    if is_removed:
         node.phase("leftovers", "removed %s of an ended job from %s" % (name, node.name))
     elif name == node.container_name:
         found = "%s exists, owner %s" % (name, owner or "unknown")
         fix = "%s rm %s, if it is yours to remove" % (runtime.program, name)
         node.finding("preflight", "container name", found, "no container of that name", fix)
+
+
+def _await_end(node: "NodeApi", argv: "List[str]") -> bool:
+    """Whether a container with this node's name ends soon, as that of a start whose node agent was killed.
+
+    argv: removes it if it does not run.
+    """
+    until = time.monotonic() + END_WAIT
+    while time.monotonic() < until:
+        time.sleep(0.5)
+        if not any(container[0] == argv[-1] for container in _containers(node, argv[0])):
+            return True  # it has removed itself
+        if node.run(argv, timeout=REMOVE_TIMEOUT).code == 0:
+            return True
+    return False
 
 
 def _label(labels: str, name: str) -> str:

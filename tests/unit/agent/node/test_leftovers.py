@@ -148,6 +148,21 @@ def test_a_name_that_is_taken(tmp_path: Path, labels: str, owner: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("ends", ["by itself", "dead", "never"])
+def test_the_container_of_the_start_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Its node agent was killed: it ends soon."""
+    monkeypatch.setattr(leftovers, "END_WAIT", 2.0)
+    node = make_node(tmp_path, ["slurmray-9-0-node1 slurmray.user=USER"], UNKNOWN)
+    asked = f"echo >>{tmp_path}/asked; [ $(wc -l <{tmp_path}/asked) -gt 2 ]"
+    actions = {"by itself": f"{asked} && : >{tmp_path}/ps; exit 1", "dead": asked, "never": "exit 2"}
+    node.program("podman", f'[ "$1" = ps ] && exec cat {tmp_path}/ps\n{actions[ends]}')
+    leftovers.remove(node, make("podman", node))
+    assert len(node.findings) == (ends == "never")
+    assert len(node.phases) == (ends != "never")
+
+
 def test_other_files_stay(tmp_path: Path) -> None:
     node = make_node(tmp_path, [], UNKNOWN)
     kept = [
