@@ -136,6 +136,104 @@ LINES = [
         "Failed to deserialize exception. Refer to https://docs.ray.io/en/latest/ray-core/",
     ),
     ("raylet has ended", "core_worker.cc:201: Failed to register worker to Raylet: IOError: Broken pipe"),
+    # huggingface_hub 1.28, which uses httpx, hf_xet 1.5, datasets 2.16 and 5, Transformers 4.57 and 5.24.
+    (
+        "asked the model hub more often",
+        "httpx.HTTPStatusError: Client error '429 Too Many Requests' for url 'https://huggingface.co/api/models/a/b'",
+    ),
+    (
+        "asked the model hub more often",
+        "429 Too Many Requests for url: https://huggingface.co/api/datasets/glue/tree/main.",
+    ),
+    (
+        "had a failure of its own",
+        "huggingface_hub.errors.HfHubHTTPError: Server error '503 Service Unavailable' for url "
+        "'https://huggingface.co/Qwen/Qwen3-0.6B/resolve/main/config.json'",
+    ),
+    (
+        "the path is taken for a name",
+        "OSError: Repo id must be in the form 'repo_name' or 'namespace/repo_name':",
+    ),
+    (
+        "the path is taken for a name",
+        "huggingface_hub.errors.HFValidationError: Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot "
+        "start or end with '-' or '.' and the maximum length is 96: './ckpt'.",
+    ),
+    (
+        "data set's name is wrong",
+        "datasets.exceptions.DatasetNotFoundError: Dataset 'a/b' doesn't exist on the Hub",
+    ),
+    (
+        "could not reach the model hub",
+        "An error happened while trying to locate the files on the Hub, and we cannot find the appropriate snapshot "
+        "folder for the specified revision on the local disk.",
+    ),
+    (
+        "could not reach the model hub",
+        "ConnectionError: Couldn't reach 'openai/gsm8k' on the Hub (ConnectTimeout)",
+    ),
+    ("resolve a host name", "socket.gaierror: [Errno -5] No address associated with hostname"),
+    (
+        "Xet storage failed",
+        "ConnectionError: Network error: Request middleware error: Request failed after 5 retries",
+    ),
+    (
+        "Xet storage failed",
+        "RuntimeError: Data processing error: File Reconstruction Error: CAS Client Error: ReqwestMiddleware Error",
+    ),
+    (
+        "lacks a file",
+        "OSError: Error no file named model.safetensors, or pytorch_model.bin, found in directory /ckpt/actor.",
+    ),
+    (
+        "code of its own",
+        "ValueError: The repository a/b references custom code contained in c/d which must be executed to correctly "
+        "load the model.",
+    ),
+    (
+        "code of its own",
+        "ValueError: Loading a/b requires you to execute the configuration file in that repo on your local machine.",
+    ),
+    (
+        "code of its own",
+        "ValueError: Loading this model requires you to execute custom code contained in the model repository on your "
+        "local machine.",
+    ),
+    (
+        "accelerate or bitsandbytes",
+        "ImportError: Loading an AWQ quantized model requires accelerate (`pip install accelerate`)",
+    ),
+    (
+        "accelerate or bitsandbytes",
+        "ValueError: Using a `device_map`, `tp_plan`, `torch.device` context manager or setting "
+        "`torch.set_default_device(device)` requires `accelerate`. You can install it with `pip install accelerate`",
+    ),
+    (
+        "flash attention",
+        "ImportError: FlashAttention3 has been toggled on, but it cannot be used due to the following error: the "
+        "package for FlashAttention3 doesn't seem to be installed.",
+    ),
+    # wandb 0.17, 0.26 and 0.28.
+    ("entity or project", "wandb.errors.errors.CommError: permission denied"),
+    (
+        "entity or project",
+        'wandb.errors.errors.CommError: Error uploading run: returned error 404: {"data":{"upsertBucket":null},'
+        '"errors":[{"message":"entity alice not found during upsertBucket","path":["upsertBucket"]}]}',
+    ),
+    (
+        "entity or project",
+        "wandb.errors.CommError: It appears that you do not have permission to access the requested resource. Please "
+        "reach out to the project owner to grant you access.",
+    ),
+    (
+        "did not reach the Weights",
+        "wandb.errors.errors.CommError: Timed out while retrying: HTTP 502: Bad Gateway",
+    ),
+    (
+        "The run that should be resumed",
+        "wandb.errors.UsageError: You provided an invalid value for the `resume` argument. The value 'must' is not a "
+        "valid option for resuming a run (8squmyay) that does not exist.",
+    ),
 ]
 
 
