@@ -126,6 +126,33 @@ LINES = [
         "A process of vLLM died",
         "Worker proc VllmWorker-3 died unexpectedly (exit code: -9), shutting down executor.",
     ),
+    (
+        "as many free GPUs",
+        "ValueError: Cannot provide a placement group requiring 2.0 GPUs (placement_group_specs=[{'GPU': 1.0}, "
+        "{'GPU': 1.0}]) within 1800 seconds.",
+    ),
+    (
+        "too old for the quantization",
+        "RuntimeError: Quantization scheme is not supported for the current GPU. Min capability: 80. Current "
+        "capability: 75.",
+    ),
+    (
+        "longer than the engine accepts",
+        "vllm.exceptions.VLLMValidationError: The decoder prompt (length 8192) plus the number of requested output "
+        "tokens (at least 1) is longer than the maximum model length of 8192.",
+    ),
+    (
+        "does not know this model",
+        "ValueError: The Transformers implementation of 'OvisForConditionalGeneration' is not compatible with vLLM.",
+    ),
+    (
+        "does not know this model",
+        "ValueError: Ovis has no vLLM implementation and the Transformers implementation is not compatible with vLLM.",
+    ),
+    (
+        "A process of vLLM died",
+        "Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.",
+    ),
     ("tensor parallel size", "AssertionError: rollout world_size: 1 is not divisible by infer_world_size: 2"),
     (
         "could not connect",
