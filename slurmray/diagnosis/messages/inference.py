@@ -151,8 +151,9 @@ MESSAGES: tuple[Message, ...] = (
         "vllm-prompt-too-long",
         "ValueError: The decoder prompt (length 8357) is longer than the maximum model length of 8192. Make sure that "
         "`max_model_len` is no smaller than the number of text tokens.",
-        "vLLM: vllm/v1/engine/input_processor.py, before processor.py",
-        r"Error: .*is longer than the maximum model length",
+        "vLLM: vllm/v1/engine/input_processor.py, before processor.py; verl since 0.7: verl/workers/rollout",
+        r"Error: .*is longer than the maximum model length"
+        r"|Error: Prompt length \(\d+\) exceeds the model's maximum context length",
         "A prompt, often after several turns or tool calls, is longer than the engine accepts.",
         "Raise max_model_len (verl: rollout.max_model_len), or filter long prompts (data.filter_overlong_prompts="
         "True).",

@@ -142,6 +142,10 @@ LINES = [
         "tokens (at least 1) is longer than the maximum model length of 8192.",
     ),
     (
+        "longer than the engine accepts",
+        "ValueError: Prompt length (8193) exceeds the model's maximum context length (8192).",
+    ),
+    (
         "does not know this model",
         "ValueError: The Transformers implementation of 'OvisForConditionalGeneration' is not compatible with vLLM.",
     ),
@@ -163,6 +167,27 @@ LINES = [
         "Failed to deserialize exception. Refer to https://docs.ray.io/en/latest/ray-core/",
     ),
     ("raylet has ended", "core_worker.cc:201: Failed to register worker to Raylet: IOError: Broken pipe"),
+    # PyTorch 2.13, TRL 1.9, Megatron-LM of 2026.
+    (
+        "could not share a tensor",
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_4301_12_0>: Success (0)",
+    ),
+    (
+        "have different types",
+        "RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16",
+    ),
+    (
+        "have different types",
+        "RuntimeError: self and mat2 must have the same dtype, but got Float and BFloat16",
+    ),
+    (
+        "groups of num_generations",
+        "ValueError: generation_batch_size (8) must be divisible by num_generations (16).",
+    ),
+    (
+        "splits the layers",
+        "AssertionError: num_layers=28 should be divisible by config.pipeline_model_parallel_size=3",
+    ),
     # huggingface_hub 1.28, which uses httpx, hf_xet 1.5, datasets 2.16 and 5, Transformers 4.57 and 5.24.
     (
         "asked the model hub more often",
