@@ -167,6 +167,11 @@ LINES = [
         "Failed to deserialize exception. Refer to https://docs.ray.io/en/latest/ray-core/",
     ),
     ("raylet has ended", "core_worker.cc:201: Failed to register worker to Raylet: IOError: Broken pipe"),
+    ("no network interface", "NCCL WARN NET/Socket : No usable listening interface found"),
+    (
+        "called different operations",
+        "NCCL WARN Message truncated : received 8,8 bytes instead of 4,4",
+    ),
     # PyTorch 2.13, TRL 1.9, Megatron-LM of 2026.
     (
         "could not share a tensor",
