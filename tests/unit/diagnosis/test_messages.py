@@ -172,6 +172,10 @@ LINES = [
         "called different operations",
         "NCCL WARN Message truncated : received 8,8 bytes instead of 4,4",
     ),
+    (
+        "placement group of a task or actor was removed",
+        "Could not create the actor because its associated placement group was removed.",
+    ),
     # PyTorch 2.13, TRL 1.9, Megatron-LM of 2026.
     (
         "could not share a tensor",
