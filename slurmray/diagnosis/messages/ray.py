@@ -156,8 +156,9 @@ MESSAGES: tuple[Message, ...] = (
         "RuntimeError: This node has an IP address of 10.17.4.16, and Ray expects this IP address to be either the "
         "GCS address or one of the Raylet addresses. Connected to GCS at 10.17.1.30 and found raylets at 10.17.1.30, "
         "10.17.7.7 but none of these match this node's IP 10.17.4.16.",
-        "Ray 2.60: src/ray/gcs_rpc_client/global_state_accessor.cc; github.com/ray-project/ray/issues/35022",
-        r"but none of these match this node's IP",
+        "Ray 2.60: src/ray/gcs_rpc_client/global_state_accessor.cc, with other words; before: "
+        "github.com/ray-project/ray/issues/35022",
+        r"but none of these match this node's IP|, and found no Raylet with this IP address",
         "A process takes another address for its node's than the one with which Ray was started there.",
         "Set network.interface to the one that connects the nodes, and let the trainer pass no _node_ip_address.",
         "network",

@@ -176,6 +176,12 @@ LINES = [
         "placement group of a task or actor was removed",
         "Could not create the actor because its associated placement group was removed.",
     ),
+    (
+        "takes another address",
+        "RuntimeError: This node has an IP address of 10.17.4.16, and Ray expects this IP address to be either the GCS "
+        "address or one of the Raylet addresses. Connected to GCS at 10.17.1.30, and found no Raylet with this IP "
+        "address.",
+    ),
     # PyTorch 2.13, TRL 1.9, Megatron-LM of 2026.
     (
         "could not share a tensor",
