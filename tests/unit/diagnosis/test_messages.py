@@ -182,6 +182,10 @@ LINES = [
         "address or one of the Raylet addresses. Connected to GCS at 10.17.1.30, and found no Raylet with this IP "
         "address.",
     ),
+    (
+        "A process saw no GPU",
+        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an",
+    ),
     # PyTorch 2.13, TRL 1.9, Megatron-LM of 2026.
     (
         "could not share a tensor",
