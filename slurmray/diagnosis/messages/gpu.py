@@ -96,7 +96,7 @@ MESSAGES: tuple[Message, ...] = (
         "RuntimeError: No CUDA GPUs are available",
         "PyTorch: c10/cuda/CUDAFunctions.cpp; of ROCm: github.com/vllm-project/vllm/issues/34573; "
         "CUDA: cudaErrorNoDevice",
-        r"RuntimeError: No (CUDA|HIP) GPUs are available"
+        r"RuntimeError: No (CUDA|HIP) GPUs are available|RuntimeError: Found no NVIDIA driver on your system"
         r"|CUDA [Ee]rror: no CUDA-capable device is detected"
         r"|Cuda failure (100 )?'no CUDA-capable device is detected'",
         "A process saw no GPU: usually a Ray task or actor without GPUs, or CUDA_VISIBLE_DEVICES that names none; "

@@ -16,7 +16,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "hub-gated",
         "Cannot access gated repo for url https://huggingface.co/meta-llama/x/resolve/main/config.json.",
-        "huggingface_hub: huggingface_hub/errors.py; datasets: datasets/load.py",
+        "huggingface_hub: utils/_http.py; datasets: datasets/load.py",
         r"Cannot access gated repo for url|' is a gated dataset on the Hub",
         "The model needs an accepted license and a token.",
         "Accept it on the model's page, and set env.HF_TOKEN: null to pass your token on.",
@@ -25,8 +25,8 @@ MESSAGES: tuple[Message, ...] = (
         "hub-path-missing",
         "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or "
         "'namespace/repo_name': '/models/Qwen2.5-7B-Instruct'. Use `repo_type` argument if needed.",
-        "huggingface_hub: utils/_validators.py; Transformers 4.44: utils/hub.py",
-        r"HFValidationError: Repo id must be in the form|OSError: Incorrect path_or_model_id: ",
+        "huggingface_hub: utils/_validators.py; Transformers before 4.50: utils/hub.py",
+        r"Error: Repo id must (?:be in the form|use alphanumeric chars)|OSError: Incorrect path_or_model_id: ",
         "The folder of a model or data set does not exist where the trainer runs, so the path is taken for a name.",
         "Correct the path, or mount the folder with container.mounts; checks.paths finds that before Ray starts.",
     ),
@@ -34,7 +34,7 @@ MESSAGES: tuple[Message, ...] = (
         "hub-dataset-not-found",
         "datasets.exceptions.DatasetNotFoundError: Dataset 'openai/gsm8k2' doesn't exist on the Hub or cannot be accessed.",
         "datasets: datasets/load.py; huggingface_hub: utils/_http.py",
-        r"Dataset '[^']+' doesn't exist on the Hub or cannot be accessed|Couldn't find any data file at "
+        r"Dataset '[^']+' doesn't exist on the Hub|Couldn't find any data file at "
         r"|Repository Not Found for url: \S+/datasets/",
         "The data set's name is wrong, it is private, or the folder is not where the trainer runs.",
         "Check the name; mount the folder with container.mounts; for a private data set set env.HF_TOKEN: null.",
@@ -60,8 +60,9 @@ MESSAGES: tuple[Message, ...] = (
         "hub-file-missing",
         "OSError: /models/qwen does not appear to have a file named tokenizer_config.json. Checkout "
         "'https://huggingface.co//models/qwen/tree/main' for available files.",
-        "Transformers: utils/hub.py; huggingface_hub: utils/_http.py",
-        r"OSError: \S+ does not appear to have (?:a file|files) named|EntryNotFoundError: 404 Client Error",
+        "Transformers: utils/hub.py, modeling_utils.py; huggingface_hub: utils/_http.py",
+        r"OSError: \S+ does not appear to have (?:a file|files) named|OSError: Error no file named "
+        r"|EntryNotFoundError: 404 Client Error",
         "The model's folder or repository lacks a file: the download was interrupted, or the folder is a "
         "trainer's own checkpoint.",
         "Compare its files with those of the original model. Download it again, or convert the checkpoint.",
@@ -70,8 +71,8 @@ MESSAGES: tuple[Message, ...] = (
         "hub-rate-limit",
         "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: "
         "https://huggingface.co/api/datasets/glue/paths-info/main",
-        "huggingface_hub: utils/_http.py, 0.x and 1.x; github.com/allenai/OLMo/issues/550",
-        r"429 Client Error: Too Many Requests for url: https?://\S*(?:huggingface|hf\.co)"
+        "requests: models.py; httpx: _models.py; huggingface_hub 1.x: utils/_http.py; github.com/allenai/OLMo/issues/550",
+        r"429 (?:Client Error: )?Too Many Requests'? for url:? '?https?://\S*(?:huggingface|hf\.co)"
         r"|429 Too Many Requests: you have reached your '",
         "The processes together asked the model hub more often than it allows.",
         "Download in a prepare step or on a login node, to a shared env.HF_HOME, and set env.HF_HUB_OFFLINE: 1.",
@@ -80,8 +81,10 @@ MESSAGES: tuple[Message, ...] = (
         "hub-server-error",
         "huggingface_hub.utils._errors.HfHubHTTPError: 503 Server Error: Service Temporarily Unavailable for url: "
         "https://huggingface.co/timm/vit_large_patch16_384/resolve/main/model.safetensors",
-        "requests: models.py; github.com/huggingface/huggingface_hub/issues/2060 and issues/1516",
-        r"Error: 5\d\d Server Error: .* for url: https?://\S*(?:huggingface|hf\.co)",
+        "requests: models.py; huggingface_hub 1.x: httpx, _models.py; "
+        "github.com/huggingface/huggingface_hub/issues/2060 and issues/1516",
+        r"Error: 5\d\d Server Error: .* for url: https?://\S*(?:huggingface|hf\.co)"
+        r"|Error: Server error '5\d\d .*' for url 'https?://\S*(?:huggingface|hf\.co)",
         "The model hub had a failure of its own.",
         "Submit again when status.huggingface.co shows none, or use the cache with env.HF_HUB_OFFLINE: 1.",
     ),
@@ -89,7 +92,7 @@ MESSAGES: tuple[Message, ...] = (
         "hub-timeout",
         "urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. "
         "(read timeout=10)",
-        "urllib3: connectionpool.py; github.com/awslabs/awsome-distributed-ai/issues/445",
+        "huggingface_hub 0.x, with urllib3: connectionpool.py; github.com/awslabs/awsome-distributed-ai/issues/445",
         r"(Error|Timeout): \(?HTTPSConnectionPool\(host='\S*(?:huggingface|hf)\.co', port=443\): Read timed out",
         "The model hub did not answer in time, often as many processes ask at once.",
         "Download in a prepare step, or set env.HF_HUB_DOWNLOAD_TIMEOUT and env.HF_HUB_ETAG_TIMEOUT to 60 (seconds).",
@@ -131,7 +134,8 @@ MESSAGES: tuple[Message, ...] = (
         "name-resolution-failed",
         "socket.gaierror: [Errno -3] Temporary failure in name resolution",
         "glibc: gai_strerror; github.com/yerfor/GeneFace/issues/283",
-        rf"{_RESOLVER}: .*Temporary failure in name resolution|{_RESOLVER}: .*Name or service not known",
+        rf"{_RESOLVER}: .*Temporary failure in name resolution|{_RESOLVER}: .*Name or service not known"
+        rf"|{_RESOLVER}: .*No address associated with hostname",
         "The node could not resolve a host name: compute nodes often have no internet access.",
         "For models and data, download on a login node and set env.HF_HUB_OFFLINE: 1, or set env.https_proxy. "
         "For a node of the job, its name must resolve on the others.",
@@ -140,10 +144,11 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "hub-unreachable",
         "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them",
-        "Transformers: transformers/utils/hub.py; huggingface_hub: file_download.py",
+        "Transformers: utils/hub.py; huggingface_hub: file_download.py, _snapshot_download.py; datasets: load.py",
         r"We couldn't connect to 'https?://\S+' to load"
-        r"|An error happened while trying to locate the files? on the Hub and we cannot find",
-        "The nodes could not reach the model hub, and the model is not in the cache.",
+        r"|An error happened while trying to locate the files? on the Hub,? and we cannot find"
+        r"|ConnectionError: Couldn't reach '[^']+' on the Hub \((?!OfflineMode)",
+        "The nodes could not reach the model hub, and the model or data set is not in the cache.",
         "Download it on a login node first, mount the cache and set env.HF_HOME and HF_HUB_OFFLINE: 1; or "
         "set env.https_proxy.",
         "network",
@@ -151,8 +156,10 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "hub-xet-failed",
         "RuntimeError: Data processing error: CAS service error : ReqwestMiddleware Error: Request failed after 5 retries",
-        "hf_xet 1.x; github.com/meta-pytorch/torchforge/pull/109",
-        r"Data processing error: CAS service error(?! : IO Error: (?:No space|Disk quota))",
+        "hf_xet before 1.5: src/lib.rs, since 1.5: xet_pkg/src/error.rs; github.com/meta-pytorch/torchforge/pull/109",
+        r"Data processing error: CAS service error(?! : IO Error: (?:No space|Disk quota))"
+        r"|Data processing error: File Reconstruction Error: CAS Client Error"
+        r"|ConnectionError: (?:Network|Server) error: Request (?:middleware )?error: ",
         "A download through Hugging Face's Xet storage failed, e.g. as the nodes do not reach its hosts.",
         "Set env.HF_HUB_DISABLE_XET: 1, or download on a login node.",
         "network",
@@ -208,10 +215,11 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "trust-remote-code",
-        "ValueError: Loading microsoft/phi-3 requires you to execute the configuration file in that repo on your local "
-        "machine. Make sure you have read the code there to avoid malicious use, then set the option",
+        "ValueError: The repository microsoft/phi-3 contains custom code which must be executed to correctly load the "
+        "model. You can inspect the repository content at https://hf.co/microsoft/phi-3 .",
         "Transformers: dynamic_module_utils.py",
-        r"ValueError: .*(?:requires you to execute the \w+ file in that|contains custom code which must be executed)",
+        r"ValueError: .*requires you to execute (?:the \w+ file in that|custom code contained in)"
+        r"|ValueError: .*(?:contains|references) custom code .*must be executed",
         "The model comes with code of its own, which runs only with your consent.",
         "Read it, then allow it with the trainer's option (verl: data.trust_remote_code=True and "
         "actor_rollout_ref.model.trust_remote_code=True).",
@@ -237,7 +245,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "git-lfs-pointer",
         "OSError: You seem to have cloned a repository without having git-lfs installed. Please install git-lfs and run",
-        "Transformers: modeling_utils.py",
+        "Transformers 4: modeling_utils.py",
         r"You seem to have cloned a repository without having git-lfs installed",
         "A weight file is only Git LFS's pointer of a few lines.",
         "Run `git lfs pull` in the model's folder, or download it with `hf download`.",
@@ -245,7 +253,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "weights-corrupt",
         "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
-        "safetensors: bindings/python/src/lib.rs; Transformers: modeling_utils.py",
+        "safetensors: bindings/python/src/lib.rs; Transformers 4: modeling_utils.py",
         r"Error while deserializing header: |Unable to load weights from pytorch checkpoint file",
         "A weight file is incomplete: an interrupted download or save, a full disk, or only Git LFS's pointer.",
         "Compare its size with the original's, then remove it and download it again; for a checkpoint, resume from "
@@ -255,8 +263,8 @@ MESSAGES: tuple[Message, ...] = (
         "accelerate-missing",
         "ImportError: Using `low_cpu_mem_usage=True` or a `device_map` requires Accelerate: `pip install "
         "'accelerate>=0.26.0'`",
-        "Transformers: modeling_utils.py and quantizers/quantizer_bnb_4bit.py",
-        r"ImportError: Using .* requires (?:the latest version of )?(?:Accelerate|bitsandbytes)",
+        "Transformers 4.46: modeling_utils.py; later: integrations/accelerate.py and quantizers",
+        r"Error: (?:Using|Loading) .* requires (?:the latest version of )?`?(?:[Aa]ccelerate|bitsandbytes)",
         "accelerate or bitsandbytes is missing in the image, or is too old.",
         "Install what the line names in the image or in container.setup.",
     ),
@@ -265,7 +273,7 @@ MESSAGES: tuple[Message, ...] = (
         "ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the "
         "package flash_attn seems to be not installed.",
         "Transformers: modeling_utils.py",
-        r"FlashAttention2 has been toggled on, but it cannot be used",
+        r"FlashAttention\d has been toggled on, but it cannot be used",
         "The model is loaded with flash attention, which is not installed or does not run on this GPU.",
         "Install flash_attn for the image's PyTorch and CUDA, or choose another attention (attn_implementation: sdpa).",
     ),
@@ -307,7 +315,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "wandb-no-key",
         "wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
-        "Weights & Biases: wandb/sdk/wandb_login.py",
+        "Weights & Biases before 0.23.1: wandb/sdk/wandb_login.py; later: wandb/sdk/lib/wbauth/authenticate.py",
         r"api_key not configured \(no-tty\)|No API key configured\. Use .wandb login",
         "Weights & Biases has no key on the nodes.",
         "Set env.WANDB_API_KEY: null and export it before you submit, or env.WANDB_MODE: offline.",
@@ -316,16 +324,20 @@ MESSAGES: tuple[Message, ...] = (
         "wandb-permission",
         'wandb.errors.errors.CommError: failed to upsert bucket: returned error 403 Forbidden: {"errors":[{"message":'
         '"permission denied","path":["upsertBucket"],"extensions":{"code":"PERMISSION_ERROR"}}],"data":',
-        "github.com/wandb/wandb/issues/8609; github.com/qsh-zh/DiffFlow/issues/1",
-        r"failed to upsert bucket: returned error 40[13]|Permission denied, ask the project owner to grant you access",
-        "The key may not write to that Weights & Biases entity or project, or is not valid.",
+        "Weights & Biases: core/internal/runupserter; github.com/wandb/wandb/issues/7959, 8609, 10497; "
+        "github.com/qsh-zh/DiffFlow/issues/1",
+        r"failed to upsert bucket: returned error 40[134]|Error uploading run: returned error 40[134]"
+        r"|CommError: permission denied"
+        r"|Permission denied, ask the project owner to grant you access"
+        r"|you do not have permission to access the requested resource",
+        "The Weights & Biases entity or project does not exist, or the key may not write to it or is not valid.",
         "Correct the entity and project of the trainer (env.WANDB_ENTITY), or the key (env.WANDB_API_KEY).",
     ),
     Message(
         "wandb-timeout",
         "wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
-        "Weights & Biases: wandb/sdk/wandb_init.py",
-        r"Error: Run initialization has timed out after ",
+        "Weights & Biases before 0.28.2: wandb/sdk/wandb_init.py; later: core/internal/runupserter/runupdateerror.go",
+        r"Error: Run initialization has timed out after |CommError: Timed out (?:initializing run|while retrying): ",
         "The nodes did not reach the Weights & Biases server in time: often they have no internet access.",
         "Set env.WANDB_MODE: offline and run `wandb sync` on a login node later, or set env.https_proxy.",
         "network",
@@ -333,8 +345,9 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "wandb-resume",
         "wandb.errors.UsageError: resume='must' but run (8squmyay) doesn't exist",
-        "github.com/wandb/wandb/issues/4789; of newer versions: github.com/wandb/wandb/issues/11348",
-        r"resume='must' but run \(|is not a valid option for resuming the run \(",
+        "Weights & Biases before 0.14: wandb/sdk/internal/sender.py; later: core/internal/runbranch/resume.go; "
+        "github.com/wandb/wandb/issues/4789, 11348",
+        r"resume='must' but run \(|The value 'must' is not a valid option for resuming (?:a|the) run \(",
         "The run that should be resumed does not exist in that entity and project.",
         "Correct WANDB_RUN_ID, the entity and the project, or use resume='allow' (env.WANDB_RESUME: allow).",
     ),

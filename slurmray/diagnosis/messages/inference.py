@@ -67,7 +67,7 @@ MESSAGES: tuple[Message, ...] = (
         r"Error: Expandable segments are not compatible with memory pool",
         "vLLM's sleep mode (verl: rollout.free_cache_engine) has its own memory pool, which fails with "
         "expandable_segments:True.",
-        "Remove expandable_segments:True from env.PYTORCH_CUDA_ALLOC_CONF.",
+        "Remove expandable_segments:True from env.PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF.",
     ),
     Message(
         "tensor-parallel-heads",
@@ -101,7 +101,7 @@ MESSAGES: tuple[Message, ...] = (
         "ValueError: Cannot provide a placement group of placement_group_specs=[{'GPU': 1.0}, {'GPU': 1.0}] within "
         "1800 seconds. See `ray status` and `ray list nodes` to make sure the cluster has enough resources.",
         "vLLM: vllm/v1/executor/ray_utils.py",
-        r"Cannot provide a placement group (?:of placement_group_specs|requiring \d+ GPUs)",
+        r"Cannot provide a placement group (?:of placement_group_specs|requiring [\d.]+ GPUs)",
         "Ray had not as many free GPUs as vLLM asked for: others hold them, or the job has too few.",
         "Compare the line with `ray status`; lower the tensor parallel size, or raise slurm.nodes.",
     ),
@@ -119,8 +119,9 @@ MESSAGES: tuple[Message, ...] = (
         "vllm-quantization-gpu",
         "ValueError: The quantization method fp8 is not supported for the current GPU. Minimum capability: 90. "
         "Current capability: 86",
-        "vLLM: vllm/config/vllm.py; github.com/vllm-project/vllm/issues/4327",
-        r"The quantization method \S+ is not supported for the current GPU",
+        "vLLM: vllm/config/vllm.py, layers/quantization; github.com/vllm-project/vllm/issues/4327",
+        r"The quantization method \S+ is not supported for the current GPU"
+        r"|Quantization scheme is not supported for the current GPU",
         "The GPUs are too old for the quantization of this model.",
         "Use another checkpoint of the model, or request newer GPUs with slurm.gpus_per_node or slurm.constraint.",
     ),
@@ -150,8 +151,9 @@ MESSAGES: tuple[Message, ...] = (
         "vllm-prompt-too-long",
         "ValueError: The decoder prompt (length 8357) is longer than the maximum model length of 8192. Make sure that "
         "`max_model_len` is no smaller than the number of text tokens.",
-        "vLLM: vllm/v1/engine/input_processor.py, before processor.py",
-        r"ValueError: .*is longer than the maximum model length",
+        "vLLM: vllm/v1/engine/input_processor.py, before processor.py; verl since 0.7: verl/workers/rollout",
+        r"Error: .*is longer than the maximum model length"
+        r"|Error: Prompt length \(\d+\) exceeds the model's maximum context length",
         "A prompt, often after several turns or tool calls, is longer than the engine accepts.",
         "Raise max_model_len (verl: rollout.max_model_len), or filter long prompts (data.filter_overlong_prompts="
         "True).",
@@ -161,9 +163,9 @@ MESSAGES: tuple[Message, ...] = (
         "ValueError: Model architectures ['Qwen3NextForCausalLM'] are not supported for now. Supported architectures: "
         "dict_keys(['AquilaModel'])",
         "vLLM: vllm/model_executor/models/registry.py; SGLang: srt/models/registry.py; "
-        "github.com/vllm-project/vllm/issues/16183",
+        "github.com/vllm-project/vllm/issues/14115, 16183",
         r"Model architectures \[.*\] are not supported for now"
-        r"|has no vLLM implementation and the Transformers implementation is not compatible",
+        r"|Transformers implementation (?:of \S+ )?is not compatible with vLLM",
         "The version of vLLM or SGLang in the image does not know this model.",
         "Use an image with a newer version, or another model.",
     ),
@@ -182,7 +184,7 @@ MESSAGES: tuple[Message, ...] = (
         r"'_OpNamespace' '_\w*C\w*' object has no attribute",
         "The compiled part of vLLM could not be loaded: it is for another version of PyTorch or CUDA, or was not built.",
         "Install the PyTorch that this vLLM requires, in the image or container.setup. "
-        "`python3 -c 'import vllm._C'` prints why.",
+        "`python3 -c 'import vllm._C_stable_libtorch'` (older: vllm._C) prints why.",
     ),
     Message(
         "vllm-attention-backend",
@@ -228,8 +230,8 @@ MESSAGES: tuple[Message, ...] = (
         r"(Exception|Error): Capture cuda graph failed",
         "SGLang could not record its CUDA graphs: mostly no memory left on the GPU, else a kernel that does not "
         "compile there.",
-        "Lower --mem-fraction-static (verl: rollout.gpu_memory_utilization) or --cuda-graph-max-bs, or set "
-        "--disable-cuda-graph (verl: rollout.enforce_eager=True).",
+        "Lower --mem-fraction-static (verl: rollout.gpu_memory_utilization) or --cuda-graph-max-bs-decode (older: "
+        "--cuda-graph-max-bs), or set --disable-cuda-graph (verl: rollout.enforce_eager=True).",
     ),
     Message(
         "sglang-memory-unbalanced",
@@ -281,8 +283,9 @@ MESSAGES: tuple[Message, ...] = (
         "vllm-worker-died",
         "ERROR 11-08 11:01:29 [multiproc_executor.py:135] Worker proc VllmWorker-3 died unexpectedly, shutting down "
         "executor.",
-        "vLLM: vllm/v1/executor/multiproc_executor.py, ray_executor_v2.py; github.com/intel/llm-scaler/issues/154",
-        r"died unexpectedly(?: \(exit code: \S+\))?, shutting down executor",
+        "vLLM: vllm/v1/executor/multiproc_executor.py, ray_executor_v2.py; before 0.33: vllm/v1/engine/core_client.py; "
+        "github.com/intel/llm-scaler/issues/154",
+        r"died unexpectedly(?: \(exit code: \S+\))?, shutting down (?:executor|client)",
         "A process of vLLM died, and vLLM ended with it. The lines before it say why, unless the kernel killed it.",
         "If there is none, the job's memory may have been used up: raise slurm.mem.",
         is_follow_up=True,

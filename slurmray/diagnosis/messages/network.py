@@ -8,8 +8,9 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "nccl-no-interface",
         "NCCL WARN Bootstrap : no socket interface found",
-        "NCCL: src/bootstrap.cc; without that line, of NCCL 2.27: github.com/NVIDIA/nccl/issues/1837",
-        r"Bootstrap : no (socket|usable listening) interface found"
+        "NCCL: src/bootstrap.cc, src/transport/net_socket.cc; without that line, of NCCL 2.27: "
+        "github.com/NVIDIA/nccl/issues/1837",
+        r"Bootstrap : no socket interface found|NET/Socket : [Nn]o (?:usable listening )?interface found"
         r"|connecting to address\s+with family \d+ is neither AF_INET",
         "NCCL found no network interface by the name in NCCL_SOCKET_IFNAME.",
         "Set network.interface to the one that connects the nodes, and leave NCCL_SOCKET_IFNAME out of env.",
@@ -150,7 +151,7 @@ MESSAGES: tuple[Message, ...] = (
         "10.10.23.6<58683> collective mismatch error, local size 496640 remote size 65536",
         "NCCL: src/transport/net_ib, src/bootstrap.cc; github.com/NVIDIA/nccl/issues/969; Gloo: "
         "gloo/transport/tcp/pair.cc",
-        r"collective mismatch error, local size|Message truncated : received \d+ bytes instead of \d+"
+        r"collective mismatch error, local size|Message truncated : received [\d,]+ bytes instead of \d+"
         r"|Is there a distributed collective mismatch in your code",
         "The processes of one group called different operations, or with other sizes; or NCCL's versions or settings "
         "differ between nodes.",
@@ -296,10 +297,10 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "gloo-full-mesh",
         "RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] no error",
-        "Gloo, in PyTorch: gloo/transport/tcp/pair.cc",
+        "PyTorch: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp; Gloo: gloo/transport/tcp/pair.cc",
         r"Gloo connectFullMesh failed",
-        "Gloo connected over an interface that does not reach the other nodes.",
-        "Set network.interface to the one that connects the nodes.",
+        "Gloo connected over an interface that does not reach the other nodes, or another rank ended.",
+        "Look for an earlier failure of another rank. Else set network.interface to the one that connects the nodes.",
         "network",
     ),
     Message(

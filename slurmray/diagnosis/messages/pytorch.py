@@ -66,7 +66,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "verl-prompt-too-long",
         "RuntimeError: Prompt length 2210 is longer than 1024.",
-        "verl before 0.9: verl/utils/dataset/rl_dataset.py; EasyR1: verl/utils/dataset.py",
+        "verl before 0.7: verl/utils/dataset/rl_dataset.py; EasyR1: verl/utils/dataset.py",
         r"Prompt length \d+ is longer than \d+\.",
         "A prompt of the data set has more tokens than data.max_prompt_length.",
         "Raise data.max_prompt_length, or set data.filter_overlong_prompts=True or data.truncation=left.",
@@ -83,11 +83,11 @@ MESSAGES: tuple[Message, ...] = (
         "trl-generations-not-divisible",
         "ValueError: The global train batch size (1 x 8) must be evenly divisible by the number of generations per "
         "prompt (16). Given the current train batch size, the valid values for the number of generations are: [2, 4, 8].",
-        "TRL: trl/trainer/grpo_trainer.py",
-        r"must be evenly divisible by the number of generations per",
+        "TRL before 0.20: trl/trainer/grpo_trainer.py; later: trl/trainer/grpo_config.py",
+        r"must be evenly divisible by the number of generations per"
+        r"|generation_batch_size \(\d+\) must be divisible by num_generations",
         "The batch of all GPUs cannot be split into groups of num_generations.",
-        "Set num_generations to one of the values in that line, or change per_device_train_batch_size or the number "
-        "of GPUs.",
+        "Set num_generations to a divisor of it, or change per_device_train_batch_size or the number of GPUs.",
     ),
     Message(
         "deepspeed-batch-size",
@@ -110,7 +110,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "dataloader-bus-error",
         "RuntimeError: DataLoader worker (pid 4301) is killed by signal: Bus error.",
-        "PyTorch: torch/utils/data/_utils/signal_handling.py",
+        "PyTorch: torch/csrc/DataLoader.cpp",
         r"DataLoader worker \(pid .*\) is killed by signal: Bus error",
         "The shared memory (/dev/shm) was full: PyTorch's data loaders keep batches there.",
         "Raise container.shm_size, or use fewer or no workers in the data loader.",
@@ -118,7 +118,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "dataloader-worker-died",
         "RuntimeError: DataLoader worker (pid(s) 12345) exited unexpectedly",
-        "PyTorch: torch/utils/data/dataloader.py; github.com/pytorch/pytorch/issues/8976",
+        "PyTorch: torch/utils/data/dataloader.py, torch/csrc/DataLoader.cpp; github.com/pytorch/pytorch/issues/8976",
         r"DataLoader worker \(pid(\(s\))? [^)]*\) exited unexpectedly",
         "A process of the data loader died: mostly killed as the job's memory was used up, else by an error in the "
         "data set's code.",
@@ -129,7 +129,7 @@ MESSAGES: tuple[Message, ...] = (
         "shared-tensor-file",
         "RuntimeError: unable to open shared memory object </torch_52868_1950128645> in read-write mode",
         "PyTorch: aten/src/ATen/MapAllocator.cpp; github.com/pytorch/pytorch/issues/13246",
-        r"unable to open shared memory object </torch_",
+        r"unable to open shared memory object </torch_|unable to allocate shared memory\(shm\) for file </torch_",
         "PyTorch could not share a tensor between processes: the limit of open files is reached, or /dev/shm is full "
         "or cannot be written; the line's end may say which.",
         "Begin `run` with ulimit -n $(ulimit -Hn), raise container.shm_size, or use fewer workers in the data loader.",
@@ -160,7 +160,8 @@ MESSAGES: tuple[Message, ...] = (
         r"pidfd_getfd: Operation not permitted",
         "Two processes share memory of a GPU with expandable_segments:True, and the container does not allow one to "
         "read the other's file descriptors.",
-        "Remove expandable_segments:True from env.PYTORCH_CUDA_ALLOC_CONF, or with Podman and Docker set "
+        "Remove expandable_segments:True from env.PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF, or with Podman and "
+        "Docker set "
         "container.args: [--cap-add=SYS_PTRACE].",
     ),
     # Processes of a trainer.
@@ -348,7 +349,8 @@ MESSAGES: tuple[Message, ...] = (
         "tensor-types-differ",
         "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
         "PyTorch: aten/src/ATen/native/cuda/Blas.cpp",
-        r"mat1 and mat2 (must|to) have the same dtype|Error: expected scalar type \w+ but found \w+",
+        r"m(?:at)?1 and m(?:at)?2 (must|to) have the same dtype|self and mat2 must have the same dtype"
+        r"|Error: expected scalar type \w+ but found \w+",
         "Two tensors of a layer have different types, e.g. as a part of the model was loaded in float32.",
         "Load the whole model in one type (e.g. dtype bfloat16), and run the forward pass under torch.autocast.",
     ),
@@ -382,7 +384,7 @@ MESSAGES: tuple[Message, ...] = (
         "Megatron-LM: megatron/training/arguments.py, megatron/core/transformer/transformer_block.py; "
         "github.com/modelscope/ms-swift/issues/5737, github.com/NVIDIA-BioNeMo/bionemo-recipes/issues/784",
         r"Number of layers should be divisible by the pipeline-model-parallel size"
-        r"|num_layers should be divisible by pipeline_model_parallel_size",
+        r"|num_layers(?:=\d+)? should be divisible by (?:config\.)?pipeline_model_parallel_size",
         "Pipeline parallelism splits the layers of the model evenly, and their number does not allow it.",
         "Set the pipeline parallel size (verl: actor.megatron.pipeline_model_parallel_size) to a divisor of that number, "
         "or give the first and last stage a number of their own.",

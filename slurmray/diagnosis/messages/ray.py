@@ -74,9 +74,10 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "ray-token-missing",
-        "Token authentication is enabled but Ray couldn't find an authentication token. Set the RAY_AUTH_TOKEN "
-        "environment variable, or set RAY_AUTH_TOKEN_PATH to point to a file with the token,",
-        "Ray 2.52: src/ray/rpc/authentication/authentication_token_loader.cc",
+        "Token authentication is enabled but Ray couldn't find an authentication token. Create a token file at "
+        "~/.ray/auth_token, or store the token in any file and set RAY_AUTH_TOKEN_PATH to point to it, or set the "
+        "RAY_AUTH_TOKEN environment variable.",
+        "Ray 2.60: src/ray/rpc/authentication/authentication_token_loader.cc",
         r"Token authentication is enabled but Ray couldn't find an authentication token",
         "Ray asks for a token, and this process has none: it runs outside of the job's container, or has lost "
         "RAY_AUTH_TOKEN_PATH.",
@@ -155,8 +156,9 @@ MESSAGES: tuple[Message, ...] = (
         "RuntimeError: This node has an IP address of 10.17.4.16, and Ray expects this IP address to be either the "
         "GCS address or one of the Raylet addresses. Connected to GCS at 10.17.1.30 and found raylets at 10.17.1.30, "
         "10.17.7.7 but none of these match this node's IP 10.17.4.16.",
-        "Ray 2.60: src/ray/gcs_rpc_client/global_state_accessor.cc; github.com/ray-project/ray/issues/35022",
-        r"but none of these match this node's IP",
+        "Ray 2.60: src/ray/gcs_rpc_client/global_state_accessor.cc, with other words; before: "
+        "github.com/ray-project/ray/issues/35022",
+        r"but none of these match this node's IP|, and found no Raylet with this IP address",
         "A process takes another address for its node's than the one with which Ray was started there.",
         "Set network.interface to the one that connects the nodes, and let the trainer pass no _node_ip_address.",
         "network",
@@ -389,7 +391,8 @@ MESSAGES: tuple[Message, ...] = (
         "Worker exit type: INTENDED_SYSTEM_EXIT Worker exit detail: Destroying worker since its placement group "
         "was removed.",
         "Ray: src/ray/raylet/placement_group_resource_manager.cc, and python/ray/exceptions.py",
-        r"since its placement group was removed|The placement group corresponding to this \w+ has been removed",
+        r"since its placement group was removed|its associated placement group was removed"
+        r"|The placement group corresponding to this \w+ has been removed",
         "The placement group of a task or actor was removed: by the trainer, or as the trainer failed.",
         "Look for the failure before.",
         is_follow_up=True,

@@ -126,6 +126,37 @@ LINES = [
         "A process of vLLM died",
         "Worker proc VllmWorker-3 died unexpectedly (exit code: -9), shutting down executor.",
     ),
+    (
+        "as many free GPUs",
+        "ValueError: Cannot provide a placement group requiring 2.0 GPUs (placement_group_specs=[{'GPU': 1.0}, "
+        "{'GPU': 1.0}]) within 1800 seconds.",
+    ),
+    (
+        "too old for the quantization",
+        "RuntimeError: Quantization scheme is not supported for the current GPU. Min capability: 80. Current "
+        "capability: 75.",
+    ),
+    (
+        "longer than the engine accepts",
+        "vllm.exceptions.VLLMValidationError: The decoder prompt (length 8192) plus the number of requested output "
+        "tokens (at least 1) is longer than the maximum model length of 8192.",
+    ),
+    (
+        "longer than the engine accepts",
+        "ValueError: Prompt length (8193) exceeds the model's maximum context length (8192).",
+    ),
+    (
+        "does not know this model",
+        "ValueError: The Transformers implementation of 'OvisForConditionalGeneration' is not compatible with vLLM.",
+    ),
+    (
+        "does not know this model",
+        "ValueError: Ovis has no vLLM implementation and the Transformers implementation is not compatible with vLLM.",
+    ),
+    (
+        "A process of vLLM died",
+        "Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.",
+    ),
     ("tensor parallel size", "AssertionError: rollout world_size: 1 is not divisible by infer_world_size: 2"),
     (
         "could not connect",
@@ -136,6 +167,144 @@ LINES = [
         "Failed to deserialize exception. Refer to https://docs.ray.io/en/latest/ray-core/",
     ),
     ("raylet has ended", "core_worker.cc:201: Failed to register worker to Raylet: IOError: Broken pipe"),
+    ("no network interface", "NCCL WARN NET/Socket : No usable listening interface found"),
+    (
+        "called different operations",
+        "NCCL WARN Message truncated : received 8,8 bytes instead of 4,4",
+    ),
+    (
+        "placement group of a task or actor was removed",
+        "Could not create the actor because its associated placement group was removed.",
+    ),
+    (
+        "takes another address",
+        "RuntimeError: This node has an IP address of 10.17.4.16, and Ray expects this IP address to be either the GCS "
+        "address or one of the Raylet addresses. Connected to GCS at 10.17.1.30, and found no Raylet with this IP "
+        "address.",
+    ),
+    (
+        "A process saw no GPU",
+        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an",
+    ),
+    # PyTorch 2.13, TRL 1.9, Megatron-LM of 2026.
+    (
+        "could not share a tensor",
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_4301_12_0>: Success (0)",
+    ),
+    (
+        "have different types",
+        "RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16",
+    ),
+    (
+        "have different types",
+        "RuntimeError: self and mat2 must have the same dtype, but got Float and BFloat16",
+    ),
+    (
+        "groups of num_generations",
+        "ValueError: generation_batch_size (8) must be divisible by num_generations (16).",
+    ),
+    (
+        "splits the layers",
+        "AssertionError: num_layers=28 should be divisible by config.pipeline_model_parallel_size=3",
+    ),
+    # huggingface_hub 1.28, which uses httpx, hf_xet 1.5, datasets 2.16 and 5, Transformers 4.57 and 5.24.
+    (
+        "asked the model hub more often",
+        "httpx.HTTPStatusError: Client error '429 Too Many Requests' for url 'https://huggingface.co/api/models/a/b'",
+    ),
+    (
+        "asked the model hub more often",
+        "429 Too Many Requests for url: https://huggingface.co/api/datasets/glue/tree/main.",
+    ),
+    (
+        "had a failure of its own",
+        "huggingface_hub.errors.HfHubHTTPError: Server error '503 Service Unavailable' for url "
+        "'https://huggingface.co/Qwen/Qwen3-0.6B/resolve/main/config.json'",
+    ),
+    (
+        "the path is taken for a name",
+        "OSError: Repo id must be in the form 'repo_name' or 'namespace/repo_name':",
+    ),
+    (
+        "the path is taken for a name",
+        "huggingface_hub.errors.HFValidationError: Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot "
+        "start or end with '-' or '.' and the maximum length is 96: './ckpt'.",
+    ),
+    (
+        "data set's name is wrong",
+        "datasets.exceptions.DatasetNotFoundError: Dataset 'a/b' doesn't exist on the Hub",
+    ),
+    (
+        "could not reach the model hub",
+        "An error happened while trying to locate the files on the Hub, and we cannot find the appropriate snapshot "
+        "folder for the specified revision on the local disk.",
+    ),
+    (
+        "could not reach the model hub",
+        "ConnectionError: Couldn't reach 'openai/gsm8k' on the Hub (ConnectTimeout)",
+    ),
+    ("resolve a host name", "socket.gaierror: [Errno -5] No address associated with hostname"),
+    (
+        "Xet storage failed",
+        "ConnectionError: Network error: Request middleware error: Request failed after 5 retries",
+    ),
+    (
+        "Xet storage failed",
+        "RuntimeError: Data processing error: File Reconstruction Error: CAS Client Error: ReqwestMiddleware Error",
+    ),
+    (
+        "lacks a file",
+        "OSError: Error no file named model.safetensors, or pytorch_model.bin, found in directory /ckpt/actor.",
+    ),
+    (
+        "code of its own",
+        "ValueError: The repository a/b references custom code contained in c/d which must be executed to correctly "
+        "load the model.",
+    ),
+    (
+        "code of its own",
+        "ValueError: Loading a/b requires you to execute the configuration file in that repo on your local machine.",
+    ),
+    (
+        "code of its own",
+        "ValueError: Loading this model requires you to execute custom code contained in the model repository on your "
+        "local machine.",
+    ),
+    (
+        "accelerate or bitsandbytes",
+        "ImportError: Loading an AWQ quantized model requires accelerate (`pip install accelerate`)",
+    ),
+    (
+        "accelerate or bitsandbytes",
+        "ValueError: Using a `device_map`, `tp_plan`, `torch.device` context manager or setting "
+        "`torch.set_default_device(device)` requires `accelerate`. You can install it with `pip install accelerate`",
+    ),
+    (
+        "flash attention",
+        "ImportError: FlashAttention3 has been toggled on, but it cannot be used due to the following error: the "
+        "package for FlashAttention3 doesn't seem to be installed.",
+    ),
+    # wandb 0.17, 0.26 and 0.28.
+    ("entity or project", "wandb.errors.errors.CommError: permission denied"),
+    (
+        "entity or project",
+        'wandb.errors.errors.CommError: Error uploading run: returned error 404: {"data":{"upsertBucket":null},'
+        '"errors":[{"message":"entity alice not found during upsertBucket","path":["upsertBucket"]}]}',
+    ),
+    (
+        "entity or project",
+        "wandb.errors.CommError: It appears that you do not have permission to access the requested resource. Please "
+        "reach out to the project owner to grant you access.",
+    ),
+    (
+        "did not reach the Weights",
+        "wandb.errors.errors.CommError: Timed out while retrying: HTTP 502: Bad Gateway",
+    ),
+    (
+        "The run that should be resumed",
+        "wandb.errors.UsageError: You provided an invalid value for the `resume` argument. The value 'must' is not a "
+        "valid option for resuming a run (8squmyay) that does not exist.",
+    ),
 ]
 
 
