@@ -486,6 +486,7 @@ class Controller:
     def _on_failed(self, node: str, message: "messages.Failed", now: float) -> None:
         if message["kind"] in UNFIT and not self.state.has_trained:
             self._note_unfit(node, now)
+            self.state.advance([node], "unfit")
         self._fail(node, message["kind"], message["message"], message.get("log", ""))
 
     def _on_healthy(self, node: str, _message: "messages.Healthy", _now: float) -> None:
