@@ -495,11 +495,11 @@ def test_a_worker_that_was_cut_off(
     node.send_job(("localhost", "node1"))
     node.wait_for("checked")
     begin = time.monotonic()
-    heartbeat = node.run_dir / "heartbeat"
-    heartbeat.write_text("1")
+    file = node.run_dir / "heartbeat"
+    file.write_text("1")
     while node.process.poll() is None:
         if is_controller_running:
-            heartbeat.write_text(str(time.monotonic()))
+            file.write_text(str(time.monotonic()))
         time.sleep(0.05)
         assert time.monotonic() - begin < HANG
     assert time.monotonic() - begin > 3 + 1, "longer than without an answer of the host"
