@@ -200,8 +200,9 @@ MESSAGES: tuple[Message, ...] = (
         "ray-raylet-died",
         "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more "
         "information.",
-        _EXCEPTIONS,
-        r"The task's local raylet died",
+        f"{_EXCEPTIONS}, process_watcher.py and scripts.py, of Ray 2.60",
+        r"The task's local raylet died|Raylet is terminated\. Termination is unexpected"
+        r"|END raylet\.out tail \(exit code\(s\)=-",
         "The raylet of a node ended: often the kernel killed it as memory ran out.",
         f"If `dmesg` on the node shows out of memory, raise slurm.mem. {_LOGS} have raylet.out.",
         "node",
