@@ -153,9 +153,9 @@ class Fault:
             if not (dead and _HARMLESS.search(line)) and not (lost and ": slurmstepd: [" in line)
         ]
 
-    def run_next_job(self) -> None:
+    def run_next_job(self, nodes: int = 2) -> None:
         """Check that a job on the same nodes works, and leaves them clean."""
-        self.submit(["true"])
+        self.submit(["true"], slurm={"nodes": nodes})
         state, code = self.cluster.wait(self.job, HANG)
         assert (state, code) == ("COMPLETED", "0:0"), self.log()
         wait_clean(self.cluster)

@@ -331,10 +331,11 @@ def test_each_moment(fault: Fault, cluster: SlurmCluster, moment: str, host: str
     label = "restart 1 of 3: " if moment == TRAINING else "start again: "
     fault.wait_for_log(("set aside: " if host == HOSTS[2] else label) + host)
     (fault.jobs.folder / f"go-{moment}").touch()
-    job = fault.wait_end(dead=way == POWER, lost=way == POWER)
+    job = fault.wait_end(dead=way != CONTAINER, lost=way == POWER)
     assert job.last_line == "done: trainer exited with 0", job.log
     is_restart = moment == TRAINING and host != HOSTS[2]
     assert f"\nrestart {int(is_restart)} on 2\n" in job.log, job.log
     if way == POWER:
         boot_again(cluster, host)
-        fault.run_next_job()
+    if way != CONTAINER:
+        fault.run_next_job(nodes=3)
