@@ -15,7 +15,7 @@ from pathlib import Path
 
 import ray
 
-# A new job begins anew; the starts and attempts of one job have the same id.
+# All starts and attempts of a job have its id. Another job starts from step 0.
 CHECKPOINT = Path(f"checkpoint-{os.environ['SLURM_JOB_ID']}.json")
 
 
