@@ -67,38 +67,41 @@ def _list_left(before: Event, after: Event) -> list[str]:
 def find_bad_nodes(events: Sequence[Event], expand: Callable[[str], Collection[str]]) -> dict[str, str]:
     """Return {node: why} of the nodes that an attempt lost or set aside, or whose findings ended it.
 
-    expand: returns the names in a host list.
+    Findings of all nodes of the last start are left out: they are mistakes of the job spec. expand: returns
+    the names in a host list.
     """
+    nodes, last = last_start(events)
+    findings = _group_findings(last)
+    of_some = [event for row in findings if not row.keys() >= {*nodes} for event in row.values()]
+    of_all = [event for row in findings if row.keys() >= {*nodes} for event in row.values()]
+    misled = {event["node"] for event in of_all} - {event["node"] for event in of_some}
     restarts = find_restarts(events)
     bad = {node: each.reason for each in restarts for node in [*each.failed, *each.left]}
     starts = [event for event in events if event["event"] in ("start", "restart")]
     known = {node for event in starts for node in event["nodes"]}
     for event in events:
         name = event["event"]
-        if name in ("node_loss", "set_aside"):
+        if name == "node_loss" or (name == "set_aside" and not (event["node"] in misled and event in last)):
             bad[event["node"]] = event["text"]
-        elif name == "finding" and event["kind"] != "warn" and event["node"] in bad:
+        elif name == "finding" and event["kind"] != "warn" and event["node"] in bad and event not in of_all:
             bad[event["node"]] = _describe(event)
         elif name == "end" and event["kind"] == "node_lost" and _HOST_LIST.fullmatch(event["node"]):
             lost = [event["node"]] if event["node"] in known else expand(event["node"])
             # The text is `failed (71 node lost): NODES: WHY`.
             why = event["text"].split(": ", 2)[-1]
             bad |= {node: why for node in lost if node in known and node not in bad}
-    return bad | {event["node"]: _describe(event) for event in _find_last_findings(events)}
+    is_ended = any(event["event"] == "end" and event["kind"] in ("preflight", "image") for event in last)
+    return bad | {event["node"]: _describe(event) for event in of_some if is_ended}
 
 
-def _find_last_findings(events: Sequence[Event]) -> list[Event]:
-    """The findings that ended an attempt, but for those on all nodes: these are mistakes of the job spec."""
-    nodes, events = last_start(events)
-    if not any(event["event"] == "end" and event["kind"] in ("preflight", "image") for event in events):
-        return []
+def _group_findings(events: Sequence[Event]) -> list[dict[str, Event]]:
+    """{node: event} of each finding that is no warning."""
     found: dict[tuple[str, ...], dict[str, Event]] = {}
     for event in events:
         if event["event"] == "finding" and event["kind"] != "warn":
             row = event["check"], event["found"], event["wanted"]
             found.setdefault(row, {})[event["node"]] = event
-    of_some = [by_node for by_node in found.values() if not by_node.keys() >= {*nodes}]
-    return [event for by_node in of_some for event in by_node.values()]
+    return list(found.values())
 
 
 def _describe(finding: Event) -> str:
