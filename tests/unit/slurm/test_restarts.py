@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.controller.outcome import Failure, Outcome
-from slurmray.slurm.restarts import Restart, find_bad_nodes, find_restarts
+from slurmray.slurm.starts import Restart, find_bad_nodes, find_restarts
 from slurmray.slurm.states import Event, parse_events
 
 from ..test_events import event_line
