@@ -5,9 +5,9 @@ import re
 import signal
 
 from .. import command_runner, paths
+from .decisions import UNFIT
 from .host_list import and_names, host_list
 from .outcome import failure_of
-from .decisions import UNFIT
 from .roster import OF_NODES
 
 TYPE_CHECKING = False
