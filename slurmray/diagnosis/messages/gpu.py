@@ -334,7 +334,7 @@ MESSAGES: tuple[Message, ...] = (
         "rocm-memory-fault",
         "Memory access fault by GPU node-1 (Agent handle: 0x5de975b3cc80) on address 0x799bfc063000. Reason: Page not "
         "present or supervisor privilege.",
-        "ROCm: ROCR-Runtime; github.com/ROCm/legacy-rocm-build/issues/4021, 5051",
+        "ROCm: ROCR-Runtime; github.com/ROCm/legacy-rocm-build/issues/4021, 4554",
         r"Memory access fault by GPU node-",
         "A GPU kernel used an address that is not its own: usually a bug in a kernel, or versions that do not fit; a "
         "broken GPU if it is always the same one.",
