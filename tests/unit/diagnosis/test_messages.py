@@ -379,6 +379,11 @@ LINES = [
         'Get "https://r.example/v2/": tls: failed to verify certificate: x509: certificate signed by unknown authority',
     ),
     ("enroot could not create or start", "slurmstepd: error: pyxis: container exited too soon"),
+    (
+        "disk for images",
+        '* docker-archive: copying contents to temporary file "/var/tmp/docker-tar2345326614": write '
+        "/var/tmp/docker-tar2345326614: no space left on device",
+    ),
     # Slurm 17 to 25.
     (
         "more memory than slurm.mem",
